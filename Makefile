@@ -1,0 +1,56 @@
+# Every target sets up what it needs first, so `make demo` and `make test` work in a fresh checkout.
+
+PYTHON ?= python3
+RUN := scripts/with-java .venv/bin/python
+PYTEST := $(RUN) -m pytest -q
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format bench clean
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s%s\n", $$1, $$2 }' Makefile
+
+setup: .venv/stamp ## make .venv, install the pinned packages, find or install Java
+	@scripts/with-java true
+
+.venv/stamp: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Headrace needs Python 3.11 or newer, got $$($(PYTHON) --version 2>&1);" \
+	       "name another one: make setup PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null \
+	  || scripts/apt-install "$(PYTHON) cannot make a virtual environment (no ensurepip)" python3-venv
+	@.venv/bin/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
+	@echo "Installing the Python packages into .venv (a few minutes the first time) ..."
+	@.venv/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' -c constraints.txt
+	@touch $@
+
+demo: setup ## run the main job on data it makes
+	@$(RUN) examples/demo.py
+
+define static_checks
+.venv/bin/ruff format --check .
+.venv/bin/ruff check .
+.venv/bin/mypy
+endef
+
+test: setup ## check, and run every test
+	$(static_checks)
+	$(PYTEST) --durations=10
+
+check: setup ## formatting, lint, types, and the examples in docstrings, README and docs
+	$(static_checks)
+	$(PYTEST) tests/test_docs.py
+
+format: setup ## rewrite the code in the house format
+	.venv/bin/ruff check --fix .
+	.venv/bin/ruff format .
+
+bench: setup ## run every benchmark; QUICK=1 for small data
+	@set -e; for file in bench/[!_]*.py; do \
+	  echo "== $$file"; $(RUN) $$file $(if $(QUICK),--quick); \
+	done
+
+clean: ## remove what runs leave behind (keeps .venv)
+	rm -rf out artifacts spark-warehouse metastore_db derby.log build dist *.egg-info \
+	  .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +

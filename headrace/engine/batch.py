@@ -1,0 +1,161 @@
+"""A plan as a batch: stages become DataFrames, lazily, and each sink runs a Spark job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+from pyspark import Broadcast, StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+
+from headrace.engine import relational, sinks, sources
+from headrace.engine.bundles import END, START, TIME, Bundle, ToColumns, to_block
+from headrace.engine.counters import Counters
+from headrace.engine.program import Program, steps_of, unnumbered
+from headrace.engine.side import SideValue
+from headrace.engine.stages import (
+    Columns,
+    Exchange,
+    Frame,
+    Plan,
+    Python,
+    Read,
+    Relational,
+    Stage,
+    Union,
+    Write,
+)
+from headrace.model.columns import Aggregate
+from headrace.model.errors import PipelineError
+from headrace.model.panes import NO_PANE
+from headrace.model.schema import rows_schema
+from headrace.model.sinks import Collect, WriteFiles
+
+
+class Batch:
+    """One run of a plan on a session."""
+
+    def __init__(self, spark: SparkSession, plan: Plan, counters: Counters, progress: Callable[[str], None]) -> None:
+        self.spark, self.plan, self.counters, self.progress = spark, plan, counters, progress
+        self._made: dict[int, DataFrame] = {}
+        self._kept: list[DataFrame] = []
+        self._sent: list[Broadcast[Any]] = []
+        self._sides: dict[int, Broadcast[Any]] = {}
+
+    def run(self) -> None:
+        """Runs every sink, and what nobody reads for its effects."""
+        ends = self.plan.ends()
+        for stage in ends:
+            if isinstance(stage, Write):
+                sinks.check_target(self.spark, stage.node)
+        try:
+            for stage in ends:
+                self.progress(stage.describe())
+                self._end(stage)
+        finally:
+            for data in self._kept:
+                data.unpersist()
+            for sent in self._sent:
+                sent.destroy()
+
+    def _end(self, stage: Stage) -> None:
+        if not isinstance(stage, Write):
+            self._data_of(stage).write.format("noop").mode("overwrite").save()
+            return
+        (frame,) = stage.inputs
+        sink, data = stage.node.transform, self.data(frame)
+        if isinstance(sink, WriteFiles):
+            sinks.write_files(self.spark, sink, data, frame.form)
+        elif isinstance(sink, Collect):
+            sink.collected.gathered = sinks.windowed_values(sinks.collect(data, frame.form, stage.pane))
+        else:
+            raise NotImplementedError(f"no batch form for {sink!r}")
+
+    def data(self, frame: Frame) -> DataFrame:
+        """The DataFrame of a frame."""
+        data = self._data_of(frame.stage)
+        stage = frame.stage
+        if isinstance(stage, Python) and len(stage.program.outputs) > 1:
+            schema = from_arrow_schema(stage.program.outputs[frame.number].schema())
+            return data.where(F.col("output") == frame.number).mapInArrow(unnumbered, schema)
+        return data
+
+    def _data_of(self, stage: Stage) -> DataFrame:
+        if id(stage) not in self._made:
+            data = self._make(stage)
+            if stage.readers > 1 and _is_work(stage):
+                data = data.persist(StorageLevel.MEMORY_AND_DISK)
+                self._kept.append(data)
+            self._made[id(stage)] = data
+        return self._made[id(stage)]
+
+    def _make(self, stage: Stage) -> DataFrame:
+        inputs = [self.data(frame) for frame in stage.inputs]
+        match stage:
+            case Read(node=node):
+                return sources.read(self.spark, node)
+            case Relational(node=node):
+                return relational.apply(node, inputs[0])
+            case Python(program=program):
+                self._complete(program, inputs[0])
+                return inputs[0].mapInArrow(program, from_arrow_schema(program.schema()))
+            case Exchange(order=order):
+                if not order:
+                    return inputs[0].repartition(self.spark.sparkContext.defaultParallelism)
+                return inputs[0].repartition(order[0]).sortWithinPartitions(*order)
+            case Union():
+                return _union(stage, inputs)
+        raise NotImplementedError(f"no batch form for {stage!r}")
+
+    def _complete(self, program: Program, data: DataFrame) -> None:
+        """Fills in what only a run knows: the columns Spark found, side inputs, and where counts go."""
+        for output in program.outputs:
+            if isinstance(output, ToColumns) and output.element_schema is None:
+                arrow = to_arrow_schema(data.drop(TIME, START, END).schema, timezone="UTC")
+                output.element_schema = rows_schema(arrow)
+        for step in steps_of(program.readers):
+            call = getattr(step.op, "call", None)
+            for side in call.sides if call is not None else ():
+                side.read = Sent(self._side(side))
+        program.counters = self.counters
+
+    def _side(self, side: SideValue) -> Broadcast[Any]:
+        frame: Any = side.read
+        if id(frame) not in self._sides:
+            bundles = sinks.collect(self.data(frame), frame.form, NO_PANE)
+            sent = self.spark.sparkContext.broadcast([to_block(bundle) for bundle in bundles])
+            self._sent.append(sent)
+            self._sides[id(frame)] = sent
+        return self._sides[id(frame)]
+
+
+@dataclass
+class Sent:
+    """Reads a broadcast side input in a worker."""
+
+    blocks: Broadcast[Any]
+
+    def __call__(self) -> list[Bundle]:
+        from headrace.engine.bundles import from_block
+
+        return [from_block(block, NO_PANE) for block in self.blocks.value]
+
+
+def _is_work(stage: Stage) -> bool:
+    """Whether running the stage twice would cost more than keeping what it gave, or could give something else."""
+    return isinstance(stage, Python) or (isinstance(stage, Relational) and isinstance(stage.node.transform, Aggregate))
+
+
+def _union(stage: Union, inputs: list[DataFrame]) -> DataFrame:
+    if isinstance(stage.inputs[0].form, Columns):
+        names = [set(data.columns) for data in inputs]
+        if any(other != names[0] for other in names[1:]):
+            different = sorted(names[0].union(*names) - names[0].intersection(*names))
+            raise PipelineError(
+                f"{stage.label!r}: its inputs have different columns ({', '.join(different)}); make them alike with Select"
+            )
+    return reduce(DataFrame.unionByName, inputs)

@@ -1,0 +1,167 @@
+"""Bundles: blocks of Python elements with their times and windows as arrays, and how they travel between stages.
+
+A bundle is what user functions work through at a time. Between stages it is either columns, where the elements have
+a schema, or one packed block per bundle; never one element at a time.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headrace.model.panes import NO_PANE, PaneInfo
+from headrace.model.schema import Schema, rows_schema
+from headrace.model.times import MIN_TIME
+from headrace.model.windows import GLOBAL_WINDOW
+
+Int64Array = npt.NDArray[np.int64]
+
+TIME, START, END = "__time", "__start", "__end"
+"""Columns beside the user's own: event time and window bounds in microseconds."""
+
+BLOCK_SCHEMA: Final = pa.schema([("block", pa.binary())])
+FLATTEN_LIMIT: Final = 65_536
+"""How many elements a bundle may grow to before it is passed on."""
+
+
+@dataclass(slots=True)
+class Bundle:
+    """Elements, and where they are in time. No times means all have the same one; no windows, all are in the global one."""
+
+    elements: list[Any]
+    times: Int64Array | None = None
+    starts: Int64Array | None = None
+    ends: Int64Array | None = None
+    pane: PaneInfo = NO_PANE
+    time: int = MIN_TIME  # of all elements, where times is None
+
+    def with_elements(self, elements: list[Any]) -> Bundle:
+        """The same times and windows with other elements, one for one."""
+        return Bundle(elements, self.times, self.starts, self.ends, self.pane, self.time)
+
+    def take(self, index: Int64Array, elements: list[Any]) -> Bundle:
+        """`elements` in place of these, the i-th with time and window of the index[i]-th."""
+        return Bundle(
+            elements,
+            None if self.times is None else self.times[index],
+            None if self.starts is None else self.starts[index],
+            None if self.ends is None else self.ends[index],
+            self.pane,
+            self.time,
+        )
+
+    @property
+    def bare(self) -> bool:
+        """Whether elements may be added and dropped without regard to time and window."""
+        return self.times is None and self.starts is None
+
+    def all_times(self) -> Int64Array:
+        return np.full(len(self.elements), self.time, np.int64) if self.times is None else self.times
+
+    def windows(self) -> list[tuple[int, int]]:
+        if self.starts is None or self.ends is None:
+            return [(GLOBAL_WINDOW.start, GLOBAL_WINDOW.end)] * len(self.elements)
+        return list(zip(self.starts.tolist(), self.ends.tolist(), strict=True))
+
+
+def to_block(bundle: Bundle) -> bytes:
+    """A bundle packed into bytes. Only what this engine packed is ever unpacked again."""
+    return pickle.dumps((bundle.elements, bundle.times, bundle.starts, bundle.ends, bundle.time), protocol=5)
+
+
+def from_block(block: bytes, pane: PaneInfo) -> Bundle:
+    elements, times, starts, ends, time = pickle.loads(block)
+    return Bundle(elements, times, starts, ends, pane, time)
+
+
+@dataclass(frozen=True)
+class FromBlocks:
+    """Reads packed blocks."""
+
+    pane: PaneInfo
+
+    def bundles(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Bundle]:
+        for batch in batches:
+            for block in batch.column(0):
+                yield from_block(block.as_py(), self.pane)
+
+
+@dataclass(frozen=True)
+class FromColumns:
+    """Reads columns. Without a schema the elements are Rows of whatever columns there are."""
+
+    schema: Schema | None
+    pane: PaneInfo
+
+    def bundles(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Bundle]:
+        for batch in batches:
+            if batch.num_rows:
+                yield self.bundle(batch)
+
+    def bundle(self, batch: pa.RecordBatch) -> Bundle:
+        own = [name for name in batch.schema.names if name not in (TIME, START, END)]
+        schema = self.schema or rows_schema(pa.schema([batch.schema.field(name) for name in own]))
+        elements = schema.to_elements([batch.column(name) for name in own])
+        time = batch.column(TIME)
+        times = None if time.null_count == len(time) else np.asarray(time.fill_null(MIN_TIME))
+        if START not in batch.schema.names:
+            return Bundle(elements, times, pane=self.pane)
+        return Bundle(elements, times, np.asarray(batch.column(START)), np.asarray(batch.column(END)), self.pane)
+
+
+@dataclass
+class ToBlocks:
+    """Writes packed blocks."""
+
+    def schema(self) -> pa.Schema:
+        return BLOCK_SCHEMA
+
+    def add(self, bundle: Bundle) -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch([pa.array([to_block(bundle)], pa.binary())], schema=BLOCK_SCHEMA)
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        return iter(())
+
+
+@dataclass
+class ToColumns:
+    """Writes columns by the elements' schema."""
+
+    label: str
+    element_schema: Schema | None  # None until Spark has told the columns
+    windowed: bool
+
+    def schema(self) -> pa.Schema:
+        assert self.element_schema is not None
+        names = [*self.element_schema.names, TIME] + ([START, END] if self.windowed else [])
+        types = [*self.element_schema.types, pa.int64()] + ([pa.int64()] * 2 if self.windowed else [])
+        return pa.schema(list(zip(names, types, strict=True)))
+
+    def add(self, bundle: Bundle) -> Iterator[pa.RecordBatch]:
+        assert self.element_schema is not None
+        count = len(bundle.elements)
+        try:
+            columns = self.element_schema.to_columns(bundle.elements)
+        except (pa.ArrowException, ValueError, TypeError, OverflowError, AttributeError) as error:
+            declared = ", ".join(
+                f"{n} {t}" for n, t in zip(self.element_schema.names, self.element_schema.types, strict=True)
+            )
+            raise TypeError(
+                f"{self.label!r}: elements are declared as ({declared}), but not all of them are: {error}; correct the return type of the "
+                "function or its with_output_types"
+            ) from None
+        untimed = bundle.times is None and bundle.time == MIN_TIME
+        columns.append(pa.nulls(count, pa.int64()) if untimed else pa.array(bundle.all_times()))
+        if self.windowed:
+            starts, ends = bundle.starts, bundle.ends
+            columns += [pa.array(starts), pa.array(ends)]
+        yield pa.record_batch(columns, schema=self.schema())
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        return iter(())

@@ -1,0 +1,83 @@
+"""Failures of user functions: caught in the worker with the element at hand, carried through Spark, told in plain words.
+
+Spark reports a worker's exception as a thousand lines of text. The worker puts a marked line into it; the driver finds
+that line and raises a TransformError that says what the user needs, the user's own traceback first.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from headrace.model.errors import TransformError
+
+_MARK = "headrace-failure:"
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_SHOWN = 200  # characters of an element
+_FRAMES = 8  # frames of the user's traceback: two lines each, so that the whole stays within 25 lines
+
+
+class WorkerFailure(Exception):
+    """Carries a failure from worker to driver; its text is one marked line."""
+
+
+@contextmanager
+def blame(label: str, elements: Sequence[Any] = (), cursor: Iterator[Any] | None = None) -> Iterator[None]:
+    """Turns an exception into a WorkerFailure of this transform and, by `cursor`, the element it was working on."""
+    try:
+        yield
+    except WorkerFailure:
+        raise
+    except Exception as error:
+        told: dict[str, Any] = {"label": label, "error": _one_line(error), "trace": _user_trace(error)}
+        if cursor is not None:
+            consumed = len(elements) - cursor.__length_hint__()  # type: ignore[attr-defined]
+            told["element"] = shortened(elements[max(consumed - 1, 0)])
+        raise WorkerFailure(_MARK + json.dumps(told)) from None
+
+
+def shortened(element: Any) -> str:
+    """An element as it is shown in messages, never too long, whatever its repr does."""
+    try:
+        text = repr(element)
+    except Exception as error:
+        text = f"<{type(element).__name__} whose repr fails: {error}>"
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
+
+
+def _one_line(error: Exception) -> str:
+    lines = "".join(traceback.format_exception_only(error)).strip().splitlines()
+    return shortened_text(lines[0] if len(lines) == 1 else " ".join(lines[-3:]))
+
+
+def shortened_text(text: str) -> str:
+    return text if len(text) <= 1000 else f"{text[:999]}…"
+
+
+def _user_trace(error: Exception) -> list[str]:
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(_PACKAGE)]
+    shown = frames if len(frames) <= _FRAMES else [*frames[:2], *frames[2 - _FRAMES :]]
+    lines = []
+    for frame in shown:
+        lines.append(f'  File "{frame.filename}", line {frame.lineno}, in {frame.name}')
+        if frame.line:
+            lines.append(f"    {frame.line[:160]}")
+    return lines
+
+
+def told_plainly(error: Exception) -> TransformError | None:
+    """The TransformError behind what Spark raised, or None if no user function is to blame."""
+    found = re.search(re.escape(_MARK) + r"(\{.*\})", str(error))
+    if found is None:
+        return None
+    told = json.loads(found[1])
+    where = f" on the element {told['element']}" if "element" in told else ""
+    head = f"{told['label']!r} failed{where}: {told['error']}"
+    return TransformError(
+        "\n".join([head, *(["Traceback (most recent call last):", *told["trace"]] if told["trace"] else [])])
+    )

@@ -1,0 +1,282 @@
+"""Operators: what a worker does with a bundle for each element-by-element transform.
+
+An operator is made on the driver, travels to the workers, is opened there, turns bundles into bundles, and is closed.
+Functions run over whole lists in C where they can; a failing one names the element it failed on.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from headrace.engine.bundles import FLATTEN_LIMIT, Bundle, Int64Array
+from headrace.engine.failures import blame
+from headrace.engine.side import SideValue
+from headrace.model.dofn import DoFn, TaggedOutput, TimestampedValue, params_of
+from headrace.model.times import instant
+from headrace.model.windows import CountWindows, GlobalWindows, Window, WindowFn
+
+Tagged = tuple[str | None, Bundle]
+
+
+@dataclass
+class Op:
+    """An operator of one transform, which its label names."""
+
+    label: str
+
+    def open(self) -> None:
+        """Once per task, before the first bundle."""
+
+    def run(self, bundle: Bundle) -> Iterator[Tagged]:
+        raise NotImplementedError
+
+    def close(self) -> Iterator[Tagged]:
+        """Once per task, after the last bundle."""
+        return iter(())
+
+
+@dataclass
+class Call:
+    """A user's function with its further arguments: constants, side inputs, and what it asks of the element."""
+
+    fn: Callable[..., Any]
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    star: bool = False  # the parts of the element are the first arguments
+
+    def __post_init__(self) -> None:
+        self.params = params_of(self.fn)
+        self.sides = [a for a in (*self.args, *self.kwargs.values()) if isinstance(a, SideValue)]
+        self.per_element = bool(self.params) or any(side.windowed for side in self.sides)
+
+    def over(self, bundle: Bundle) -> Callable[..., Iterator[Any]]:
+        """A function from an iterator over the bundle's elements to an iterator over results."""
+        if not (self.args or self.kwargs or self.params):
+            return partial(itertools.starmap if self.star else map, self.fn)
+        if not self.per_element:
+            args = [a.value() if isinstance(a, SideValue) else a for a in self.args]
+            kwargs = {n: a.value() if isinstance(a, SideValue) else a for n, a in self.kwargs.items()}
+            fn = self.fn
+            if self.star:
+                return lambda elements: (fn(*element, *args, **kwargs) for element in elements)
+            return lambda elements: (fn(element, *args, **kwargs) for element in elements)
+        return partial(self._with_context, bundle)
+
+    def _with_context(self, bundle: Bundle, elements: Iterator[Any]) -> Iterator[Any]:
+        times, windows = bundle.all_times().tolist(), bundle.windows()
+        for element, time, window in zip(elements, times, windows, strict=True):
+            context = {"timestamp": time, "window": Window(*window), "pane": bundle.pane, "element": element}
+            filled = {name: context[param.what] for name, param in self.params.items()}
+            args = [a.value(window) if isinstance(a, SideValue) else a for a in self.args]
+            kwargs = {n: a.value(window) if isinstance(a, SideValue) else a for n, a in self.kwargs.items()}
+            yield self.fn(*(element if self.star else (element,)), *args, **{**filled, **kwargs})
+
+
+@dataclass
+class MapOp(Op):
+    """One output per element."""
+
+    call: Call
+
+    def run(self, bundle: Bundle) -> Iterator[Tagged]:
+        elements = iter(bundle.elements)
+        with blame(self.label, bundle.elements, elements):
+            out = list(self.call.over(bundle)(elements))
+        yield from sorted_out(bundle.with_elements(out), ())
+
+
+@dataclass
+class KeyByOp(Op):
+    """Pairs of the function's result and the element."""
+
+    call: Call
+
+    def run(self, bundle: Bundle) -> Iterator[Tagged]:
+        elements = iter(bundle.elements)
+        with blame(self.label, bundle.elements, elements):
+            keys = list(self.call.over(bundle)(elements))
+        yield None, bundle.with_elements(list(zip(keys, bundle.elements, strict=True)))
+
+
+@dataclass
+class FilterOp(Op):
+    """The elements for which the function is true."""
+
+    call: Call
+
+    def run(self, bundle: Bundle) -> Iterator[Tagged]:
+        elements = iter(bundle.elements)
+        with blame(self.label, bundle.elements, elements):
+            keep = list(map(bool, self.call.over(bundle)(elements)))
+        kept = list(itertools.compress(bundle.elements, keep))
+        if len(kept) == len(keep):
+            yield None, bundle
+        elif kept:
+            yield None, bundle.with_elements(kept) if bundle.bare else bundle.take(np.flatnonzero(keep), kept)
+
+
+@dataclass
+class FlatMapOp(Op):
+    """Any number of outputs per element, each perhaps for another tag or with a time of its own."""
+
+    call: Call
+    tags: tuple[str, ...] = ()
+
+    def run(self, bundle: Bundle) -> Iterator[Tagged]:
+        elements = iter(bundle.elements)
+        with blame(self.label, bundle.elements, elements):
+            results = self.call.over(bundle)(elements)
+            for piece in _flattened(bundle, results):
+                yield from sorted_out(piece, self.tags)
+
+
+@dataclass
+class ParDoOp(FlatMapOp):
+    """A DoFn with its life cycle."""
+
+    fn: DoFn = field(kw_only=True)
+
+    def open(self) -> None:
+        with blame(self.label):
+            self.fn.setup()
+
+    def run(self, bundle: Bundle) -> Iterator[Tagged]:
+        with blame(self.label):
+            self.fn.start_bundle()
+        yield from super().run(bundle)
+        with blame(self.label):
+            last = list(self.fn.finish_bundle() or ())
+        if last:
+            yield from sorted_out(Bundle(last, pane=bundle.pane), self.tags)
+
+    def close(self) -> Iterator[Tagged]:
+        with blame(self.label):
+            self.fn.teardown()
+        return iter(())
+
+
+@dataclass
+class TimesOp(Op):
+    """Sets event times."""
+
+    fn: Callable[[Any], Any]
+
+    def run(self, bundle: Bundle) -> Iterator[Tagged]:
+        elements = iter(bundle.elements)
+        with blame(self.label, bundle.elements, elements):
+            times = np.array([instant(self.fn(element)) for element in elements], np.int64)
+        yield None, Bundle(bundle.elements, times, bundle.starts, bundle.ends, bundle.pane)
+
+
+@dataclass
+class WindowOp(Op):
+    """Assigns windows; an element of several windows becomes several."""
+
+    window: WindowFn
+
+    def run(self, bundle: Bundle) -> Iterator[Tagged]:
+        if isinstance(self.window, GlobalWindows):
+            yield None, Bundle(bundle.elements, bundle.times, pane=bundle.pane, time=bundle.time)
+            return
+        times = bundle.all_times()
+        with blame(self.label):
+            if isinstance(self.window, CountWindows):  # elements are numbered when they are grouped
+                index, start, end = self.window.assign_ordinals(np.zeros(len(times), np.int64))
+            else:
+                index, start, end = self.window.assign(times, keys_of(bundle.elements) if self.window.keyed else None)
+        if len(index) == len(times) and (index == np.arange(len(times))).all():
+            yield None, Bundle(bundle.elements, times, start, end, bundle.pane)
+        else:
+            elements = [bundle.elements[i] for i in index.tolist()]
+            yield None, Bundle(elements, times[index], start, end, bundle.pane)
+
+
+@dataclass
+class ForEachOp(Op):
+    """Calls a function for its effect."""
+
+    fn: Callable[[Any], Any]
+
+    def run(self, bundle: Bundle) -> Iterator[Tagged]:
+        elements = iter(bundle.elements)
+        with blame(self.label, bundle.elements, elements):
+            for element in elements:
+                self.fn(element)
+        return iter(())
+
+
+def keys_of(pairs: Sequence[Any]) -> list[Any]:
+    """The keys of pairs, or an error that shows what is not a pair."""
+    check_pairs(pairs)
+    return [pair[0] for pair in pairs]
+
+
+def check_pairs(elements: Sequence[Any]) -> None:
+    """Refuses elements that are not pairs; a text of two letters is none."""
+    if all(issubclass(kind, tuple | list) for kind in set(map(type, elements))) and set(map(len, elements)) <= {2}:
+        return
+    bad = next(e for e in elements if not (isinstance(e, tuple | list) and len(e) == 2))
+    raise TypeError(
+        f"elements must be pairs (key, value), got {bad!r:.200}; put KeyBy(...) or Map(lambda x: (key, value)) before"
+    )
+
+
+def _flattened(bundle: Bundle, results: Iterator[Iterable[Any] | None]) -> Iterator[Bundle]:
+    """The outputs of all results, in bundles of bounded size."""
+    if bundle.bare:
+        outputs = itertools.chain.from_iterable(result for result in results if result is not None)
+        while piece := list(itertools.islice(outputs, FLATTEN_LIMIT)):
+            yield bundle.with_elements(piece)
+        return
+    piece, index = [], []
+    for position, result in enumerate(results):
+        if result is not None:
+            before = len(piece)
+            piece.extend(result)
+            index.append((position, len(piece) - before))
+            if len(piece) >= FLATTEN_LIMIT:
+                yield bundle.take(_repeated(index), piece)
+                piece, index = [], []
+    if piece:
+        yield bundle.take(_repeated(index), piece)
+
+
+def _repeated(index: list[tuple[int, int]]) -> Int64Array:
+    positions, counts = np.array(index, np.int64).reshape(-1, 2).T
+    return np.repeat(positions, counts)
+
+
+def sorted_out(bundle: Bundle, tags: tuple[str, ...]) -> Iterator[Tagged]:
+    """Tagged outputs to their tags, and timestamps out of their wrappers."""
+    kinds = set(map(type, bundle.elements))
+    if TaggedOutput not in kinds:
+        yield None, _timed(bundle) if TimestampedValue in kinds else bundle
+        return
+    places: dict[str | None, list[int]] = {}
+    for position, element in enumerate(bundle.elements):
+        tag = element.tag if type(element) is TaggedOutput else None
+        places.setdefault(tag, []).append(position)
+    for tag, positions in places.items():
+        if tag is not None and tag not in tags:
+            raise ValueError(
+                f"an output is tagged {tag!r}, which is not declared; write ParDo(...).with_outputs({tag!r})"
+            )
+        values = [bundle.elements[i] for i in positions]
+        if tag is not None:
+            values = [value.value for value in values]
+        yield tag, _timed(bundle.take(np.array(positions, np.int64), values))
+
+
+def _timed(bundle: Bundle) -> Bundle:
+    times = bundle.all_times().tolist()
+    elements = bundle.elements.copy()
+    for position, element in enumerate(elements):
+        if type(element) is TimestampedValue:
+            elements[position], times[position] = element.value, element.timestamp
+    return Bundle(elements, np.array(times, np.int64), bundle.starts, bundle.ends, bundle.pane)

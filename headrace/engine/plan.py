@@ -1,0 +1,281 @@
+"""From graph to stages: PASSES, applied in order, is the whole of planning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+from headrace.engine import ops
+from headrace.engine.bundles import TIME, FromBlocks, FromColumns, ToBlocks, ToColumns
+from headrace.engine.groups import Combined, Grouped, needs_times, sort_columns
+from headrace.engine.program import Head, Output, Program, Readers, Step
+from headrace.engine.shuffle import FromRows, ToAccumulators, ToRows, shuffle_schema
+from headrace.engine.side import SideValue
+from headrace.engine.sinks import text_of
+from headrace.engine.stages import (
+    Blocks,
+    Columns,
+    Exchange,
+    Form,
+    Frame,
+    Plan,
+    Python,
+    Read,
+    Relational,
+    ShuffleRows,
+    Stage,
+    Text,
+    Union,
+    Write,
+)
+from headrace.engine.stateful import StatefulOp
+from headrace.model.columns import Columnwise
+from headrace.model.elementwise import (
+    AsSingleton,
+    Elementwise,
+    Filter,
+    FlatMap,
+    KeyBy,
+    Map,
+    MapTuple,
+    ParDo,
+    SideInput,
+    WithTimestamps,
+)
+from headrace.model.keyed import CombinePerKey, Flatten, GroupByKey, Reshuffle, WindowInto
+from headrace.model.panes import NO_PANE, ONLY_PANE, PaneInfo
+from headrace.model.pipeline import Graph, Node, PCollection
+from headrace.model.sinks import ForEach, Sink, WriteFiles
+from headrace.model.sources import Source
+from headrace.model.validate import is_grouping, validate
+
+
+def fuse(graph: Graph) -> Plan:
+    """Every node becomes a stage of its own or, if it runs in Python like what it reads, a step of that stage."""
+    return _Fusion(graph).plan
+
+
+def count_readers(plan: Plan) -> Plan:
+    """Notes how often each stage is read: one that is read twice is kept, not run twice."""
+    for stage in plan.stages:
+        for frame in (*stage.inputs, *(stage.sides if isinstance(stage, Python) else ())):
+            frame.stage.readers += 1
+    return plan
+
+
+PASSES: tuple[Callable[[Any], Any], ...] = (
+    validate,  # a graph that keeps every rule of the model
+    fuse,  # from nodes to stages
+    count_readers,  # what is read twice is kept
+)
+
+
+def plan(graph: Graph) -> Plan:
+    """The stages that run this graph."""
+    return reduce(lambda state, step: step(state), PASSES, graph)  # type: ignore[return-value]
+
+
+def explain(graph: Graph) -> str:
+    """The plan as a tree to read."""
+    return plan(graph).tree()
+
+
+class _Fusion:
+    """Walks the graph in order and keeps, for each collection, where it is: inside a Python stage, or in a frame."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.plan = Plan([])
+        self.frames: dict[int, Frame] = {}
+        self.inside: dict[int, tuple[Python, Readers]] = {}
+        for node in graph:
+            self._place(node)
+
+    def _place(self, node: Node) -> None:
+        transform = node.transform
+        if isinstance(transform, Source):
+            (pc,) = node.outputs
+            self.frames[id(pc)] = self._add(Read([], node), Columns(pc.schema) if pc.has_columns else Blocks(), pc)
+        elif isinstance(transform, Flatten):
+            self._flatten(node)
+        elif isinstance(transform, GroupByKey | CombinePerKey) or (isinstance(transform, ParDo) and transform.stateful):
+            self._exchange(node)
+        elif isinstance(transform, Reshuffle) and not self._in_columns(node.inputs[0]):
+            self._spread(node)
+        elif isinstance(transform, Columnwise) or (
+            isinstance(transform, WindowInto | Reshuffle) and self._in_columns(node.inputs[0])
+        ):
+            (pc,) = node.outputs
+            frame = self._frame(node.inputs[0], Columns(node.inputs[0].schema))
+            self.frames[id(pc)] = self._add(Relational([frame], node), Columns(pc.schema), pc)
+        elif isinstance(transform, Sink) and not isinstance(transform, ForEach):
+            self._sink(node)
+        else:
+            self._step(node, self._op(node))
+
+    # Python stages
+
+    def _step(self, node: Node, op: ops.Op) -> None:
+        """Adds an operator to the Python stage that holds its input, or to a new one."""
+        (pc,) = node.inputs
+        sides = [self._frame(side, Blocks()) for side in node.transform.side_inputs()]
+        stage, readers = self.inside.get(id(pc), (None, None))
+        # A stage cannot wait for a side input that is made of its own output.
+        if stage is None or any(stage in frame.stage.ancestors() for frame in sides):
+            stage, readers = self._stage_over(pc)
+        assert readers is not None
+        self._step_of(stage, readers, node, op)
+        stage.sides += sides
+
+    def _step_of(self, stage: Python, readers: Readers, node: Node, op: ops.Op) -> None:
+        step = Step(op, {tag: Readers() for tag in {None, *node.transform.outputs}})
+        main = node.transform.outputs[0] if node.transform.outputs else None
+        step.readers[None] = step.readers[main]
+        readers.steps.append(step)
+        stage.labels.append(node.label)
+        for out in node.outputs:
+            self.inside[id(out)] = (stage, step.readers[out.tag])
+
+    def _stage_over(self, pc: PCollection) -> tuple[Python, Readers]:
+        """A new Python stage that reads the collection from a frame."""
+        frame = self.frames.get(id(pc)) or self._frame(pc, Columns(pc.schema) if pc.has_columns else Blocks())
+        pane = self._pane(pc)
+        head = FromColumns(frame.form.schema, pane) if isinstance(frame.form, Columns) else FromBlocks(pane)
+        self.inside[id(pc)] = self._python(frame, head)
+        return self.inside[id(pc)]
+
+    def _python(self, frame: Frame, head: Any) -> tuple[Python, Readers]:
+        stage = Python([frame], Program(head))
+        self.plan.stages.append(stage)
+        return stage, stage.program.readers
+
+    def _output(self, pc: PCollection, output: Any, form: Form) -> Frame:
+        """A new output of the Python stage that holds the collection."""
+        stage, readers = self.inside.get(id(pc)) or self._stage_over(pc)
+        number = len(stage.program.outputs)
+        stage.program.outputs.append(output)
+        readers.outputs.append(number)
+        return Frame(stage, form, pc, number)
+
+    def _op(self, node: Node) -> ops.Op:
+        transform, label = node.transform, node.label
+        if isinstance(transform, WindowInto):
+            return ops.WindowOp(label, transform.windowing.window)
+        if isinstance(transform, WithTimestamps):
+            return ops.TimesOp(label, transform.fn)
+        if isinstance(transform, ForEach):
+            return ops.ForEachOp(label, transform.fn)
+        assert isinstance(transform, Elementwise), transform
+        call = self._call(transform)
+        match transform:
+            case ParDo(fn=fn):
+                return ops.ParDoOp(label, call, self._tags(transform), fn=fn)
+            case KeyBy():
+                return ops.KeyByOp(label, call)
+            case Map():
+                return ops.MapOp(label, call)
+            case FlatMap():
+                return ops.FlatMapOp(label, call)
+            case Filter():
+                return ops.FilterOp(label, call)
+        raise NotImplementedError(f"no operator for {transform!r}")
+
+    def _call(self, transform: Elementwise) -> ops.Call:
+        fn = transform.fn.process if isinstance(transform, ParDo) else transform.fn
+        args = tuple(self._argument(a) for a in transform.args)
+        kwargs = {name: self._argument(a) for name, a in transform.kwargs.items()}
+        return ops.Call(fn, args, kwargs, star=isinstance(transform, MapTuple))
+
+    def _tags(self, transform: ParDo) -> tuple[str, ...]:
+        return tuple(tag for tag in transform.outputs[1:] if tag is not None)
+
+    def _argument(self, argument: Any) -> Any:
+        if not isinstance(argument, SideInput):
+            return argument
+        pc = argument.collection
+        default = argument.default if isinstance(argument, AsSingleton) else ...
+        return SideValue(pc.label, argument.shape, pc.windowing.window, default, self._frame(pc, Blocks()))
+
+    # Other stages
+
+    def _exchange(self, node: Node) -> None:
+        """Pairs become rows, travel to where their key is, and become groups there."""
+        (pc,), transform = node.inputs, node.transform
+        windowing, windowed, timed = pc.windowing, not pc.windowing.is_global, needs_times(pc.windowing)
+        order = sort_columns(windowing)
+        head: Head = Grouped(node.label, windowing)
+        out: Output = ToRows(node.label, shuffle_schema(windowed=windowed, timed=timed))
+        if isinstance(transform, CombinePerKey):
+            fn = transform.fn
+            head = Combined(node.label, windowing, fn, lifted=not timed)
+            if not timed:  # the combiner starts before the shuffle
+                out = ToAccumulators(node.label, fn, shuffle_schema(windowed=windowed, timed=False))
+        elif isinstance(transform, ParDo):
+            order, head = [*order, TIME], Grouped(node.label, windowing, timed=True)
+            out = ToRows(node.label, shuffle_schema(windowed=windowed, timed=True))
+        rows = self._output(pc, out, ShuffleRows())
+        frame = self._add(Exchange([rows], node.label, order), ShuffleRows(), pc)
+        if isinstance(transform, ParDo):
+            self._step_of(
+                *self._python(frame, head),
+                node,
+                StatefulOp(node.label, transform.fn, self._call(transform), self._tags(transform)),
+            )
+        else:
+            stage, _ = self.inside[id(node.outputs[0])] = self._python(frame, head)
+            stage.labels.append(node.label)
+
+    def _spread(self, node: Node) -> None:
+        (pc,), (out,) = node.inputs, node.outputs
+        schema = shuffle_schema(keyed=False, windowed=not pc.windowing.is_global, timed=True)
+        rows = self._output(pc, ToRows(node.label, schema), ShuffleRows())
+        frame = self._add(Exchange([rows], node.label, []), ShuffleRows(), out)
+        self.inside[id(out)] = self._python(frame, FromRows(self._pane(pc)))
+
+    def _flatten(self, node: Node) -> None:
+        (out,) = node.outputs
+        form = Columns(out.schema) if out.has_columns else Blocks()
+        frames = [self._frame(pc, form) for pc in node.inputs]
+        self.frames[id(out)] = self._add(Union(frames, node.label), form, out)
+
+    def _sink(self, node: Node) -> None:
+        (pc,) = node.inputs
+        sink = node.transform
+        if isinstance(sink, WriteFiles) and (text := text_of(node.label, sink, pc)) is not None:
+            frame = self._output(pc, text, Text())
+        else:
+            frame = self._frame(pc, Columns(pc.schema) if pc.has_columns else Blocks())
+        self.plan.stages.append(Write([frame], node, self._pane(pc)))
+
+    # Frames
+
+    def _in_columns(self, pc: PCollection) -> bool:
+        """Whether the collection has columns outside of Python already, so that Catalyst may go on with it."""
+        frame = self.frames.get(id(pc))
+        return id(pc) not in self.inside and frame is not None and isinstance(frame.form, Columns)
+
+    def _frame(self, pc: PCollection, form: Form) -> Frame:
+        """The collection as a frame in this form, converted if it is in another."""
+        frame = self.frames.get(id(pc))
+        if frame is not None and type(frame.form) is type(form):
+            return frame
+        if isinstance(form, Columns):
+            output: Any = ToColumns(pc.label, form.schema, not pc.windowing.is_global)
+        else:
+            output = ToBlocks()
+        converted = self._output(pc, output, form)
+        if frame is None:
+            self.frames[id(pc)] = converted
+        return converted
+
+    def _add(self, stage: Stage, form: Form, pc: PCollection) -> Frame:
+        self.plan.stages.append(stage)
+        return Frame(stage, form, pc)
+
+    def _pane(self, pc: PCollection) -> PaneInfo:
+        """In a batch an element is in the one pane of its group, or in none if nothing grouped it yet."""
+        node = self.graph.producer(pc)
+        if is_grouping(node):
+            return ONLY_PANE
+        return ONLY_PANE if any(self._pane(read) is ONLY_PANE for read in node.inputs) else NO_PANE

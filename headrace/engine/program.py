@@ -1,0 +1,126 @@
+"""The program of a Python stage: what one mapInArrow call runs in a worker.
+
+A head turns Arrow batches into bundles, steps work on them, and outputs turn them into Arrow batches again. Steps that
+read the same collection share it. Where a stage has several outputs, each row it gives holds one output's batch.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from headrace.engine.bundles import BLOCK_SCHEMA, Bundle
+from headrace.engine.counters import Counters
+from headrace.engine.ops import Op
+
+
+class Head(Protocol):
+    """How a stage reads what Spark gives it."""
+
+    def bundles(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Bundle]: ...
+
+
+class Output(Protocol):
+    """How a stage writes one of its outputs."""
+
+    def schema(self) -> pa.Schema: ...
+
+    def add(self, bundle: Bundle) -> Iterator[pa.RecordBatch]: ...
+
+    def finish(self) -> Iterator[pa.RecordBatch]: ...
+
+
+@dataclass
+class Readers:
+    """Who reads one collection inside a stage: further steps, and outputs by number."""
+
+    steps: list[Step] = field(default_factory=list)
+    outputs: list[int] = field(default_factory=list)
+
+
+@dataclass
+class Step:
+    """An operator and who reads each of its outputs."""
+
+    op: Op
+    readers: dict[str | None, Readers]
+
+
+MANY_SCHEMA = pa.schema([("output", pa.int32()), ("batch", pa.binary())])
+
+Numbered = tuple[int, pa.RecordBatch]
+
+
+@dataclass
+class Program:
+    """Callable by mapInArrow."""
+
+    head: Head
+    readers: Readers = field(default_factory=Readers)
+    outputs: list[Output] = field(default_factory=list)
+    counters: Counters | None = None
+
+    def schema(self) -> pa.Schema:
+        if not self.outputs:
+            return BLOCK_SCHEMA
+        return self.outputs[0].schema() if len(self.outputs) == 1 else MANY_SCHEMA
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        results = self._run(batches)
+        if len(self.outputs) <= 1:
+            return (batch for _, batch in results)
+        return (_numbered(number, batch) for number, batch in results)
+
+    def _run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Numbered]:
+        self._counts: Counter[tuple[str, str]] = Counter()
+        for step in steps_of(self.readers):
+            step.op.open()
+        for bundle in self.head.bundles(batches):
+            yield from self._pass(bundle, self.readers)
+        for step in steps_of(self.readers):
+            for tag, bundle in step.op.close():
+                yield from self._pass(bundle, step.readers[tag])
+        for number, output in enumerate(self.outputs):
+            for batch in output.finish():
+                yield number, batch
+        if self.counters is not None:
+            self.counters.add(self._counts)
+
+    def _pass(self, bundle: Bundle, readers: Readers) -> Iterator[Numbered]:
+        if not bundle.elements:
+            return
+        for number in readers.outputs:
+            for batch in self.outputs[number].add(bundle):
+                yield number, batch
+        for step in readers.steps:
+            self._counts[step.op.label, "in"] += len(bundle.elements)
+            for tag, result in step.op.run(bundle):
+                self._counts[step.op.label, "out"] += len(result.elements)
+                yield from self._pass(result, step.readers[tag])
+
+
+def steps_of(readers: Readers) -> Iterator[Step]:
+    """All steps, each before those that read from it."""
+    for step in readers.steps:
+        yield step
+        for further in step.readers.values():
+            yield from steps_of(further)
+
+
+def _numbered(number: int, batch: pa.RecordBatch) -> pa.RecordBatch:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    row: list[Any] = [pa.array([number], pa.int32()), pa.array([sink.getvalue().to_pybytes()], pa.binary())]
+    return pa.record_batch(row, schema=MANY_SCHEMA)
+
+
+def unnumbered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The batches of one output, out of the rows that hold them."""
+    for batch in batches:
+        for cell in batch.column("batch"):
+            yield from pa.ipc.open_stream(cell.as_buffer())

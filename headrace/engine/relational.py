@@ -1,0 +1,173 @@
+"""Transforms of columns in Catalyst: Select, Where, windows, and GroupBy with its aggregations.
+
+Each aggregation has a Catalyst form here and array or Python forms elsewhere; they must agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StructField, StructType
+
+from headrace.engine.bundles import END, START, TIME
+from headrace.model import algebra, sketches
+from headrace.model.algebra import CombineFn
+from headrace.model.columns import Aggregate, Aggregation, Select, Where
+from headrace.model.errors import PipelineError
+from headrace.model.keyed import Reshuffle, WindowInto
+from headrace.model.panes import Windowing
+from headrace.model.pipeline import Node
+from headrace.model.times import MIN_TIME
+from headrace.model.windows import (
+    GLOBAL_WINDOW,
+    CountWindows,
+    FixedWindows,
+    GlobalWindows,
+    SlidingWindows,
+    WindowFn,
+)
+
+HIDDEN = (TIME, START, END)
+
+
+def apply(node: Node, data: DataFrame) -> DataFrame:
+    """The frame after one column transform."""
+    transform = node.transform
+    if isinstance(transform, Select):
+        return _select(transform, data)
+    if isinstance(transform, Where):
+        return data.where(transform.condition)
+    if isinstance(transform, WindowInto):
+        return assign_windows(node, transform.windowing.window, data)
+    if isinstance(transform, Aggregate):
+        return _aggregate(transform, node.inputs[0].windowing, data)
+    if isinstance(transform, Reshuffle):
+        return data.repartition(data.sparkSession.sparkContext.defaultParallelism)
+    raise NotImplementedError(f"no Catalyst form for {transform!r}")
+
+
+def _select(select: Select, data: DataFrame) -> DataFrame:
+    shown = [_expression(column) for column in select.columns]
+    named = [_expression(column).alias(name) for name, column in select.named.items()]
+    return data.select(*shown, *named, *[name for name in HIDDEN if name in data.columns])
+
+
+def _expression(column: Any) -> Column:
+    return F.expr(column) if isinstance(column, str) else column
+
+
+def assign_windows(node: Node, window: WindowFn, data: DataFrame) -> DataFrame:
+    """The frame with the bounds of each row's windows; rows of several windows are repeated."""
+    data = data.drop(START, END)
+    if isinstance(window, GlobalWindows):
+        return data
+    time = F.coalesce(F.col(TIME), F.lit(MIN_TIME))
+    if isinstance(window, FixedWindows):
+        start = time - F.pmod(time - F.lit(window.offset), F.lit(window.size))
+        return data.withColumns({START: start, END: start + F.lit(window.size)})
+    if isinstance(window, SlidingWindows):
+        last = time - F.pmod(time - F.lit(window.offset), F.lit(window.period))
+        first = last - F.lit((window.size - 1) // window.period * window.period)
+        starts = F.sequence(first, last, F.lit(window.period))
+        spread = data.withColumn(START, F.explode(starts))
+        return spread.where(F.col(START) + F.lit(window.size) > time).withColumn(END, F.col(START) + F.lit(window.size))
+    if window.keyed and not isinstance(window, CountWindows):
+        raise PipelineError(
+            f"{node}: {window!r} depends on a key, which columns do not tell; make pairs with KeyBy(...) first"
+        )
+    return _assign_by_arrays(window, data)
+
+
+def _assign_by_arrays(window: WindowFn, data: DataFrame) -> DataFrame:
+    bounds = [StructField(START, LongType(), False), StructField(END, LongType(), False)]
+
+    def assign(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            times = np.asarray(batch.column(TIME).fill_null(MIN_TIME))
+            if isinstance(window, CountWindows):
+                index, start, end = window.assign_ordinals(np.zeros(len(times), np.int64))
+            else:
+                index, start, end = window.assign(times)
+            rows = batch.take(pa.array(index))
+            yield rows.append_column(START, pa.array(start)).append_column(END, pa.array(end))
+
+    return data.mapInArrow(assign, StructType([*data.schema.fields, *bounds]))
+
+
+def _aggregate(aggregate: Aggregate, windowing: Windowing, data: DataFrame) -> DataFrame:
+    missing = [name for name in aggregate.keys if name not in data.columns]
+    if missing:
+        columns = ", ".join(name for name in data.columns if name not in HIDDEN)
+        raise PipelineError(f"GroupBy: there is no column {missing[0]!r}; there are {columns}")
+    results = [expression(a).alias(name) for name, a in aggregate.aggregations.items()]
+    end_time: Column = F.lit(GLOBAL_WINDOW.max_timestamp())
+    if windowing.timestamp_combiner == "earliest":
+        end_time = F.min(F.coalesce(TIME, F.lit(MIN_TIME)))
+    elif windowing.timestamp_combiner == "latest":
+        end_time = F.max(F.coalesce(TIME, F.lit(MIN_TIME)))
+    elif not windowing.is_global:
+        end_time = F.max(END) - 1
+    keys = [F.col(name) for name in aggregate.keys]
+    if windowing.is_global:
+        return data.groupBy(*keys).agg(*results, end_time.alias(TIME))
+    if not windowing.window.merging:
+        grouped = data.groupBy(*keys, START, END).agg(*results, end_time.alias(TIME))
+        return grouped.select(*aggregate.keys, *aggregate.aggregations, TIME, START, END)
+    if type(windowing.window).merge is not WindowFn.merge:
+        raise PipelineError(
+            f"GroupBy: {windowing.window!r} merges windows in its own way, which columns cannot; use CombinePerKey"
+        )
+    # Sessions: rows by start; a session begins where no earlier row of the key reaches.
+    by_start = Window.partitionBy(*(keys or [F.lit(0)])).orderBy(START, END)
+    reach = F.max(END).over(by_start.rowsBetween(Window.unboundedPreceding, -1))
+    begins = F.when(reach.isNull() | (F.col(START) >= reach), 1).otherwise(0)
+    marked = data.withColumn("__begins", begins)
+    numbered = marked.withColumn(
+        "__session", F.sum("__begins").over(by_start.rowsBetween(Window.unboundedPreceding, 0))
+    )
+    bounds = [F.min(START).alias(START), F.max(END).alias(END)]
+    grouped = numbered.groupBy(*keys, "__session").agg(*results, end_time.alias(TIME), *bounds)
+    return grouped.select(*aggregate.keys, *aggregate.aggregations, TIME, START, END)
+
+
+def expression(aggregation: Aggregation) -> Column:
+    """The Catalyst form of an aggregation."""
+    form = _FORMS.get(type(aggregation.fn))
+    if form is None:
+        raise PipelineError(f"{aggregation.fn} has no form in columns; use CombinePerKey({aggregation.fn})")
+    return form(aggregation.fn, F.lit(1) if aggregation.column is None else F.col(aggregation.column))
+
+
+def _quantiles(fn: sketches.QuantilesFn, value: Column) -> Column:
+    ranks = F.array(*[F.lit(i / (fn.n - 1)) for i in range(fn.n)])
+    return F.kll_sketch_get_quantile_double(F.kll_sketch_agg_double(value.cast("double")), ranks)
+
+
+def _top(fn: algebra.TopFn, value: Column) -> Column:
+    return F.slice(F.sort_array(F.collect_list(value), asc=fn.reverse), 1, fn.n)
+
+
+def _heavy_hitters(fn: sketches.HeavyHittersFn, value: Column) -> Column:
+    return F.call_function("approx_top_k", value, F.lit(fn.k), F.lit(fn.counters))
+
+
+_FORMS: dict[type[CombineFn[Any, Any, Any]], Callable[[Any, Column], Column]] = {
+    algebra.CountFn: lambda fn, value: F.count(value),
+    algebra.SumFn: lambda fn, value: F.sum(value),
+    algebra.MeanFn: lambda fn, value: F.avg(value),
+    algebra.VarianceFn: lambda fn, value: F.coalesce(F.var_samp(value), F.lit(float("nan"))),
+    algebra.MinFn: lambda fn, value: F.min(value),
+    algebra.MaxFn: lambda fn, value: F.max(value),
+    algebra.FirstFn: lambda fn, value: F.min(F.struct(F.coalesce(TIME, F.lit(MIN_TIME)), value.alias("v")))["v"],
+    algebra.LastFn: lambda fn, value: F.max(F.struct(F.coalesce(TIME, F.lit(MIN_TIME)), value.alias("v")))["v"],
+    algebra.TopFn: _top,
+    algebra.CollectFn: lambda fn, value: F.collect_list(value),
+    sketches.ApproxDistinctFn: lambda fn, value: F.hll_sketch_estimate(F.hll_sketch_agg(value, F.lit(fn.lg_k))),
+    sketches.QuantilesFn: _quantiles,
+    sketches.HeavyHittersFn: _heavy_hitters,
+}

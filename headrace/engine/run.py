@@ -1,0 +1,112 @@
+"""Running a graph: one handle for whoever started it."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import Literal
+
+from pyspark import InheritableThread
+from pyspark.sql import SparkSession
+
+from headrace.engine.batch import Batch
+from headrace.engine.counters import Counters
+from headrace.engine.failures import told_plainly
+from headrace.engine.plan import plan
+from headrace.engine.session import spark_session
+from headrace.model.errors import PipelineError
+from headrace.model.pipeline import Graph
+
+State = Literal["running", "done", "failed", "stopped"]
+
+
+@dataclass
+class Status:
+    """How far a run is: its state, the sink it is at, and the tasks of the current Spark job."""
+
+    state: State = "running"
+    stage: str = ""
+    tasks_done: int = 0
+    tasks: int = 0
+
+
+class Handle:
+    """A running pipeline. `wait()` for its end, `stop()` it, ask its `status()` and `metrics()`."""
+
+    def __init__(self, spark: SparkSession, batch: Batch, counters: Counters) -> None:
+        self._spark, self._batch, self._counters = spark, batch, counters
+        self._tag = f"headrace-{uuid.uuid4().hex}"
+        self._status = Status()
+        self._error: BaseException | None = None
+        self._stopping = False
+        batch.progress = self._at
+        self._thread = InheritableThread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def wait(self, timeout: float | None = None) -> Status:
+        """Waits for the end, or for `timeout` seconds; raises what the pipeline failed with."""
+        self._thread.join(timeout)
+        if self._error is not None:
+            raise self._error
+        return self.status()
+
+    def stop(self) -> None:
+        """Stops the pipeline where it is. Sinks that have not completed leave nothing behind."""
+        self._stopping = True
+        self._spark.sparkContext.cancelJobsWithTag(self._tag)
+        self._thread.join()
+
+    def status(self) -> Status:
+        """How far the pipeline is."""
+        if self._status.state == "running":
+            tracker = self._spark.sparkContext.statusTracker()
+            stages = [info for id in tracker.getActiveStageIds() if (info := tracker.getStageInfo(id)) is not None]
+            self._status.tasks_done = sum(info.numCompletedTasks for info in stages)
+            self._status.tasks = sum(info.numTasks for info in stages)
+        return self._status
+
+    def metrics(self) -> dict[str, dict[str, int]]:
+        """Elements in and out of each transform, by label."""
+        return self._counters.metrics()
+
+    def _at(self, stage: str) -> None:
+        if self._stopping:
+            raise _Stopped
+        self._status.stage = stage
+
+    def _run(self) -> None:
+        self._spark.sparkContext.addJobTag(self._tag)
+        try:
+            self._batch.run()
+            self._status.state = "done"
+        except BaseException as error:
+            if self._stopping:
+                self._status.state = "stopped"
+            else:
+                self._error = plain(error)
+                self._status.state = "failed"
+        finally:
+            self._spark.sparkContext.removeJobTag(self._tag)
+
+
+class _Stopped(Exception):
+    pass
+
+
+def plain(error: BaseException) -> BaseException:
+    """The error to raise: a user function's failure in plain words, Spark's own as it is."""
+    told = told_plainly(error) if isinstance(error, Exception) else None
+    if told is None:
+        return error
+    told.__cause__ = None
+    return told
+
+
+def run(graph: Graph, *, spark: SparkSession | None, master: str | None) -> Handle:
+    """Plans the graph and starts it."""
+    planned = plan(graph)
+    if not graph.bounded:
+        raise PipelineError("the pipeline has an unbounded source: this version runs bounded pipelines only")
+    session = spark or spark_session(master)
+    counters = Counters(session.sparkContext)
+    return Handle(session, Batch(session, planned, counters, lambda stage: None), counters)

@@ -1,0 +1,69 @@
+"""The Spark session Headrace runs on: the caller's, or one made here with settings that suit it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+_LOGGING = Path(__file__).with_name("log4j2.properties")
+_SETTINGS: Mapping[str, str] = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.showConsoleProgress": "false",
+    # Deep plans, and a stop in mid-batch, overflow the default stack.
+    "spark.driver.extraJavaOptions": f"-Xss8m -Dlog4j2.configurationFile={_LOGGING.as_uri()}",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+}
+
+
+def spark_session(master: str | None = None, config: Mapping[str, str] | None = None) -> SparkSession:
+    """The running session, or a new one on `master`, on SPARK_MASTER, or on all cores of this machine.
+
+    >>> spark_session().version.startswith("4.")
+    True
+    """
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        return running
+    where = master or os.environ.get("SPARK_MASTER") or "local[*]"
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # or workers run another interpreter
+    builder = SparkSession.builder.master(where).appName("headrace")
+    settings = {**_SETTINGS, **(_LOCAL if where.startswith("local") else {}), **(config or {})}
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    if where.startswith("local"):
+        builder = builder.config("spark.executorEnv.PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
+    spark = builder.getOrCreate()
+    if not where.startswith("local"):
+        ship_package(spark)
+    return spark
+
+
+_LOCAL: Mapping[str, str] = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.driver.memory": os.environ.get("HEADRACE_DRIVER_MEMORY", "2g"),
+    "spark.sql.shuffle.partitions": str(4 * (os.cpu_count() or 1)),
+}
+
+
+def ship_package(spark: SparkSession) -> None:
+    """Sends this package to the executors, whose Python need not have it installed."""
+    package = Path(__file__).parent.parent
+    folder = tempfile.mkdtemp(prefix="headrace-")
+    try:
+        archive = Path(folder, "headrace.zip")
+        with zipfile.ZipFile(archive, "w") as sent:
+            for file in sorted(package.rglob("*.py")):
+                sent.write(file, file.relative_to(package.parent))
+        spark.sparkContext.addPyFile(str(archive))
+    finally:
+        shutil.rmtree(folder)

@@ -1,0 +1,143 @@
+"""Into a shuffle: pairs become rows of key, window and value, or of accumulators combined before they travel."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.engine.bundles import END, START, TIME, Bundle
+from headrace.engine.cells import decode_cells, encode_cells
+from headrace.engine.failures import blame
+from headrace.engine.ops import check_pairs
+from headrace.model.algebra import CombineFn, CountFn
+from headrace.model.keys import encode_keys
+from headrace.model.panes import PaneInfo
+
+KEY, SPELLING, VALUE = "key", "spelling", "value"
+
+HELD_KEYS: Final = 200_000
+"""How many accumulators a task holds before it sends them on."""
+
+
+def shuffle_schema(*, keyed: bool = True, windowed: bool, timed: bool) -> pa.Schema:
+    """The columns of shuffled rows: only what the other side needs."""
+    fields = [(KEY, pa.binary()), (SPELLING, pa.binary())] if keyed else []
+    fields += [(START, pa.int64()), (END, pa.int64())] if windowed else []
+    fields += [(TIME, pa.int64())] if timed else []
+    return pa.schema([*fields, (VALUE, pa.binary())])
+
+
+@dataclass
+class ToRows:
+    """Each pair as a row; without keys, each element as one."""
+
+    label: str
+    out: pa.Schema
+
+    def schema(self) -> pa.Schema:
+        return self.out
+
+    def add(self, bundle: Bundle) -> Iterator[pa.RecordBatch]:
+        if not bundle.elements:
+            return
+        keys: Sequence[Any] | None = None
+        values: Sequence[Any] = bundle.elements
+        with blame(self.label):
+            if KEY in self.out.names:
+                check_pairs(bundle.elements)
+                keys, values = zip(*bundle.elements, strict=True)
+            yield row_batch(self.out, keys, values, bundle)
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        return iter(())
+
+
+def row_batch(out: pa.Schema, keys: Sequence[Any] | None, values: Sequence[Any], bundle: Bundle) -> pa.RecordBatch:
+    """Rows of these keys and values, with times and windows of the bundle."""
+    columns: dict[str, pa.Array] = {VALUE: encode_cells(values)}
+    if keys is not None:
+        columns[KEY], spelling = encode_keys(keys)
+        columns[SPELLING] = pa.nulls(len(keys), pa.binary()) if spelling is None else spelling
+    if START in out.names:
+        columns[START], columns[END] = pa.array(bundle.starts), pa.array(bundle.ends)
+    if TIME in out.names:
+        columns[TIME] = pa.array(bundle.all_times())
+    return pa.record_batch([columns[name] for name in out.names], schema=out)
+
+
+@dataclass
+class ToAccumulators:
+    """Pairs combined within the task, by key and window; accumulators become rows when there are many, and at the end."""
+
+    label: str
+    fn: CombineFn[Any, Any, Any]
+    out: pa.Schema
+    held: dict[Hashable, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if type(self.fn) is CountFn:
+            self.held = Counter()
+
+    def schema(self) -> pa.Schema:
+        return self.out
+
+    def add(self, bundle: Bundle) -> Iterator[pa.RecordBatch]:
+        with blame(self.label):
+            check_pairs(bundle.elements)
+            self._combine(bundle)
+        if len(self.held) >= HELD_KEYS:
+            yield from self.finish()
+
+    def _combine(self, bundle: Bundle) -> None:
+        pairs = bundle.elements
+        if self.fn.timed:
+            timed = zip(pairs, bundle.all_times().tolist(), strict=True)
+            pairs = [(key, (time, value)) for (key, value), time in timed]
+        if bundle.starts is not None:
+            pairs = [((pair[0], *window), pair[1]) for pair, window in zip(pairs, bundle.windows(), strict=True)]
+        held = self.held
+        if isinstance(held, Counter):
+            held.update(map(itemgetter(0), pairs))
+            return
+        # Values are first listed by key, so that add_all can run over them in C.
+        by_key: dict[Hashable, list[Any]] = {}
+        for key, value in pairs:
+            if key in by_key:
+                by_key[key].append(value)
+            else:
+                by_key[key] = [value]
+        fn = self.fn
+        for key, values in by_key.items():
+            held[key] = fn.add_all(held[key] if key in held else fn.zero(), values)
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        if not self.held:
+            return
+        with blame(self.label):
+            keys: list[Any] = list(self.held)
+            fn, starts, ends = self.fn, None, None
+            if START in self.out.names:
+                keys, starts, ends = zip(*keys, strict=True)  # type: ignore[assignment]
+            values = list(map(fn.dump, self.held.values()))
+            self.held.clear()
+            yield row_batch(self.out, keys, values, Bundle([], None, starts, ends))  # type: ignore[arg-type]
+
+
+@dataclass
+class FromRows:
+    """Reads the elements of rows without keys."""
+
+    pane: PaneInfo
+
+    def bundles(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Bundle]:
+        for batch in batches:
+            if batch.num_rows:
+                columns = {name: np.asarray(batch.column(name)) for name in batch.schema.names if name != VALUE}
+                elements = decode_cells(batch.column(VALUE))
+                yield Bundle(elements, columns.get(TIME), columns.get(START), columns.get(END), self.pane)

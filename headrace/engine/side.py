@@ -1,0 +1,68 @@
+"""Side inputs on the workers: a whole collection, broadcast, in the shape the function asked for, window by window."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from headrace.model.windows import GlobalWindows, WindowFn
+
+WindowBounds = tuple[int, int]
+
+
+@dataclass
+class SideValue:
+    """A side input of one transform. The value is built once per worker and window.
+
+    An element of the main input sees the side window that holds the last instant of its own window.
+    """
+
+    label: str
+    shape: str
+    window: WindowFn
+    default: Any
+    read: Any  # the frame it comes from in a plan; in a run, a function that gives its bundles
+    _by_window: dict[WindowBounds | None, list[Any]] | None = field(default=None, repr=False)
+    _built: dict[WindowBounds | None, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def windowed(self) -> bool:
+        return not isinstance(self.window, GlobalWindows)
+
+    def value(self, main: WindowBounds | None = None) -> Any:
+        """The side input as an element in this window sees it."""
+        side = self._side_window(main) if self.windowed and main is not None else None
+        if side not in self._built:
+            self._built[side] = self._shaped(self._elements().get(side, []))
+        return self._built[side]
+
+    def _side_window(self, main: WindowBounds) -> WindowBounds:
+        _, start, end = self.window.assign(np.array([main[1] - 1], np.int64))
+        return int(start[-1]), int(end[-1])
+
+    def _elements(self) -> dict[WindowBounds | None, list[Any]]:
+        if self._by_window is None:
+            self._by_window = {}
+            for bundle in self.read():
+                for element, window in zip(bundle.elements, bundle.windows(), strict=True):
+                    self._by_window.setdefault(window if self.windowed else None, []).append(element)
+        return self._by_window
+
+    def _shaped(self, elements: list[Any]) -> Any:
+        if self.shape == "dict":
+            return dict(elements)
+        if self.shape == "singleton":
+            if len(elements) == 1:
+                return elements[0]
+            if not elements and self.default is not ...:
+                return self.default
+            raise ValueError(
+                f"AsSingleton({self.label!r}) needs exactly one element, it has {len(elements)}; "
+                "combine them with CombineGlobally, or give a default for none"
+            )
+        return elements
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_by_window": None, "_built": {}}

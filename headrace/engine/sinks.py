@@ -1,0 +1,109 @@
+"""Sinks of a batch: directories that appear whole or not at all, and elements gathered in the driver."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from headrace.engine.bundles import END, START, TIME, Bundle, FromBlocks, FromColumns
+from headrace.engine.failures import blame
+from headrace.engine.stages import Columns, Form, Text
+from headrace.model.errors import PipelineError
+from headrace.model.panes import PaneInfo
+from headrace.model.pipeline import Node, PCollection
+from headrace.model.sinks import WindowedValue, WriteFiles, WriteText
+from headrace.model.windows import Window
+
+TEXT_SCHEMA = pa.schema([("value", pa.string())])
+
+
+@dataclass
+class ToText:
+    """Writes each element as one line."""
+
+    label: str
+    line_of: Callable[[Any], str]
+
+    def schema(self) -> pa.Schema:
+        return TEXT_SCHEMA
+
+    def add(self, bundle: Bundle) -> Iterator[pa.RecordBatch]:
+        elements = iter(bundle.elements)
+        with blame(self.label, bundle.elements, elements):
+            lines = pa.array(map(self.line_of, elements), pa.string())
+        yield pa.record_batch([lines], schema=TEXT_SCHEMA)
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        return iter(())
+
+
+def text_of(label: str, sink: WriteFiles, pc: PCollection) -> ToText | None:
+    """How elements become lines in Python; None where Spark writes their columns as they are."""
+    if isinstance(sink, WriteText):
+        return None if pc.element_type is str else ToText(label, str)
+    return None if pc.has_columns else ToText(label, json.dumps)
+
+
+def check_target(spark: SparkSession, node: Node) -> None:
+    """Refuses a directory that exists, before anything runs."""
+    sink = node.transform
+    if (
+        isinstance(sink, WriteFiles)
+        and sink.existing == "refuse"
+        and _file_system(spark, sink.path)[0].exists(_path(spark, sink.path))
+    ):
+        raise PipelineError(
+            f"{node}: {sink.path!r} exists already; write elsewhere, or say {type(sink).__name__}(..., existing='replace')"
+        )
+
+
+def write_files(spark: SparkSession, sink: WriteFiles, data: DataFrame, form: Form) -> None:
+    """Writes beside the target and renames once complete."""
+    written = data.drop(TIME, START, END)
+    file_system, target = _file_system(spark, sink.path)
+    unique = uuid.uuid4().hex[:12]
+    parent, name = target.getParent(), target.getName()
+    new, old = (_path(spark, f"{parent}/.{name}.{role}-{unique}") for role in ("new", "old"))
+    format = "text" if isinstance(form, Text) else sink.format
+    try:
+        written.write.format(format).save(str(new))
+        if sink.existing == "replace" and file_system.exists(target):
+            file_system.rename(target, old)
+        if file_system.exists(target) or not file_system.rename(new, target):
+            raise PipelineError(f"{sink}: {sink.path!r} appeared while the pipeline ran; nothing was written")
+        file_system.delete(old, True)
+    finally:
+        file_system.delete(new, True)
+
+
+def _path(spark: SparkSession, path: str) -> Any:
+    return spark._jvm.org.apache.hadoop.fs.Path(path)  # type: ignore[union-attr]
+
+
+def _file_system(spark: SparkSession, path: str) -> tuple[Any, Any]:
+    """Hadoop's file system for a path, and the path made absolute: local disks, HDFS and object stores alike."""
+    relative = _path(spark, path)
+    file_system = relative.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+    return file_system, file_system.makeQualified(relative)
+
+
+def collect(data: DataFrame, form: Form, pane: PaneInfo) -> list[Bundle]:
+    """The elements of a frame, in the driver."""
+    table = data.toArrow()
+    head = FromColumns(form.schema, pane) if isinstance(form, Columns) else FromBlocks(pane)
+    return list(head.bundles(iter(table.to_batches())))
+
+
+def windowed_values(bundles: list[Bundle]) -> list[WindowedValue]:
+    """Elements with all they carry."""
+    return [
+        WindowedValue(element, time, Window(*window), bundle.pane)
+        for bundle in bundles
+        for element, time, window in zip(bundle.elements, bundle.all_times().tolist(), bundle.windows(), strict=True)
+    ]

@@ -1,0 +1,119 @@
+"""DoFn: a user's element-by-element function with a life cycle, and what it may ask for and emit besides values.
+
+Parameters of `process` (and of functions given to Map, FlatMap and Filter) whose default is one of the markers below are
+filled in by the engine.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.model.state import StateSpec, TimerSpec
+from headrace.model.times import instant
+
+
+@dataclass(frozen=True)
+class Param:
+    """A marker for something the engine passes in: the element's timestamp, window or pane, a state or a timer."""
+
+    what: str
+    spec: StateSpec | TimerSpec | None = None
+
+
+class DoFn:
+    """A function over elements. Override `process`; it returns or yields any number of outputs.
+
+    A bundle is a block of elements of one task; `setup` and `teardown` frame a worker's use of the object,
+    `start_bundle` and `finish_bundle` each bundle. `finish_bundle` may yield outputs too, as TimestampedValue where
+    windows matter.
+
+    >>> import headrace as hr
+    >>> class Ends(hr.DoFn):
+    ...     def process(self, word, timestamp=hr.DoFn.TimestampParam):
+    ...         yield word[0]
+    ...         yield word[-1]
+    >>> with hr.Pipeline() as p:
+    ...     ends = p | hr.Create(["mill"]) | hr.ParDo(Ends()) | hr.Collect()
+    >>> list(ends)
+    ['m', 'l']
+    """
+
+    TimestampParam = Param("timestamp")
+    WindowParam = Param("window")
+    PaneInfoParam = Param("pane")
+    ElementParam = Param("element")
+
+    @staticmethod
+    def StateParam(spec: StateSpec) -> Any:
+        """The state of the element's key and window that `spec` declares."""
+        return Param("state", spec)
+
+    @staticmethod
+    def TimerParam(spec: TimerSpec) -> Any:
+        """The timer of the element's key and window that `spec` declares."""
+        return Param("timer", spec)
+
+    def setup(self) -> None: ...
+
+    def start_bundle(self) -> None: ...
+
+    def process(self, element: Any, *args: Any, **kwargs: Any) -> Iterable[Any] | None:
+        raise NotImplementedError(f"{type(self).__name__} must override process(element)")
+
+    def finish_bundle(self) -> Iterable[Any] | None: ...
+
+    def teardown(self) -> None: ...
+
+    def specs(self) -> tuple[StateSpec | TimerSpec, ...]:
+        """The states and timers that `process` and the timer callbacks declare, each once."""
+        methods = [getattr(type(self), name) for name in dir(type(self))]
+        callbacks = [m for m in methods if m is type(self).process or hasattr(m, "fires")]
+        found = [param.spec for m in callbacks for param in params_of(m).values() if param.spec is not None]
+        fired = [m.fires for m in callbacks if hasattr(m, "fires")]
+        return tuple({spec.name: spec for spec in [*found, *fired]}.values())
+
+
+def params_of(fn: Callable[..., Any]) -> dict[str, Param]:
+    """The marked parameters of a function.
+
+    >>> params_of(lambda x, t=DoFn.TimestampParam: t)
+    {'t': Param(what='timestamp', spec=None)}
+    """
+    try:
+        parameters = inspect.signature(fn).parameters
+    except (TypeError, ValueError):  # builtins without a signature take no markers
+        return {}
+    return {name: p.default for name, p in parameters.items() if isinstance(p.default, Param)}
+
+
+@dataclass(frozen=True)
+class TaggedOutput:
+    """An output for another collection than the main one; see `ParDo.with_outputs`.
+
+    >>> import headrace as hr
+    >>> hr.TaggedOutput("bad", "not a number")
+    TaggedOutput(tag='bad', value='not a number')
+    """
+
+    tag: str
+    value: Any
+
+
+@dataclass(frozen=True, init=False)
+class TimestampedValue:
+    """A value with its event time: what Create takes and functions emit to set timestamps.
+
+    >>> import headrace as hr
+    >>> hr.TimestampedValue("a", "2026-01-01T00:00:00Z").timestamp
+    1767225600000000
+    """
+
+    value: Any
+    timestamp: int
+
+    def __init__(self, value: Any, timestamp: Any) -> None:
+        object.__setattr__(self, "value", value)
+        object.__setattr__(self, "timestamp", instant(timestamp))

@@ -1,0 +1,286 @@
+"""Element-by-element transforms: ParDo and its short forms, tagged outputs, side inputs, timestamps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from types import GenericAlias
+from typing import Any, ClassVar, Self
+
+from headrace.model.dofn import DoFn, params_of
+from headrace.model.errors import PipelineError
+from headrace.model.pipeline import PCollection, Primitive, PTransform, TaggedCollections
+from headrace.model.schema import item_type, return_type
+
+
+@dataclass(frozen=True, eq=False)
+class SideInput:
+    """A whole collection handed to a function beside each element; see AsDict, AsList, AsSingleton, AsIter."""
+
+    collection: PCollection
+    shape: ClassVar[str]
+
+
+@dataclass(frozen=True, eq=False)
+class AsDict(SideInput):
+    """A collection of pairs as a dict.
+
+    >>> import headrace as hr
+    >>> with hr.Pipeline() as p:
+    ...     prices = p | "prices" >> hr.Create([("tea", 3), ("milk", 1)])
+    ...     bill = p | hr.Create(["tea"]) | hr.Map(lambda item, prices: prices[item], hr.AsDict(prices)) | hr.Collect()
+    >>> list(bill)
+    [3]
+    """
+
+    shape = "dict"
+
+
+@dataclass(frozen=True, eq=False)
+class AsList(SideInput):
+    """A collection as a list.
+
+    >>> import headrace as hr
+    >>> with hr.Pipeline() as p:
+    ...     stop = p | "stop" >> hr.Create(["the"])
+    ...     kept = p | hr.Create(["the", "mill"]) | hr.Filter(lambda w, stop: w not in stop, hr.AsList(stop)) | hr.Collect()
+    >>> list(kept)
+    ['mill']
+    """
+
+    shape = "list"
+
+
+@dataclass(frozen=True, eq=False)
+class AsIter(SideInput):
+    """A collection as an iterable.
+
+    >>> import headrace as hr
+    >>> with hr.Pipeline() as p:
+    ...     marks = p | "marks" >> hr.Create([1, 2])
+    ...     sums = p | hr.Create([10]) | hr.Map(lambda x, marks: x + sum(marks), hr.AsIter(marks)) | hr.Collect()
+    >>> list(sums)
+    [13]
+    """
+
+    shape = "iter"
+
+
+@dataclass(frozen=True, eq=False)
+class AsSingleton(SideInput):
+    """The one element of a collection; `default` stands in where it has none.
+
+    >>> import headrace as hr
+    >>> with hr.Pipeline() as p:
+    ...     most = p | "all" >> hr.Create([2, 4]) | hr.CombineGlobally(max)
+    ...     parts = p | hr.Create([1, 2]) | hr.Map(lambda x, most: x / most, hr.AsSingleton(most)) | hr.Collect()
+    >>> sorted(parts)
+    [0.25, 0.5]
+    """
+
+    default: Any = ...
+    shape = "singleton"
+
+
+class Elementwise(Primitive):
+    """A primitive that calls a user's function for each element, with side inputs as further arguments."""
+
+    def __init__(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        if not callable(fn):
+            raise PipelineError(f"{type(self).__name__} takes a function, got {fn!r}; wrap it: lambda x: ...")
+        self.fn = fn
+        self.args = args
+        self.kwargs = kwargs
+
+    def default_label(self) -> str:
+        name = getattr(self.fn, "__name__", type(self.fn).__name__)
+        return f"{type(self).__name__}({'λ' if name == '<lambda>' else name})"
+
+    def side_inputs(self) -> tuple[PCollection, ...]:
+        return tuple(a.collection for a in (*self.args, *self.kwargs.values()) if isinstance(a, SideInput))
+
+    def functions(self) -> tuple[object, ...]:
+        plain = [a for a in (*self.args, *self.kwargs.values()) if not isinstance(a, SideInput)]
+        return (self.fn, *plain)
+
+
+class Map(Elementwise):
+    """One output per element: `fn(element)`.
+
+    >>> import headrace as hr
+    >>> with hr.Pipeline() as p:
+    ...     lengths = p | hr.Create(["a", "bcd"]) | hr.Map(len) | hr.Collect()
+    >>> sorted(lengths)
+    [1, 3]
+    """
+
+    def element_type_from(self, inputs: tuple[PCollection, ...]) -> object:
+        return return_type(self.fn)
+
+
+class MapTuple(Map):
+    """One output per element, the element's parts as arguments: `fn(*element)`.
+
+    >>> import headrace as hr
+    >>> with hr.Pipeline() as p:
+    ...     lines = p | hr.Create([("a", 1)]) | hr.MapTuple(lambda word, n: f"{word}: {n}") | hr.Collect()
+    >>> list(lines)
+    ['a: 1']
+    """
+
+
+class KeyBy(Map):
+    """Pairs of `(fn(element), element)`.
+
+    >>> import headrace as hr
+    >>> with hr.Pipeline() as p:
+    ...     by_size = p | hr.Create(["a", "bcd"]) | hr.KeyBy(len) | hr.Collect()
+    >>> sorted(by_size)
+    [(1, 'a'), (3, 'bcd')]
+    """
+
+    def element_type_from(self, inputs: tuple[PCollection, ...]) -> object:
+        key, value = return_type(self.fn), inputs[0].element_type
+        return GenericAlias(tuple, (key or object, value or object))
+
+
+class FlatMap(Elementwise):
+    """Any number of outputs per element: the items of `fn(element)`.
+
+    >>> import headrace as hr
+    >>> with hr.Pipeline() as p:
+    ...     words = p | hr.Create(["to be", "or not"]) | hr.FlatMap(str.split) | hr.Collect()
+    >>> sorted(words)
+    ['be', 'not', 'or', 'to']
+    """
+
+    def element_type_from(self, inputs: tuple[PCollection, ...]) -> object:
+        return item_type(return_type(self.fn))
+
+
+class Filter(Elementwise):
+    """The elements for which `fn(element)` is true.
+
+    >>> import headrace as hr
+    >>> with hr.Pipeline() as p:
+    ...     even = p | hr.Create([1, 2, 3, 4]) | hr.Filter(lambda x: x % 2 == 0) | hr.Collect()
+    >>> sorted(even)
+    [2, 4]
+    """
+
+    def element_type_from(self, inputs: tuple[PCollection, ...]) -> object:
+        return inputs[0].element_type
+
+
+class ParDo(Elementwise):
+    """Runs a DoFn: any number of outputs, side inputs, tagged outputs, a life cycle, and state where it declares some.
+
+    >>> import headrace as hr
+    >>> class Split(hr.DoFn):
+    ...     def process(self, text):
+    ...         if text.isdigit():
+    ...             yield int(text)
+    ...         else:
+    ...             yield hr.TaggedOutput("bad", text)
+    >>> with hr.Pipeline() as p:
+    ...     parsed = p | hr.Create(["1", "x"]) | hr.ParDo(Split()).with_outputs("bad", main="good")
+    ...     good, bad = parsed.good | hr.Collect(), parsed.bad | hr.Collect()
+    >>> list(good), list(bad)
+    ([1], ['x'])
+    """
+
+    fn: DoFn  # type: ignore[assignment]
+
+    def __init__(self, fn: DoFn | Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        if isinstance(fn, type) and issubclass(fn, DoFn):
+            raise PipelineError(f"ParDo takes a DoFn object, got the class {fn.__name__}; write ParDo({fn.__name__}())")
+        if not callable(fn) and not isinstance(fn, DoFn):
+            raise PipelineError(f"ParDo takes a DoFn or a function, got {fn!r}")
+        self.fn = fn if isinstance(fn, DoFn) else _FunctionDoFn(fn)
+        self.args = args
+        self.kwargs = kwargs
+
+    def default_label(self) -> str:
+        named = self.fn.function if isinstance(self.fn, _FunctionDoFn) else type(self.fn)
+        return f"ParDo({getattr(named, '__name__', 'λ')})"
+
+    def with_outputs(self, *tags: str, main: str | None = None) -> Self:
+        """The same ParDo with further outputs: the result is a mapping of collections by tag, `main` the untagged one."""
+        import copy
+
+        if len({*tags, main}) != len(tags) + 1:
+            raise PipelineError(f"ParDo: output tags must differ, got {[main, *tags]}")
+        tagged = copy.copy(self)
+        tagged.outputs = (main, *tags)
+        return tagged
+
+    @property
+    def stateful(self) -> bool:
+        return bool(self.fn.specs())
+
+    def element_type_from(self, inputs: tuple[PCollection, ...]) -> object:
+        return item_type(return_type(self.fn.process))
+
+
+class _FunctionDoFn(DoFn):
+    def __init__(self, function: Callable[..., Iterable[Any] | None]) -> None:
+        self.function = function
+        self.process = function  # type: ignore[method-assign]
+
+
+class Partition(PTransform):
+    """Splits a collection in `n`: `fn(element, n)` says into which part. Returns a tuple of collections.
+
+    >>> import headrace as hr
+    >>> with hr.Pipeline() as p:
+    ...     low, high = p | hr.Create([1, 5, 9]) | hr.Partition(lambda x, n: x * n // 10, 2)
+    ...     small, large = low | hr.Collect(), high | hr.Collect()
+    >>> sorted(small), sorted(large)
+    ([1], [5, 9])
+    """
+
+    def __init__(self, fn: Callable[[Any, int], int], n: int) -> None:
+        if n < 1:
+            raise PipelineError(f"Partition: there must be at least one part, got n={n}")
+        self.fn, self.n = fn, n
+
+    def expand(self, inputs: PCollection) -> tuple[PCollection, ...]:
+        fn, n = self.fn, self.n
+
+        def split(element: Any) -> Iterable[Any]:
+            from headrace.model.dofn import TaggedOutput
+
+            part = fn(element, n)
+            if not 0 <= part < n:
+                raise ValueError(f"Partition: the function must give a part from 0 to {n - 1}, got {part!r}")
+            return (TaggedOutput(str(part), element),)
+
+        parts: TaggedCollections = inputs | ParDo(split).with_outputs(*map(str, range(n)))
+        return tuple(parts[str(i)] for i in range(n))
+
+
+class WithTimestamps(Primitive):
+    """Gives each element the event time `fn(element)` returns: seconds, datetime or ISO 8601 text.
+
+    >>> import headrace as hr
+    >>> with hr.Pipeline() as p:
+    ...     timed = p | hr.Create([("a", 60), ("b", 70)]) | hr.WithTimestamps(lambda e: e[1]) | hr.Collect()
+    >>> sorted(e.timestamp for e in timed.windowed)
+    [60000000, 70000000]
+    """
+
+    def __init__(self, fn: Callable[[Any], Any]) -> None:
+        if not callable(fn):
+            raise PipelineError(f"WithTimestamps takes a function from element to time, got {fn!r}")
+        self.fn = fn
+
+    def functions(self) -> tuple[object, ...]:
+        return (self.fn,)
+
+    def element_type_from(self, inputs: tuple[PCollection, ...]) -> object:
+        return inputs[0].element_type
+
+
+def wants_context(fn: Callable[..., Any]) -> bool:
+    """Whether the function asks for timestamp, window or pane."""
+    return bool(params_of(fn))

@@ -1,0 +1,277 @@
+"""Transforms that bring elements together: by window, by key, or just into one collection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import GenericAlias
+from typing import Any
+
+from headrace.model.algebra import CombineFn, combine_fn
+from headrace.model.elementwise import AsList, FlatMap, Map
+from headrace.model.errors import PipelineError
+from headrace.model.panes import Accumulation, Closing, TimestampCombiner, Windowing
+from headrace.model.pipeline import PCollection, Primitive, PTransform, pipeline_of
+from headrace.model.schema import pair_types
+from headrace.model.triggers import DefaultTrigger, Trigger
+from headrace.model.windows import WindowFn
+
+
+class WindowInto(Primitive):
+    """Puts elements into windows by their timestamps, and says when a window's panes fire and how they relate.
+
+    >>> import headrace as hr
+    >>> visits = [hr.TimestampedValue("a", 10), hr.TimestampedValue("b", 70)]
+    >>> with hr.Pipeline() as p:
+    ...     per_minute = p | hr.Create(visits) | hr.WindowInto(hr.FixedWindows("1 minute")) | hr.Count.globally() | hr.Collect()
+    >>> sorted((e.window.start // 1_000_000, e.value) for e in per_minute.windowed)
+    [(0, 1), (60, 1)]
+    """
+
+    def __init__(
+        self,
+        window: WindowFn,
+        *,
+        trigger: Trigger | None = None,
+        accumulation: Accumulation = "discarding",
+        allowed_lateness: Any = 0,
+        timestamp_combiner: TimestampCombiner = "end_of_window",
+        closing: Closing = "non_empty",
+    ) -> None:
+        if not isinstance(window, WindowFn):
+            raise PipelineError(
+                f"WindowInto takes a WindowFn, got {window!r}; e.g. WindowInto(FixedWindows('1 minute'))"
+            )
+        self.windowing = Windowing(
+            window=window,
+            trigger=DefaultTrigger() if trigger is None else trigger,
+            accumulation=accumulation,
+            allowed_lateness=allowed_lateness,
+            timestamp_combiner=timestamp_combiner,
+            closing=closing,
+        )
+
+    def default_label(self) -> str:
+        return f"WindowInto({self.windowing.window})"
+
+    def functions(self) -> tuple[object, ...]:
+        return (self.windowing.window,)
+
+    def element_type_from(self, inputs: tuple[PCollection, ...]) -> object:
+        return inputs[0].element_type
+
+    def windowing_from(self, inputs: tuple[PCollection, ...]) -> Windowing:
+        return self.windowing
+
+
+class GroupByKey(Primitive):
+    """From pairs (key, value): one (key, values) per key and window.
+
+    `values` is a read-only sequence. It may be larger than memory: iterating it streams, as often as one likes.
+
+    >>> import headrace as hr
+    >>> with hr.Pipeline() as p:
+    ...     groups = p | hr.Create([("a", 1), ("b", 2), ("a", 3)]) | hr.GroupByKey() | hr.Collect()
+    >>> sorted((key, sorted(values)) for key, values in groups)
+    [('a', [1, 3]), ('b', [2])]
+    """
+
+    def element_type_from(self, inputs: tuple[PCollection, ...]) -> object:
+        pair = pair_types(inputs[0].element_type)
+        return GenericAlias(tuple, (pair[0] if pair else object, Sequence[object]))
+
+
+class CombinePerKey(Primitive):
+    """From pairs (key, value): one (key, aggregate) per key and window, combined before the shuffle.
+
+    `fn` is a CombineFn or a plain callable such as `sum`, `max` or `lambda a, b: a + b`.
+
+    >>> import headrace as hr
+    >>> with hr.Pipeline() as p:
+    ...     totals = p | hr.Create([("a", 1), ("b", 2), ("a", 3)]) | hr.CombinePerKey(sum) | hr.Collect()
+    >>> sorted(totals)
+    [('a', 4), ('b', 2)]
+    """
+
+    def __init__(self, fn: CombineFn[Any, Any, Any] | type | Callable[..., Any]) -> None:
+        self.fn = combine_fn(fn)
+
+    def default_label(self) -> str:
+        return f"CombinePerKey({self.fn})"
+
+    def functions(self) -> tuple[object, ...]:
+        return (self.fn,)
+
+    def element_type_from(self, inputs: tuple[PCollection, ...]) -> object:
+        pair = pair_types(inputs[0].element_type)
+        return GenericAlias(tuple, (pair[0] if pair else object, object))
+
+
+class CombineGlobally(PTransform):
+    """One aggregate of the whole collection, per window. In the global window an empty collection gives the aggregate of nothing.
+
+    >>> import headrace as hr
+    >>> with hr.Pipeline() as p:
+    ...     largest = p | hr.Create([3, 1, 2]) | hr.CombineGlobally(max) | hr.Collect()
+    >>> list(largest)
+    [3]
+    """
+
+    def __init__(self, fn: CombineFn[Any, Any, Any] | type | Callable[..., Any]) -> None:
+        self.fn = combine_fn(fn)
+
+    def default_label(self) -> str:
+        return f"CombineGlobally({self.fn})"
+
+    def expand(self, inputs: PCollection) -> PCollection:
+        fn = self.fn
+        combined = inputs | "pair" >> Map(_with_no_key) | "combine" >> CombinePerKey(fn) | "unpair" >> Values()
+        if not (inputs.bounded and inputs.windowing.is_global):
+            return combined  # type: ignore[no-any-return]
+        from headrace.model.sources import Create
+
+        def result_or_zero(_: None, results: list[Any]) -> list[Any]:
+            return results or [fn.finish(fn.zero())]
+
+        start = inputs.pipeline | "once" >> Create([None])
+        return start | "or zero" >> FlatMap(result_or_zero, AsList(combined))  # type: ignore[no-any-return]
+
+
+def _with_no_key(element: Any) -> tuple[None, Any]:
+    return None, element
+
+
+class Keys(PTransform):
+    """The keys of pairs.
+
+    >>> import headrace as hr
+    >>> with hr.Pipeline() as p:
+    ...     keys = p | hr.Create([("a", 1)]) | hr.Keys() | hr.Collect()
+    >>> list(keys)
+    ['a']
+    """
+
+    def expand(self, inputs: PCollection) -> Any:
+        pair = pair_types(inputs.element_type)
+        return inputs | Map(_first).with_output_types(pair[0] if pair else None)
+
+
+class Values(PTransform):
+    """The values of pairs.
+
+    >>> import headrace as hr
+    >>> with hr.Pipeline() as p:
+    ...     values = p | hr.Create([("a", 1)]) | hr.Values() | hr.Collect()
+    >>> list(values)
+    [1]
+    """
+
+    def expand(self, inputs: PCollection) -> Any:
+        pair = pair_types(inputs.element_type)
+        return inputs | Map(_second).with_output_types(pair[1] if pair else None)
+
+
+def _first(pair: Any) -> Any:
+    return pair[0]
+
+
+def _second(pair: Any) -> Any:
+    return pair[1]
+
+
+class Flatten(Primitive):
+    """Several collections as one: `(a, b) | Flatten()`.
+
+    >>> import headrace as hr
+    >>> with hr.Pipeline() as p:
+    ...     a, b = p | "a" >> hr.Create([1]), p | "b" >> hr.Create([2])
+    ...     both = (a, b) | hr.Flatten() | hr.Collect()
+    >>> sorted(both)
+    [1, 2]
+    """
+
+    def element_type_from(self, inputs: tuple[PCollection, ...]) -> object:
+        first = inputs[0].element_type if inputs else None
+        return first if all(pc.element_type == first for pc in inputs) else None
+
+
+class Reshuffle(Primitive):
+    """The same elements spread evenly over the machines anew; what comes before is not fused with what comes after.
+
+    >>> import headrace as hr
+    >>> with hr.Pipeline() as p:
+    ...     same = p | hr.Create([1, 2]) | hr.Reshuffle() | hr.Collect()
+    >>> sorted(same)
+    [1, 2]
+    """
+
+    def element_type_from(self, inputs: tuple[PCollection, ...]) -> object:
+        return inputs[0].element_type
+
+
+class CoGroupByKey(PTransform):
+    """A join: from a dict of collections of pairs, one (key, {name: values}) per key and window.
+
+    >>> import headrace as hr
+    >>> with hr.Pipeline() as p:
+    ...     emails = p | "emails" >> hr.Create([("amy", "amy@x")])
+    ...     phones = p | "phones" >> hr.Create([("amy", "555"), ("bob", "777")])
+    ...     people = {"emails": emails, "phones": phones} | hr.CoGroupByKey() | hr.Collect()
+    >>> sorted((name, {k: list(v) for k, v in found.items()}) for name, found in people)
+    [('amy', {'emails': ['amy@x'], 'phones': ['555']}), ('bob', {'emails': [], 'phones': ['777']})]
+    """
+
+    def expand(self, inputs: Mapping[str, PCollection] | Sequence[PCollection]) -> Any:
+        pipeline_of(inputs, self)
+        if not isinstance(inputs, Mapping):
+            inputs = dict(enumerate(inputs))  # type: ignore[arg-type]
+        names = tuple(inputs)
+        tagged = tuple(pc | f"tag {name}" >> Tag(number) for number, (name, pc) in enumerate(inputs.items()))
+
+        def by_name(group: tuple[Any, Sequence[tuple[int, Any]]]) -> tuple[Any, dict[Any, Any]]:
+            key, pairs = group
+            return key, {name: OfTag(pairs, number) for number, name in enumerate(names)}
+
+        return tagged | Flatten() | GroupByKey() | "by name" >> Map(by_name)
+
+
+class Tag(Map):
+    """Marks which collection of a join a value is from; keyed like its input must be."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(self.tagged)
+        self.number = number
+
+    def tagged(self, pair: Any) -> tuple[Any, tuple[int, Any]]:
+        key, value = pair
+        return key, (self.number, value)
+
+    def element_type_from(self, inputs: tuple[PCollection, ...]) -> object:
+        return None
+
+
+class OfTag(Sequence[Any]):
+    """The values of a group that came from one of the joined collections: a view, so that no group must fit in memory."""
+
+    def __init__(self, pairs: Sequence[tuple[int, Any]], number: int) -> None:
+        self._pairs, self._number = pairs, number
+
+    def __iter__(self) -> Iterator[Any]:
+        return (value for number, value in self._pairs if number == self._number)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __bool__(self) -> bool:
+        return any(True for _ in self)
+
+    def __getitem__(self, at: Any) -> Any:
+        return list(self)[at]
+
+    def __eq__(self, other: object) -> bool:
+        return list(self) == list(other) if isinstance(other, Sequence) else NotImplemented
+
+    def __repr__(self) -> str:
+        return repr(list(self))
+
+    def __reduce__(self) -> Any:
+        return list, (list(self),)

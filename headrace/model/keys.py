@@ -1,0 +1,325 @@
+"""Keys as bytes: the one encoding by which equal Python keys meet, in every process and on every machine.
+
+Equal means Python's `==`: 1, 1.0 and True are one key; so are two NaNs, which `==` would keep apart. What lives here is
+the encoding of keys, not of values: a value keeps its type when it travels, a key only has to be recognised.
+"""
+
+import dataclasses
+import datetime as dt
+import enum
+import ipaddress
+import math
+import pathlib
+import pickle
+import struct
+import uuid
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_INT64 = struct.Struct(">Q")  # see _encode_int
+_FLOAT64 = struct.Struct("<d")
+_LENGTH = struct.Struct("<I")
+
+
+def encode_key(key: object) -> bytes:
+    """The bytes that stand for `key`: equal keys give equal bytes, unequal keys unequal ones.
+
+    >>> encode_key(1) == encode_key(1.0) == encode_key(True)
+    True
+    >>> encode_key("1") == encode_key(1)
+    False
+    >>> encode_key(["a"])
+    Traceback (most recent call last):
+        ...
+    TypeError: a key of type list has no encoding: it can change after it was used as a key; use a tuple instead
+    """
+    encoder = _ENCODERS.get(type(key))
+    if encoder is None:
+        encoder = _encoder_of_subclass(key)
+    return encoder(key)
+
+
+def encode_keys(keys: Sequence[object]) -> tuple[pa.BinaryArray, pa.BinaryArray | None]:
+    """Encode many keys at once: the bytes they meet by, and their spelling where the bytes alone do not tell it.
+
+    The spelling is a pickle of the key itself, null where decoding the bytes gives back the very same type. Keys that
+    are all int, all str, all bytes or plain tuples of those are encoded column by column, without a Python call each.
+
+    >>> encoded, spelling = encode_keys(["a", "b"])
+    >>> encoded.to_pylist(), spelling
+    ([b'sa', b'sb'], None)
+    >>> decode_keys(*encode_keys([True, 1.5, ("x", None)]))
+    [True, 1.5, ('x', None)]
+    """
+    fast = _encode_column(keys)
+    if fast is not None:
+        return fast, None
+    encoded = pa.array([encode_key(key) for key in keys], pa.binary())
+    spelling = [None if _is_plain(key) else pickle.dumps(key, protocol=5) for key in keys]
+    return encoded, pa.array(spelling, pa.binary()) if any(spelling) else None
+
+
+def decode_keys(encoded: pa.BinaryArray, spelling: pa.BinaryArray | None) -> list[object]:
+    """The keys that `encode_keys` encoded.
+
+    >>> decode_keys(*encode_keys([3, 4]))
+    [3, 4]
+    """
+    cells = encoded.to_pylist()
+    if spelling is None or spelling.null_count == len(spelling):
+        return [_decode(cell) for cell in cells]
+    return [
+        _decode(cell) if spelled is None else pickle.loads(spelled)
+        for cell, spelled in zip(cells, spelling.to_pylist(), strict=True)
+    ]
+
+
+def _encode_int(key: int) -> bytes:
+    if -(2**63) <= key < 2**63:
+        return b"i" + _INT64.pack(key + 2**63)  # so that bytes are in the order of the numbers
+    return b"I" + str(int(key)).encode()
+
+
+def _encode_float(key: float) -> bytes:
+    if key != key:
+        return b"f" + _FLOAT64.pack(math.nan)
+    if key.is_integer():
+        return _encode_int(int(key))
+    return b"f" + _FLOAT64.pack(key)
+
+
+def _encode_str(key: str) -> bytes:
+    return b"s" + key.encode("utf-8", "surrogatepass")
+
+
+def _encode_tuple(key: tuple[object, ...]) -> bytes:
+    return b"t" + _join([encode_key(item) for item in key])
+
+
+def _join(parts: list[bytes]) -> bytes:
+    return _LENGTH.pack(len(parts)) + b"".join(_LENGTH.pack(len(part)) + part for part in parts)
+
+
+def _encode_frozenset(key: frozenset[object]) -> bytes:
+    return b"S" + _join(sorted(encode_key(item) for item in key))
+
+
+def _encode_decimal(key: Decimal) -> bytes:
+    if not key.is_finite():
+        return _encode_float(float(key))
+    return _encode_fraction(Fraction(key))
+
+
+def _encode_fraction(key: Fraction) -> bytes:
+    if key.denominator == 1:
+        return _encode_int(key.numerator)
+    try:
+        nearest = float(key)
+    except OverflowError:
+        nearest = math.inf
+    if nearest == key:
+        return _encode_float(nearest)
+    return b"q" + _join([_encode_int(key.numerator), _encode_int(key.denominator)])
+
+
+def _encode_complex(key: complex) -> bytes:
+    if key.imag == 0:
+        return _encode_float(key.real)
+    return b"c" + _join([_encode_float(key.real), _encode_float(key.imag)])
+
+
+def _encode_datetime(key: dt.datetime) -> bytes:
+    if key.utcoffset() is None:
+        return b"n" + key.replace(fold=0).isoformat().encode()
+    return b"z" + key.astimezone(dt.UTC).isoformat().encode()
+
+
+def _encode_time(key: dt.time) -> bytes:
+    return b"h" + key.replace(fold=0).isoformat().encode()
+
+
+def _encode_timedelta(key: dt.timedelta) -> bytes:
+    return b"l" + _encode_int(key // dt.timedelta(microseconds=1))
+
+
+def _encode_range(key: range) -> bytes:
+    return b"r" + _join([_encode_int(part) for part in ((len(key), key[0], key.step) if key else (0,))])
+
+
+_ENCODERS: dict[type, Callable[..., bytes]] = {
+    type(None): lambda key: b"N",
+    bool: lambda key: _encode_int(int(key)),
+    int: _encode_int,
+    float: _encode_float,
+    str: _encode_str,
+    bytes: lambda key: b"b" + key,
+    tuple: _encode_tuple,
+    frozenset: _encode_frozenset,
+    Decimal: _encode_decimal,
+    Fraction: _encode_fraction,
+    complex: _encode_complex,
+    dt.datetime: _encode_datetime,
+    dt.date: lambda key: b"y" + key.isoformat().encode(),
+    dt.time: _encode_time,
+    dt.timedelta: _encode_timedelta,
+    range: _encode_range,
+    uuid.UUID: lambda key: b"u" + key.bytes,
+    ipaddress.IPv4Address: lambda key: b"a" + key.packed,
+    ipaddress.IPv6Address: lambda key: b"a" + key.packed + str(key.scope_id or "").encode(),
+    pathlib.PurePosixPath: lambda key: b"/" + str(key).encode("utf-8", "surrogateescape"),
+    pathlib.PosixPath: lambda key: b"/" + str(key).encode("utf-8", "surrogateescape"),
+}
+
+# A subclass is equal to its parent's values only if it kept the parent's `==`.
+_OPEN_TO_SUBCLASSES: tuple[type, ...] = (
+    int,
+    float,
+    str,
+    bytes,
+    tuple,
+    frozenset,
+    Decimal,
+    Fraction,
+    dt.datetime,
+    dt.date,
+)
+
+
+def _encoder_of_subclass(key: object) -> Callable[..., bytes]:
+    kind = type(key)
+    if isinstance(key, np.generic):
+        return lambda scalar: encode_key(scalar.item())
+    for parent in _OPEN_TO_SUBCLASSES:
+        if isinstance(key, parent) and kind.__eq__ is parent.__eq__:
+            return _ENCODERS[parent]
+    if isinstance(key, enum.Enum):
+        return lambda member: b"e" + _join([_name_of(kind), member.name.encode()])
+    if dataclasses.is_dataclass(key) and kind.__dataclass_params__.frozen and kind.__dataclass_params__.eq:  # type: ignore[attr-defined]
+        return _encode_dataclass
+    raise TypeError(f"a key of type {kind.__qualname__} has no encoding: {_why_not(key)}")
+
+
+def _encode_dataclass(key: object) -> bytes:
+    compared = [field.name for field in dataclasses.fields(key) if field.compare]  # type: ignore[arg-type]
+    return b"k" + _join([_name_of(type(key)), *(encode_key(getattr(key, name)) for name in compared)])
+
+
+def _name_of(kind: type) -> bytes:
+    return f"{kind.__module__}.{kind.__qualname__}".encode()
+
+
+def _why_not(key: object) -> str:
+    kind = type(key)
+    if isinstance(key, list | bytearray):
+        return (
+            f"it can change after it was used as a key; use {'a tuple' if isinstance(key, list) else 'bytes'} instead"
+        )
+    if isinstance(key, dict | set):
+        return "it can change after it was used as a key; use a frozenset (of items) instead"
+    if dataclasses.is_dataclass(key):
+        return "a dataclass must be frozen and compare by its fields; declare it with @dataclass(frozen=True)"
+    if kind.__eq__ is object.__eq__:
+        return "its objects are equal only to themselves, which no other process can check; use a tuple or a frozen dataclass"
+    return "its own __eq__ cannot be carried over to bytes; use a tuple, a NamedTuple or a frozen dataclass"
+
+
+def _is_plain(key: object) -> bool:
+    """Whether the encoded bytes alone give back the key, type and all."""
+    kind = type(key)
+    if kind is float:
+        return not key.is_integer()  # type: ignore[attr-defined]
+    if kind is tuple:
+        return all(map(_is_plain, key))  # type: ignore[call-overload]
+    return kind in (str, int, bytes, type(None))
+
+
+def _decode(cell: bytes) -> object:
+    tag, body = cell[:1], cell[1:]
+    if tag == b"s":
+        return body.decode("utf-8", "surrogatepass")
+    if tag == b"i":
+        return _INT64.unpack(body)[0] - 2**63
+    if tag == b"b":
+        return body
+    if tag == b"f":
+        return _FLOAT64.unpack(body)[0]
+    if tag == b"N":
+        return None
+    if tag == b"I":
+        return int(body)
+    if tag == b"t":
+        return tuple(map(_decode, _split(body)))
+    raise ValueError(f"not a plain key: tag {tag!r}")
+
+
+def _split(body: bytes) -> list[bytes]:
+    (count,) = _LENGTH.unpack_from(body)
+    parts, at = [], _LENGTH.size
+    for _ in range(count):
+        (length,) = _LENGTH.unpack_from(body, at)
+        at += _LENGTH.size
+        parts.append(body[at : at + length])
+        at += length
+    return parts
+
+
+def _encode_column(keys: Sequence[object]) -> pa.BinaryArray | None:
+    """Keys of one plain type, encoded by array operations; None if they are not of one plain type."""
+    kinds = set(map(type, keys))
+    if len(kinds) != 1:
+        return None
+    kind = kinds.pop()
+    if kind is str:
+        try:
+            return prefixed(b"s", pa.array(keys, pa.string()).cast(pa.binary()))
+        except (UnicodeEncodeError, pa.ArrowInvalid):  # a lone surrogate, or more than 2 GB of text
+            return None
+    if kind is bytes:
+        return prefixed(b"b", pa.array(keys, pa.binary()))
+    if kind is int:
+        try:
+            return fixed_width(b"i", (np.array(keys, dtype="<i8").view("<u8") ^ np.uint64(2**63)).byteswap())
+        except OverflowError:
+            return None
+    if kind is tuple:
+        widths = set(map(len, keys))  # type: ignore[arg-type]
+        if len(widths) != 1 or not (width := widths.pop()):
+            return None
+        columns = [_encode_column(column) for column in zip(*keys, strict=True)]  # type: ignore[call-overload]
+        if any(column is None for column in columns):
+            return None
+        parts: list[object] = [pa.scalar(b"t" + _LENGTH.pack(width))]
+        for column in columns:
+            assert column is not None
+            lengths = pc.binary_length(column).to_numpy(zero_copy_only=False).astype("<u4")
+            parts += [fixed_width(b"", lengths), column]
+        return pc.binary_join_element_wise(*parts, b"")
+    return None
+
+
+def prefixed(tag: bytes, cells: pa.BinaryArray) -> pa.BinaryArray:
+    """Each cell behind a tag.
+
+    >>> prefixed(b"s", pa.array([b"a"])).to_pylist()
+    [b'sa']
+    """
+    return pc.binary_join_element_wise(pa.scalar(tag), cells, b"")
+
+
+def fixed_width(tag: bytes, numbers: np.ndarray) -> pa.BinaryArray:
+    """Numbers as cells of their bytes behind a tag.
+
+    >>> fixed_width(b"i", np.array([1], dtype="<i8")).to_pylist()
+    [b'i\\x01\\x00\\x00\\x00\\x00\\x00\\x00\\x00']
+    """
+    width = len(tag) + numbers.dtype.itemsize
+    cells = np.empty((len(numbers), width), dtype=np.uint8)
+    cells[:, : len(tag)] = np.frombuffer(tag, dtype=np.uint8)
+    cells[:, len(tag) :] = numbers.view(np.uint8).reshape(len(numbers), -1)
+    offsets = np.arange(len(numbers) + 1, dtype=np.int32) * width
+    return pa.BinaryArray.from_buffers(pa.binary(), len(numbers), [None, pa.py_buffer(offsets), pa.py_buffer(cells)])

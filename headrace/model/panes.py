@@ -1,0 +1,145 @@
+"""Panes: the results a window emits, and the windowing that decides how it does.
+
+`Windowing` is everything a collection knows about its windows; `PaneInfo` travels with each element and says
+which firing it came from; `Pane` is a whole firing as tests see it. Nothing here runs.
+"""
+
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, get_args
+
+from headrace.model.times import DurationLike, duration, format_duration
+from headrace.model.triggers import DefaultTrigger, Trigger
+from headrace.model.windows import GlobalWindows, WindowFn
+
+Timing = Literal["early", "on_time", "late", "unknown"]
+Accumulation = Literal["discarding", "accumulating", "retracting"]
+TimestampCombiner = Literal["end_of_window", "earliest", "latest"]
+Closing = Literal["always", "non_empty"]
+
+
+@dataclass(frozen=True)
+class PaneInfo:
+    """Which of its window's firings an element came from.
+
+    `index` counts the panes of the window from 0; `on_time_index` counts from the on-time pane, and is -1
+    before it.
+
+    >>> ONLY_PANE
+    PaneInfo(timing='on_time', index=0, on_time_index=0, is_first=True, is_last=True)
+    """
+
+    timing: Timing
+    index: int
+    on_time_index: int
+    is_first: bool
+    is_last: bool
+
+
+# Of an element that was never grouped; and of the single pane each window has in a batch.
+NO_PANE = PaneInfo("unknown", index=0, on_time_index=0, is_first=True, is_last=True)
+ONLY_PANE = PaneInfo("on_time", index=0, on_time_index=0, is_first=True, is_last=True)
+
+
+@dataclass(frozen=True)
+class Pane:
+    """One firing of one window of one key, as a scripted test gets it: times are in the script's seconds.
+
+    A retraction takes back the values an earlier pane gave; the pane that replaces it follows.
+
+    >>> Pane("k", window=(0, 10), values=[1, 2], timestamp=9.999999, timing="on_time", index=0,
+    ...      on_time_index=0, is_first=True, is_last=False).retraction
+    False
+    """
+
+    key: Any
+    window: tuple[float, float]
+    values: list[Any]
+    timestamp: float
+    timing: Timing
+    index: int
+    on_time_index: int
+    is_first: bool
+    is_last: bool
+    retraction: bool = False
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class Windowing:
+    """How a collection is windowed: where in event time, when results come out, and how panes relate.
+
+    - accumulation: a pane holds what is new ("discarding"), everything so far ("accumulating"), or everything
+      so far after taking back the pane before ("retracting").
+    - allowed_lateness: how long after its end, by the watermark, a window still takes late data. The
+      constructor takes what `duration` takes; the field holds microseconds.
+    - timestamp_combiner: the time of a result, from its window or from its elements.
+    - closing: whether a window that expires emits its last pane "always", or only if "non_empty".
+
+    >>> from headrace.model.windows import FixedWindows
+    >>> Windowing(FixedWindows("1 min"), accumulation="accumulating", allowed_lateness="2 days")
+    Windowing(FixedWindows('1 min'), accumulation='accumulating', allowed_lateness='2 d')
+    >>> GLOBAL.is_global
+    True
+    """
+
+    # init=False: dataclasses.replace must refuse, instead of reading microseconds of lateness as seconds.
+    window: WindowFn = field(init=False)
+    trigger: Trigger = field(init=False, default=DefaultTrigger())
+    accumulation: Accumulation = field(init=False, default="discarding")
+    allowed_lateness: int = field(init=False, default=0)
+    timestamp_combiner: TimestampCombiner = field(init=False, default="end_of_window")
+    closing: Closing = field(init=False, default="non_empty")
+
+    def __init__(
+        self,
+        window: WindowFn,
+        trigger: Trigger = DefaultTrigger(),
+        accumulation: Accumulation = "discarding",
+        allowed_lateness: DurationLike = 0,
+        timestamp_combiner: TimestampCombiner = "end_of_window",
+        closing: Closing = "non_empty",
+    ) -> None:
+        _check_instance("window", window, WindowFn, "FixedWindows('1 minute')")
+        _check_instance("trigger", trigger, Trigger, "AfterWatermark()")
+        _check_choice("accumulation", accumulation, get_args(Accumulation))
+        _check_choice("timestamp_combiner", timestamp_combiner, get_args(TimestampCombiner))
+        _check_choice("closing", closing, get_args(Closing))
+        lateness = duration(allowed_lateness)
+        if lateness < 0:
+            raise ValueError(
+                f"Windowing: allowed_lateness must not be negative, got {format_duration(lateness)}; "
+                "give 0 to drop late data, or a duration such as '1 hour'"
+            )
+        object.__setattr__(self, "window", window)
+        object.__setattr__(self, "trigger", trigger)
+        object.__setattr__(self, "accumulation", accumulation)
+        object.__setattr__(self, "allowed_lateness", lateness)
+        object.__setattr__(self, "timestamp_combiner", timestamp_combiner)
+        object.__setattr__(self, "closing", closing)
+
+    @property
+    def is_global(self) -> bool:
+        """Whether all elements are in the one global window."""
+        return isinstance(self.window, GlobalWindows)
+
+    def __repr__(self) -> str:
+        parts = [repr(self.window)]
+        for item in fields(self)[1:]:
+            value = getattr(self, item.name)
+            if value != item.default:
+                shown = format_duration(value) if item.name == "allowed_lateness" else value
+                parts.append(f"{item.name}={shown!r}")
+        return f"Windowing({', '.join(parts)})"
+
+
+def _check_instance(name: str, value: object, kind: type, example: str) -> None:
+    if not isinstance(value, kind):
+        remedy = f"{value.__name__}(...)" if isinstance(value, type) else f"for instance {example}"
+        raise TypeError(f"Windowing: {name} must be a {kind.__name__}, got {value!r}; write {remedy}")
+
+
+def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"Windowing: {name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+
+
+GLOBAL = Windowing(GlobalWindows())

@@ -1,0 +1,375 @@
+"""The graph and how it is written: Pipeline, PCollection, PTransform, and the `|` and `>>` between them.
+
+A Pipeline records nodes and hands out an immutable Graph. Nothing here knows how a graph is run: `run` and `explain`
+pass it to the engine, which is imported only then.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from headrace.model.errors import PipelineError
+from headrace.model.panes import GLOBAL, Windowing
+from headrace.model.schema import ROWS, Schema, schema_of
+
+if TYPE_CHECKING:
+    from headrace.engine.run import Handle
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where in the user's file a transform was applied."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+    @staticmethod
+    def of_caller() -> Place:
+        """The innermost frame outside this package."""
+        frame = sys._getframe(1)
+        while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+            frame = frame.f_back
+        name = frame.f_code.co_filename
+        if os.path.isabs(name) and not os.path.relpath(name).startswith(".."):
+            name = os.path.relpath(name)
+        return Place(name, frame.f_lineno)
+
+
+@dataclass(frozen=True, eq=False)
+class PCollection:
+    """A collection of elements, each with a timestamp and a window; bounded or unbounded.
+
+    Made by applying a transform, never directly.
+
+    >>> import headrace as hr
+    >>> p = hr.Pipeline()
+    >>> p | "numbers" >> hr.Create([1, 2, 3])
+    <PCollection of int from 'numbers', bounded>
+    """
+
+    pipeline: Pipeline
+    label: str
+    place: Place
+    tag: str | None = None
+    element_type: object = None
+    windowing: Windowing = GLOBAL
+    bounded: bool = True
+
+    def __or__(self, transform: PTransform) -> Any:
+        return self.pipeline.apply(transform, self)
+
+    @property
+    def schema(self) -> Schema | None:
+        """The columns of the elements, where their type tells; None for other Python objects."""
+        return schema_of(self.element_type)
+
+    @property
+    def has_columns(self) -> bool:
+        """Whether the elements are kept as columns: their types are known here, or Spark finds them out."""
+        return self.element_type is ROWS or self.schema is not None
+
+    def __repr__(self) -> str:
+        kind = (
+            getattr(self.element_type, "__name__", None) if isinstance(self.element_type, type) else self.element_type
+        )
+        name = self.label if self.tag is None else f"{self.label}.{self.tag}"
+        return f"<PCollection of {kind or 'objects'} from {name!r}, {'bounded' if self.bounded else 'unbounded'}>"
+
+
+class PTransform:
+    """A step of a pipeline. Subclass it and override `expand` to name a composition of others.
+
+    >>> import headrace as hr
+    >>> class Shout(hr.PTransform):
+    ...     def expand(self, lines):
+    ...         return lines | hr.Map(str.upper) | hr.Map(lambda line: line + "!")
+    >>> with hr.Pipeline() as p:
+    ...     loud = p | hr.Create(["hi"]) | Shout() | hr.Collect()
+    >>> list(loud)
+    ['HI!']
+    """
+
+    label: str | None = None
+
+    def expand(self, inputs: Any) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} must override expand(inputs)")
+
+    def default_label(self) -> str:
+        return type(self).__name__
+
+    def __rrshift__(self, label: str) -> Self:
+        if not isinstance(label, str) or not label:
+            raise PipelineError(
+                f"a label is a non-empty string, got {label!r}; write 'my label' >> {type(self).__name__}(...)"
+            )
+        labelled = copy.copy(self)
+        labelled.label = label
+        return labelled
+
+    def __ror__(self, inputs: Any) -> Any:
+        return pipeline_of(inputs, self).apply(self, inputs)
+
+
+class Primitive(PTransform):
+    """A transform the engine knows how to run. It says what its output is; `expand` is not for it."""
+
+    output_type: object = None
+    outputs: tuple[str | None, ...] = (None,)
+
+    def with_output_types(self, element_type: object) -> Self:
+        """The same transform, declared to give elements of this type: `Map(parse).with_output_types(tuple[str, int])`."""
+        typed = copy.copy(self)
+        typed.output_type = element_type
+        return typed
+
+    def expand(self, inputs: Any) -> Any:
+        return pipeline_of(inputs, self).add(self, inputs)
+
+    def side_inputs(self) -> tuple[PCollection, ...]:
+        return ()
+
+    def functions(self) -> tuple[object, ...]:
+        """What of the user's travels to the workers, and so must be picklable."""
+        return ()
+
+    def element_type_from(self, inputs: tuple[PCollection, ...]) -> object:
+        return self.output_type
+
+    def windowing_from(self, inputs: tuple[PCollection, ...]) -> Windowing:
+        return inputs[0].windowing if inputs else GLOBAL
+
+    def bounded_from(self, inputs: tuple[PCollection, ...]) -> bool:
+        return all(pc.bounded for pc in inputs)
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """One applied primitive: what it is, what it reads, what it gives, and where it was written."""
+
+    label: str
+    transform: Primitive
+    inputs: tuple[PCollection, ...]
+    outputs: tuple[PCollection, ...]
+    place: Place
+    named: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.label!r} ({self.place})"
+
+
+@dataclass(frozen=True)
+class Graph:
+    """The nodes of a pipeline in the order in which they were applied, so that inputs come first."""
+
+    nodes: tuple[Node, ...]
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self.nodes)
+
+    def producer(self, pc: PCollection) -> Node:
+        return next(node for node in self.nodes if pc in node.outputs)
+
+    def consumers(self, pc: PCollection) -> list[Node]:
+        return [node for node in self.nodes if pc in node.inputs]
+
+    @property
+    def bounded(self) -> bool:
+        return all(pc.bounded for node in self.nodes for pc in node.outputs)
+
+
+class Pipeline:
+    """A graph in the making. Leaving its `with` block runs it and waits.
+
+    `spark` uses a session that exists, as in a notebook; otherwise one is made on `master`, on `SPARK_MASTER`, or on
+    all cores of this machine.
+
+    >>> import headrace as hr
+    >>> with hr.Pipeline() as p:
+    ...     total = p | hr.Create([1, 2, 3]) | hr.CombineGlobally(sum) | hr.Collect()
+    >>> list(total)
+    [6]
+    """
+
+    def __init__(self, *, spark: Any = None, master: str | None = None) -> None:
+        self.spark = spark
+        self.master = master
+        self._nodes: list[Node] = []
+        self._labels: set[str] = set()
+        self._scopes = [""]
+        self._graph: Graph | None = None
+
+    def __or__(self, transform: PTransform) -> Any:
+        return self.apply(transform, self)
+
+    def apply(self, transform: PTransform, inputs: Any) -> Any:
+        """Apply `transform`, giving its whole expansion the transform's label as a prefix."""
+        if not isinstance(transform, PTransform):
+            raise PipelineError(
+                f"{transform!r} at {Place.of_caller()} is not a transform: on the right of | comes a PTransform, "
+                f"e.g. hr.Map({getattr(transform, '__name__', 'f')})"
+            )
+        if isinstance(transform, Primitive):
+            return transform.expand(inputs)
+        self._scopes.append(self._label_for(transform))
+        try:
+            return transform.expand(inputs)
+        finally:
+            self._scopes.pop()
+
+    def add(self, transform: Primitive, inputs: Any) -> Any:
+        """Record one primitive and return its outputs: one PCollection, or a dict-like of them by tag."""
+        place = Place.of_caller()
+        if self._graph is not None:
+            raise PipelineError(
+                f"{transform.label or transform.default_label()!r} ({place}): the pipeline was already run or explained and "
+                "can no longer change; build a new Pipeline"
+            )
+        read = _collections(inputs, transform, place)
+        label = self._label_for(transform)
+        made = PCollection(
+            pipeline=self,
+            label=label,
+            place=place,
+            element_type=transform.output_type or transform.element_type_from(read),
+            windowing=transform.windowing_from(read),
+            bounded=transform.bounded_from(read),
+        )
+        main, *others = transform.outputs or (None,)
+        outputs = (
+            dataclasses.replace(made, tag=main),
+            *(dataclasses.replace(made, tag=tag, element_type=None) for tag in others),
+        )
+        self._nodes.append(
+            Node(
+                label,
+                transform,
+                read,
+                outputs if transform.outputs else (),
+                place,
+                transform.label is not None,
+            )
+        )
+        return outputs[0] if len(outputs) == 1 else TaggedCollections(outputs)
+
+    def graph(self) -> Graph:
+        """The immutable graph; from here on the pipeline takes no more transforms."""
+        if self._graph is None:
+            self._graph = Graph(tuple(self._nodes))
+        return self._graph
+
+    def run(self) -> Handle:
+        """Start the pipeline and return a handle: `wait()`, `stop()`, `status()`, `metrics()`."""
+        from headrace.engine.run import run  # the one way from the model to Spark
+
+        return run(self.graph(), spark=self.spark, master=self.master)
+
+    def explain(self) -> str:
+        """The stages this pipeline runs in, as a tree.
+
+        >>> import headrace as hr
+        >>> p = hr.Pipeline()
+        >>> _ = p | "numbers" >> hr.Create([1, 2]) | "double" >> hr.Map(lambda x: 2 * x) | "show" >> hr.ForEach(print)
+        >>> print(p.explain())
+        python  double · show
+        └─ read  numbers: Create(2 elements)
+        """
+        from headrace.engine.plan import explain
+
+        return explain(self.graph())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.run().wait()
+
+    def _label_for(self, transform: PTransform) -> str:
+        scope = self._scopes[-1]
+        label = wanted = f"{scope}/{transform.label or transform.default_label()}".lstrip("/")
+        number = 1
+        while transform.label is None and label in self._labels:
+            number += 1
+            label = f"{wanted} {number}"
+        self._labels.add(label)
+        return label
+
+
+class TaggedCollections(Mapping[str | None, PCollection]):
+    """The outputs of one transform by tag, as attributes or as items: `parts.good`, `parts["good"]`.
+
+    >>> import headrace as hr
+    >>> p = hr.Pipeline()
+    >>> low, high = p | hr.Create([1, 9]) | hr.Partition(lambda x, n: x // 5, 2)
+    """
+
+    def __init__(self, outputs: tuple[PCollection, ...]) -> None:
+        self._outputs = {pc.tag: pc for pc in outputs}
+
+    def __getitem__(self, tag: str | None) -> PCollection:
+        try:
+            return self._outputs[tag]
+        except KeyError:
+            tags = ", ".join(repr(tag) for tag in self._outputs)
+            raise KeyError(f"no output tagged {tag!r}; there are {tags}") from None
+
+    def __getattr__(self, tag: str) -> PCollection:
+        if tag.startswith("_"):
+            raise AttributeError(tag)
+        return self[tag]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._outputs)
+
+    def __len__(self) -> int:
+        return len(self._outputs)
+
+
+def pipeline_of(inputs: Any, transform: PTransform) -> Pipeline:
+    """The pipeline that what stands left of `|` belongs to."""
+    if isinstance(inputs, Pipeline):
+        return inputs
+    found = _collections(inputs, transform, Place.of_caller())
+    if not found:
+        raise PipelineError(
+            f"{transform.label or transform.default_label()!r} ({Place.of_caller()}): there is nothing left of |"
+        )
+    return found[0].pipeline
+
+
+def _collections(inputs: Any, transform: PTransform, place: Place) -> tuple[PCollection, ...]:
+    """The collections left of `|`: one, several in a tuple, list or dict, or none (a pipeline)."""
+    if isinstance(inputs, Pipeline):
+        return ()
+    if isinstance(inputs, PCollection):
+        return (inputs,)
+    many = (
+        tuple(inputs.values())
+        if isinstance(inputs, Mapping)
+        else tuple(inputs)
+        if isinstance(inputs, list | tuple)
+        else None
+    )
+    name = transform.label or transform.default_label()
+    if many is None or not all(isinstance(pc, PCollection) for pc in many):
+        raise PipelineError(
+            f"{name!r} ({place}): left of | stands {inputs!r}, which is no collection; apply transforms to a Pipeline, "
+            "a PCollection, or a tuple, list or dict of PCollections"
+        )
+    if len({id(pc.pipeline) for pc in many}) > 1:
+        raise PipelineError(f"{name!r} ({place}): its inputs belong to different pipelines; build them on one Pipeline")
+    return many

@@ -1,0 +1,222 @@
+"""Schemas: how elements become columns and come back as the Python objects they were.
+
+A schema is read from a type: a NamedTuple, a frozen or plain dataclass, tuple[str, int], or one plain type. Types that
+have no columns of their own (a list of mixed things, Any, a class) have no schema and travel as packed Python objects.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import types
+import typing
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from operator import itemgetter
+from typing import Any, Final, Literal
+
+import pyarrow as pa
+
+ROWS: Final = "rows"
+"""The element type of a collection whose columns only Spark knows: its elements are Rows."""
+
+_PLAIN: dict[object, pa.DataType] = {
+    bool: pa.bool_(),
+    int: pa.int64(),
+    float: pa.float64(),
+    str: pa.string(),
+    bytes: pa.binary(),
+    dt.datetime: pa.timestamp("us", tz="UTC"),
+    dt.date: pa.date32(),
+}
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Names and Arrow types of an element's columns, and how an element is put together from them.
+
+    >>> schema_of(tuple[str, int]).names
+    ('_1', '_2')
+    """
+
+    names: tuple[str, ...]
+    types: tuple[pa.DataType, ...]
+    kind: Literal["value", "tuple", "named", "dataclass"]
+    cls: type | None = None
+
+    def to_columns(self, elements: Sequence[Any]) -> list[pa.Array]:
+        """One Arrow array per column."""
+        if self.kind == "value":
+            columns: Sequence[Sequence[Any]] = (elements,)
+        elif self.kind == "dataclass":
+            columns = [[getattr(element, name) for element in elements] for name in self.names]
+        else:
+            columns = list(zip(*elements, strict=True)) or [()] * len(self.names)
+            if len(columns) != len(self.names):
+                raise ValueError(f"elements have {len(columns)} parts, their declared type has {len(self.names)}")
+        return [pa.array(column, type) for column, type in zip(columns, self.types, strict=True)]
+
+    def to_elements(self, columns: Sequence[pa.Array]) -> list[Any]:
+        """The elements that `to_columns` took apart."""
+        lists = [column.to_pylist() for column in columns]
+        if self.kind == "value":
+            return list(lists[0])
+        if self.kind == "tuple":
+            return list(zip(*lists, strict=True))
+        assert self.cls is not None
+        if self.kind == "dataclass":
+            return list(map(self.cls, *lists))
+        return list(map(self.cls._make, zip(*lists, strict=True)))  # type: ignore[attr-defined]
+
+
+def schema_of(element_type: object) -> Schema | None:
+    """The schema of elements of this type, or None if they have no columns.
+
+    >>> schema_of(int).names, schema_of(list), schema_of(None)
+    (('value',), None, None)
+    """
+    if isinstance(element_type, Schema):
+        return element_type
+    plain = arrow_type(element_type)
+    if plain is not None:
+        return Schema(("value",), (plain,), "value")
+    if typing.get_origin(element_type) is tuple:
+        parts = typing.get_args(element_type)
+        if not parts or Ellipsis in parts:
+            return None
+        return _schema([f"_{i + 1}" for i in range(len(parts))], parts, "tuple", None)
+    if isinstance(element_type, type) and issubclass(element_type, tuple) and hasattr(element_type, "_fields"):
+        hints = _hints(element_type)
+        return _schema(element_type._fields, [hints.get(name) for name in element_type._fields], "named", element_type)
+    if isinstance(element_type, type) and dataclasses.is_dataclass(element_type):
+        hints = _hints(element_type)
+        names = [field.name for field in dataclasses.fields(element_type)]
+        return _schema(names, [hints.get(name) for name in names], "dataclass", element_type)
+    return None
+
+
+def arrow_type(hint: object) -> pa.DataType | None:
+    """The Arrow type of one column, or None.
+
+    >>> arrow_type(list[int])
+    ListType(list<item: int64>)
+    """
+    if isinstance(hint, pa.DataType):
+        return hint
+    try:
+        if hint in _PLAIN:
+            return _PLAIN[hint]
+    except TypeError:
+        return None
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is list and (inner := arrow_type(args[0])) is not None:
+        return pa.list_(inner)
+    if origin in (typing.Union, types.UnionType) and len(args) == 2 and type(None) in args:
+        return arrow_type(args[0] if args[1] is type(None) else args[1])
+    return None
+
+
+def _schema(names: Sequence[str], hints: Sequence[object], kind: Any, cls: type | None) -> Schema | None:
+    columns = [arrow_type(hint) for hint in hints]
+    if not columns or any(column is None for column in columns):
+        return None
+    return Schema(tuple(names), tuple(columns), kind, cls)
+
+
+def _hints(cls: object) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(cls)
+    except Exception:  # a forward reference that cannot be resolved: no schema, not an error
+        return {}
+
+
+def rows_schema(arrow: pa.Schema) -> Schema:
+    """The schema of Rows with these columns.
+
+    >>> rows_schema(pa.schema({"user": pa.string(), "n": pa.int64()})).to_elements([pa.array(["a"]), pa.array([1])])
+    [Row(user='a', n=1)]
+    """
+    return Schema(tuple(arrow.names), tuple(arrow.types), "named", row_type(tuple(arrow.names)))
+
+
+class Row(tuple[Any, ...]):
+    """An element of a collection with columns: a tuple whose parts have the names of the columns, whatever these are."""
+
+    _fields: tuple[str, ...] = ()
+
+    @classmethod
+    def _make(cls, values: Iterable[Any]) -> Row:
+        return tuple.__new__(cls, values)
+
+    def _asdict(self) -> dict[str, Any]:
+        return dict(zip(self._fields, self, strict=True))
+
+    def __repr__(self) -> str:
+        return f"Row({', '.join(f'{name}={value!r}' for name, value in self._asdict().items())})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _row, (self._fields, tuple(self))
+
+
+@lru_cache(maxsize=1024)
+def row_type(names: tuple[str, ...]) -> type[Row]:
+    """The Rows with these fields."""
+    parts = {name: property(itemgetter(position)) for position, name in enumerate(names)}
+    return type("Row", (Row,), {**parts, "_fields": names})
+
+
+def _row(names: tuple[str, ...], values: tuple[object, ...]) -> Row:
+    return row_type(names)._make(values)
+
+
+def return_type(fn: Callable[..., Any]) -> object:
+    """The declared return type of a function, or None; a class returns its instances."""
+    if isinstance(fn, type):
+        return fn if fn in _PLAIN or schema_of(fn) is not None else None
+    return _hints(fn).get("return")
+
+
+def item_type(hint: object) -> object:
+    """The type of the items of a declared iterable: `Iterator[int]` gives int; None where it does not say.
+
+    >>> item_type(list[str])
+    <class 'str'>
+    """
+    args = typing.get_args(hint)
+    return args[0] if args and typing.get_origin(hint) is not tuple else None
+
+
+def pair_types(element_type: object) -> tuple[object, object] | None:
+    """Key and value types of pairs; None where the type does not say that elements are pairs.
+
+    >>> pair_types(tuple[str, int])
+    (<class 'str'>, <class 'int'>)
+    """
+    args = typing.get_args(element_type)
+    if typing.get_origin(element_type) is tuple and len(args) == 2 and Ellipsis not in args:
+        return args[0], args[1]
+    return None
+
+
+def common_type(elements: Sequence[object]) -> object:
+    """The type all these elements share, as far as columns go: a plain type, or a tuple of plain types; else None.
+
+    >>> common_type([("a", 1), ("b", 2)])
+    tuple[str, int]
+    """
+    kinds = set(map(type, elements))
+    if len(kinds) != 1:
+        return None
+    kind = kinds.pop()
+    if kind is tuple:
+        widths = {len(element) for element in elements}  # type: ignore[arg-type]
+        if len(widths) != 1 or widths == {0}:
+            return None
+        parts = [common_type(part) for part in zip(*elements, strict=True)]  # type: ignore[call-overload]
+        return None if None in parts else types.GenericAlias(tuple, tuple(parts))
+    if kind is int:
+        return int if all(-(2**63) <= element < 2**63 for element in elements) else None  # type: ignore[operator]
+    if kind is dt.datetime:
+        return None  # a naive datetime and its zone would not survive a timestamp column
+    return kind if kind in _PLAIN or schema_of(kind) is not None else None

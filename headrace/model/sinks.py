@@ -1,0 +1,163 @@
+"""Where elements go: files that appear whole or not at all, a function for each element, or a list for tests and notebooks."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from headrace.model.errors import PipelineError
+from headrace.model.panes import PaneInfo
+from headrace.model.pipeline import PCollection, Primitive
+from headrace.model.windows import Window
+
+
+class Sink(Primitive):
+    """A primitive that ends a branch of the pipeline."""
+
+    outputs = ()
+
+    def expand(self, inputs: Any) -> Any:
+        super().expand(inputs)
+        return None
+
+
+class WriteFiles(Sink):
+    """Writes a directory of files, which appears whole or not at all.
+
+    `existing` says what happens if the directory is there already: "refuse" fails before anything runs, "replace" puts
+    the new output in its place once it is complete.
+    """
+
+    format: str
+
+    def __init__(self, path: str, *, existing: Literal["refuse", "replace"] = "refuse") -> None:
+        if not isinstance(path, str) or not path:
+            raise PipelineError(f"{type(self).__name__} takes the path of a directory, got {path!r}")
+        if existing not in ("refuse", "replace"):
+            raise PipelineError(f"{type(self).__name__}: existing is 'refuse' or 'replace', got {existing!r}")
+        self.path, self.existing = path, existing
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__}({self.path!r})"
+
+
+class WriteText(WriteFiles):
+    """Writes each element as a line of text, `str(element)`.
+
+    >>> import headrace as hr, pathlib, tempfile
+    >>> out = tempfile.mkdtemp() + "/out"
+    >>> with hr.Pipeline() as p:
+    ...     p | hr.Create(["a"]) | hr.WriteText(out)
+    >>> [part.read_text() for part in pathlib.Path(out).glob("part-*")]
+    ['a\\n']
+    """
+
+    format = "text"
+
+
+class WriteJson(WriteFiles):
+    """Writes rows as JSON lines. Elements have columns, or are dicts or other JSON values.
+
+    >>> import headrace as hr, pathlib, tempfile
+    >>> out = tempfile.mkdtemp() + "/out"
+    >>> with hr.Pipeline() as p:
+    ...     p | hr.Create([{"a": 1}]) | hr.WriteJson(out)
+    >>> [part.read_text() for part in pathlib.Path(out).glob("part-*")]
+    ['{"a": 1}\\n']
+    """
+
+    format = "json"
+
+
+class WriteParquet(WriteFiles):
+    """Writes rows as Parquet; the collection must have columns.
+
+    >>> import headrace as hr, pyarrow.parquet, tempfile
+    >>> out = tempfile.mkdtemp() + "/out"
+    >>> with hr.Pipeline() as p:
+    ...     p | hr.Create([("a", 1)]) | hr.WriteParquet(out)
+    >>> pyarrow.parquet.read_table(out).to_pylist()
+    [{'_1': 'a', '_2': 1}]
+    """
+
+    format = "parquet"
+
+
+class ForEach(Sink):
+    """Calls a function for each element, on the machines that hold the elements.
+
+    >>> import headrace as hr, pathlib, tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> with hr.Pipeline() as p:
+    ...     p | hr.Create(["a", "b"]) | hr.ForEach(lambda name: pathlib.Path(folder, name).touch())
+    >>> sorted(file.name for file in pathlib.Path(folder).iterdir())
+    ['a', 'b']
+    """
+
+    def __init__(self, fn: Callable[[Any], Any]) -> None:
+        if not callable(fn):
+            raise PipelineError(f"ForEach takes a function, got {fn!r}")
+        self.fn = fn
+
+    def __str__(self) -> str:
+        return f"ForEach({getattr(self.fn, '__name__', self.fn)})"
+
+    def functions(self) -> tuple[object, ...]:
+        return (self.fn,)
+
+
+class WindowedValue(NamedTuple):
+    """An element with all it carries: its timestamp (microseconds), its window and its pane."""
+
+    value: Any
+    timestamp: int
+    window: Window
+    pane: PaneInfo
+
+
+@dataclass(eq=False)
+class Collected(Sequence[Any]):
+    """What Collect gathered: a sequence of elements once the pipeline has run; `windowed` has their times and windows."""
+
+    label: str
+    gathered: list[WindowedValue] | None = None
+
+    @property
+    def windowed(self) -> list[WindowedValue]:
+        if self.gathered is None:
+            raise RuntimeError(f"{self.label!r} has gathered nothing yet: the pipeline has not run to its end")
+        return self.gathered
+
+    def __getitem__(self, at: Any) -> Any:
+        return [element.value for element in self.windowed][at]
+
+    def __iter__(self) -> Iterator[Any]:
+        return (element.value for element in self.windowed)
+
+    def __len__(self) -> int:
+        return len(self.windowed)
+
+    def __repr__(self) -> str:
+        return f"<{self.label}: not run yet>" if self.gathered is None else repr(list(self))
+
+
+class Collect(Sink):
+    """Gathers the elements in the driver's memory, for tests and notebooks. Returns a sequence that is filled by the run.
+
+    >>> import headrace as hr
+    >>> with hr.Pipeline() as p:
+    ...     squares = p | hr.Create([1, 2]) | hr.Map(lambda x: x * x) | hr.Collect()
+    >>> sorted(squares)
+    [1, 4]
+    """
+
+    def __init__(self) -> None:
+        self.collected = Collected("Collect")
+
+    def expand(self, inputs: PCollection) -> Collected:
+        applied = copy.copy(self)  # each application gathers for itself
+        applied.collected = Collected(self.label or f"Collect of {inputs.label!r}")
+        super(Collect, applied).expand(inputs)
+        return applied.collected

@@ -1,0 +1,133 @@
+"""Declared state and timers of a stateful DoFn: what is kept per key and window, and when it is woken.
+
+Only the declarations live here; the engine reads them to lay out state and to fire timers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+from headrace.model.algebra import CombineFn, combine_fn
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class StateSpec:
+    """One named piece of state per key and window."""
+
+    name: str
+
+    def __post_init__(self) -> None:
+        if not self.name.isidentifier():
+            raise ValueError(f"a state's name is an identifier, got {self.name!r}; use letters, digits and _")
+
+
+@dataclass(frozen=True)
+class ValueState(StateSpec):
+    """A single value: `read()`, `write(value)`, `clear()`.
+
+    >>> import headrace as hr
+    >>> class Number(hr.DoFn):
+    ...     seen = hr.ValueState("seen")
+    ...     def process(self, pair, seen=hr.DoFn.StateParam(seen)):
+    ...         count = (seen.read() or 0) + 1
+    ...         seen.write(count)
+    ...         yield pair[0], count
+    >>> with hr.Pipeline() as p:
+    ...     numbered = p | hr.Create([("a", "x"), ("a", "y")]) | hr.ParDo(Number()) | hr.Collect()
+    >>> sorted(numbered)
+    [('a', 1), ('a', 2)]
+    """
+
+
+@dataclass(frozen=True)
+class ListState(StateSpec):
+    """A list: `add(value)`, `read()`, `clear()`.
+
+    >>> import headrace as hr
+    >>> hr.ListState("waiting").name
+    'waiting'
+    """
+
+
+@dataclass(frozen=True)
+class SetState(StateSpec):
+    """A set: `add(value)`, `read()`, `clear()`.
+
+    >>> import headrace as hr
+    >>> hr.SetState("users").name
+    'users'
+    """
+
+
+@dataclass(frozen=True)
+class MapState(StateSpec):
+    """A map: `get(key)`, `put(key, value)`, `remove(key)`, `items()`, `clear()`.
+
+    >>> import headrace as hr
+    >>> hr.MapState("prices").name
+    'prices'
+    """
+
+
+@dataclass(frozen=True)
+class CombiningState(StateSpec):
+    """An aggregation: `add(value)`, `read()` gives its result, `clear()`.
+
+    >>> import headrace as hr
+    >>> hr.CombiningState("total", sum).fn
+    SumFn()
+    """
+
+    fn: CombineFn[Any, Any, Any] | Callable[..., Any] = sum
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "fn", combine_fn(self.fn))
+
+
+@dataclass(frozen=True)
+class TimerSpec:
+    """A named timer per key and window: `set(time)`, `clear()`; in event time or in processing time.
+
+    >>> import headrace as hr
+    >>> class Alarm(hr.DoFn):
+    ...     due = hr.TimerSpec("due", "event")
+    ...     def process(self, pair, due=hr.DoFn.TimerParam(due)):
+    ...         due.set(pair[1])
+    ...     @hr.on_timer(due)
+    ...     def ring(self, key=hr.DoFn.ElementParam, time=hr.DoFn.TimestampParam):
+    ...         yield f"{key} rang at {time // 1_000_000} s"
+    >>> with hr.Pipeline() as p:
+    ...     rung = p | hr.Create([("a", 7)]) | hr.ParDo(Alarm()) | hr.Collect()
+    >>> list(rung)
+    ['a rang at 7 s']
+    """
+
+    name: str
+    domain: Literal["event", "processing"] = "event"
+
+    def __post_init__(self) -> None:
+        if self.domain not in ("event", "processing"):
+            raise ValueError(f"a timer's domain is 'event' or 'processing', got {self.domain!r}")
+
+
+def on_timer(spec: TimerSpec) -> Callable[[F], F]:
+    """Marks the method that runs when the timer fires.
+
+    >>> import headrace as hr
+    >>> due = hr.TimerSpec("due")
+    >>> @hr.on_timer(due)
+    ... def ring(self): ...
+    >>> ring.fires.name
+    'due'
+    """
+
+    def mark(method: F) -> F:
+        method.fires = spec  # type: ignore[attr-defined]
+        return method
+
+    return mark

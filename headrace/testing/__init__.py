@@ -1,0 +1,1 @@
+"""The test kit: drive windows, triggers and pipelines by a script, with time in the hands of the test."""

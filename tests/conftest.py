@@ -1,0 +1,44 @@
+"""What the whole suite shares: one Spark session, made only when a test asks for it, and hypothesis profiles.
+
+The default profile, "ci", tries the same examples in every run; `pytest --hypothesis-profile=dev` tries new
+ones.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Spark reads it when its JVM starts; without it Spark binds to whatever the host name resolves to.
+os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+
+# A loaded machine is no reason to fail: neither profile measures how long an example takes.
+settings.register_profile("dev", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", settings.get_profile("dev"), derandomize=True)
+settings.load_profile("ci")
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The suite's Spark session: two cores and two partitions, so that small data still crosses a shuffle."""
+    from headrace.engine.session import spark_session
+
+    session = spark_session(
+        "local[2]",
+        {
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+            "spark.ui.enabled": "false",
+            "spark.ui.showConsoleProgress": "false",
+            "spark.log.level": "ERROR",
+        },
+    )
+    yield session
+    session.stop()

@@ -1,0 +1,1 @@
+"""Tests of headrace.engine, on the one Spark session of the suite."""

@@ -1,0 +1,1 @@
+"""Tests of headrace.model: none of them starts Spark."""
