@@ -1,4 +1,4 @@
-"""Headrace: the Dataflow model on Spark, in Python. Write a computation once; run it over history and over live data."""
+"""Headrace: the Dataflow model on Spark, in Python. Write a computation once; run it over history and live data."""
 
 from headrace.model.algebra import CombineFn
 from headrace.model.columns import (

@@ -156,6 +156,6 @@ def _union(stage: Union, inputs: list[DataFrame]) -> DataFrame:
         if any(other != names[0] for other in names[1:]):
             different = sorted(names[0].union(*names) - names[0].intersection(*names))
             raise PipelineError(
-                f"{stage.label!r}: its inputs have different columns ({', '.join(different)}); make them alike with Select"
+                f"{stage.label!r}: its inputs have different columns ({', '.join(different)}); use Select"
             )
     return reduce(DataFrame.unionByName, inputs)

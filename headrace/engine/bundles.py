@@ -26,13 +26,15 @@ TIME, START, END = "__time", "__start", "__end"
 """Columns beside the user's own: event time and window bounds in microseconds."""
 
 BLOCK_SCHEMA: Final = pa.schema([("block", pa.binary())])
-FLATTEN_LIMIT: Final = 65_536
-"""How many elements a bundle may grow to before it is passed on."""
+BATCH_SIZE: Final = 20_000
+"""About how many elements an Arrow batch between stages has."""
+BUNDLE_SIZE: Final = 2_000
+"""About how many elements a bundle has: few enough to stay in the processor's cache from one function to the next."""
 
 
 @dataclass(slots=True)
 class Bundle:
-    """Elements, and where they are in time. No times means all have the same one; no windows, all are in the global one."""
+    """Elements and where they are in time. No times: all have the same one. No windows: all are in the global one."""
 
     elements: list[Any]
     times: Int64Array | None = None
@@ -40,6 +42,13 @@ class Bundle:
     ends: Int64Array | None = None
     pane: PaneInfo = NO_PANE
     time: int = MIN_TIME  # of all elements, where times is None
+    kinds: frozenset[type] | None = None  # the types of the elements, once somebody asked
+
+    def types(self) -> frozenset[type]:
+        """The types of the elements."""
+        if self.kinds is None:
+            self.kinds = frozenset(map(type, self.elements))
+        return self.kinds
 
     def with_elements(self, elements: list[Any]) -> Bundle:
         """The same times and windows with other elements, one for one."""
@@ -60,6 +69,20 @@ class Bundle:
     def bare(self) -> bool:
         """Whether elements may be added and dropped without regard to time and window."""
         return self.times is None and self.starts is None
+
+    @staticmethod
+    def joined(bundles: list[Bundle]) -> Bundle:
+        """Several bundles of one collection as one."""
+        if len(bundles) == 1:
+            return bundles[0]
+        first = bundles[0]
+        whole = Bundle([element for bundle in bundles for element in bundle.elements], pane=first.pane, time=first.time)
+        if any(bundle.times is not None or bundle.time != first.time for bundle in bundles):
+            whole.times = np.concatenate([bundle.all_times() for bundle in bundles])
+        if first.starts is not None:
+            whole.starts = np.concatenate([bundle.starts for bundle in bundles if bundle.starts is not None])
+            whole.ends = np.concatenate([bundle.ends for bundle in bundles if bundle.ends is not None])
+        return whole
 
     def all_times(self) -> Int64Array:
         return np.full(len(self.elements), self.time, np.int64) if self.times is None else self.times
@@ -101,8 +124,8 @@ class FromColumns:
 
     def bundles(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Bundle]:
         for batch in batches:
-            if batch.num_rows:
-                yield self.bundle(batch)
+            for at in range(0, batch.num_rows, BUNDLE_SIZE):
+                yield self.bundle(batch.slice(at, BUNDLE_SIZE))
 
     def bundle(self, batch: pa.RecordBatch) -> Bundle:
         own = [name for name in batch.schema.names if name not in (TIME, START, END)]
@@ -115,22 +138,40 @@ class FromColumns:
         return Bundle(elements, times, np.asarray(batch.column(START)), np.asarray(batch.column(END)), self.pane)
 
 
+class Gathering:
+    """An output that gathers bundles until they make a batch worth sending."""
+
+    _held: list[Bundle] | None = None
+    _count = 0
+
+    def batch(self, bundle: Bundle) -> pa.RecordBatch:
+        raise NotImplementedError
+
+    def add(self, bundle: Bundle) -> Iterator[pa.RecordBatch]:
+        self._held = [*(self._held or ()), bundle]
+        self._count += len(bundle.elements)
+        if self._count >= BATCH_SIZE:
+            yield from self.finish()
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        if self._held:
+            held, self._held, self._count = self._held, None, 0
+            yield self.batch(Bundle.joined(held))
+
+
 @dataclass
-class ToBlocks:
+class ToBlocks(Gathering):
     """Writes packed blocks."""
 
     def schema(self) -> pa.Schema:
         return BLOCK_SCHEMA
 
-    def add(self, bundle: Bundle) -> Iterator[pa.RecordBatch]:
-        yield pa.record_batch([pa.array([to_block(bundle)], pa.binary())], schema=BLOCK_SCHEMA)
-
-    def finish(self) -> Iterator[pa.RecordBatch]:
-        return iter(())
+    def batch(self, bundle: Bundle) -> pa.RecordBatch:
+        return pa.record_batch([pa.array([to_block(bundle)], pa.binary())], schema=BLOCK_SCHEMA)
 
 
 @dataclass
-class ToColumns:
+class ToColumns(Gathering):
     """Writes columns by the elements' schema."""
 
     label: str
@@ -143,25 +184,20 @@ class ToColumns:
         types = [*self.element_schema.types, pa.int64()] + ([pa.int64()] * 2 if self.windowed else [])
         return pa.schema(list(zip(names, types, strict=True)))
 
-    def add(self, bundle: Bundle) -> Iterator[pa.RecordBatch]:
+    def batch(self, bundle: Bundle) -> pa.RecordBatch:
         assert self.element_schema is not None
         count = len(bundle.elements)
         try:
             columns = self.element_schema.to_columns(bundle.elements)
         except (pa.ArrowException, ValueError, TypeError, OverflowError, AttributeError) as error:
-            declared = ", ".join(
-                f"{n} {t}" for n, t in zip(self.element_schema.names, self.element_schema.types, strict=True)
-            )
+            declared = ", ".join(map(str, self.element_schema.types))
             raise TypeError(
-                f"{self.label!r}: elements are declared as ({declared}), but not all of them are: {error}; correct the return type of the "
-                "function or its with_output_types"
+                f"{self.label!r}: elements are declared as ({declared}), but not all of them are: {error}; "
+                "correct the return type of the function or its with_output_types"
             ) from None
         untimed = bundle.times is None and bundle.time == MIN_TIME
         columns.append(pa.nulls(count, pa.int64()) if untimed else pa.array(bundle.all_times()))
         if self.windowed:
             starts, ends = bundle.starts, bundle.ends
             columns += [pa.array(starts), pa.array(ends)]
-        yield pa.record_batch(columns, schema=self.schema())
-
-    def finish(self) -> Iterator[pa.RecordBatch]:
-        return iter(())
+        return pa.record_batch(columns, schema=self.schema())

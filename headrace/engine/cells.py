@@ -1,7 +1,7 @@
 """Cells: values as bytes, one per row of a shuffle. Unlike keys, values keep their type.
 
-Values that are all int, float, str, bytes or None are encoded column by column; anything else is pickled. Only what this
-engine encoded is ever decoded.
+Values that are all int, float, str, bytes or None are encoded column by column; anything else is pickled. Only
+what this engine encoded is ever decoded.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Failures of user functions: caught in the worker with the element at hand, carried through Spark, told in plain words.
+"""Failures of user functions: caught in the worker with the element at hand, carried through Spark, told plainly.
 
 Spark reports a worker's exception as a thousand lines of text. The worker puts a marked line into it; the driver finds
 that line and raises a TransformError that says what the user needs, the user's own traceback first.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import pairwise
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -29,12 +30,13 @@ from headrace.model.windows import GLOBAL_WINDOW, CountWindows, Window, WindowFn
 LARGE_GROUP: Final = 100_000
 """Rows from which on a group is streamed instead of gathered."""
 
+_ONE_GROUP: Final[Int64Array] = np.zeros(1, np.int64)
 Runs = Literal["same", "overlapping", "custom", "counted"]
 LargeBundles = Generator[Bundle, None, pa.RecordBatch | None]
 
 
 def runs_of(window: WindowFn) -> Runs:
-    """How the rows of one key fall into groups: same window, overlapping ones, by a merge of the user's, or by number."""
+    """How rows of one key fall into groups: same window, overlapping ones, by a merge of the user's, or by number."""
     if isinstance(window, CountWindows):
         return "counted"
     if not window.merging:
@@ -70,16 +72,17 @@ class Grouping:
         for batch in batches:
             if not batch.num_rows:
                 continue
+            batch = self._not_numbered(batch)
             rows = batch if open_rows is None else pa.concat_batches([open_rows, batch])
             starts = self._starts_of_groups(rows)
             last = int(starts[-1])
             if last:
-                yield from self.finished(rows.slice(0, last), starts[:-1])
+                yield self.finished(*self._merged_by_user(rows.slice(0, last), starts[:-1]))
             open_rows = self.compacted(self._numbered(rows).slice(last))
             if open_rows.num_rows >= LARGE_GROUP:
                 open_rows = yield from self.finished_large(open_rows, batches)
         if open_rows is not None:
-            yield from self.finished(open_rows, np.zeros(1, np.int64))
+            yield self.finished(*self._merged_by_user(open_rows, _ONE_GROUP))
 
     def finished_large(self, rows: pa.RecordBatch, batches: Iterator[pa.RecordBatch]) -> LargeBundles:
         """The open group has become large: either hands it on and returns the rows after it, or returns its rows."""
@@ -90,7 +93,8 @@ class Grouping:
         """The rows of the open group, perhaps fewer."""
         return rows
 
-    def finished(self, rows: pa.RecordBatch, starts: Int64Array) -> Iterator[Bundle]:
+    def finished(self, rows: pa.RecordBatch, starts: Int64Array) -> Bundle:
+        """The groups that begin at these rows, each up to the next."""
         raise NotImplementedError
 
     def _starts_of_groups(self, rows: pa.RecordBatch) -> Int64Array:
@@ -112,40 +116,32 @@ class Grouping:
 
     def _numbered(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Rows that know their number within the key, for when those before them are gone."""
-        if self.runs != "counted":
-            return rows
-        return rows.set_column(rows.schema.get_field_index(START), START, pa.array(_ordinals(rows)))
+        return _with_start(rows, _ordinals(rows)) if self.runs == "counted" else rows
 
-    def groups(self, rows: pa.RecordBatch, starts: Int64Array) -> tuple[list[Any], list[Int64Array], Bundle]:
-        """Keys, the positions of each group's rows, and a bundle that has each group's window and time."""
-        if self.runs == "custom":
-            return self._merged_by_user(rows, starts)
+    def _not_numbered(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows as they came, without the numbers that a grouping before this one gave them."""
+        return _with_start(rows, np.zeros(rows.num_rows, np.int64)) if self.runs == "counted" else rows
+
+    def placed(self, rows: pa.RecordBatch, starts: Int64Array) -> tuple[list[Any], Bundle]:
+        """The keys of the groups, and a bundle that has each group's window and time."""
         firsts = rows.take(pa.array(starts))
         keys = decode_keys(firsts.column(KEY), firsts.column(SPELLING))
-        positions = np.split(np.arange(rows.num_rows), starts[1:])
-        low, high = None, None
+        placed = Bundle([], pane=ONLY_PANE, time=GLOBAL_WINDOW.max_timestamp())
         if START in rows.schema.names:
             start, end = _bounds(rows)
-            low, high = np.minimum.reduceat(start, starts), np.maximum.reduceat(end, starts)
+            placed.starts, placed.ends = np.minimum.reduceat(start, starts), np.maximum.reduceat(end, starts)
             if self.runs == "counted":
-                low = _ordinals(rows)[starts]
-                high = low + self._size
-        return keys, positions, self._placed(rows, starts, low, high)
+                placed.starts = _ordinals(rows)[starts]
+                placed.ends = placed.starts + self._size
+            placed.times = placed.ends - 1
+        if needs_times(self.windowing):
+            placed.times = self.extreme.reduceat(np.asarray(rows.column(TIME)), starts)
+        return keys, placed
 
     @property
     def extreme(self) -> np.ufunc:
         """Which of its elements' times a group takes, where it takes one."""
         return np.minimum if self.windowing.timestamp_combiner == "earliest" else np.maximum
-
-    def _placed(
-        self, rows: pa.RecordBatch, starts: Int64Array, low: Int64Array | None, high: Int64Array | None
-    ) -> Bundle:
-        placed = Bundle([], None, low, high, ONLY_PANE, GLOBAL_WINDOW.max_timestamp())
-        if needs_times(self.windowing):
-            placed.times = self.extreme.reduceat(np.asarray(rows.column(TIME)), starts)
-        elif high is not None:
-            placed.times = high - 1
-        return placed
 
     def summary(self, rows: pa.RecordBatch, value: pa.Array) -> pa.RecordBatch:
         """One row for the rows of a group: its key, the window that spans theirs, and this value."""
@@ -158,25 +154,19 @@ class Grouping:
         columns[VALUE] = value
         return pa.record_batch(list(columns.values()), schema=rows.schema)
 
-    def _merged_by_user(self, rows: pa.RecordBatch, starts: Int64Array) -> tuple[list[Any], list[Int64Array], Bundle]:
-        start, end = _bounds(rows)
-        order, edges = [], [0]
-        for positions in np.split(np.arange(rows.num_rows), starts[1:]):
-            windows = [Window(a, b) for a, b in zip(start[positions].tolist(), end[positions].tolist(), strict=True)]
+    def _merged_by_user(self, rows: pa.RecordBatch, starts: Int64Array) -> tuple[pa.RecordBatch, Int64Array]:
+        """Where a user's function merges windows: rows of whole keys, arranged by the groups it makes of them."""
+        if self.runs != "custom":
+            return rows, starts
+        start, end = (bound.tolist() for bound in _bounds(rows))
+        order: list[int] = []
+        edges = []
+        for low, high in _slices(rows, starts):
+            windows = [Window(start[i], end[i]) for i in range(low, high)]
             for group in self.windowing.window.merge(windows):
-                order.append(positions[np.array(group, np.int64)])
-                edges.append(edges[-1] + len(group))
-        arranged = np.concatenate(order)
-        rows, start, end, starts = (
-            rows.take(pa.array(arranged)),
-            start[arranged],
-            end[arranged],
-            np.array(edges[:-1], np.int64),
-        )
-        firsts = rows.take(pa.array(starts))
-        keys = decode_keys(firsts.column(KEY), firsts.column(SPELLING))
-        placed = self._placed(rows, starts, np.minimum.reduceat(start, starts), np.maximum.reduceat(end, starts))
-        return keys, order, placed
+                edges.append(len(order))
+                order += [low + position for position in group]
+        return rows.take(pa.array(order, pa.int64())), np.array(edges, np.int64)
 
 
 @dataclass
@@ -185,11 +175,11 @@ class Grouped(Grouping):
 
     timed: bool = False
 
-    def finished(self, rows: pa.RecordBatch, starts: Int64Array) -> Iterator[Bundle]:
+    def finished(self, rows: pa.RecordBatch, starts: Int64Array) -> Bundle:
+        keys, placed = self.placed(rows, starts)
         values = self.values(rows)
-        keys, positions, placed = self.groups(rows, starts)
-        lists = [[values[i] for i in group.tolist()] for group in positions]
-        yield replace(placed, elements=list(zip(keys, lists, strict=True)))
+        lists = [values[low:high] for low, high in _slices(rows, starts)]
+        return replace(placed, elements=list(zip(keys, lists, strict=True)))
 
     def values(self, rows: pa.RecordBatch) -> list[Any]:
         values = decode_cells(rows.column(VALUE))
@@ -201,7 +191,7 @@ class Grouped(Grouping):
         group = LargeGroup(self, rows, batches)
         if self.windowing.window.merging or needs_times(self.windowing):
             group.values.read_all()  # window and time are known only at the end
-        (key,), _, placed = self.groups(group.summary(), np.zeros(1, np.int64))
+        (key,), placed = self.placed(group.summary(), _ONE_GROUP)
         yield replace(placed, elements=[(key, group.values)])
         group.values.read_all()
         group.values.discard()
@@ -215,38 +205,36 @@ class Combined(Grouping):
     fn: CombineFn[Any, Any, Any]
     lifted: bool
 
-    def finished(self, rows: pa.RecordBatch, starts: Int64Array) -> Iterator[Bundle]:
+    def finished(self, rows: pa.RecordBatch, starts: Int64Array) -> Bundle:
         with blame(self.label):
-            keys, positions, placed = self.groups(rows, starts)
+            keys, placed = self.placed(rows, starts)
             totals = self._sums(rows, starts)
             if totals is None:
-                totals = [self.fn.finish(acc) for acc in self._accumulators(rows, positions)]
-        yield replace(placed, elements=list(zip(keys, totals, strict=True)))
+                totals = list(map(self.fn.finish, self._accumulators(rows, starts)))
+        return replace(placed, elements=list(zip(keys, totals, strict=True)))
 
     def compacted(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         if not self.lifted or rows.num_rows == 1 or self.runs == "custom":
             return rows
         with blame(self.label):
-            (acc,) = self._accumulators(rows, [np.arange(rows.num_rows)])
+            (acc,) = self._accumulators(rows, _ONE_GROUP)
             return self.summary(rows, encode_cells([self.fn.dump(acc)]))
 
-    def _accumulators(self, rows: pa.RecordBatch, positions: list[Int64Array]) -> Iterator[Any]:
+    def _accumulators(self, rows: pa.RecordBatch, starts: Int64Array) -> Iterator[Any]:
         fn, cells = self.fn, decode_cells(rows.column(VALUE))
-        if not self.lifted:
-            if fn.timed:
-                cells = list(zip(np.asarray(rows.column(TIME)).tolist(), cells, strict=True))
-            for group in positions:
-                yield fn.add_all(fn.zero(), [cells[i] for i in group.tolist()])
-            return
-        for group in positions:
-            if len(group) == 1:
-                yield fn.load(cells[group[0]])
+        if not self.lifted and fn.timed:
+            cells = list(zip(np.asarray(rows.column(TIME)).tolist(), cells, strict=True))
+        for low, high in _slices(rows, starts):
+            if not self.lifted:
+                yield fn.add_all(fn.zero(), cells[low:high])
+            elif high - low == 1:
+                yield fn.load(cells[low])
             else:
-                yield reduce(fn.merge, [fn.load(cells[i]) for i in group.tolist()])
+                yield reduce(fn.merge, map(fn.load, cells[low:high]))
 
     def _sums(self, rows: pa.RecordBatch, starts: Int64Array) -> list[Any] | None:
         """Sums and counts of small ints by array; None where that could overflow or does not apply."""
-        if not self.lifted or type(self.fn) not in (SumFn, CountFn) or self.runs == "custom":
+        if not self.lifted or type(self.fn) not in (SumFn, CountFn):
             return None
         numbers = numbers_of(rows.column(VALUE), b"i")
         if numbers is None or max(-int(numbers.min()), int(numbers.max())) * len(numbers) >= 2**63:
@@ -295,6 +283,12 @@ class LargeGroup:
                 yield self._grouping.values(part)
 
 
+def _slices(rows: pa.RecordBatch, starts: Int64Array) -> Iterator[tuple[int, int]]:
+    """Where each group begins and ends."""
+    edges = [*starts.tolist(), rows.num_rows]
+    return pairwise(edges)
+
+
 def _changes(column: pa.Array) -> npt.NDArray[np.bool_]:
     """Where a value differs from the one before it."""
     new = np.zeros(len(column), np.bool_)
@@ -307,7 +301,12 @@ def _ordinals(rows: pa.RecordBatch) -> Int64Array:
     """The number of each row within its key, counting from what the key's first row says in START."""
     at = np.arange(rows.num_rows)
     first = np.maximum.accumulate(np.where(_changes(rows.column(KEY)), at, 0))
-    return at - first + np.asarray(rows.column(START))[first]
+    ordinals: Int64Array = at - first + np.asarray(rows.column(START))[first]
+    return ordinals
+
+
+def _with_start(rows: pa.RecordBatch, start: Int64Array) -> pa.RecordBatch:
+    return rows.set_column(rows.schema.get_field_index(START), START, pa.array(start))
 
 
 def _bounds(rows: pa.RecordBatch) -> tuple[Int64Array, Int64Array]:

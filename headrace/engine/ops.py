@@ -7,14 +7,14 @@ Functions run over whole lists in C where they can; a failing one names the elem
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from headrace.engine.bundles import FLATTEN_LIMIT, Bundle, Int64Array
+from headrace.engine.bundles import BUNDLE_SIZE, Bundle, Int64Array
 from headrace.engine.failures import blame
 from headrace.engine.side import SideValue
 from headrace.model.dofn import DoFn, TaggedOutput, TimestampedValue, params_of
@@ -132,8 +132,11 @@ class FlatMapOp(Op):
         elements = iter(bundle.elements)
         with blame(self.label, bundle.elements, elements):
             results = self.call.over(bundle)(elements)
-            for piece in _flattened(bundle, results):
+            for piece in _flattened(bundle, self._given(results)):
                 yield from sorted_out(piece, self.tags)
+
+    def _given(self, results: Iterator[Any]) -> Iterator[Iterable[Any]]:
+        return results
 
 
 @dataclass
@@ -141,6 +144,9 @@ class ParDoOp(FlatMapOp):
     """A DoFn with its life cycle."""
 
     fn: DoFn = field(kw_only=True)
+
+    def _given(self, results: Iterator[Any]) -> Iterator[Iterable[Any]]:
+        return (() if result is None else result for result in results)
 
     def open(self) -> None:
         with blame(self.label):
@@ -189,7 +195,7 @@ class WindowOp(Op):
             if isinstance(self.window, CountWindows):  # elements are numbered when they are grouped
                 index, start, end = self.window.assign_ordinals(np.zeros(len(times), np.int64))
             else:
-                index, start, end = self.window.assign(times, keys_of(bundle.elements) if self.window.keyed else None)
+                index, start, end = self.window.assign(times, parts_of(bundle)[0] if self.window.keyed else None)
         if len(index) == len(times) and (index == np.arange(len(times))).all():
             yield None, Bundle(bundle.elements, times, start, end, bundle.pane)
         else:
@@ -211,38 +217,46 @@ class ForEachOp(Op):
         return iter(())
 
 
-def keys_of(pairs: Sequence[Any]) -> list[Any]:
-    """The keys of pairs, or an error that shows what is not a pair."""
-    check_pairs(pairs)
-    return [pair[0] for pair in pairs]
+def check_pairs(bundle: Bundle) -> None:
+    """Refuses elements that are not pairs; a text of two letters is none, though it can be taken apart."""
+    if all(issubclass(kind, tuple | list) for kind in bundle.types()):
+        return  # whoever takes them apart will find one that has not two parts
+    raise not_pairs(bundle)
 
 
-def check_pairs(elements: Sequence[Any]) -> None:
-    """Refuses elements that are not pairs; a text of two letters is none."""
-    if all(issubclass(kind, tuple | list) for kind in set(map(type, elements))) and set(map(len, elements)) <= {2}:
-        return
-    bad = next(e for e in elements if not (isinstance(e, tuple | list) and len(e) == 2))
-    raise TypeError(
-        f"elements must be pairs (key, value), got {bad!r:.200}; put KeyBy(...) or Map(lambda x: (key, value)) before"
+def not_pairs(bundle: Bundle) -> TypeError:
+    """The error for a bundle with elements that are not pairs."""
+    bad = next((e for e in bundle.elements if not (isinstance(e, tuple | list) and len(e) == 2)), None)
+    return TypeError(
+        f"elements must be pairs (key, value), got {bad!r:.200}; put KeyBy(...) or a Map to pairs before it"
     )
 
 
-def _flattened(bundle: Bundle, results: Iterator[Iterable[Any] | None]) -> Iterator[Bundle]:
+def parts_of(bundle: Bundle) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Keys and values of a bundle of pairs, or an error that shows what is not a pair."""
+    check_pairs(bundle)
+    try:
+        keys, values = zip(*bundle.elements, strict=True)
+    except ValueError:
+        raise not_pairs(bundle) from None
+    return keys, values
+
+
+def _flattened(bundle: Bundle, results: Iterator[Iterable[Any]]) -> Iterator[Bundle]:
     """The outputs of all results, in bundles of bounded size."""
     if bundle.bare:
-        outputs = itertools.chain.from_iterable(result for result in results if result is not None)
-        while piece := list(itertools.islice(outputs, FLATTEN_LIMIT)):
+        outputs = itertools.chain.from_iterable(results)
+        while piece := list(itertools.islice(outputs, BUNDLE_SIZE)):
             yield bundle.with_elements(piece)
         return
     piece, index = [], []
     for position, result in enumerate(results):
-        if result is not None:
-            before = len(piece)
-            piece.extend(result)
-            index.append((position, len(piece) - before))
-            if len(piece) >= FLATTEN_LIMIT:
-                yield bundle.take(_repeated(index), piece)
-                piece, index = [], []
+        before = len(piece)
+        piece.extend(result)
+        index.append((position, len(piece) - before))
+        if len(piece) >= BUNDLE_SIZE:
+            yield bundle.take(_repeated(index), piece)
+            piece, index = [], []
     if piece:
         yield bundle.take(_repeated(index), piece)
 
@@ -254,7 +268,7 @@ def _repeated(index: list[tuple[int, int]]) -> Int64Array:
 
 def sorted_out(bundle: Bundle, tags: tuple[str, ...]) -> Iterator[Tagged]:
     """Tagged outputs to their tags, and timestamps out of their wrappers."""
-    kinds = set(map(type, bundle.elements))
+    kinds = bundle.types()
     if TaggedOutput not in kinds:
         yield None, _timed(bundle) if TimestampedValue in kinds else bundle
         return

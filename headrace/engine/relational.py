@@ -116,6 +116,13 @@ def _aggregate(aggregate: Aggregate, windowing: Windowing, data: DataFrame) -> D
     if windowing.is_global:
         return data.groupBy(*keys).agg(*results, end_time.alias(TIME))
     if not windowing.window.merging:
+        # Where the size is fixed the start tells the end, and one key less is hashed and compared.
+        size = windowing.window.size if isinstance(windowing.window, FixedWindows | SlidingWindows) else None
+        if size is not None and windowing.timestamp_combiner == "end_of_window":
+            grouped = data.groupBy(*keys, START).agg(*results).withColumn(END, F.col(START) + F.lit(size))
+            return grouped.withColumn(TIME, F.col(END) - 1).select(
+                *aggregate.keys, *aggregate.aggregations, TIME, START, END
+            )
         grouped = data.groupBy(*keys, START, END).agg(*results, end_time.alias(TIME))
         return grouped.select(*aggregate.keys, *aggregate.aggregations, TIME, START, END)
     if type(windowing.window).merge is not WindowFn.merge:

@@ -14,6 +14,7 @@ from headrace.engine.counters import Counters
 from headrace.engine.failures import told_plainly
 from headrace.engine.plan import plan
 from headrace.engine.session import spark_session
+from headrace.engine.settings import current
 from headrace.model.errors import PipelineError
 from headrace.model.pipeline import Graph
 
@@ -45,6 +46,8 @@ class Handle:
 
     def wait(self, timeout: float | None = None) -> Status:
         """Waits for the end, or for `timeout` seconds; raises what the pipeline failed with."""
+        if timeout is None and (watch := current().watch) is not None:
+            return watch(self)
         self._thread.join(timeout)
         if self._error is not None:
             raise self._error
@@ -105,6 +108,8 @@ def plain(error: BaseException) -> BaseException:
 def run(graph: Graph, *, spark: SparkSession | None, master: str | None) -> Handle:
     """Plans the graph and starts it."""
     planned = plan(graph)
+    if (instead := current().instead) is not None:
+        return instead(planned)
     if not graph.bounded:
         raise PipelineError("the pipeline has an unbounded source: this version runs bounded pipelines only")
     session = spark or spark_session(master)

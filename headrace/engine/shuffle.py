@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from operator import itemgetter
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from headrace.engine.bundles import END, START, TIME, Bundle
+from headrace.engine.bundles import END, START, TIME, Bundle, Gathering
 from headrace.engine.cells import decode_cells, encode_cells
 from headrace.engine.failures import blame
-from headrace.engine.ops import check_pairs
-from headrace.model.algebra import CombineFn, CountFn
+from headrace.engine.ops import check_pairs, not_pairs, parts_of
+from headrace.model.algebra import CombineFn
 from headrace.model.keys import encode_keys
 from headrace.model.panes import PaneInfo
 
@@ -34,7 +32,7 @@ def shuffle_schema(*, keyed: bool = True, windowed: bool, timed: bool) -> pa.Sch
 
 
 @dataclass
-class ToRows:
+class ToRows(Gathering):
     """Each pair as a row; without keys, each element as one."""
 
     label: str
@@ -43,19 +41,13 @@ class ToRows:
     def schema(self) -> pa.Schema:
         return self.out
 
-    def add(self, bundle: Bundle) -> Iterator[pa.RecordBatch]:
-        if not bundle.elements:
-            return
+    def batch(self, bundle: Bundle) -> pa.RecordBatch:
         keys: Sequence[Any] | None = None
         values: Sequence[Any] = bundle.elements
         with blame(self.label):
             if KEY in self.out.names:
-                check_pairs(bundle.elements)
-                keys, values = zip(*bundle.elements, strict=True)
-            yield row_batch(self.out, keys, values, bundle)
-
-    def finish(self) -> Iterator[pa.RecordBatch]:
-        return iter(())
+                keys, values = parts_of(bundle)
+            return row_batch(self.out, keys, values, bundle)
 
 
 def row_batch(out: pa.Schema, keys: Sequence[Any] | None, values: Sequence[Any], bundle: Bundle) -> pa.RecordBatch:
@@ -73,48 +65,36 @@ def row_batch(out: pa.Schema, keys: Sequence[Any] | None, values: Sequence[Any],
 
 @dataclass
 class ToAccumulators:
-    """Pairs combined within the task, by key and window; accumulators become rows when there are many, and at the end."""
+    """Pairs combined within the task, by key and window; accumulators leave when there are many, and at the end."""
 
     label: str
     fn: CombineFn[Any, Any, Any]
     out: pa.Schema
-    held: dict[Hashable, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if type(self.fn) is CountFn:
-            self.held = Counter()
+    held: dict[Any, Any] = field(default_factory=dict)
 
     def schema(self) -> pa.Schema:
         return self.out
 
     def add(self, bundle: Bundle) -> Iterator[pa.RecordBatch]:
         with blame(self.label):
-            check_pairs(bundle.elements)
-            self._combine(bundle)
+            check_pairs(bundle)
+            try:
+                self._combine(bundle)
+            except ValueError:
+                if {len(pair) for pair in bundle.elements} == {2}:
+                    raise
+                raise not_pairs(bundle) from None
         if len(self.held) >= HELD_KEYS:
             yield from self.finish()
 
     def _combine(self, bundle: Bundle) -> None:
-        pairs = bundle.elements
+        pairs: Iterable[Any] = bundle.elements
         if self.fn.timed:
             timed = zip(pairs, bundle.all_times().tolist(), strict=True)
             pairs = [(key, (time, value)) for (key, value), time in timed]
         if bundle.starts is not None:
-            pairs = [((pair[0], *window), pair[1]) for pair, window in zip(pairs, bundle.windows(), strict=True)]
-        held = self.held
-        if isinstance(held, Counter):
-            held.update(map(itemgetter(0), pairs))
-            return
-        # Values are first listed by key, so that add_all can run over them in C.
-        by_key: dict[Hashable, list[Any]] = {}
-        for key, value in pairs:
-            if key in by_key:
-                by_key[key].append(value)
-            else:
-                by_key[key] = [value]
-        fn = self.fn
-        for key, values in by_key.items():
-            held[key] = fn.add_all(held[key] if key in held else fn.zero(), values)
+            pairs = (((pair[0], *window), pair[1]) for pair, window in zip(pairs, bundle.windows(), strict=True))
+        self.fn.add_by_key(self.held, pairs)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         if not self.held:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace.engine.bundles import END, START, TIME, Bundle, FromBlocks, FromColumns
+from headrace.engine.bundles import END, START, TIME, Bundle, FromBlocks, FromColumns, Gathering
 from headrace.engine.failures import blame
 from headrace.engine.stages import Columns, Form, Text
 from headrace.model.errors import PipelineError
@@ -24,7 +24,7 @@ TEXT_SCHEMA = pa.schema([("value", pa.string())])
 
 
 @dataclass
-class ToText:
+class ToText(Gathering):
     """Writes each element as one line."""
 
     label: str
@@ -33,14 +33,11 @@ class ToText:
     def schema(self) -> pa.Schema:
         return TEXT_SCHEMA
 
-    def add(self, bundle: Bundle) -> Iterator[pa.RecordBatch]:
+    def batch(self, bundle: Bundle) -> pa.RecordBatch:
         elements = iter(bundle.elements)
         with blame(self.label, bundle.elements, elements):
             lines = pa.array(map(self.line_of, elements), pa.string())
-        yield pa.record_batch([lines], schema=TEXT_SCHEMA)
-
-    def finish(self) -> Iterator[pa.RecordBatch]:
-        return iter(())
+        return pa.record_batch([lines], schema=TEXT_SCHEMA)
 
 
 def text_of(label: str, sink: WriteFiles, pc: PCollection) -> ToText | None:
@@ -58,9 +55,7 @@ def check_target(spark: SparkSession, node: Node) -> None:
         and sink.existing == "refuse"
         and _file_system(spark, sink.path)[0].exists(_path(spark, sink.path))
     ):
-        raise PipelineError(
-            f"{node}: {sink.path!r} exists already; write elsewhere, or say {type(sink).__name__}(..., existing='replace')"
-        )
+        raise PipelineError(f"{node}: {sink.path!r} exists already; write elsewhere, or say existing='replace'")
 
 
 def write_files(spark: SparkSession, sink: WriteFiles, data: DataFrame, form: Form) -> None:

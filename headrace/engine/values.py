@@ -19,13 +19,14 @@ class Values(Sequence[Any]):
 
     def __init__(self, lists: Iterator[list[Any]]) -> None:
         self._coming = lists
-        self._file: IO[bytes] = tempfile.TemporaryFile(prefix="headrace-values-")
+        self._file: IO[bytes] = tempfile.TemporaryFile(prefix="headrace-values-")  # noqa: SIM115 (closed by discard)
         self._offsets = [0]
         self._count = 0
 
     def __iter__(self) -> Iterator[Any]:
         number = 0
         while number < len(self._offsets) - 1 or self._read_on():
+            self._check_open()
             self._file.seek(self._offsets[number])
             yield from pickle.load(self._file)  # written below, by this very object
             number += 1
@@ -49,6 +50,13 @@ class Values(Sequence[Any]):
         """Frees the disk; the values are gone."""
         self._file.close()
 
+    def _check_open(self) -> None:
+        if self._file.closed:
+            raise RuntimeError(
+                "the values of a large group can be read only while its element is worked on, and it no longer is; "
+                "keep what is needed of them, e.g. list(values)"
+            )
+
     def __len__(self) -> int:
         self.read_all()
         return self._count
@@ -57,7 +65,7 @@ class Values(Sequence[Any]):
         if isinstance(at, slice):
             return list(self)[at]
         position = at if at >= 0 else at + len(self)
-        for value in islice(self, position, None):
+        for value in islice(self, position, None) if position >= 0 else ():
             return value
         raise IndexError(f"position {at} is beyond the {len(self)} values of the group")
 

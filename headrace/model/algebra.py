@@ -11,9 +11,10 @@ import heapq
 import inspect
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
-from operator import ne
+from operator import itemgetter, ne
 from random import Random
 from typing import Any, Generic, TypeVar
 
@@ -70,6 +71,12 @@ class CombineFn(Generic[V, A, R]):
         for value in values:
             acc = add(acc, value)
         return acc
+
+    def add_by_key(self, held: dict[Any, A], pairs: Iterable[tuple[Any, V]]) -> None:
+        """Adds each value to its key's accumulator in `held`: the inner loop of every keyed aggregation."""
+        zero, add = self.zero, self.add
+        for key, value in pairs:
+            held[key] = add(held[key] if key in held else zero(), value)
 
     def dump(self, acc: A) -> object:
         """A picklable form of the accumulator, to store or to send."""
@@ -135,6 +142,10 @@ class CountFn(CombineFn[object, int, int]):
     def add_all(self, acc: int, values: Sequence[object]) -> int:
         return acc + len(values)
 
+    def add_by_key(self, held: dict[Any, int], pairs: Iterable[tuple[Any, object]]) -> None:
+        for key, count in Counter(map(itemgetter(0), pairs)).items():
+            held[key] = held.get(key, 0) + count
+
 
 @dataclass(frozen=True, repr=False)
 class SumFn(CombineFn[Any, Any, Any]):
@@ -164,6 +175,14 @@ class SumFn(CombineFn[Any, Any, Any]):
             return sum(values, acc)
         except TypeError:
             return super().add_all(acc, values)
+
+    def add_by_key(self, held: dict[Any, Any], pairs: Iterable[tuple[Any, Any]]) -> None:
+        get = held.get
+        for key, value in pairs:
+            try:
+                held[key] = get(key, 0) + value
+            except TypeError:
+                held[key] = self.add(get(key, 0), value)
 
 
 @dataclass(frozen=True, repr=False)

@@ -96,7 +96,8 @@ class GroupBy:
 
     >>> import headrace as hr
     >>> with hr.Pipeline() as p:
-    ...     stats = p | hr.Create([("a", 2), ("a", 4)]) | hr.GroupBy("_1").aggregate(n=hr.count(), total=hr.sum("_2")) | hr.Collect()
+    ...     pairs = p | hr.Create([("a", 2), ("a", 4)])
+    ...     stats = pairs | hr.GroupBy("_1").aggregate(n=hr.count(), total=hr.sum("_2")) | hr.Collect()
     >>> list(stats)
     [Row(_1='a', n=2, total=6)]
     """

@@ -1,7 +1,7 @@
 """DoFn: a user's element-by-element function with a life cycle, and what it may ask for and emit besides values.
 
-Parameters of `process` (and of functions given to Map, FlatMap and Filter) whose default is one of the markers below are
-filled in by the engine.
+Parameters of `process` (and of functions given to Map, FlatMap and Filter) whose default is one of the markers below
+are filled in by the engine.
 """
 
 from __future__ import annotations

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import GenericAlias
 from typing import Any, ClassVar, Self
 
-from headrace.model.dofn import DoFn, params_of
+from headrace.model.dofn import DoFn, TaggedOutput
 from headrace.model.errors import PipelineError
 from headrace.model.pipeline import PCollection, Primitive, PTransform, TaggedCollections
 from headrace.model.schema import item_type, return_type
@@ -43,7 +44,8 @@ class AsList(SideInput):
     >>> import headrace as hr
     >>> with hr.Pipeline() as p:
     ...     stop = p | "stop" >> hr.Create(["the"])
-    ...     kept = p | hr.Create(["the", "mill"]) | hr.Filter(lambda w, stop: w not in stop, hr.AsList(stop)) | hr.Collect()
+    ...     words = p | hr.Create(["the", "mill"])
+    ...     kept = words | hr.Filter(lambda w, stop: w not in stop, hr.AsList(stop)) | hr.Collect()
     >>> list(kept)
     ['mill']
     """
@@ -194,9 +196,12 @@ class ParDo(Elementwise):
     def __init__(self, fn: DoFn | Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         if isinstance(fn, type) and issubclass(fn, DoFn):
             raise PipelineError(f"ParDo takes a DoFn object, got the class {fn.__name__}; write ParDo({fn.__name__}())")
-        if not callable(fn) and not isinstance(fn, DoFn):
+        if isinstance(fn, DoFn):
+            self.fn = fn
+        elif callable(fn):
+            self.fn = _FunctionDoFn(fn)
+        else:
             raise PipelineError(f"ParDo takes a DoFn or a function, got {fn!r}")
-        self.fn = fn if isinstance(fn, DoFn) else _FunctionDoFn(fn)
         self.args = args
         self.kwargs = kwargs
 
@@ -205,9 +210,7 @@ class ParDo(Elementwise):
         return f"ParDo({getattr(named, '__name__', 'λ')})"
 
     def with_outputs(self, *tags: str, main: str | None = None) -> Self:
-        """The same ParDo with further outputs: the result is a mapping of collections by tag, `main` the untagged one."""
-        import copy
-
+        """The same ParDo with further outputs: it gives a mapping of collections by tag, `main` the untagged one."""
         if len({*tags, main}) != len(tags) + 1:
             raise PipelineError(f"ParDo: output tags must differ, got {[main, *tags]}")
         tagged = copy.copy(self)
@@ -223,7 +226,7 @@ class ParDo(Elementwise):
 
 
 class _FunctionDoFn(DoFn):
-    def __init__(self, function: Callable[..., Iterable[Any] | None]) -> None:
+    def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
         self.process = function  # type: ignore[method-assign]
 
@@ -248,8 +251,6 @@ class Partition(PTransform):
         fn, n = self.fn, self.n
 
         def split(element: Any) -> Iterable[Any]:
-            from headrace.model.dofn import TaggedOutput
-
             part = fn(element, n)
             if not 0 <= part < n:
                 raise ValueError(f"Partition: the function must give a part from 0 to {n - 1}, got {part!r}")
@@ -279,8 +280,3 @@ class WithTimestamps(Primitive):
 
     def element_type_from(self, inputs: tuple[PCollection, ...]) -> object:
         return inputs[0].element_type
-
-
-def wants_context(fn: Callable[..., Any]) -> bool:
-    """Whether the function asks for timestamp, window or pane."""
-    return bool(params_of(fn))

@@ -1,4 +1,4 @@
-"""The two ways a pipeline can be wrong: as it was written (PipelineError), or in what its functions did (TransformError)."""
+"""The two ways a pipeline can be wrong: as it was written, or in what its functions did."""
 
 
 class PipelineError(ValueError):
@@ -8,7 +8,7 @@ class PipelineError(ValueError):
     >>> hr.Pipeline().run()
     Traceback (most recent call last):
         ...
-    headrace.model.errors.PipelineError: the pipeline is empty: apply at least one transform, e.g. p | hr.Create([1, 2, 3])
+    headrace.model.errors.PipelineError: the pipeline is empty: apply at least one transform, e.g. p | hr.Create([1])
     """
 
 

@@ -22,8 +22,9 @@ class WindowInto(Primitive):
     >>> import headrace as hr
     >>> visits = [hr.TimestampedValue("a", 10), hr.TimestampedValue("b", 70)]
     >>> with hr.Pipeline() as p:
-    ...     per_minute = p | hr.Create(visits) | hr.WindowInto(hr.FixedWindows("1 minute")) | hr.Count.globally() | hr.Collect()
-    >>> sorted((e.window.start // 1_000_000, e.value) for e in per_minute.windowed)
+    ...     per_minute = p | hr.Create(visits) | hr.WindowInto(hr.FixedWindows("1 minute"))
+    ...     counts = per_minute | hr.Count.globally() | hr.Collect()
+    >>> sorted((e.window.start // 1_000_000, e.value) for e in counts.windowed)
     [(0, 1), (60, 1)]
     """
 
@@ -107,7 +108,9 @@ class CombinePerKey(Primitive):
 
 
 class CombineGlobally(PTransform):
-    """One aggregate of the whole collection, per window. In the global window an empty collection gives the aggregate of nothing.
+    """One aggregate of the whole collection, per window.
+
+    In the global window an empty collection gives the aggregate of nothing: 0 for a sum.
 
     >>> import headrace as hr
     >>> with hr.Pipeline() as p:
@@ -250,7 +253,7 @@ class Tag(Map):
 
 
 class OfTag(Sequence[Any]):
-    """The values of a group that came from one of the joined collections: a view, so that no group must fit in memory."""
+    """The values of a group that came from one of the joined collections: a view, so no group must fit in memory."""
 
     def __init__(self, pairs: Sequence[tuple[int, Any]], number: int) -> None:
         self._pairs, self._number = pairs, number

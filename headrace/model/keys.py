@@ -16,6 +16,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -176,7 +177,7 @@ _ENCODERS: dict[type, Callable[..., bytes]] = {
 }
 
 # A subclass is equal to its parent's values only if it kept the parent's `==`.
-_OPEN_TO_SUBCLASSES: tuple[type, ...] = (
+_OPEN_TO_SUBCLASSES: tuple[Any, ...] = (
     int,
     float,
     str,
@@ -190,8 +191,8 @@ _OPEN_TO_SUBCLASSES: tuple[type, ...] = (
 )
 
 
-def _encoder_of_subclass(key: object) -> Callable[..., bytes]:
-    kind = type(key)
+def _encoder_of_subclass(key: Any) -> Callable[..., bytes]:
+    kind: Any = type(key)
     if isinstance(key, np.generic):
         return lambda scalar: encode_key(scalar.item())
     for parent in _OPEN_TO_SUBCLASSES:
@@ -199,13 +200,13 @@ def _encoder_of_subclass(key: object) -> Callable[..., bytes]:
             return _ENCODERS[parent]
     if isinstance(key, enum.Enum):
         return lambda member: b"e" + _join([_name_of(kind), member.name.encode()])
-    if dataclasses.is_dataclass(key) and kind.__dataclass_params__.frozen and kind.__dataclass_params__.eq:  # type: ignore[attr-defined]
+    if dataclasses.is_dataclass(key) and kind.__dataclass_params__.frozen and kind.__dataclass_params__.eq:
         return _encode_dataclass
     raise TypeError(f"a key of type {kind.__qualname__} has no encoding: {_why_not(key)}")
 
 
-def _encode_dataclass(key: object) -> bytes:
-    compared = [field.name for field in dataclasses.fields(key) if field.compare]  # type: ignore[arg-type]
+def _encode_dataclass(key: Any) -> bytes:
+    compared = [field.name for field in dataclasses.fields(key) if field.compare]
     return b"k" + _join([_name_of(type(key)), *(encode_key(getattr(key, name)) for name in compared)])
 
 
@@ -213,8 +214,8 @@ def _name_of(kind: type) -> bytes:
     return f"{kind.__module__}.{kind.__qualname__}".encode()
 
 
-def _why_not(key: object) -> str:
-    kind = type(key)
+def _why_not(key: Any) -> str:
+    kind: Any = type(key)
     if isinstance(key, list | bytearray):
         return (
             f"it can change after it was used as a key; use {'a tuple' if isinstance(key, list) else 'bytes'} instead"
@@ -224,17 +225,17 @@ def _why_not(key: object) -> str:
     if dataclasses.is_dataclass(key):
         return "a dataclass must be frozen and compare by its fields; declare it with @dataclass(frozen=True)"
     if kind.__eq__ is object.__eq__:
-        return "its objects are equal only to themselves, which no other process can check; use a tuple or a frozen dataclass"
+        return "its objects are equal only to themselves, which no other process can check; use a tuple"
     return "its own __eq__ cannot be carried over to bytes; use a tuple, a NamedTuple or a frozen dataclass"
 
 
-def _is_plain(key: object) -> bool:
+def _is_plain(key: Any) -> bool:
     """Whether the encoded bytes alone give back the key, type and all."""
     kind = type(key)
     if kind is float:
-        return not key.is_integer()  # type: ignore[attr-defined]
+        return not key.is_integer()
     if kind is tuple:
-        return all(map(_is_plain, key))  # type: ignore[call-overload]
+        return all(map(_is_plain, key))
     return kind in (str, int, bytes, type(None))
 
 
@@ -268,7 +269,7 @@ def _split(body: bytes) -> list[bytes]:
     return parts
 
 
-def _encode_column(keys: Sequence[object]) -> pa.BinaryArray | None:
+def _encode_column(keys: Sequence[Any]) -> pa.BinaryArray | None:
     """Keys of one plain type, encoded by array operations; None if they are not of one plain type."""
     kinds = set(map(type, keys))
     if len(kinds) != 1:
@@ -287,10 +288,10 @@ def _encode_column(keys: Sequence[object]) -> pa.BinaryArray | None:
         except OverflowError:
             return None
     if kind is tuple:
-        widths = set(map(len, keys))  # type: ignore[arg-type]
+        widths = set(map(len, keys))
         if len(widths) != 1 or not (width := widths.pop()):
             return None
-        columns = [_encode_column(column) for column in zip(*keys, strict=True)]  # type: ignore[call-overload]
+        columns = [_encode_column(column) for column in zip(*keys, strict=True)]
         if any(column is None for column in columns):
             return None
         parts: list[object] = [pa.scalar(b"t" + _LENGTH.pack(width))]

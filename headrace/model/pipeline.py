@@ -129,7 +129,7 @@ class Primitive(PTransform):
     outputs: tuple[str | None, ...] = (None,)
 
     def with_output_types(self, element_type: object) -> Self:
-        """The same transform, declared to give elements of this type: `Map(parse).with_output_types(tuple[str, int])`."""
+        """The same transform, declared to give elements of this type, e.g. `tuple[str, int]`."""
         typed = copy.copy(self)
         typed.output_type = element_type
         return typed
@@ -233,8 +233,8 @@ class Pipeline:
         place = Place.of_caller()
         if self._graph is not None:
             raise PipelineError(
-                f"{transform.label or transform.default_label()!r} ({place}): the pipeline was already run or explained and "
-                "can no longer change; build a new Pipeline"
+                f"{transform.label or transform.default_label()!r} ({place}): the pipeline was run or explained already "
+                "and can no longer change; build a new Pipeline"
             )
         read = _collections(inputs, transform, place)
         label = self._label_for(transform)

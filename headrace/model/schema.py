@@ -141,7 +141,7 @@ def rows_schema(arrow: pa.Schema) -> Schema:
 
 
 class Row(tuple[Any, ...]):
-    """An element of a collection with columns: a tuple whose parts have the names of the columns, whatever these are."""
+    """An element of a collection with columns: a tuple whose parts have the names of the columns."""
 
     _fields: tuple[str, ...] = ()
 
@@ -174,7 +174,7 @@ def return_type(fn: Callable[..., Any]) -> object:
     """The declared return type of a function, or None; a class returns its instances."""
     if isinstance(fn, type):
         return fn if fn in _PLAIN or schema_of(fn) is not None else None
-    return _hints(fn).get("return")
+    return _telling(_hints(fn).get("return"))
 
 
 def item_type(hint: object) -> object:
@@ -182,9 +182,19 @@ def item_type(hint: object) -> object:
 
     >>> item_type(list[str])
     <class 'str'>
+    >>> item_type(list[str] | None)
+    <class 'str'>
     """
-    args = typing.get_args(hint)
-    return args[0] if args and typing.get_origin(hint) is not tuple else None
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        given = [arg for arg in args if arg is not type(None)]
+        return item_type(given[0]) if len(given) == 1 else None
+    return _telling(args[0]) if args and origin is not tuple else None
+
+
+def _telling(hint: object) -> object:
+    """The hint, or None where it says no more than no hint would."""
+    return None if hint is Any else hint
 
 
 def pair_types(element_type: object) -> tuple[object, object] | None:
@@ -199,7 +209,7 @@ def pair_types(element_type: object) -> tuple[object, object] | None:
     return None
 
 
-def common_type(elements: Sequence[object]) -> object:
+def common_type(elements: Sequence[Any]) -> object:
     """The type all these elements share, as far as columns go: a plain type, or a tuple of plain types; else None.
 
     >>> common_type([("a", 1), ("b", 2)])
@@ -210,13 +220,13 @@ def common_type(elements: Sequence[object]) -> object:
         return None
     kind = kinds.pop()
     if kind is tuple:
-        widths = {len(element) for element in elements}  # type: ignore[arg-type]
+        widths = {len(element) for element in elements}
         if len(widths) != 1 or widths == {0}:
             return None
-        parts = [common_type(part) for part in zip(*elements, strict=True)]  # type: ignore[call-overload]
+        parts = [common_type(part) for part in zip(*elements, strict=True)]
         return None if None in parts else types.GenericAlias(tuple, tuple(parts))
     if kind is int:
-        return int if all(-(2**63) <= element < 2**63 for element in elements) else None  # type: ignore[operator]
+        return int if all(-(2**63) <= element < 2**63 for element in elements) else None
     if kind is dt.datetime:
         return None  # a naive datetime and its zone would not survive a timestamp column
     return kind if kind in _PLAIN or schema_of(kind) is not None else None

@@ -1,4 +1,4 @@
-"""Where elements go: files that appear whole or not at all, a function for each element, or a list for tests and notebooks."""
+"""Where elements go: files that appear whole or not at all, a function for each element, or a list in the driver."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class WindowedValue(NamedTuple):
 
 @dataclass(eq=False)
 class Collected(Sequence[Any]):
-    """What Collect gathered: a sequence of elements once the pipeline has run; `windowed` has their times and windows."""
+    """What Collect gathered: a sequence of elements once the pipeline has run; `windowed` has times and windows too."""
 
     label: str
     gathered: list[WindowedValue] | None = None
@@ -144,7 +144,7 @@ class Collected(Sequence[Any]):
 
 
 class Collect(Sink):
-    """Gathers the elements in the driver's memory, for tests and notebooks. Returns a sequence that is filled by the run.
+    """Gathers the elements in the driver's memory, for tests and notebooks: a sequence that the run fills.
 
     >>> import headrace as hr
     >>> with hr.Pipeline() as p:

@@ -21,7 +21,7 @@ class Source(Primitive):
         if not isinstance(inputs, Pipeline):
             name = self.label or self.default_label()
             raise PipelineError(
-                f"{name!r}: a source is applied to the pipeline, not to {inputs!r}; write p | {type(self).__name__}(...)"
+                f"{name!r}: a source is applied to the pipeline, not to {inputs!r}; write p | {type(self).__name__}"
             )
         return inputs.add(self, inputs)
 
@@ -109,8 +109,11 @@ class ReadText(ReadFiles):
 
 
 class ReadRows(ReadFiles):
-    """A source of rows. `schema` is DDL text, a Spark StructType, or a NamedTuple or dataclass whose objects the elements
-    become; `event_time` names the column that holds the event time (a timestamp, ISO 8601 text or seconds)."""
+    """A source of rows.
+
+    `schema` is DDL text, a Spark StructType, or a NamedTuple or dataclass whose objects the elements become;
+    `event_time` names the column that holds the event time: a timestamp, ISO 8601 text or seconds.
+    """
 
     def __init__(self, path: str | list[str], *, schema: Any = None, event_time: str | None = None) -> None:
         super().__init__(path)

@@ -1,4 +1,4 @@
-"""What must hold of a graph before anything runs: a tuple of rules, each of which raises PipelineError or is content."""
+"""What must hold of a graph before anything runs: a tuple of rules, each of which raises PipelineError or passes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def is_grouping(node: Node) -> bool:
 
 def not_empty(graph: Graph) -> None:
     if not graph.nodes:
-        raise PipelineError("the pipeline is empty: apply at least one transform, e.g. p | hr.Create([1, 2, 3])")
+        raise PipelineError("the pipeline is empty: apply at least one transform, e.g. p | hr.Create([1])")
 
 
 def labels_differ(graph: Graph) -> None:
@@ -71,8 +71,8 @@ def column_inputs_have_columns(graph: Graph) -> None:
         if isinstance(node.transform, Columnwise | WriteParquet) and not node.inputs[0].has_columns:
             pc = node.inputs[0]
             raise PipelineError(
-                f"{node}: it needs columns, but {pc.label!r} ({pc.place}) gives Python objects of unknown type; declare them "
-                "by the function's return type or .with_output_types(...): a NamedTuple, a dataclass or tuple[str, int]"
+                f"{node}: it needs columns, but {pc.label!r} ({pc.place}) gives Python objects of unknown type; declare "
+                "them by the function's return type or .with_output_types(...): a NamedTuple, a dataclass or tuple[str, int]"
             )
 
 
@@ -96,8 +96,8 @@ def groupings_end(graph: Graph) -> None:
         waits = isinstance(pc.windowing.window, GlobalWindows) and isinstance(pc.windowing.trigger, DefaultTrigger)
         if waits and not pc.bounded:
             raise PipelineError(
-                f"{node}: it would wait for ever: {pc.label!r} is unbounded, in the global window, with the default trigger; "
-                "put WindowInto(FixedWindows(...)) or WindowInto(GlobalWindows(), trigger=...) before it"
+                f"{node}: it would wait for ever: {pc.label!r} is unbounded, in the global window, with the default "
+                "trigger; put WindowInto(FixedWindows(...)) or WindowInto(GlobalWindows(), trigger=...) before it"
             )
 
 
@@ -117,9 +117,9 @@ def functions_travel(graph: Graph) -> None:
                 cloudpickle.dumps(fn)
             except Exception as error:  # whatever a __reduce__ may raise
                 raise PipelineError(
-                    f"{node}: {getattr(fn, '__name__', fn)!r} cannot be pickled and so cannot reach the workers: {error}. "
-                    "It holds on to something that lives in this process only (a lock, a file, a connection, a session); "
-                    "open that in DoFn.setup"
+                    f"{node}: {getattr(fn, '__name__', fn)!r} cannot be pickled and so cannot reach the workers: "
+                    f"{error}. It holds on to something that lives in this process only (a lock, a file, a connection, "
+                    "a session); open that in DoFn.setup"
                 ) from None
 
 

@@ -1,0 +1,137 @@
+"""The command line: `headrace run FILE` runs a script that builds pipelines, or shows their stages with --explain.
+
+The script runs as it would under `python FILE`; only how its pipelines are run and how its errors are told is ours.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+import traceback
+from pathlib import Path
+from types import TracebackType
+from typing import Annotated, NoReturn
+
+import typer
+from rich.console import Console
+
+from headrace import PipelineError, TransformError, __version__
+from headrace.engine.run import Handle, Status
+from headrace.engine.settings import Settings, using
+from headrace.engine.stages import Plan
+from headrace.progress import watch
+
+main = typer.Typer(
+    help="The Dataflow model on Spark: run pipelines, or see how they would run.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+@main.command()
+def version() -> None:
+    """Print the version."""
+    print(f"headrace {__version__}")
+
+
+@main.command(context_settings={"ignore_unknown_options": True})
+def run(
+    file: Annotated[Path, typer.Argument(help="A Python script that builds and runs pipelines.", show_default=False)],
+    args: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Arguments for the script. Put -- before those that are options of ours.", show_default=False
+        ),
+    ] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Print the stages of each pipeline instead of running it.")
+    ] = False,
+    master: Annotated[
+        str | None,
+        typer.Option(
+            envvar="SPARK_MASTER",
+            help="The Spark master, e.g. local[4] or spark://host:7077. All cores of this machine if not given.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Run the pipelines of a script.
+
+    With --explain a script goes on after each pipeline, without its results: where it needs one, it ends there.
+    """
+    if not file.is_file():
+        _fail(f"there is no file {str(file)!r}; give the path of a Python script")
+    if master:
+        os.environ["SPARK_MASTER"] = master
+    shown = Shown()
+    settings = Settings(instead=shown.show) if explain else Settings(watch=watch if sys.stderr.isatty() else None)
+    try:
+        with using(settings):
+            _run_script(file, args or [])
+    except (PipelineError, TransformError) as error:
+        _fail(str(error))
+    except KeyboardInterrupt:
+        _fail("interrupted", code=130)
+    except Exception as error:
+        if not shown.plans:
+            traceback.print_exception(error.with_traceback(_from_script(error.__traceback__, file)))
+            raise SystemExit(1) from None
+        print(f"\nThe script ends here, for want of results: {type(error).__name__}: {error}", file=sys.stderr)
+
+
+class Shown:
+    """Shows plans in place of running them."""
+
+    def __init__(self) -> None:
+        self.plans = 0
+
+    def show(self, plan: Plan) -> Handle:
+        if self.plans:
+            print()
+        print(plan.tree())
+        self.plans += 1
+        return NotRun()
+
+
+class NotRun(Handle):
+    """The handle of a pipeline that was only shown: it has stopped before it began."""
+
+    def __init__(self) -> None:
+        pass
+
+    def wait(self, timeout: float | None = None) -> Status:
+        return self.status()
+
+    def stop(self) -> None:
+        pass
+
+    def status(self) -> Status:
+        return Status("stopped")
+
+    def metrics(self) -> dict[str, dict[str, int]]:
+        return {}
+
+
+def _run_script(file: Path, args: list[str]) -> None:
+    """What `python FILE ARGS` does, in this process."""
+    before = sys.argv, sys.path
+    sys.argv, sys.path = [str(file), *args], [str(file.resolve().parent), *sys.path]
+    try:
+        runpy.run_path(str(file), run_name="__main__")
+    finally:
+        sys.argv, sys.path = before
+
+
+def _from_script(trace: TracebackType | None, file: Path) -> TracebackType | None:
+    """The traceback from the script's own frame on; None if it never came to that, as with a syntax error."""
+    while trace is not None and trace.tb_frame.f_code.co_filename != str(file):
+        trace = trace.tb_next
+    return trace
+
+
+def _fail(message: str, code: int = 1) -> NoReturn:
+    Console(stderr=True).print("[bold red]error:[/]", end=" ")
+    print(message, file=sys.stderr)
+    raise SystemExit(code)
