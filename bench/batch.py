@@ -11,7 +11,6 @@ Each job and its rival take turns; the ratio is that of their medians. The last 
 
 import argparse
 import json
-import os
 import shutil
 import statistics
 import tempfile
@@ -19,8 +18,6 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-
-os.environ.setdefault("HEADRACE_DRIVER_MEMORY", "2g")
 
 import numpy as np
 import psutil
@@ -31,6 +28,9 @@ from pyspark.sql import functions as F
 
 import headrace as hr
 from headrace.engine.session import spark_session
+
+
+HEAP = "2g"  # of the driver, which in local mode runs the tasks too
 
 
 def make_words(path: Path, words: int, vocabulary: int = 50_000) -> None:
@@ -184,7 +184,7 @@ def main() -> None:
     words, rows, pairs, keys = 10_000_000 // scale, 5_000_000 // scale, 50_000_000 // scale, 1_000_000 // scale
     folder = Path(tempfile.mkdtemp(prefix="headrace-bench-"))
     result: dict[str, object] = {"bench": "batch", "quick": quick}
-    spark = spark_session("local[2]")
+    spark = spark_session("local[2]", {"spark.driver.memory": HEAP})
     try:
         make_words(folder / "words", words)
         make_rows(folder / "rows", rows)
@@ -203,13 +203,17 @@ def main() -> None:
             lambda: words_by_headrace(spark, folder / "words", out / "c"),
             lambda: words_by_hand(spark, folder / "words", out / "d"),
         )
-        assert spark.read.text(str(out / "c")).exceptAll(spark.read.text(str(out / "d"))).isEmpty(), "the answers differ"
+        assert spark.read.text(str(out / "c")).exceptAll(spark.read.text(str(out / "d"))).isEmpty(), (
+            "the answers differ"
+        )
         started = time.perf_counter()
         with WorkerMemory() as memory:
             groups, values = group(spark, pairs, keys)
         seconds = time.perf_counter() - started
         assert values == pairs, (groups, values)
-        print(f"group        {pairs:,} pairs, {groups:,} keys in {seconds:.1f} s; largest worker {memory.largest >> 20} MB")
+        print(
+            f"group        {pairs:,} pairs, {groups:,} keys in {seconds:.1f} s; largest worker {memory.largest >> 20} MB"
+        )
         result |= {
             "rows": rows,
             "words": words,
@@ -219,7 +223,7 @@ def main() -> None:
             "group_by_key": {
                 "seconds": round(seconds, 1),
                 "keys": groups,
-                "driver_heap": os.environ["HEADRACE_DRIVER_MEMORY"],
+                "driver_heap": HEAP,
                 "largest_worker_mb": memory.largest >> 20,
             },
         }

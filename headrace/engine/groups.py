@@ -81,8 +81,8 @@ class Grouping:
             open_rows = self.compacted(self._numbered(rows).slice(last))
             if open_rows.num_rows >= LARGE_GROUP:
                 open_rows = yield from self.finished_large(open_rows, batches)
-        if open_rows is not None:
-            yield self.finished(*self._merged_by_user(open_rows, _ONE_GROUP))
+        if open_rows is not None:  # one group, or those that came after a large one
+            yield self.finished(*self._merged_by_user(open_rows, self._starts_of_groups(open_rows)))
 
     def finished_large(self, rows: pa.RecordBatch, batches: Iterator[pa.RecordBatch]) -> LargeBundles:
         """The open group has become large: either hands it on and returns the rows after it, or returns its rows."""

@@ -13,7 +13,7 @@ from headrace.engine.batch import Batch
 from headrace.engine.counters import Counters
 from headrace.engine.failures import told_plainly
 from headrace.engine.plan import plan
-from headrace.engine.session import spark_session
+from headrace.engine.session import ship_package, spark_session
 from headrace.engine.settings import current
 from headrace.model.errors import PipelineError
 from headrace.model.pipeline import Graph
@@ -113,5 +113,6 @@ def run(graph: Graph, *, spark: SparkSession | None, master: str | None) -> Hand
     if not graph.bounded:
         raise PipelineError("the pipeline has an unbounded source: this version runs bounded pipelines only")
     session = spark or spark_session(master)
+    ship_package(session)
     counters = Counters(session.sparkContext)
     return Handle(session, Batch(session, planned, counters, lambda stage: None), counters)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import sys
@@ -40,30 +41,32 @@ def spark_session(master: str | None = None, config: Mapping[str, str] | None = 
         builder = builder.config(name, value)
     if where.startswith("local"):
         builder = builder.config("spark.executorEnv.PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
-    spark = builder.getOrCreate()
-    if not where.startswith("local"):
-        ship_package(spark)
-    return spark
+    return builder.getOrCreate()
 
 
 _LOCAL: Mapping[str, str] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
-    "spark.driver.memory": os.environ.get("HEADRACE_DRIVER_MEMORY", "2g"),
+    "spark.driver.memory": "2g",
     "spark.sql.shuffle.partitions": str(4 * (os.cpu_count() or 1)),
 }
 
 
+_shipped: set[str] = set()
+
+
 def ship_package(spark: SparkSession) -> None:
-    """Sends this package to the executors, whose Python need not have it installed."""
+    """Sends this package to the executors of a cluster, once per application: their Python need not have it."""
+    context = spark.sparkContext
+    if context.master.startswith("local") or context.applicationId in _shipped:
+        return
     package = Path(__file__).parent.parent
     folder = tempfile.mkdtemp(prefix="headrace-")
-    try:
-        archive = Path(folder, "headrace.zip")
-        with zipfile.ZipFile(archive, "w") as sent:
-            for file in sorted(package.rglob("*.py")):
-                sent.write(file, file.relative_to(package.parent))
-        spark.sparkContext.addPyFile(str(archive))
-    finally:
-        shutil.rmtree(folder)
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)  # executors fetch it from here whenever they start
+    archive = Path(folder, "headrace.zip")
+    with zipfile.ZipFile(archive, "w") as sent:
+        for file in sorted(package.rglob("*.py")):
+            sent.write(file, file.relative_to(package.parent))
+    context.addPyFile(str(archive))
+    _shipped.add(context.applicationId)

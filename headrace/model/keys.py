@@ -149,7 +149,8 @@ def _encode_timedelta(key: dt.timedelta) -> bytes:
 
 
 def _encode_range(key: range) -> bytes:
-    return b"r" + _join([_encode_int(part) for part in ((len(key), key[0], key.step) if key else (0,))])
+    told = (len(key), *key[:1], *((key.step,) if len(key) > 1 else ()))  # Python, too, compares ranges as sequences
+    return b"r" + _join([_encode_int(part) for part in told])
 
 
 _ENCODERS: dict[type, Callable[..., bytes]] = {

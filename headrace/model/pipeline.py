@@ -233,8 +233,8 @@ class Pipeline:
         place = Place.of_caller()
         if self._graph is not None:
             raise PipelineError(
-                f"{transform.label or transform.default_label()!r} ({place}): the pipeline was run or explained already "
-                "and can no longer change; build a new Pipeline"
+                f"{transform.label or transform.default_label()!r} ({place}): the pipeline was run or explained "
+                "already and can no longer change; build a new Pipeline"
             )
         read = _collections(inputs, transform, place)
         label = self._label_for(transform)

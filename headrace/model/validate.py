@@ -71,8 +71,9 @@ def column_inputs_have_columns(graph: Graph) -> None:
         if isinstance(node.transform, Columnwise | WriteParquet) and not node.inputs[0].has_columns:
             pc = node.inputs[0]
             raise PipelineError(
-                f"{node}: it needs columns, but {pc.label!r} ({pc.place}) gives Python objects of unknown type; declare "
-                "them by the function's return type or .with_output_types(...): a NamedTuple, a dataclass or tuple[str, int]"
+                f"{node}: it needs columns, but {pc.label!r} ({pc.place}) gives Python objects of unknown type; "
+                "declare them by the function's return type or .with_output_types(...): a NamedTuple, a dataclass or "
+                "tuple[str, int]"
             )
 
 

@@ -1,1 +1,5 @@
 """The test kit: drive windows, triggers and pipelines by a script, with time in the hands of the test."""
+
+from headrace.testing.play import play
+
+__all__ = ["play"]

@@ -1,0 +1,355 @@
+"""The shard processor: groups and combines the rows of a shard's keys, keeps their windows and fires their panes.
+
+It is called once per micro-batch, with rows and clocks, and knows neither Spark nor any clock of its own; a step depends on
+nothing but what came before. Time is in microseconds. A step: processing time moves; rows are added, late or not by the
+watermark before; the watermark moves; every window that got rows, or whose alarm rang, is judged once; windows whose
+lateness is used up close.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final, get_args
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.engine import stateblocks
+from headrace.engine.accumulators import accumulators
+from headrace.engine.bundles import END, START, TIME
+from headrace.engine.clocks import Clocks, output_watermark
+from headrace.engine.firing import Mask, Moment, Program
+from headrace.engine.placing import COUNT, Placing, expired
+from headrace.engine.retractions import PANE, PaneArray
+from headrace.engine.shuffle import KEY, SPELLING, VALUE
+from headrace.engine.table import GONE, NO_HOLD, Table, runs
+from headrace.model.algebra import CombineFn
+from headrace.model.keys import encode_key
+from headrace.model.panes import Timing, Windowing
+from headrace.model.times import MIN_TIME, Int64Array, format_duration, format_instant
+
+TIMINGS: Final[tuple[Timing, ...]] = get_args(Timing)
+"""What the codes in the column `timing` of panes mean."""
+EARLY, ON_TIME, LATE = (TIMINGS.index(timing) for timing in ("early", "on_time", "late"))
+
+PANES: Final = pa.schema(
+    [
+        (KEY, pa.binary()),
+        (SPELLING, pa.binary()),
+        (START, pa.int64()),
+        (END, pa.int64()),
+        (TIME, pa.int64()),
+        (VALUE, pa.binary()),
+        ("timing", pa.int8()),
+        ("index", pa.int64()),
+        ("on_time_index", pa.int64()),
+        ("is_first", pa.bool_()),
+        ("is_last", pa.bool_()),
+        ("retraction", pa.bool_()),
+    ]
+)
+"""The columns of emitted panes. A retraction repeats the pane it takes back, but for the flag."""
+
+NO_PANES: Final = pa.record_batch([pa.array([], kind) for kind in PANES.types], schema=PANES)
+
+
+@dataclass(frozen=True)
+class Step:
+    """What came of a step.
+
+    - panes: by the schema PANES, ordered by end and start of the window and the arrival of its first element; a
+      retraction comes right before the pane that replaces it
+    - late: the rows that came too late, as they were given
+    - refused: how many rows came to windows whose trigger had finished
+    - watermark: the output watermark; what is emitted later and is not late itself is not older
+    - held: how many windows have state
+    """
+
+    panes: pa.RecordBatch
+    late: pa.RecordBatch | None
+    refused: int
+    watermark: int
+    held: int
+
+
+@dataclass
+class Taken:
+    """Windows that got rows in a step, and how many elements each; `placed` are those and the ones that refused theirs."""
+
+    slots: Int64Array = field(default_factory=lambda: np.zeros(0, np.int64))
+    arrived: Int64Array = field(default_factory=lambda: np.zeros(0, np.int64))
+    placed: Int64Array = field(default_factory=lambda: np.zeros(0, np.int64))
+    refused: int = 0
+    late: pa.RecordBatch | None = None
+
+
+class ShardProcessor:
+    """One shard of a grouping or, with `fn`, of an aggregation; with `lifted`, rows bring accumulators of it.
+
+    Rows are record batches of KEY and SPELLING (see `encode_keys`), TIME, VALUE (cells; of accumulators as `fn.dump` gives
+    them), START and END unless windows are global or counted, and COUNT if a row stands for several elements.
+
+    >>> from headrace.engine.cells import decode_cells, encode_cells
+    >>> from headrace.model.triggers import DefaultTrigger
+    >>> from headrace.model.windows import FixedWindows
+    >>> shard = ShardProcessor(Windowing(FixedWindows("10 us"), DefaultTrigger()))
+    >>> rows = pa.record_batch({"key": [b"sk"], "spelling": pa.array([None], pa.binary()), "__start": [0], "__end": [10],
+    ...                         "__time": [3], "value": encode_cells(["x"])})
+    >>> shard.step(rows, Clocks(watermark=5)).panes.num_rows
+    0
+    >>> print(shard.why("k", (0, 10)))
+    waits for the watermark to pass 1970-01-01T00:00:00.00001Z, which is at 1970-01-01T00:00:00.000005Z
+    >>> decode_cells(shard.step(None, Clocks(watermark=12)).panes.column("value"))
+    [['x']]
+    """
+
+    def __init__(
+        self, windowing: Windowing, fn: CombineFn[Any, Any, Any] | None = None, *, lifted: bool = False
+    ) -> None:
+        self.windowing = windowing
+        self.clocks = Clocks()
+        self.watermark = MIN_TIME  # of the output
+        self.program = Program(windowing.trigger)
+        self.table = Table(
+            self.program,
+            accumulators(fn, lifted=lifted),
+            merging=windowing.window.merging,
+            retracting=windowing.accumulation == "retracting",
+        )
+        self.placing = Placing(windowing, self.table)
+
+    def step(self, rows: pa.RecordBatch | None = None, clocks: Clocks | None = None) -> Step:
+        """Takes rows in, moves the clocks on, and fires."""
+        before, after = self.clocks, self.clocks.moved(clocks or Clocks())
+        taken = self._take_in(rows, before.watermark) if rows is not None and rows.num_rows else Taken()
+        panes = self._fire(taken, before, after)
+        self.clocks = after
+        self.watermark = output_watermark(self.watermark, after.watermark, self.table.hold)
+        return Step(panes, taken.late, taken.refused, self.watermark, self.table.held)
+
+    def _take_in(self, rows: pa.RecordBatch, watermark: int) -> Taken:
+        table, late = self.table, self.placing.late(rows, watermark)
+        taken = Taken(late=rows.filter(pa.array(late)))
+        if late.any():
+            rows = rows.filter(pa.array(~late))
+        if not rows.num_rows:
+            return taken
+        taken.placed = slots = self.placing.place(rows)
+        open_ = ~table.finished[slots]
+        if not open_.all():
+            taken.refused = int(np.count_nonzero(~open_))
+            rows, slots = rows.filter(pa.array(open_)), slots[open_]
+        order, starts = runs(slots)
+        rows = rows.take(pa.array(order))
+        times = np.asarray(rows.column(TIME))
+        counts = np.asarray(rows.column(COUNT)) if COUNT in rows.schema.names else np.ones(rows.num_rows, np.int64)
+        touched = slots[order[starts]]
+        if len(touched):
+            table.values = table.values.add(touched, starts, rows.column(VALUE), times)
+            taken.slots, taken.arrived = touched, np.add.reduceat(counts, starts)
+            table.count[touched] += taken.arrived
+            table.fresh[touched] += taken.arrived
+            table.punctual[touched] |= (table.deadline[touched] > watermark) | (self.placing.size is not None)
+            self._hold(touched, starts, times)
+        return taken
+
+    def _hold(self, slots: Int64Array, starts: Int64Array, times: Int64Array) -> None:
+        """The time of the windows' next panes, of elements that are not behind the output already."""
+        table, combiner = self.table, self.windowing.timestamp_combiner
+        if self.placing.size is not None:
+            # A window of elements has no last instant, so its latest element stands for it.
+            combiner, passable = "earliest" if combiner == "earliest" else "latest", times >= MIN_TIME
+        else:
+            passable = times >= self.watermark
+        held = table.hold[slots]
+        if combiner == "earliest":
+            first = np.minimum.reduceat(np.where(passable, times, NO_HOLD), starts)
+            table.hold[slots] = np.minimum(held, first)
+        elif combiner == "latest":
+            latest = np.maximum.reduceat(np.where(passable, times, -NO_HOLD), starts)
+            latest = np.maximum(latest, np.where(held == NO_HOLD, -NO_HOLD, held))
+            table.hold[slots] = np.where(latest == -NO_HOLD, NO_HOLD, latest)
+        else:
+            last = table.end[slots] - 1
+            table.hold[slots] = np.where(last >= self.watermark, last, held)
+
+    def _fire(self, taken: Taken, before: Clocks, after: Clocks) -> pa.RecordBatch:
+        table, root = self.table, self.program.root
+        slots = self._candidates(taken.placed, before, after)
+        if not len(slots):
+            return NO_PANES
+        arrived = np.zeros(len(slots), np.int64)
+        arrived[np.searchsorted(slots, taken.slots)] = taken.arrived
+        moment = Moment(table.deadline[slots], arrived, table.state[:, slots], before, after)
+        root.arrive(moment, arrived > 0)
+        judged = ((arrived > 0) | root.wakes(moment)) & ~table.finished[slots]
+        fired = judged & root.ready(moment)
+        done = root.fire(moment, fired)
+        table.state[:, slots] = moment.state
+        table.changed[slots] = True
+        over = expired(moment.end, self.placing.lateness, after.watermark)
+        fresh, always = table.fresh[slots] > 0, self.windowing.closing == "always"
+        on_time = fired & moment.ended & (table.on_time_index[slots] == 0) & table.punctual[slots]
+        closing = over & ~table.finished[slots]
+        emitting = (fired & (fresh | on_time | (done & always))) | (closing & (fresh | always))
+        panes = self._emit(slots[emitting], (done | over)[emitting], after.watermark)
+        self._finish(slots[done & ~over])
+        table.close(slots[over])
+        return panes
+
+    def _candidates(self, placed: Int64Array, before: Clocks, after: Clocks) -> Int64Array:
+        """The windows to look at: those rows came for, whose alarm may have rung, or whose time is over."""
+        table = self.table
+        parts = [placed]
+        nothing = np.zeros(0, np.int64)
+        crossed = self.program.root.crossed(Moment(table.deadline, nothing, table.state, before, after))
+        if crossed is not None:
+            parts.append(np.flatnonzero(crossed))
+        if after.watermark > before.watermark:
+            over = expired(table.deadline, self.placing.lateness, after.watermark) & (table.deadline != GONE)
+            parts.append(np.flatnonzero(over))
+        return np.unique(np.concatenate(parts))
+
+    def _emit(self, slots: Int64Array, last: Mask, watermark: int) -> pa.RecordBatch:
+        """The panes of these windows, which go on without what they emitted."""
+        if not len(slots):
+            return NO_PANES
+        table, accumulation = self.table, self.windowing.accumulation
+        order = np.lexsort((table.seq[slots], table.start[slots], table.end[slots]))
+        slots, last = slots[order], last[order]
+        early = table.deadline[slots] > watermark
+        first_past = ~early & (table.on_time_index[slots] == 0)
+        panes = np.zeros(len(slots), PANE)
+        panes["start"], panes["end"] = table.start[slots], table.end[slots]
+        instant = table.end[slots] - 1 if self.placing.size is None else self.watermark
+        panes["time"] = np.where(table.hold[slots] == NO_HOLD, instant, table.hold[slots])
+        panes["timing"] = np.where(early, EARLY, np.where(first_past & table.punctual[slots], ON_TIME, LATE))
+        panes["index"] = table.index[slots]
+        panes["on_time_index"] = np.where(early, -1, table.on_time_index[slots])
+        panes["is_last"] = last
+        cells = table.values.results(slots)
+        batch = self._with_retractions(slots, panes, cells)
+        table.index[slots] += 1
+        table.on_time_index[slots] += ~early
+        table.fresh[slots] = 0
+        # Until its on-time pane, a window that accumulates keeps the time of elements it will emit again.
+        kept = early & (self.program.on_time and accumulation != "discarding")
+        table.hold[slots] = np.where(kept, table.hold[slots], NO_HOLD)
+        if accumulation == "discarding":
+            table.values.clear(slots)
+        return batch
+
+    def _with_retractions(self, slots: Int64Array, panes: PaneArray, cells: pa.BinaryArray) -> pa.RecordBatch:
+        emitted = self.table.emitted
+        retraction, owner = np.zeros(len(slots), np.bool_), np.arange(len(slots))
+        if emitted is not None:
+            back, taken_back, old_cells = emitted.of(slots)
+            emitted.replace(slots, panes, cells)
+            # A stable sort by owner puts what is taken back before what replaces it.
+            order = np.argsort(np.concatenate([back, owner]), kind="stable")
+            retraction = (np.arange(len(back) + len(slots)) < len(back))[order]
+            owner = np.concatenate([back, owner])[order]
+            panes = np.concatenate([taken_back, panes])[order]
+            cells = pa.concat_arrays([old_cells, cells]).take(pa.array(order))
+        keys, spelling = (pa.array(column[slots[owner]], pa.binary()) for column in (self.table.key, self.table.spelling))
+        numbers = [pa.array(panes[name]) for name in ("start", "end", "time")]
+        described = [pa.array(panes[name]) for name in ("index", "on_time_index")]
+        flags = [pa.array(flag) for flag in (panes["index"] == 0, panes["is_last"] != 0, retraction)]
+        timing = pa.array(panes["timing"].astype(np.int8))
+        return pa.record_batch([keys, spelling, *numbers, cells, timing, *described, *flags], schema=PANES)
+
+    def _finish(self, slots: Int64Array) -> None:
+        """Their trigger has finished: the windows stay only to refuse what still comes."""
+        table = self.table
+        table.finished[slots] = True
+        table.fresh[slots] = 0
+        table.hold[slots] = NO_HOLD
+        table.values.clear(slots)
+        if table.emitted is not None:
+            table.emitted.clear(slots)
+
+    def why(self, key: object, window: tuple[int, int]) -> str:
+        """Why a window has not fired, in words."""
+        table = self.table
+        held = [
+            slot
+            for slot in np.flatnonzero((table.start == window[0]) & (table.end == window[1])).tolist()
+            if table.key[slot] == encode_key(key)
+        ]
+        if not held:
+            return "holds nothing: no element came, or the window was closed"
+        if table.finished[held[0]]:
+            return "its trigger has finished: elements that still come are refused"
+        at = np.array(held[:1])
+        moment = Moment(table.deadline[at], np.zeros(1, np.int64), table.state[:, at], self.clocks, self.clocks)
+        if self.placing.size is not None:
+            missing = window[1] - self.placing.ordinals[encode_key(key)]
+            return f"needs {missing} more element{'s' * (missing > 1)} to be full"
+        reason = self.program.root.why(moment)
+        if moment.ended[0]:
+            closes = int(table.deadline[held[0]]) + self.placing.lateness
+            lateness = format_duration(self.placing.lateness)
+            reason += f"; it closes when the watermark passes {format_instant(closes)}, {lateness} after its end"
+        return reason
+
+    def dump(self) -> list[bytes]:
+        """The whole state, the same blocks for the same state."""
+        return self._blocks(self.table.slots(), list(self.placing.ordinals), [])
+
+    def changes(self) -> list[bytes]:
+        """What has changed since `dump`, `changes` or `load` was called last, to be loaded after what they gave."""
+        slots = self.table.slots()
+        return self._blocks(slots[self.table.changed[slots]], list(self.placing.counted), self.table.gone)
+
+    def load(self, blocks: list[bytes]) -> None:
+        """Takes over, when new, the state of a processor of the same windowing from its blocks, in order."""
+        tables = stateblocks.read_blocks(blocks)
+        rows = tables[stateblocks.ROWS]
+        gone = np.isin(rows.column("seq").to_numpy(), tables[stateblocks.GONE].column("seq").to_numpy())
+        last = stateblocks.last_of_each(rows.column("seq").to_pylist())
+        self.table.restore(rows.take(pa.array(last[~gone[last]])))
+        ordinals = tables[stateblocks.ORDINALS]
+        self.placing.ordinals = dict(
+            zip(ordinals.column(KEY).to_pylist(), ordinals.column("count").to_pylist(), strict=True)
+        )
+        clocks = tables[stateblocks.CLOCKS].to_pylist()[-1]
+        fractions = tables[stateblocks.PERCENTILES].to_pylist()
+        self.clocks = Clocks(clocks["input"], clocks["now"], {row["q"]: row["time"] for row in fractions})
+        self.watermark, self.table.next_seq = clocks["output"], clocks["next_seq"]
+        self._written()
+
+    def _blocks(self, slots: Int64Array, counted: list[bytes], gone: list[int]) -> list[bytes]:
+        numbers = {
+            "input": self.clocks.watermark,
+            "output": self.watermark,
+            "now": self.clocks.now,
+            "next_seq": self.table.next_seq,
+        }
+        counted = sorted(counted)
+        fractions = sorted(self.clocks.percentiles.items())
+        write = stateblocks.write_block
+        blocks = [
+            write(stateblocks.CLOCKS, {name: pa.array([number], pa.int64()) for name, number in numbers.items()}),
+            write(
+                stateblocks.PERCENTILES,
+                {
+                    "q": pa.array([q for q, _ in fractions], pa.float64()),
+                    "time": pa.array([time for _, time in fractions], pa.int64()),
+                },
+            ),
+            write(stateblocks.ROWS, self.table.columns(slots)),
+            write(stateblocks.GONE, {"seq": pa.array(sorted(gone), pa.int64())}),
+            write(
+                stateblocks.ORDINALS,
+                {
+                    KEY: pa.array(counted, pa.binary()),
+                    "count": pa.array([self.placing.ordinals[key] for key in counted], pa.int64()),
+                },
+            ),
+        ]
+        self._written()
+        return blocks
+
+    def _written(self) -> None:
+        self.table.written()
+        self.placing.counted.clear()

@@ -1,0 +1,149 @@
+"""`play`: a script of inputs and clock moves for the very processor that runs a pipeline's shards, without Spark."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.engine.bundles import END, START, TIME
+from headrace.engine.cells import decode_cells, encode_cells
+from headrace.engine.clocks import Clocks, Delays
+from headrace.engine.shard import TIMINGS, ShardProcessor
+from headrace.engine.shuffle import KEY, SPELLING, VALUE
+from headrace.model.algebra import combine_fn
+from headrace.model.keys import decode_keys, encode_keys
+from headrace.model.panes import Accumulation, Closing, Pane, TimestampCombiner, Windowing
+from headrace.model.times import MAX_TIME, MIN_TIME, SECOND, DurationLike, instant
+from headrace.model.triggers import DefaultTrigger, Trigger
+from headrace.model.windows import CountWindows, WindowFn
+
+
+def play(
+    *,
+    window: WindowFn,
+    trigger: Trigger = DefaultTrigger(),
+    accumulation: Accumulation = "discarding",
+    allowed_lateness: DurationLike = 0,
+    timestamp_combiner: TimestampCombiner = "end_of_window",
+    closing: Closing = "non_empty",
+    combine: Any = None,
+    script: Iterable[tuple[str, Any]],
+) -> list[list[Pane]]:
+    """Plays a script and returns the panes of each of its steps, ordered by window and then by arrival.
+
+    A step is `("input", elements)`, one bundle; `("watermark", t)`, the input watermark moves to `t`; or `("clock", t)`,
+    processing time, which begins at 0, moves to `t`. An element is a number that is its own timestamp, of the key None, or
+    `(key, value, timestamp)`. Times are seconds, or anything an instant can be written as; math.inf is the end of time. A
+    clock told to go back stays.
+
+    Windows and timestamps come back in seconds, bounds of CountWindows as ordinals. A window's last instant, the timestamp
+    by "end_of_window", is a microsecond before its end: 9.999999 for a window that ends at 10. A pane's values are in order
+    of arrival, those of merged windows one window after the other; with `combine` they are the one result.
+
+    - Triggers are judged once per bundle for the windows it touched, and when an alarm they set rings: the end of the
+      window, a processing time, a percentile.
+    - A pane is early before the watermark has passed the end of its window. The first after that is on time, unless every
+      element of the window came after the end; all others are late.
+    - If the trigger fires, the on-time pane comes out even if nothing has arrived since the pane before: with no values if
+      discarding, with the same ones if accumulating. An early or late pane without anything new does not.
+    - A window closes when the watermark passes its end plus the allowed lateness. What it has not emitted comes out then,
+      whatever the trigger says; with closing="always" a last pane does in any case. Later elements are dropped.
+    - A trigger that has finished drops what still comes. Merged windows are finished if one of them was.
+    - A merged window is a new one and numbers its panes from 0, unless its bounds are those of one that was there.
+    - An element behind the output watermark does not set a pane's "earliest" or "latest" timestamp; if all are, it is the
+      window's last instant. In the modes that accumulate, it covers all elements up to the on-time pane.
+
+    >>> from headrace.model.triggers import AfterCount, AfterWatermark
+    >>> from headrace.model.windows import FixedWindows
+    >>> steps = play(
+    ...     window=FixedWindows(10), trigger=AfterWatermark(early=AfterCount(2)), accumulation="accumulating",
+    ...     script=[("input", [1, 2]), ("input", [3]), ("watermark", 25)],
+    ... )
+    >>> [[(pane.window, pane.values, pane.timing) for pane in panes] for panes in steps]
+    [[((0, 10), [1, 2], 'early')], [], [((0, 10), [1, 2, 3], 'on_time')]]
+    """
+    windowing = Windowing(window, trigger, accumulation, allowed_lateness, timestamp_combiner, closing)
+    fn = None if combine is None else combine_fn(combine)
+    processor = ShardProcessor(windowing, fn)
+    processor.step(None, Clocks(now=0))
+    delays = Delays()
+    steps = []
+    for number, (action, what) in enumerate(script, 1):
+        rows, clocks = None, Clocks()
+        if action == "input":
+            rows = _rows([_element(number, one) for one in what], window)
+            delays.observe(np.asarray(rows.column(TIME)), now=processor.clocks.now)
+        elif action == "watermark":
+            clocks = Clocks(watermark=_instant(what))
+        elif action == "clock":
+            clocks = Clocks(now=_instant(what))
+        else:
+            raise ValueError(
+                f"play: step {number} must be 'input', 'watermark' or 'clock', got {action!r}; write e.g. ('watermark', 25)"
+            )
+        now = max(clocks.now, processor.clocks.now)
+        clocks = Clocks(clocks.watermark, clocks.now, delays.watermarks(processor.program.fractions, now=now))
+        steps.append(_panes(processor.step(rows, clocks).panes, windowing, combined=fn is not None))
+    return steps
+
+
+def _element(number: int, element: Any) -> tuple[Any, Any, int]:
+    if isinstance(element, int | float) and not isinstance(element, bool):
+        return None, element, instant(element)
+    if isinstance(element, tuple) and len(element) == 3:
+        key, value, time = element
+        return key, value, instant(time)
+    raise TypeError(
+        f"play: an element of step {number} must be a number or (key, value, timestamp), got {element!r}; "
+        f"write e.g. (None, {element!r}, 7)"
+    )
+
+
+def _rows(elements: Sequence[tuple[Any, Any, int]], window: WindowFn) -> pa.RecordBatch:
+    """A bundle as rows, one for each window of each element."""
+    keys, values = [key for key, _, _ in elements], [value for _, value, _ in elements]
+    times = np.array([time for _, _, time in elements], np.int64)
+    columns: dict[str, Any] = {}
+    if not isinstance(window, CountWindows):  # of which the processor numbers the elements itself
+        index, columns[START], columns[END] = window.assign(times, keys)
+        keys, values, times = [keys[i] for i in index.tolist()], [values[i] for i in index.tolist()], times[index]
+    encoded, spelling = encode_keys(keys)
+    columns |= {KEY: encoded, SPELLING: pa.nulls(len(keys), pa.binary()) if spelling is None else spelling}
+    return pa.record_batch(columns | {TIME: times, VALUE: encode_cells(values)})
+
+
+def _panes(panes: pa.RecordBatch, windowing: Windowing, *, combined: bool) -> list[Pane]:
+    keys = decode_keys(panes.column(KEY), panes.column(SPELLING))
+    values = decode_cells(panes.column(VALUE))
+    bound = _same if isinstance(windowing.window, CountWindows) else _seconds
+    names = ("timing", "index", "on_time_index", "is_first", "is_last", "retraction")
+    described = zip(*(panes.column(name).to_pylist() for name in (START, END, TIME, *names)), strict=True)
+    return [
+        Pane(
+            key,
+            (bound(start), bound(end)),
+            [value] if combined else value,
+            _seconds(time),
+            TIMINGS[timing],
+            *rest,
+        )
+        for key, value, (start, end, time, timing, *rest) in zip(keys, values, described, strict=True)
+    ]
+
+
+def _instant(time: Any) -> int:
+    return MAX_TIME if time == math.inf else instant(time)
+
+
+def _seconds(us: int) -> float:
+    if not MIN_TIME < us < MAX_TIME - 1:  # the last instant of all time is no nearer than its end
+        return math.inf if us > 0 else -math.inf
+    return us // SECOND if us % SECOND == 0 else us / SECOND
+
+
+def _same(ordinal: int) -> float:
+    return ordinal

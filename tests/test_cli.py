@@ -1,0 +1,220 @@
+"""The command line: what it prints, where, and with which exit code. Pipelines run on the suite's session."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from rich.console import Console
+from typer.testing import CliRunner, Result
+
+import headrace as hr
+from headrace import cli
+from headrace.engine.run import Handle, Status
+from headrace.engine.settings import Settings, current, using
+from headrace.progress import watch
+
+
+def invoke(*args: str) -> Result:
+    return CliRunner().invoke(cli.main, list(args))
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Any:
+    def write(*lines: str) -> str:
+        path = tmp_path / "script.py"
+        path.write_text("\n".join(["import sys", "import headrace as hr", *lines]))
+        return str(path)
+
+    return write
+
+
+DOUBLE = (
+    "with hr.Pipeline() as p:",
+    "    doubled = p | hr.Create([1, 2]) | 'double' >> hr.Map(lambda x: 2 * x) | hr.Collect()",
+)
+
+
+def test_version() -> None:
+    assert invoke("version").stdout == f"headrace {hr.__version__}\n"
+
+
+def test_module_is_the_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "headrace", "version"], capture_output=True, text=True, timeout=60)
+    assert done.stdout == f"headrace {hr.__version__}\n"
+
+
+def test_run(script: Any, spark: SparkSession) -> None:
+    result = invoke("run", script(*DOUBLE, "print(sorted(doubled), __name__)"))
+    assert (result.stdout, result.exit_code) == ("[2, 4] __main__\n", 0)
+
+
+def test_run_gives_the_script_its_arguments(script: Any) -> None:
+    path = script("print(sys.argv)")
+    assert invoke("run", path, "a", "--b", "-c", "1").stdout == f"{[path, 'a', '--b', '-c', '1']}\n"
+    assert invoke("run", path, "--", "--explain").stdout == f"{[path, '--explain']}\n"
+
+
+def test_run_finds_modules_beside_the_script(script: Any, tmp_path: Path) -> None:
+    (tmp_path / "beside_the_script.py").write_text("HERE = 'here'")
+    assert invoke("run", script("from beside_the_script import HERE", "print(HERE)")).stdout == "here\n"
+    assert str(tmp_path) not in sys.path
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_explain_shows_every_pipeline_and_runs_none(script: Any, after: bool) -> None:
+    other = ("p = hr.Pipeline()", "p | hr.Create([1]) | 'fail' >> hr.ForEach(lambda x: 1 / 0)", "p.run().wait()")
+    path = script(*DOUBLE, *other)
+    result = invoke("run", path, "--explain") if after else invoke("run", "--explain", path)
+    assert result.exit_code == 0
+    assert result.stdout.splitlines() == [
+        "write  Collect",
+        "└─ python  double",
+        "   └─ read  Create(2 elements)",
+        "",
+        "python  fail",
+        "└─ read  Create(1 elements)",
+    ]
+
+
+def test_explained_script_ends_where_it_needs_results(script: Any) -> None:
+    result = invoke("run", "--explain", script(*DOUBLE, "print(len(doubled))", "print('never')"))
+    assert result.exit_code == 0
+    assert "never" not in result.stdout
+    assert "The script ends here, for want of results: RuntimeError: " in result.stderr
+
+
+def test_handle_of_an_explained_pipeline_has_stopped() -> None:
+    handle = cli.NotRun()
+    handle.stop()
+    assert (handle.wait().state, handle.wait(1).state, handle.metrics()) == ("stopped", "stopped", {})
+
+
+@pytest.mark.parametrize("flag", [[], ["--explain"]])
+def test_wrong_pipeline_is_told_plainly(script: Any, flag: list[str]) -> None:
+    result = invoke("run", *flag, script("hr.Pipeline().run()"))
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: the pipeline is empty: ")
+    assert "Traceback" not in result.stderr
+
+
+def test_failing_function_is_told_plainly(script: Any, spark: SparkSession) -> None:
+    lines = ("with hr.Pipeline() as p:", "    p | hr.Create([0]) | 'invert' >> hr.Map(lambda x: 1 / x)")
+    result = invoke("run", script(*lines))
+    assert result.exit_code == 1
+    first, *trace = result.stderr.splitlines()
+    assert first == "error: 'invert' failed on the element 0: ZeroDivisionError: division by zero"
+    assert len(trace) <= 24
+    assert not [line for line in trace if "headrace/" in line]
+
+
+def test_missing_script_is_named() -> None:
+    result = invoke("run", "nowhere.py")
+    assert (result.exit_code, result.stderr) == (
+        1,
+        "error: there is no file 'nowhere.py'; give the path of a Python script\n",
+    )
+
+
+def test_failing_script_gets_its_own_traceback_only(script: Any) -> None:
+    path = script("def f():", "    return 1 / 0", "f()")
+    result = invoke("run", path)
+    assert result.exit_code == 1
+    assert "ZeroDivisionError" in result.stderr
+    assert [line for line in result.stderr.splitlines() if line.startswith("  File ")] == [
+        f'  File "{path}", line 5, in <module>',
+        f'  File "{path}", line 4, in f',
+    ]
+
+
+def test_script_with_a_syntax_error_is_no_failure_of_ours(script: Any) -> None:
+    result = invoke("run", script("def f(:"))
+    assert result.exit_code == 1
+    assert "SyntaxError" in result.stderr
+    assert "cli.py" not in result.stderr
+
+
+def test_exit_code_of_the_script_is_kept(script: Any) -> None:
+    assert invoke("run", script("sys.exit(3)")).exit_code == 3
+
+
+def test_interrupt(script: Any) -> None:
+    result = invoke("run", script("raise KeyboardInterrupt"))
+    assert (result.exit_code, result.stderr) == (130, "error: interrupted\n")
+
+
+def test_master_is_told_by_option_or_environment(script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_MASTER", "local[3]")  # and back again
+    path = script("import os", "print(os.environ['SPARK_MASTER'])")
+    assert invoke("run", path).stdout == "local[3]\n"
+    assert invoke("run", "--master", "local[1]", path).stdout == "local[1]\n"
+    assert os.environ["SPARK_MASTER"] == "local[1]"
+
+
+def test_settings_end_with_their_block() -> None:
+    with using(Settings(watch=watch)):
+        assert current().watch is watch
+    assert current() == Settings()
+
+
+class Running(Handle):
+    """A pipeline that is done when it was asked a few times."""
+
+    def __init__(self, *statuses: Status | BaseException) -> None:
+        self.statuses = list(statuses)
+        self.stopped = False
+
+    def wait(self, timeout: float | None = None) -> Status:
+        assert timeout is not None
+        status = self.statuses.pop(0)
+        if isinstance(status, BaseException):
+            raise status
+        return status
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+def shown(handle: Handle, *, terminal: bool) -> str:
+    console = Console(file=io.StringIO(), force_terminal=terminal, width=100)
+    assert watch(handle, console).state == "done"
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_progress_is_shown_on_a_terminal_only() -> None:
+    statuses = [Status("running"), Status("running", "write  WriteText('out')", 3, 8), Status("done")]
+    text = shown(Running(*statuses), terminal=True)
+    assert "write  WriteText('out')" in text
+    assert "3/8" in text
+    assert shown(Running(*statuses), terminal=False) == ""
+
+
+def test_stage_names_are_not_markup() -> None:
+    assert "read [x]" in shown(Running(Status("running", "read [x]", 0, 1), Status("done")), terminal=True)
+
+
+def test_interrupted_progress_stops_the_pipeline() -> None:
+    handle = Running(Status("running"), KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        watch(handle, Console(file=io.StringIO()))
+    assert handle.stopped
+
+
+def test_waiting_without_a_limit_is_watching(spark: SparkSession) -> None:
+    watched: list[Handle] = []
+
+    def note(handle: Handle) -> Status:
+        watched.append(handle)
+        return watch(handle, Console(file=io.StringIO()))
+
+    with using(Settings(watch=note)), hr.Pipeline() as p:
+        found = p | hr.Create([1]) | hr.Collect()
+    assert list(found) == [1]
+    assert len(watched) == 1

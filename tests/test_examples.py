@@ -1,0 +1,112 @@
+"""Runs the examples on the suite's session and holds them to the answers they promise."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+import headrace as hr
+
+# Examples are scripts in a folder of their own; the workers must find them, too.
+sys.path.append(str(Path(__file__).parent.parent / "examples"))
+
+import autocomplete
+import demo
+import user_scores
+import wordcount
+
+pytestmark = pytest.mark.usefixtures("spark")
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # where examples make their own input
+
+
+def test_autocomplete_gives_the_three_most_frequent_tags(tmp_path: Path) -> None:
+    Path("tags.txt").write_text("#this #this #that\n#to #to #to\n")
+    found = autocomplete.run(str(tmp_path / "tags.txt"), str(tmp_path / "found"))
+    assert dict(found) == {
+        "t": [(3, "to"), (2, "this"), (1, "that")],
+        "th": [(2, "this"), (1, "that")],
+        "to": [(3, "to")],
+    }
+    assert demo.read_completions("found").keys() == {"t", "th", "thi", "this", "tha", "that", "to"}
+
+
+def test_autocomplete_prints(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    autocomplete.main(target=str(tmp_path / "found"))
+    assert capsys.readouterr().out.splitlines()[0] == "#t    to (3), this (2), that (1)"
+
+
+def test_wordcount_counts_by_the_minute(tmp_path: Path) -> None:
+    source = str(tmp_path / wordcount.tiny_input())
+    top = wordcount.run(source, str(tmp_path / "counts"))
+    assert top == [
+        (datetime(2026, 1, 1, 12, 0, tzinfo=UTC), [("the", 5), ("wheel", 3), ("turns", 2)]),
+        (datetime(2026, 1, 1, 12, 1, tzinfo=UTC), [("corn", 3), ("the", 1), ("stone", 1)]),
+    ]
+    _, counts = demo.recount(source)
+    assert demo.read_counts("counts") == counts
+    assert counts["12:00", "wheel"] == 3
+
+
+def test_user_scores_are_those_of_the_worked_example(tmp_path: Path) -> None:
+    totals = user_scores.run(str(tmp_path / user_scores.table()))
+    assert [score for _, score in totals["everything"]] == [48]
+    assert [score for _, score in totals["two minutes"]] == [14, 18, 4, 12]
+    assert [score for _, score in totals["sessions with a gap of 61 s"]] == [36, 12]
+    assert [str(window) for window, _ in totals["two minutes"]][:1] == ["[2026-01-01T12:00:00Z, 2026-01-01T12:02:00Z)"]
+
+
+def test_user_scores_prints(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    user_scores.main(str(tmp_path / user_scores.table()))
+    assert capsys.readouterr().out.startswith("everything\n    48  [-inf, +inf)\ntwo minutes\n    14  ")
+
+
+def test_demo_answers_equal_a_recount(tmp_path: Path) -> None:
+    source = str(tmp_path / "chatter.txt")
+    demo.make_chatter(source, lines=500)
+    demo.completions_of(source, str(tmp_path / "completions")).run().wait()
+    demo.counts_of(source, str(tmp_path / "counts")).run().wait()
+    completions, counts = demo.read_completions("completions"), demo.read_counts("counts")
+    assert (completions, counts) == demo.recount(source)
+    assert counts["12:00", "the"] > 0
+    assert demo.completion_table(completions, "water").row_count > 0
+    assert demo.count_table(counts, minutes=5).row_count == 5
+
+
+def test_demo_makes_the_same_chatter_every_time(tmp_path: Path) -> None:
+    demo.make_chatter("a.txt", lines=50)
+    demo.make_chatter("b.txt", lines=50)
+    assert Path("a.txt").read_text() == Path("b.txt").read_text()
+    assert len(Path("a.txt").read_text().splitlines()) == 50
+
+
+def test_demo_says_so_when_answers_differ(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("CHATTER", "COMPLETIONS", "COUNTS"):
+        monkeypatch.setattr(demo, name, str(tmp_path / getattr(demo, name)))
+    demo.main("300")
+    assert "each equals a recount in plain Python" in capsys.readouterr().out
+    monkeypatch.setattr(demo, "recount", lambda path: ({}, {}))
+    with pytest.raises(SystemExit, match="differ from a recount"):
+        demo.main("300")
+
+
+def test_stages_of_the_autocompletion() -> None:
+    p = hr.Pipeline()
+    autocomplete.autocomplete(p | hr.ReadText("tweets.txt")) | hr.WriteJson("found")
+    assert p.explain().splitlines() == [
+        "write  WriteJson('found')",
+        "└─ python  top 3",
+        "   └─ shuffle  top 3 by key",
+        "      └─ python  count/count · prefixes",
+        "         └─ shuffle  count/count by key",
+        "            └─ python  tags · count/pair",
+        "               └─ read  ReadText('tweets.txt')",
+    ]
