@@ -97,7 +97,7 @@ def elementwise(transform: Elementwise, elements: list[Element], held: Held) -> 
             case hr.Map():
                 results = [result]
             case hr.FlatMap() | hr.ParDo():
-                results = [] if result is None else list(result)
+                results = [] if result is None and isinstance(transform, hr.ParDo) else list(result)
         for value in results:
             tag = main
             if isinstance(value, hr.TaggedOutput):

@@ -166,7 +166,7 @@ class Sums:
         self._totals[slots] = 0
 
     def results(self, slots: Int64Array) -> pa.BinaryArray:
-        return fixed_width(b"i", self._totals[slots])
+        return fixed_width(b"i", self._totals[slots]) if len(slots) else pa.array([], pa.binary())
 
     def dump(self, slots: Int64Array) -> pa.BinaryArray:
         return self.results(slots)

@@ -32,6 +32,7 @@ from headrace.engine.stages import (
 from headrace.model.columns import Aggregate
 from headrace.model.errors import PipelineError
 from headrace.model.panes import NO_PANE
+from headrace.model.pickling import classes_of_script
 from headrace.model.schema import rows_schema
 from headrace.model.sinks import Collect, WriteFiles
 
@@ -41,6 +42,7 @@ class Batch:
 
     def __init__(self, spark: SparkSession, plan: Plan, counters: Counters, progress: Callable[[str], None]) -> None:
         self.spark, self.plan, self.counters, self.progress = spark, plan, counters, progress
+        self._classes = classes_of_script()
         self._made: dict[int, DataFrame] = {}
         self._kept: list[DataFrame] = []
         self._sent: list[Broadcast[Any]] = []
@@ -122,6 +124,7 @@ class Batch:
             for side in call.sides if call is not None else ():
                 side.read = Sent(self._side(side))
         program.counters = self.counters
+        program.classes = self._classes
 
     def _side(self, side: SideValue) -> Broadcast[Any]:
         frame: Any = side.read

@@ -15,7 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headrace.engine.failures import blame
 from headrace.model.panes import NO_PANE, PaneInfo
+from headrace.model.pickling import dumps
 from headrace.model.schema import Schema, rows_schema
 from headrace.model.times import MIN_TIME
 from headrace.model.windows import GLOBAL_WINDOW
@@ -95,7 +97,7 @@ class Bundle:
 
 def to_block(bundle: Bundle) -> bytes:
     """A bundle packed into bytes. Only what this engine packed is ever unpacked again."""
-    return pickle.dumps((bundle.elements, bundle.times, bundle.starts, bundle.ends, bundle.time), protocol=5)
+    return dumps((bundle.elements, bundle.times, bundle.starts, bundle.ends, bundle.time))
 
 
 def from_block(block: bytes, pane: PaneInfo) -> Bundle:
@@ -185,19 +187,21 @@ class ToColumns(Gathering):
         return pa.schema(list(zip(names, types, strict=True)))
 
     def batch(self, bundle: Bundle) -> pa.RecordBatch:
+        with blame(self.label):
+            columns = self._columns(bundle)
+        untimed = bundle.times is None and bundle.time == MIN_TIME
+        columns.append(pa.nulls(len(bundle.elements), pa.int64()) if untimed else pa.array(bundle.all_times()))
+        if self.windowed:
+            columns += [pa.array(bundle.starts), pa.array(bundle.ends)]
+        return pa.record_batch(columns, schema=self.schema())
+
+    def _columns(self, bundle: Bundle) -> list[pa.Array]:
         assert self.element_schema is not None
-        count = len(bundle.elements)
         try:
-            columns = self.element_schema.to_columns(bundle.elements)
+            return self.element_schema.to_columns(bundle.elements)
         except (pa.ArrowException, ValueError, TypeError, OverflowError, AttributeError) as error:
             declared = ", ".join(map(str, self.element_schema.types))
             raise TypeError(
-                f"{self.label!r}: elements are declared as ({declared}), but not all of them are: {error}; "
+                f"elements are declared as ({declared}), but not all of them are: {error}; "
                 "correct the return type of the function or its with_output_types"
             ) from None
-        untimed = bundle.times is None and bundle.time == MIN_TIME
-        columns.append(pa.nulls(count, pa.int64()) if untimed else pa.array(bundle.all_times()))
-        if self.windowed:
-            starts, ends = bundle.starts, bundle.ends
-            columns += [pa.array(starts), pa.array(ends)]
-        return pa.record_batch(columns, schema=self.schema())

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.model.keys import fixed_width, prefixed
+from headrace.model.pickling import dumps
 
 
 def encode_cells(values: Sequence[Any]) -> pa.BinaryArray:
@@ -32,7 +33,7 @@ def encode_cells(values: Sequence[Any]) -> pa.BinaryArray:
                 return fast(values)
         except (OverflowError, UnicodeEncodeError, pa.ArrowInvalid):
             pass  # an int beyond 64 bits or a lone surrogate: pickle has no such limits
-    return pa.array([b"p" + pickle.dumps(value, protocol=5) for value in values], pa.binary())
+    return pa.array([b"p" + dumps(value) for value in values], pa.binary())
 
 
 def decode_cells(cells: pa.BinaryArray) -> list[Any]:

@@ -18,7 +18,7 @@ from headrace.engine.bundles import BUNDLE_SIZE, Bundle, Int64Array
 from headrace.engine.failures import blame
 from headrace.engine.side import SideValue
 from headrace.model.dofn import DoFn, TaggedOutput, TimestampedValue, params_of
-from headrace.model.times import instant
+from headrace.model.times import SECOND, Instant, instant
 from headrace.model.windows import CountWindows, GlobalWindows, Window, WindowFn
 
 Tagged = tuple[str | None, Bundle]
@@ -71,7 +71,7 @@ class Call:
     def _with_context(self, bundle: Bundle, elements: Iterator[Any]) -> Iterator[Any]:
         times, windows = bundle.all_times().tolist(), bundle.windows()
         for element, time, window in zip(elements, times, windows, strict=True):
-            context = {"timestamp": time, "window": Window(*window), "pane": bundle.pane, "element": element}
+            context = {"timestamp": Instant(time), "window": Window(*window), "pane": bundle.pane, "element": element}
             filled = {name: context[param.what] for name, param in self.params.items()}
             args = [a.value(window) if isinstance(a, SideValue) else a for a in self.args]
             kwargs = {n: a.value(window) if isinstance(a, SideValue) else a for n, a in self.kwargs.items()}
@@ -176,7 +176,11 @@ class TimesOp(Op):
     def run(self, bundle: Bundle) -> Iterator[Tagged]:
         elements = iter(bundle.elements)
         with blame(self.label, bundle.elements, elements):
-            times = np.array([instant(self.fn(element)) for element in elements], np.int64)
+            given = list(map(self.fn, elements))
+            if set(map(type, given)) == {int} and max(map(abs, given)) < 2**40:  # seconds, as the usual case has it
+                times = np.array(given, np.int64) * SECOND
+            else:
+                times = np.array(list(map(instant, given)), np.int64)
         yield None, Bundle(bundle.elements, times, bundle.starts, bundle.ends, bundle.pane)
 
 

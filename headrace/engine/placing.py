@@ -113,9 +113,7 @@ class Placing:
         slot_of[missing] = table.open(*_keys(rows, opened), low[missing], high[missing], high[missing])
         return slot_of[new_label]
 
-    def _grow(
-        self, old: Int64Array, label: Int64Array, low: Int64Array, high: Int64Array, slot_of: Int64Array
-    ) -> None:
+    def _grow(self, old: Int64Array, label: Int64Array, low: Int64Array, high: Int64Array, slot_of: Int64Array) -> None:
         """Windows held become the merged windows they are part of; these are new windows unless one had their bounds."""
         table = self._table
         if not len(old):
@@ -124,7 +122,9 @@ class Placing:
         old, label = old[order], label[order]
         _, starts = runs(label)
         same = (table.start[old] == low[label]) & (table.end[old] == high[label])
-        panes = [np.add.reduceat(np.where(same, column[old], 0), starts) for column in (table.index, table.on_time_index)]
+        panes = [
+            np.add.reduceat(np.where(same, column[old], 0), starts) for column in (table.index, table.on_time_index)
+        ]
         sizes = np.diff([*starts, len(old)])
         several = np.repeat(sizes > 1, sizes)
         if several.any():

@@ -16,6 +16,7 @@ import pyarrow as pa
 from headrace.engine.bundles import BLOCK_SCHEMA, Bundle
 from headrace.engine.counters import Counters
 from headrace.engine.ops import Op
+from headrace.model.pickling import define_in_script
 
 
 class Head(Protocol):
@@ -63,6 +64,7 @@ class Program:
     readers: Readers = field(default_factory=Readers)
     outputs: list[Output] = field(default_factory=list)
     counters: Counters | None = None
+    classes: dict[str, type] = field(default_factory=dict)
 
     def schema(self) -> pa.Schema:
         if not self.outputs:
@@ -70,6 +72,7 @@ class Program:
         return self.outputs[0].schema() if len(self.outputs) == 1 else MANY_SCHEMA
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        define_in_script(self.classes)
         results = self._run(batches)
         if len(self.outputs) <= 1:
             return (batch for _, batch in results)

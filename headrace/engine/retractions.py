@@ -70,7 +70,11 @@ class Emitted:
         """What the slots take back: the position in `slots` of each pane's owner, the panes and their cells."""
         owner = np.flatnonzero(self._cell[slots] != np.array(None))
         panes, cells = self._pane[slots[owner]], self._cell[slots[owner]].tolist()
-        merged = [(i, entry) for i, slot in enumerate(slots.tolist()) for entry in self._more.get(slot, ())] if self._more else []
+        merged = (
+            [(i, entry) for i, slot in enumerate(slots.tolist()) for entry in self._more.get(slot, ())]
+            if self._more
+            else []
+        )
         if merged:
             owner = np.concatenate([owner, [i for i, _ in merged]])
             panes = np.concatenate([panes, np.array([pane for _, (pane, _) in merged], PANE)])

@@ -59,7 +59,7 @@ _shipped: set[str] = set()
 def ship_package(spark: SparkSession) -> None:
     """Sends this package to the executors of a cluster, once per application: their Python need not have it."""
     context = spark.sparkContext
-    if context.master.startswith("local") or context.applicationId in _shipped:
+    if (context.master or "local").startswith("local") or context.applicationId in _shipped:
         return
     package = Path(__file__).parent.parent
     folder = tempfile.mkdtemp(prefix="headrace-")

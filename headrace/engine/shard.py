@@ -60,7 +60,7 @@ class Step:
     - panes: by the schema PANES, ordered by end and start of the window and the arrival of its first element; a
       retraction comes right before the pane that replaces it
     - late: the rows that came too late, as they were given
-    - refused: how many rows came to windows whose trigger had finished
+    - refused: how many rows came to windows whose trigger had finished, or were waiting in one that merged with such
     - watermark: the output watermark; what is emitted later and is not late itself is not older
     - held: how many windows have state
     """
@@ -135,9 +135,14 @@ class ShardProcessor:
         if not rows.num_rows:
             return taken
         taken.placed = slots = self.placing.place(rows)
+        if table.merging:
+            # What an open window held when it merged with one whose trigger had finished goes the way of what comes.
+            joined = np.flatnonzero(table.finished & (table.fresh > 0))
+            taken.refused += int(table.fresh[joined].sum())
+            self._finish(joined)
         open_ = ~table.finished[slots]
         if not open_.all():
-            taken.refused = int(np.count_nonzero(~open_))
+            taken.refused += int(np.count_nonzero(~open_))
             rows, slots = rows.filter(pa.array(open_)), slots[open_]
         order, starts = runs(slots)
         rows = rows.take(pa.array(order))
@@ -251,7 +256,9 @@ class ShardProcessor:
             owner = np.concatenate([back, owner])[order]
             panes = np.concatenate([taken_back, panes])[order]
             cells = pa.concat_arrays([old_cells, cells]).take(pa.array(order))
-        keys, spelling = (pa.array(column[slots[owner]], pa.binary()) for column in (self.table.key, self.table.spelling))
+        keys, spelling = (
+            pa.array(column[slots[owner]], pa.binary()) for column in (self.table.key, self.table.spelling)
+        )
         numbers = [pa.array(panes[name]) for name in ("start", "end", "time")]
         described = [pa.array(panes[name]) for name in ("index", "on_time_index")]
         flags = [pa.array(flag) for flag in (panes["index"] == 0, panes["is_last"] != 0, retraction)]

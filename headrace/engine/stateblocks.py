@@ -39,7 +39,9 @@ def read_blocks(blocks: Iterable[bytes]) -> dict[str, pa.Table]:
         table = pa.ipc.open_stream(block).read_all()
         kind = (table.schema.metadata or {}).get(_KIND)
         if kind is None:
-            raise ValueError("not a block of shard state: it names no kind; load only blocks that dump() or changes() wrote")
+            raise ValueError(
+                "not a block of shard state: it names no kind; load only blocks that dump() or changes() wrote"
+            )
         tables.setdefault(kind.decode(), []).append(table)
     return {kind: pa.concat_tables(parts) for kind, parts in tables.items()}
 

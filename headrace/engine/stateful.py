@@ -28,7 +28,7 @@ from headrace.model.state import (
     TimerSpec,
     ValueState,
 )
-from headrace.model.times import instant
+from headrace.model.times import Instant, instant
 from headrace.model.windows import Window
 
 
@@ -235,7 +235,7 @@ class _KeyRun:
                 yield from self._emitted(method(**self._filled(params_of(method), self.key, time)), time)
 
     def _filled(self, params: dict[str, Param], element: Any, time: int) -> dict[str, Any]:
-        context = {"timestamp": time, "window": self.window, "pane": self.bundle.pane, "element": element}
+        context = {"timestamp": Instant(time), "window": self.window, "pane": self.bundle.pane, "element": element}
         return {name: self.held[p.spec.name] if p.spec is not None else context[p.what] for name, p in params.items()}
 
     def _emitted(self, results: Iterable[Any] | None, time: int) -> Iterator[Tagged]:

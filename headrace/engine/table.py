@@ -86,6 +86,8 @@ class Table:
         self, keys: pa.BinaryArray, spelling: pa.BinaryArray, start: Int64Array, end: Int64Array, deadline: Int64Array
     ) -> Int64Array:
         """New rows for new windows."""
+        if not len(keys):
+            return np.zeros(0, np.int64)
         slots = self._take(len(keys))
         self.start[slots], self.end[slots], self.deadline[slots] = start, end, deadline
         self.seq[slots] = np.arange(self.next_seq, self.next_seq + len(slots))
@@ -179,6 +181,8 @@ class Table:
 
     def _register(self, slots: Int64Array) -> None:
         self.held += len(slots)
+        if not len(slots):
+            return
         if self.merging:
             for key, slot in zip(self.key[slots].tolist(), slots.tolist(), strict=True):
                 self._slots_of.setdefault(key, []).append(slot)

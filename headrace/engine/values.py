@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import IO, Any
 
+from headrace.model.pickling import dumps
+
 
 class Values(Sequence[Any]):
     """A read-only sequence over lists that are still to come. What was read once is read again from a temporary file.
@@ -36,7 +38,7 @@ class Values(Sequence[Any]):
         if values is None:
             return False
         self._file.seek(self._offsets[-1])
-        pickle.dump(values, self._file, protocol=5)
+        self._file.write(dumps(values))
         self._offsets.append(self._file.tell())
         self._count += len(values)
         return True

@@ -22,6 +22,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.model.pickling import dumps
+
 _INT64 = struct.Struct(">Q")  # see _encode_int
 _FLOAT64 = struct.Struct("<d")
 _LENGTH = struct.Struct("<I")
@@ -61,7 +63,7 @@ def encode_keys(keys: Sequence[object]) -> tuple[pa.BinaryArray, pa.BinaryArray 
     if fast is not None:
         return fast, None
     encoded = pa.array([encode_key(key) for key in keys], pa.binary())
-    spelling = [None if _is_plain(key) else pickle.dumps(key, protocol=5) for key in keys]
+    spelling = [None if _is_plain(key) else dumps(key) for key in keys]
     return encoded, pa.array(spelling, pa.binary()) if any(spelling) else None
 
 

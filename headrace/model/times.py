@@ -81,6 +81,8 @@ def instant(value: InstantLike) -> int:
     >>> instant(date(1970, 1, 2)) == DAY
     True
     """
+    if isinstance(value, Instant):
+        return int(value)
     if isinstance(value, str):
         try:
             result = _from_datetime(datetime.fromisoformat(value.strip()))
@@ -102,6 +104,30 @@ def instant(value: InstantLike) -> int:
             f"({type(value).__name__}); write for instance '2026-01-31T12:00:00Z'"
         )
     return _in_range("instant", value, result)
+
+
+class Instant(int):
+    """An event time as functions get it: microseconds since the epoch, to which one adds durations as people write.
+
+    >>> time = Instant(60_000_000)
+    >>> print(time + 60, time + "5 minutes", time - timedelta(seconds=60))
+    1970-01-01T00:02:00Z 1970-01-01T00:06:00Z 1970-01-01T00:00:00Z
+    >>> (time + 60) - time
+    datetime.timedelta(seconds=60)
+    >>> instant(time) == time
+    True
+    """
+
+    def __add__(self, other: DurationLike) -> "Instant":
+        return Instant(int(self) + duration(other))
+
+    def __sub__(self, other: Any) -> Any:
+        if isinstance(other, Instant):
+            return timedelta(microseconds=int(self) - int(other))
+        return Instant(int(self) - duration(other))
+
+    def __str__(self) -> str:
+        return format_instant(self)
 
 
 def format_instant(us: int) -> str:

@@ -1,7 +1,6 @@
 """Random pipelines over random data, held to the naive reference.
 
-Most of them run without Spark: their plan is the real one, and so are the programs of its Python stages, but a few
-lines here stand for Spark: partitions, batches, the exchange. Some run on Spark itself, several to a pipeline.
+Most of them run without Spark, on the Cluster of test_program; some run on Spark itself, several to a pipeline.
 """
 
 from __future__ import annotations
@@ -14,125 +13,18 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-import cloudpickle
-import numpy as np
-import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.engine import plan as planning
-from headrace.engine.bundles import BLOCK_SCHEMA, TIME, Bundle, FromBlocks, FromColumns, to_block
-from headrace.engine.program import steps_of, unnumbered
-from headrace.engine.sinks import windowed_values
-from headrace.engine.stages import Columns, Exchange, Frame, Python, Read, Stage, Union, Write
 from headrace.model.algebra import CallableFn, CollectFn, CountFn, FirstFn, LastFn, MaxFn, MinFn, SumFn, TopFn
-from headrace.model.panes import NO_PANE
 from headrace.model.sketches import HeavyHittersFn
-from headrace.model.times import MIN_TIME, SECOND
+from headrace.model.times import SECOND
 from tests import reference
+from tests.engine.test_program import Cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-Partitions = list[list[pa.RecordBatch]]
-
-
-# What stands for Spark
-
-
-@dataclass
-class Cluster:
-    """Runs the Python stages of a plan as Spark would: in partitions, batch by batch, with copies of the program."""
-
-    draw: random.Random
-
-    def run(self, pipeline: hr.Pipeline) -> None:
-        self._made: dict[int, Partitions] = {}
-        for stage in planning.plan(pipeline.graph()).ends():
-            if isinstance(stage, Write):
-                (frame,) = stage.inputs
-                assert isinstance(stage.node.transform, hr.Collect)
-                bundles = self._bundles(frame, stage.pane)
-                stage.node.transform.collected.gathered = windowed_values(bundles)
-            else:
-                self._partitions(stage)
-
-    def _bundles(self, frame: Frame, pane: hr.PaneInfo) -> list[Bundle]:
-        head = FromColumns(frame.form.schema, pane) if isinstance(frame.form, Columns) else FromBlocks(pane)
-        return [bundle for part in self._data(frame) for bundle in head.bundles(iter(part))]
-
-    def _data(self, frame: Frame) -> Partitions:
-        parts, stage = self._partitions(frame.stage), frame.stage
-        if not isinstance(stage, Python) or len(stage.program.outputs) < 2:
-            return parts
-        mine = [[b.filter(pa.compute.equal(b.column("output"), frame.number)) for b in part] for part in parts]
-        return [list(unnumbered(iter(part))) for part in mine]
-
-    def _partitions(self, stage: Stage) -> Partitions:
-        if id(stage) not in self._made:
-            self._made[id(stage)] = self._make(stage)
-        return self._made[id(stage)]
-
-    def _make(self, stage: Stage) -> Partitions:
-        inputs = [self._data(frame) for frame in stage.inputs]
-        match stage:
-            case Read(node=node):
-                return self._created(node.transform, node.outputs[0])
-            case Python(program=program):
-                for step in steps_of(program.readers):
-                    for side in getattr(getattr(step.op, "call", None), "sides", ()):
-                        if isinstance(side.read, Frame):
-                            side.read = Known(self._bundles(side.read, NO_PANE))
-                copies = [cloudpickle.loads(cloudpickle.dumps(program)) for _ in inputs[0]]
-                return [list(copy(iter(part))) for copy, part in zip(copies, inputs[0], strict=True)]
-            case Exchange(order=order):
-                return self._exchanged(inputs[0], order)
-            case Union():
-                return [part for parts in inputs for part in parts]
-        raise NotImplementedError(f"{stage.describe()} needs Spark")
-
-    def _created(self, source: Any, pc: hr.PCollection) -> Partitions:
-        times = [MIN_TIME if time is None else time for time in source.times]
-        if pc.schema is not None:
-            columns = [*pc.schema.to_columns(source.elements), pa.array(source.times, pa.int64())]
-            return self._spread(pa.table(columns, names=[*pc.schema.names, TIME]))
-        size = self.draw.randint(1, 5)
-        blocks = [
-            to_block(Bundle(source.elements[at : at + size], np.array(times[at : at + size], np.int64)))
-            for at in range(0, len(times), size)
-        ]
-        return self._spread(pa.table([pa.array(blocks, pa.binary())], schema=BLOCK_SCHEMA))
-
-    def _exchanged(self, parts: Partitions, order: list[str]) -> Partitions:
-        batches = [batch for part in parts for batch in part]
-        if not batches:
-            return [[], []]
-        rows = pa.Table.from_batches(batches).to_pylist()
-        self.draw.shuffle(rows)
-        if not order:
-            return self._spread(pa.Table.from_pylist(rows, schema=batches[0].schema))
-        rows.sort(key=lambda row: [row[name] for name in order])
-        mine = [[row for row in rows if zlib.crc32(row[order[0]]) % 2 == number] for number in (0, 1)]
-        return [self._batches(pa.Table.from_pylist(part, schema=batches[0].schema)) for part in mine]
-
-    def _spread(self, table: pa.Table) -> Partitions:
-        cut = self.draw.randint(0, table.num_rows)
-        return [self._batches(table.slice(0, cut)), self._batches(table.slice(cut))]
-
-    def _batches(self, table: pa.Table) -> list[pa.RecordBatch]:
-        return table.combine_chunks().to_batches(self.draw.choice([1, 2, 3, 5, 100]))
-
-
-@dataclass
-class Known:
-    """A side input whose bundles are at hand."""
-
-    bundles: list[Bundle]
-
-    def __call__(self) -> list[Bundle]:
-        return self.bundles
-
 
 # Functions of the random pipelines. They must not depend on what nothing promises, nor on hash seeds.
 
@@ -170,9 +62,8 @@ def some_copies(value: Any) -> Iterator[Any]:
     yield from [value] * (digest(value) % 3)
 
 
-def numbered_copies(value: Any) -> list[Any] | None:
-    copies = [(value, number) for number in range(digest(value) % 4)]
-    return copies or None
+def numbered_copies(value: Any) -> list[Any]:
+    return [(value, number) for number in range(digest(value) % 4)]
 
 
 def restamped(value: Any) -> Iterator[Any]:
@@ -350,10 +241,10 @@ Apply = Callable[[Any], Any]
 
 
 @st.composite
-def chains(draw: st.DrawFn, length: int = 5) -> list[Apply]:
+def chains(draw: st.DrawFn) -> list[Apply]:
     """One to five transforms, as functions from collection to collection."""
     shape = Shape()
-    count = draw(st.integers(1, length))
+    count = draw(st.integers(1, 5))
     return [draw(_step(shape, last=at == count - 1)) for at in range(count)]
 
 

@@ -1,0 +1,30 @@
+"""Aggregations as algebra: `zero, add, merge, finish`, and `subtract` where it exists; the exact ones.
+
+Any split of the values, added apart and merged in any order, finishes to the same answer; whatever runs in
+parts rests on that. The approximate ones are in `sketches`; columns and Arrow kernels live elsewhere.
+"""
+
+from headrace.model.algebra.arithmetic import CountFn, MeanFn, SumFn, VarianceFn
+from headrace.model.algebra.callables import CallableFn, TupleFn, combine_fn
+from headrace.model.algebra.gathering import CollectFn, SampleFn
+from headrace.model.algebra.protocol import CombineFn, tie_break
+from headrace.model.algebra.ranking import FirstFn, LastFn, MaxFn, MinFn, TopFn
+
+__all__ = [
+    "CallableFn",
+    "CollectFn",
+    "CombineFn",
+    "CountFn",
+    "FirstFn",
+    "LastFn",
+    "MaxFn",
+    "MeanFn",
+    "MinFn",
+    "SampleFn",
+    "SumFn",
+    "TopFn",
+    "TupleFn",
+    "VarianceFn",
+    "combine_fn",
+    "tie_break",
+]
