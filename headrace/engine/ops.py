@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -236,14 +237,12 @@ def not_pairs(bundle: Bundle) -> TypeError:
     )
 
 
-def parts_of(bundle: Bundle) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+def parts_of(bundle: Bundle) -> tuple[list[Any], list[Any]]:
     """Keys and values of a bundle of pairs, or an error that shows what is not a pair."""
     check_pairs(bundle)
-    try:
-        keys, values = zip(*bundle.elements, strict=True)
-    except ValueError:
-        raise not_pairs(bundle) from None
-    return keys, values
+    if set(map(len, bundle.elements)) != {2}:
+        raise not_pairs(bundle)
+    return list(map(itemgetter(0), bundle.elements)), list(map(itemgetter(1), bundle.elements))
 
 
 def _flattened(bundle: Bundle, results: Iterator[Iterable[Any]]) -> Iterator[Bundle]:

@@ -152,7 +152,8 @@ def expression(aggregation: Aggregation) -> Column:
 
 def _quantiles(fn: sketches.QuantilesFn, value: Column) -> Column:
     ranks = F.array(*[F.lit(i / (fn.n - 1)) for i in range(fn.n)])
-    return F.kll_sketch_get_quantile_double(F.kll_sketch_agg_double(value.cast("double")), ranks)
+    points = F.kll_sketch_get_quantile_double(F.kll_sketch_agg_double(value.cast("double")), ranks)
+    return F.when(F.count(value) > 0, points).otherwise(F.array().cast("array<double>"))  # nulls alone make no sketch
 
 
 def _top(fn: algebra.TopFn, value: Column) -> Column:

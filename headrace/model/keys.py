@@ -16,6 +16,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from fractions import Fraction
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -294,7 +295,7 @@ def _encode_column(keys: Sequence[Any]) -> pa.BinaryArray | None:
         widths = set(map(len, keys))
         if len(widths) != 1 or not (width := widths.pop()):
             return None
-        columns = [_encode_column(column) for column in zip(*keys, strict=True)]
+        columns = [_encode_column(list(map(itemgetter(part), keys))) for part in range(width)]
         if any(column is None for column in columns):
             return None
         parts: list[object] = [pa.scalar(b"t" + _LENGTH.pack(width))]

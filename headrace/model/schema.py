@@ -52,14 +52,14 @@ class Schema:
         elif self.kind == "dataclass":
             columns = [[getattr(element, name) for element in elements] for name in self.names]
         else:
-            columns = list(zip(*elements, strict=True)) or [()] * len(self.names)
-            if len(columns) != len(self.names):
-                raise ValueError(f"elements have {len(columns)} parts, their declared type has {len(self.names)}")
+            if wrong := set(map(len, elements)) - {len(self.names)}:
+                raise ValueError(f"an element has {wrong.pop()} parts, the declared type has {len(self.names)}")
+            columns = [list(map(itemgetter(part), elements)) for part in range(len(self.names))]
         return [pa.array(column, type) for column, type in zip(columns, self.types, strict=True)]
 
     def to_elements(self, columns: Sequence[pa.Array]) -> list[Any]:
         """The elements that `to_columns` took apart."""
-        lists = [column.to_pylist() for column in columns]
+        lists = [_to_list(column) for column in columns]
         if self.kind == "value":
             return list(lists[0])
         if self.kind == "tuple":
@@ -68,6 +68,12 @@ class Schema:
         if self.kind == "dataclass":
             return list(map(self.cls, *lists))
         return list(map(self.cls._make, zip(*lists, strict=True)))  # type: ignore[attr-defined]
+
+
+def _to_list(column: pa.Array) -> list[Any]:
+    numbers = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
+    values: list[Any] = column.to_numpy().tolist() if numbers and not column.null_count else column.to_pylist()
+    return values
 
 
 def schema_of(element_type: object) -> Schema | None:
