@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
@@ -37,6 +38,13 @@ HIDDEN = (TIME, START, END)
 
 def apply(node: Node, data: DataFrame) -> DataFrame:
     """The frame after one column transform."""
+    try:
+        return _applied(node, data)
+    except AnalysisException as error:
+        raise PipelineError(f"{node}: {str(error).splitlines()[0]}") from None
+
+
+def _applied(node: Node, data: DataFrame) -> DataFrame:
     transform = node.transform
     if isinstance(transform, Select):
         return _select(transform, data)
@@ -166,8 +174,9 @@ def _heavy_hitters(fn: sketches.HeavyHittersFn, value: Column) -> Column:
 
 _FORMS: dict[type[CombineFn[Any, Any, Any]], Callable[[Any, Column], Column]] = {
     algebra.CountFn: lambda fn, value: F.count(value),
-    algebra.SumFn: lambda fn, value: F.sum(value),
-    algebra.MeanFn: lambda fn, value: F.avg(value),
+    # Where SQL gives null for a column of nulls, a CombineFn has an answer for no values.
+    algebra.SumFn: lambda fn, value: F.coalesce(F.sum(value), F.lit(0)),
+    algebra.MeanFn: lambda fn, value: F.coalesce(F.avg(value), F.lit(float("nan"))),
     algebra.VarianceFn: lambda fn, value: F.coalesce(F.var_samp(value), F.lit(float("nan"))),
     algebra.MinFn: lambda fn, value: F.min(value),
     algebra.MaxFn: lambda fn, value: F.max(value),

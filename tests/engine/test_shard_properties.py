@@ -113,15 +113,22 @@ def nested(inner: st.SearchStrategy[Trigger]) -> st.SearchStrategy[Trigger]:
 
 
 triggers = st.one_of(leaves, nested(leaves), nested(nested(leaves)), nested(nested(nested(leaves))))
-windowings = st.builds(
-    Windowing,
-    window=st.sampled_from(WINDOWS),
-    trigger=triggers,
-    accumulation=st.sampled_from(["discarding", "accumulating", "retracting"]),
-    allowed_lateness=st.sampled_from([0, 0, 7, 30]),
-    timestamp_combiner=st.sampled_from(["end_of_window", "earliest", "latest"]),
-    closing=st.sampled_from(["non_empty", "non_empty", "always"]),
-)
+
+
+def windowings_of(windows: list[WindowFn], triggers: st.SearchStrategy[Trigger]) -> st.SearchStrategy[Windowing]:
+    return st.builds(
+        Windowing,
+        window=st.sampled_from(windows),
+        trigger=triggers,
+        accumulation=st.sampled_from(["discarding", "accumulating", "retracting"]),
+        allowed_lateness=st.sampled_from([0, 0, 7, 30]),
+        timestamp_combiner=st.sampled_from(["end_of_window", "earliest", "latest"]),
+        closing=st.sampled_from(["non_empty", "non_empty", "always"]),
+    )
+
+
+windowings = windowings_of(WINDOWS, triggers)
+merging_windowings = windowings_of([Sessions(5), Sessions(9), Clumps()], leaves | nested(leaves))
 
 
 @dataclass
@@ -134,17 +141,20 @@ class Move:
     percentile: int
 
 
-moves = st.lists(
-    st.builds(
+
+def moves_of(keys: int, seconds: int, watermarks: list[int]) -> st.SearchStrategy[list[Move]]:
+    move = st.builds(
         Move,
-        elements=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 60)), max_size=5),
-        watermark=st.sampled_from([0, 0, 0, 2, 5, 11, 30, 10**9]),
+        elements=st.lists(st.tuples(st.integers(0, keys - 1), st.integers(0, seconds)), max_size=5),
+        watermark=st.sampled_from(watermarks),
         now=st.sampled_from([0, 0, 1, 4, 12]),
         percentile=st.sampled_from([0, 0, 7, 25]),
-    ),
-    min_size=1,
-    max_size=7,
-)
+    )
+    return st.lists(move, min_size=1, max_size=7)
+
+
+moves = moves_of(3, 60, [0, 0, 0, 2, 5, 11, 30, 10**9])
+crowded_moves = moves_of(1, 40, [0, 0, 0, 1, 6, 15])
 KEYS: list[Any] = ["a", None, 2.0]  # the last is spelled otherwise than it is encoded
 
 
@@ -193,9 +203,19 @@ def check_step(step: Step, reference: Reference, late_before: int, refused: int)
     assert refused == reference.refused
 
 
-@settings(max_examples=2_000)
+@settings(max_examples=1_600)
 @given(windowing=windowings, script=moves)
 def test_panes_are_those_of_the_definition(windowing: Windowing, script: list[Move]) -> None:
+    check_panes(windowing, script)
+
+
+@settings(max_examples=800)
+@given(windowing=merging_windowings, script=crowded_moves)
+def test_panes_of_merging_windows_are_those_of_the_definition(windowing: Windowing, script: list[Move]) -> None:
+    check_panes(windowing, script)
+
+
+def check_panes(windowing: Windowing, script: list[Move]) -> None:
     shard, late, refused = ShardProcessor(windowing), 0, 0
     for elements, clocks, reference, expected in reference_steps(windowing, script):
         step = shard.step(rows_of(elements, windowing.window), clocks)

@@ -15,6 +15,7 @@ class CombineFn(Generic[V, A, R]):
     `add` and `merge` may change and return their first argument; `merge` leaves its second fit for other use,
     and `finish` leaves the accumulator as it was. With `timed`, values arrive as `(time_us, value)` pairs.
 
+    >>> from headrace.model.algebra import MeanFn
     >>> mean = MeanFn()
     >>> here, there = mean.add_all(mean.zero(), [1, 2]), mean.add(mean.zero(), 6)
     >>> mean.finish(mean.merge(here, there))
