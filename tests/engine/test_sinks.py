@@ -113,7 +113,9 @@ def test_a_failing_run_leaves_nothing_behind_and_keeps_the_old_output(
 
 def test_a_value_that_is_no_json(p: hr.Pipeline, tmp_path: pathlib.Path) -> None:
     p | hr.Create([{"a": 1}, {"a": {1, 2}}]) | "save" >> hr.WriteJson(str(tmp_path / "out"))
-    with pytest.raises(hr.TransformError, match=r"'save' failed on the element \{'a': \{1, 2\}\}: TypeError.*set is not JSON"):
+    with pytest.raises(
+        hr.TransformError, match=r"'save' failed on the element \{'a': \{1, 2\}\}: TypeError.*set is not JSON"
+    ):
         p.run().wait()
     assert everything(tmp_path) == []
 

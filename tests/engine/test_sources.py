@@ -141,7 +141,9 @@ def test_an_event_time_that_is_no_column(p: hr.Pipeline, folder: pathlib.Path) -
 def test_an_event_time_that_is_no_time(p: hr.Pipeline, tmp_path: pathlib.Path) -> None:
     (tmp_path / "x.json").write_text('{"at": true}\n')
     p | hr.ReadJson(str(tmp_path), event_time="at") | hr.Collect()
-    with pytest.raises(hr.PipelineError, match=r"event_time='at' is a boolean; it must be a timestamp, text or seconds"):
+    with pytest.raises(
+        hr.PipelineError, match=r"event_time='at' is a boolean; it must be a timestamp, text or seconds"
+    ):
         p.run().wait()
 
 
