@@ -18,7 +18,7 @@ from headrace.model.elementwise import Elementwise, SideInput
 from headrace.model.panes import NO_PANE, ONLY_PANE, Windowing
 from headrace.model.pipeline import Graph, Node
 from headrace.model.sinks import Collected
-from headrace.model.times import MIN_TIME, instant
+from headrace.model.times import MIN_TIME, Instant, instant
 from headrace.model.windows import GLOBAL_WINDOW
 
 
@@ -85,7 +85,7 @@ def elementwise(transform: Elementwise, elements: list[Element], held: Held) -> 
     for element in elements:
         args = [side_input(a, element, held) for a in transform.args]
         kwargs = {name: side_input(a, element, held) for name, a in transform.kwargs.items()}
-        context = {**element._asdict(), "element": element.value}
+        context = {**element._asdict(), "timestamp": Instant(element.timestamp), "element": element.value}
         asked = {name: context[param.what] for name, param in params_of(fn).items()}
         parts = element.value if isinstance(transform, hr.MapTuple) else (element.value,)
         result = fn(*parts, *args, **{**asked, **kwargs})
@@ -145,28 +145,24 @@ def groups_of(elements: list[Element], windowing: Windowing) -> Iterator[tuple[h
             yield hr.Window(at, at + fn.n), ordered[at : at + fn.n]
         return
     ordered = sorted(elements, key=lambda e: e.window)
+    by_window = {window: list(same) for window, same in itertools.groupby(ordered, key=lambda e: e.window)}
     if not fn.merging:
-        for window, same in itertools.groupby(ordered, key=lambda e: e.window):
-            yield window, list(same)
+        yield from by_window.items()
         return
-    merged = overlapping(ordered)
-    if type(fn).merge is not hr.WindowFn.merge:
-        merged = [[ordered[i] for i in group] for group in fn.merge([e.window for e in ordered])]
-    for group in merged:
+    windows = list(by_window)
+    for places in overlapping(windows) if type(fn).merge is hr.WindowFn.merge else fn.merge(windows):
+        group = [element for place in places for element in by_window[windows[place]]]
         yield hr.Window(min(e.window.start for e in group), max(e.window.end for e in group)), group
 
 
-def overlapping(ordered: list[Element]) -> list[list[Element]]:
-    """Elements in the order of their windows, together as long as a window starts before those before it have ended."""
-    groups: list[list[Element]] = []
-    reach = 0
-    for element in ordered:
-        if groups and element.window.start < reach:
-            groups[-1].append(element)
-            reach = max(reach, element.window.end)
+def overlapping(windows: list[hr.Window]) -> list[list[int]]:
+    """Windows in order, by position, together as long as one starts before those before it have ended."""
+    groups: list[list[int]] = []
+    for place, window in enumerate(windows):
+        if groups and window.start < max(windows[before].end for before in groups[-1]):
+            groups[-1].append(place)
         else:
-            groups.append([element])
-            reach = element.window.end
+            groups.append([place])
     return groups
 
 

@@ -62,7 +62,7 @@ class Held:
     index: int = 0
     on_time_index: int = 0
     finished: bool = False
-    punctual: bool = False  # an element came before the end
+    due: bool = False  # its on-time pane: an element came before the end, and no pane after it
     trigger: dict[Path, int] = field(default_factory=dict)
     emitted: list[Emission] = field(default_factory=list)  # to be taken back
 
@@ -262,7 +262,7 @@ class Reference:
                 continue
             held.values.append(element.value)
             held.fresh += 1
-            held.punctual |= self.counted is not None or self.time.watermark < held.deadline
+            held.due |= self.counted is not None or self.time.watermark < held.deadline
             time = element.time
             if self.windowing.timestamp_combiner == "end_of_window" and self.counted is None:
                 time = held.window.end - 1
@@ -310,7 +310,7 @@ class Reference:
         whole.fresh = sum(part.fresh for part in parts)
         whole.times = [time for part in parts for time in part.times]
         whole.finished = any(part.finished for part in parts)
-        whole.punctual = any(part.punctual for part in parts)
+        whole.due = any(part.due for part in parts)
         whole.emitted = [pane for part in parts for pane in part.emitted]
         whole.trigger = merged_trigger(self.windowing.trigger, (), parts)
         for part in parts:
@@ -332,7 +332,7 @@ class Reference:
         done = fired and fire(trigger, (), held, after)
         over = self.over(held.deadline)
         ended = held.deadline <= after.watermark
-        on_time = fired and ended and held.on_time_index == 0 and held.punctual
+        on_time = fired and ended and held.due
         always = self.windowing.closing == "always"
         panes: list[Emission] = []
         if (fired and (held.fresh or on_time or (done and always))) or (over and (held.fresh or always)):
@@ -345,11 +345,11 @@ class Reference:
     def emit(self, held: Held, ended: bool, *, last: bool) -> list[Emission]:
         timing = "early"
         if ended:
-            timing = "on_time" if held.on_time_index == 0 and held.punctual else "late"
+            timing = "on_time" if held.due else "late"
         on_time_index = held.on_time_index if ended else -1
         values = list(held.values)
-        pane = (held.key, *held.window, values, self.next_time(held), timing)
-        pane = (*pane, held.index, on_time_index, held.index == 0, last, False)
+        described = (timing, held.index, on_time_index, held.index == 0, last, False)
+        pane: Emission = (held.key, *held.window, values, self.next_time(held), *described)
         retractions = [(*back[:-1], True) for back in sorted(held.emitted, key=lambda back: back[1:3])]
         if self.windowing.accumulation == "retracting":
             held.emitted = [pane]
@@ -360,6 +360,7 @@ class Reference:
         held.fresh = 0
         held.index += 1
         held.on_time_index += ended
+        held.due = held.due and not ended
         return [*retractions, pane]
 
     def next_time(self, held: Held) -> int:

@@ -1,16 +1,18 @@
 """What windows hold of their values: lists of them, accumulators of a CombineFn, or sums as plain int64 columns.
 
-Each kind is a column by slot, a slot being a window's place in the table of windows. When to add, merge or clear, the shard
-decides.
+Each kind is a column by slot, a slot being a window's place in the table of windows. When to add, merge or clear is for
+the shard to decide.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
 from typing import Any, Final, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.engine.cells import decode_cells, encode_cells, numbers_of
@@ -21,13 +23,25 @@ from headrace.model.times import Int64Array
 _LARGEST: Final = 2**63 - 1
 
 
+@dataclass(frozen=True)
+class Incoming:
+    """Rows to be added: their cells and times, and which of them take back a value that was added before."""
+
+    cells: pa.BinaryArray
+    times: Int64Array
+    back: npt.NDArray[np.bool_] | None = None
+
+    def signed(self) -> list[bool]:
+        return [False] * len(self.cells) if self.back is None else self.back.tolist()
+
+
 class Accumulators(Protocol):
     """A column of what windows hold. Runs: slot i takes the rows from starts[i] up to starts[i + 1]."""
 
     def reserve(self, slots: int) -> None:
         """Makes room for so many slots in all; new ones are empty."""
 
-    def add(self, slots: Int64Array, starts: Int64Array, cells: pa.BinaryArray, times: Int64Array) -> Accumulators:
+    def add(self, slots: Int64Array, starts: Int64Array, rows: Incoming) -> Accumulators:
         """Adds runs of rows; returns the column, perhaps as another kind that has room for them."""
 
     def merge(self, slots: Int64Array, starts: Int64Array) -> None:
@@ -46,18 +60,28 @@ class Accumulators(Protocol):
         """Puts back what `dump` wrote; returns the column, perhaps as another kind."""
 
 
-def accumulators(fn: CombineFn[Any, Any, Any] | None, *, lifted: bool) -> Accumulators:
-    """The column for an aggregation, or for grouping without one. `lifted`: rows come as accumulators, not as values.
+def accumulators(fn: CombineFn[Any, Any, Any] | None, *, lifted: bool, retractable: bool) -> Accumulators:
+    """The column for an aggregation, or for grouping without one.
 
-    >>> column = accumulators(SumFn(), lifted=False)
+    `lifted`: rows come as accumulators, not as values. `retractable`: some rows take back earlier ones.
+
+    >>> column = accumulators(SumFn(), lifted=False, retractable=True)
     >>> column.reserve(2)
-    >>> column = column.add(np.array([0, 1]), np.array([0, 2]), encode_cells([1, 2, 3]), np.zeros(3, np.int64))
+    >>> rows = Incoming(encode_cells([1, 2, 3, 1]), np.zeros(4, np.int64), np.array([False, False, False, True]))
+    >>> column = column.add(np.array([0, 1]), np.array([0, 2]), rows)
     >>> decode_cells(column.results(np.array([0, 1])))
-    [3, 3]
+    [3, 2]
     """
+    if lifted and retractable:
+        raise ValueError(
+            "accumulators cannot be taken back, only values: an input with retractions must not be combined before it "
+            "is grouped; leave lifted=False"
+        )
     if fn is None:
         return Lists()
-    return Sums(fn, lifted) if type(fn) in (SumFn, CountFn) else Folds(fn, lifted)
+    if type(fn) in (SumFn, CountFn):
+        return Sums(fn, lifted)
+    return Replays(fn) if retractable and not fn.invertible else Folds(fn, lifted)
 
 
 class Lists:
@@ -69,10 +93,17 @@ class Lists:
     def reserve(self, slots: int) -> None:
         self._lists += [[] for _ in range(slots - len(self._lists))]
 
-    def add(self, slots: Int64Array, starts: Int64Array, cells: pa.BinaryArray, times: Int64Array) -> Lists:
-        values = decode_cells(cells)
+    def add(self, slots: Int64Array, starts: Int64Array, rows: Incoming) -> Lists:
+        values, back = self._values(rows), rows.signed()
         for slot, (first, last) in zip(slots.tolist(), _runs(starts, len(values)), strict=True):
-            self._lists[slot] += values[first:last]
+            if rows.back is None:
+                self._lists[slot] += values[first:last]
+                continue
+            for value, taken_back in zip(values[first:last], back[first:last], strict=True):
+                if taken_back:
+                    self._take_back(self._lists[slot], value)
+                else:
+                    self._lists[slot].append(value)
         return self
 
     def merge(self, slots: Int64Array, starts: Int64Array) -> None:
@@ -85,15 +116,41 @@ class Lists:
             self._lists[slot] = []
 
     def results(self, slots: Int64Array) -> pa.BinaryArray:
-        return encode_cells([self._lists[slot] for slot in slots.tolist()])
+        return self.dump(slots)
 
     def dump(self, slots: Int64Array) -> pa.BinaryArray:
-        return self.results(slots)
+        return encode_cells([self._lists[slot] for slot in slots.tolist()])
 
     def load(self, slots: Int64Array, cells: pa.BinaryArray) -> Lists:
         for slot, values in zip(slots.tolist(), decode_cells(cells), strict=True):
             self._lists[slot] = values
         return self
+
+    def _values(self, rows: Incoming) -> list[Any]:
+        return decode_cells(rows.cells)
+
+    def _take_back(self, values: list[Any], value: Any) -> None:
+        if value not in values:
+            raise ValueError(
+                f"a retraction takes back {value!r}, which is not among the values of its window; after a stage that "
+                'retracts, group with accumulation="accumulating" or "retracting", which keep their values'
+            )
+        values.remove(value)
+
+
+class Replays(Lists):
+    """The values, combined anew for every pane: for a CombineFn that cannot subtract, but has to."""
+
+    def __init__(self, fn: CombineFn[Any, Any, Any]) -> None:
+        super().__init__()
+        self._fn = fn
+
+    def results(self, slots: Int64Array) -> pa.BinaryArray:
+        fn = self._fn
+        return encode_cells([fn.finish(fn.add_all(fn.zero(), self._lists[slot])) for slot in slots.tolist()])
+
+    def _values(self, rows: Incoming) -> list[Any]:
+        return _timed(self._fn, rows)
 
 
 class Folds:
@@ -106,15 +163,17 @@ class Folds:
     def reserve(self, slots: int) -> None:
         self._accs += [self._fn.zero() for _ in range(slots - len(self._accs))]
 
-    def add(self, slots: Int64Array, starts: Int64Array, cells: pa.BinaryArray, times: Int64Array) -> Folds:
-        fn, accs, values = self._fn, self._accs, decode_cells(cells)
-        if fn.timed and not self._lifted:
-            values = list(zip(times.tolist(), values, strict=True))
+    def add(self, slots: Int64Array, starts: Int64Array, rows: Incoming) -> Folds:
+        fn, accs, back = self._fn, self._accs, rows.signed()
+        values = decode_cells(rows.cells) if self._lifted else _timed(fn, rows)
         for slot, (first, last) in zip(slots.tolist(), _runs(starts, len(values)), strict=True):
             if self._lifted:
                 accs[slot] = reduce(fn.merge, map(fn.load, values[first:last]), accs[slot])
-            else:
+            elif rows.back is None:
                 accs[slot] = fn.add_all(accs[slot], values[first:last])
+            else:
+                for value, taken_back in zip(values[first:last], back[first:last], strict=True):
+                    accs[slot] = (fn.subtract if taken_back else fn.add)(accs[slot], value)
         return self
 
     def merge(self, slots: Int64Array, starts: Int64Array) -> None:
@@ -144,22 +203,22 @@ class Sums:
         self._fn, self._lifted = fn, lifted
         self._counting = type(fn) is CountFn and not lifted
         self._totals = np.zeros(0, np.int64)
-        self._peak = 0  # no total is larger than this, of either sign
+        self._peak = 0  # at least the sum of all totals, each without its sign
 
     def reserve(self, slots: int) -> None:
         more = max(slots - len(self._totals), 0)
         self._totals = np.concatenate([self._totals, np.zeros(more, np.int64)])
 
-    def add(self, slots: Int64Array, starts: Int64Array, cells: pa.BinaryArray, times: Int64Array) -> Accumulators:
-        numbers = np.ones(len(cells), np.int64) if self._counting else _numbers(cells)
-        if numbers is None or not self._fits(_magnitude(numbers) * len(numbers)):
-            return self._widened().add(slots, starts, cells, times)
-        if len(slots):
-            self._totals[slots] += np.add.reduceat(numbers, starts)
+    def add(self, slots: Int64Array, starts: Int64Array, rows: Incoming) -> Accumulators:
+        numbers = np.ones(len(rows.cells), np.int64) if self._counting else _numbers(rows.cells)
+        if numbers is None or not self._fits(numbers):
+            return self._widened().add(slots, starts, rows)
+        if rows.back is not None:
+            numbers = np.where(rows.back, -numbers, numbers)
+        self._totals[slots] += np.add.reduceat(numbers, starts)
         return self
 
     def merge(self, slots: Int64Array, starts: Int64Array) -> None:
-        # The peak bounds the sum of all that was ever added, and so any sum of totals.
         self._totals[slots[starts]] = np.add.reduceat(self._totals[slots], starts)
 
     def clear(self, slots: Int64Array) -> None:
@@ -173,12 +232,14 @@ class Sums:
 
     def load(self, slots: Int64Array, cells: pa.BinaryArray) -> Accumulators:
         numbers = _numbers(cells)
-        if numbers is None or not self._fits(_magnitude(numbers) * len(numbers)):
+        if numbers is None or not self._fits(numbers):
             return self._widened().load(slots, cells)
         self._totals[slots] = numbers
         return self
 
-    def _fits(self, more: int) -> bool:
+    def _fits(self, numbers: Int64Array) -> bool:
+        """Whether no sum of totals can leave int64 once these are added."""
+        more = _magnitude(numbers) * len(numbers)
         if self._peak + more > _LARGEST:
             self._peak = _magnitude(self._totals) * len(self._totals)
         self._peak += more
@@ -189,6 +250,11 @@ class Sums:
         folds.reserve(len(self._totals))
         every = np.arange(len(self._totals))
         return folds.load(every, self.dump(every))
+
+
+def _timed(fn: CombineFn[Any, Any, Any], rows: Incoming) -> list[Any]:
+    values = decode_cells(rows.cells)
+    return list(zip(rows.times.tolist(), values, strict=True)) if fn.timed else values
 
 
 def _numbers(cells: pa.BinaryArray) -> Int64Array | None:

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from headrace.engine import relational, sinks, sources
-from headrace.engine.bundles import END, START, TIME, Bundle, ToColumns, to_block
+from headrace.engine.bundles import END, START, TIME, Bundle, ToColumns, from_block, to_block
 from headrace.engine.counters import Counters
 from headrace.engine.program import Program, steps_of, unnumbered
 from headrace.engine.side import SideValue
@@ -143,9 +143,7 @@ class Sent:
     blocks: Broadcast[Any]
 
     def __call__(self) -> list[Bundle]:
-        from headrace.engine.bundles import from_block
-
-        return [from_block(block, NO_PANE) for block in self.blocks.value]
+        return [from_block(block) for block in self.blocks.value]
 
 
 def _is_work(stage: Stage) -> bool:

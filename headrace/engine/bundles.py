@@ -97,24 +97,21 @@ class Bundle:
 
 def to_block(bundle: Bundle) -> bytes:
     """A bundle packed into bytes. Only what this engine packed is ever unpacked again."""
-    return dumps((bundle.elements, bundle.times, bundle.starts, bundle.ends, bundle.time))
+    return dumps((bundle.elements, bundle.times, bundle.starts, bundle.ends, bundle.pane, bundle.time))
 
 
-def from_block(block: bytes, pane: PaneInfo) -> Bundle:
-    elements, times, starts, ends, time = pickle.loads(block)
-    return Bundle(elements, times, starts, ends, pane, time)
+def from_block(block: bytes) -> Bundle:
+    return Bundle(*pickle.loads(block))
 
 
 @dataclass(frozen=True)
 class FromBlocks:
     """Reads packed blocks."""
 
-    pane: PaneInfo
-
     def bundles(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Bundle]:
         for batch in batches:
             for block in batch.column(0):
-                yield from_block(block.as_py(), self.pane)
+                yield from_block(block.as_py())
 
 
 @dataclass(frozen=True)
@@ -150,6 +147,8 @@ class Gathering:
         raise NotImplementedError
 
     def add(self, bundle: Bundle) -> Iterator[pa.RecordBatch]:
+        if self._held and self._held[-1].pane is not bundle.pane:
+            yield from self.finish()
         self._held = [*(self._held or ()), bundle]
         self._count += len(bundle.elements)
         if self._count >= BATCH_SIZE:

@@ -1,7 +1,7 @@
 """Clocks: how far the input has come, by event time and by processing time, and what that is worked out from.
 
-Low watermarks of partitions become a shard's input watermark, its input watermark and holds its output watermark. Nothing
-here reads a wall clock: every time is given, so that a replay sees the same ones.
+Low watermarks of partitions become a shard's input watermark; that and holds, its output watermark. Nothing here reads
+a wall clock: every time is given, so that a replay sees the same ones.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def source_watermark(before: int, times: Int64Array, *, now: int, slack: int, ma
 class Upstream:
     """The low watermarks of the partitions a shard reads from: their minimum is its input watermark.
 
-    A partition that brought nothing for `idle_after` (microseconds of processing time) is not waited for, until it brings
-    something again. If all are idle the watermark stays where it is.
+    A partition that brought nothing for `idle_after` (microseconds of processing time) is not waited for until it
+    brings something again. If all are idle the watermark stays where it is.
 
     >>> upstream = Upstream(idle_after=60)
     >>> upstream.report("a", 100, now=0), upstream.report("b", 40, now=0), upstream.advance(now=0)
@@ -115,20 +115,20 @@ class Upstream:
         return cls(*json.loads(data))
 
 
-_ACCURACY: Final = 0.01
-_GROWTH: Final = np.log1p(2 * _ACCURACY)
+_GROWTH: Final = np.log1p(0.02)  # from bucket to bucket
 
 
 @dataclass
 class Delays:
-    """How late elements come, as a sketch: counts in buckets whose width grows with the delay, accurate to one percent.
+    """How late elements come, as a sketch: counts in buckets whose width grows with the delay.
 
-    Unlike sketches that toss coins it gives the same answer in every replay.
+    Its answers are not below the truth, and at most two percent above. Unlike those of sketches that toss coins, they
+    are the same in every replay.
 
     >>> delays = Delays()
     >>> delays.observe(np.array([99, 98, 0]), now=100)
     >>> delays.quantile(0.6), delays.quantile(1.0)
-    (2, 101)
+    (2, 102)
     """
 
     buckets: dict[int, int] = field(default_factory=dict)

@@ -162,10 +162,14 @@ class Grouping:
         order: list[int] = []
         edges = []
         for low, high in _slices(rows, starts):
-            windows = [Window(start[i], end[i]) for i in range(low, high)]
+            # It is asked about windows, not elements: how many share a window must not matter, as they may be combined.
+            places: dict[Window, list[int]] = {}
+            for i in range(low, high):
+                places.setdefault(Window(start[i], end[i]), []).append(i)
+            windows = list(places)
             for group in self.windowing.window.merge(windows):
                 edges.append(len(order))
-                order += [low + position for position in group]
+                order += [i for position in group for i in places[windows[position]]]
         return rows.take(pa.array(order, pa.int64())), np.array(edges, np.int64)
 
 

@@ -145,6 +145,7 @@ class ParDoOp(FlatMapOp):
     """A DoFn with its life cycle."""
 
     fn: DoFn = field(kw_only=True)
+    window: WindowOp = field(kw_only=True)
 
     def _given(self, results: Iterator[Any]) -> Iterator[Iterable[Any]]:
         return (() if result is None else result for result in results)
@@ -156,11 +157,15 @@ class ParDoOp(FlatMapOp):
     def run(self, bundle: Bundle) -> Iterator[Tagged]:
         with blame(self.label):
             self.fn.start_bundle()
-        yield from super().run(bundle)
+        yield from self._processed(bundle)
         with blame(self.label):
             last = list(self.fn.finish_bundle() or ())
         if last:
-            yield from sorted_out(Bundle(last, pane=bundle.pane), self.tags)
+            for tag, outputs in sorted_out(Bundle(last, pane=bundle.pane), self.tags):
+                yield from ((tag, windowed) for _, windowed in self.window.run(outputs))
+
+    def _processed(self, bundle: Bundle) -> Iterator[Tagged]:
+        return super().run(bundle)
 
     def close(self) -> Iterator[Tagged]:
         with blame(self.label):

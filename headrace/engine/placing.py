@@ -11,15 +11,17 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.engine.bundles import END, START
-from headrace.engine.firing import Mask
 from headrace.engine.shuffle import KEY, SPELLING
 from headrace.engine.table import NO_HOLD, Table, names, runs
+from headrace.engine.triggernodes import Mask
 from headrace.model.panes import Windowing
 from headrace.model.times import MAX_TIME, MIN_TIME, Int64Array
 from headrace.model.windows import GLOBAL_WINDOW, CountWindows, Window, WindowFn, merge_overlapping
 
 COUNT: Final = "count"
 """A column of rows that stand for several elements each: how many."""
+RETRACTION: Final = "retraction"
+"""A column that tells rows which take an earlier one back, as in the panes of a stage that retracts."""
 
 
 def expired(deadline: Int64Array, lateness: int, watermark: int) -> Mask:
@@ -74,7 +76,8 @@ class Placing:
         missing = np.flatnonzero(slots < 0)
         first = _first(code, len(slots))[missing]
         slots[missing] = self._table.open(*_keys(rows, first), start[first], end[first], deadline[first])
-        return slots[code]
+        placed: Int64Array = slots[code]
+        return placed
 
     def _numbered(self, rows: pa.RecordBatch, size: int) -> Int64Array:
         encoded = rows.column(KEY).dictionary_encode()
@@ -114,7 +117,7 @@ class Placing:
         return slot_of[new_label]
 
     def _grow(self, old: Int64Array, label: Int64Array, low: Int64Array, high: Int64Array, slot_of: Int64Array) -> None:
-        """Windows held become the merged windows they are part of; these are new windows unless one had their bounds."""
+        """Windows held become the merged ones they are part of, which are new windows unless one had their bounds."""
         table = self._table
         if not len(old):
             return

@@ -141,7 +141,7 @@ class _Fusion:
         """A new Python stage that reads the collection from a frame."""
         frame = self.frames.get(id(pc)) or self._frame(pc, Columns(pc.schema) if pc.has_columns else Blocks())
         pane = self._pane(pc)
-        head = FromColumns(frame.form.schema, pane) if isinstance(frame.form, Columns) else FromBlocks(pane)
+        head = FromColumns(frame.form.schema, pane) if isinstance(frame.form, Columns) else FromBlocks()
         self.inside[id(pc)] = self._python(frame, head)
         return self.inside[id(pc)]
 
@@ -170,7 +170,7 @@ class _Fusion:
         call = self._call(transform)
         match transform:
             case ParDo(fn=fn):
-                return ops.ParDoOp(label, call, self._tags(transform), fn=fn)
+                return ops.ParDoOp(label, call, self._tags(transform), fn=fn, window=self._window(node))
             case KeyBy():
                 return ops.KeyByOp(label, call)
             case Map():
@@ -186,6 +186,9 @@ class _Fusion:
         args = tuple(self._argument(a) for a in transform.args)
         kwargs = {name: self._argument(a) for name, a in transform.kwargs.items()}
         return ops.Call(fn, args, kwargs, star=isinstance(transform, MapTuple))
+
+    def _window(self, node: Node) -> ops.WindowOp:
+        return ops.WindowOp(node.label, node.inputs[0].windowing.window)
 
     def _tags(self, transform: ParDo) -> tuple[str, ...]:
         return tuple(tag for tag in transform.outputs[1:] if tag is not None)
@@ -220,7 +223,9 @@ class _Fusion:
             self._step_of(
                 *self._python(frame, head),
                 node,
-                StatefulOp(node.label, transform.fn, self._call(transform), self._tags(transform)),
+                StatefulOp(
+                    node.label, self._call(transform), self._tags(transform), fn=transform.fn, window=self._window(node)
+                ),
             )
         else:
             stage, _ = self.inside[id(node.outputs[0])] = self._python(frame, head)
@@ -235,7 +240,9 @@ class _Fusion:
 
     def _flatten(self, node: Node) -> None:
         (out,) = node.outputs
-        form = Columns(out.schema) if out.has_columns else Blocks()
+        # Columns do not tell panes apart, blocks do.
+        alike = len({self._pane(pc) for pc in node.inputs}) == 1
+        form = Columns(out.schema) if out.has_columns and alike else Blocks()
         frames = [self._frame(pc, form) for pc in node.inputs]
         self.frames[id(out)] = self._add(Union(frames, node.label), form, out)
 

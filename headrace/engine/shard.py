@@ -1,9 +1,8 @@
 """The shard processor: groups and combines the rows of a shard's keys, keeps their windows and fires their panes.
 
-It is called once per micro-batch, with rows and clocks, and knows neither Spark nor any clock of its own; a step depends on
-nothing but what came before. Time is in microseconds. A step: processing time moves; rows are added, late or not by the
-watermark before; the watermark moves; every window that got rows, or whose alarm rang, is judged once; windows whose
-lateness is used up close.
+It is called once per micro-batch, with rows and clocks, and knows neither Spark nor any clock of its own. A step:
+processing time moves; rows are added, late or not by the watermark before; the watermark moves; every window that got
+rows, or whose alarm rang, is judged once; windows whose lateness is used up close. Times are microseconds.
 """
 
 from __future__ import annotations
@@ -14,15 +13,16 @@ from typing import Any, Final, get_args
 import numpy as np
 import pyarrow as pa
 
-from headrace.engine import stateblocks
-from headrace.engine.accumulators import accumulators
+from headrace.engine.accumulators import Incoming, accumulators
 from headrace.engine.bundles import END, START, TIME
 from headrace.engine.clocks import Clocks, output_watermark
-from headrace.engine.firing import Mask, Moment, Program
-from headrace.engine.placing import COUNT, Placing, expired
+from headrace.engine.firing import Program
+from headrace.engine.placing import COUNT, RETRACTION, Placing, expired
 from headrace.engine.retractions import PANE, PaneArray
 from headrace.engine.shuffle import KEY, SPELLING, VALUE
+from headrace.engine.stateblocks import State, read_state, write_state
 from headrace.engine.table import GONE, NO_HOLD, Table, runs
+from headrace.engine.triggernodes import Mask, Moment
 from headrace.model.algebra import CombineFn
 from headrace.model.keys import encode_key
 from headrace.model.panes import Timing, Windowing
@@ -74,7 +74,7 @@ class Step:
 
 @dataclass
 class Taken:
-    """Windows that got rows in a step, and how many elements each; `placed` are those and the ones that refused theirs."""
+    """Windows that got rows in a step, and how many elements each; `placed` has those that refused theirs, too."""
 
     slots: Int64Array = field(default_factory=lambda: np.zeros(0, np.int64))
     arrived: Int64Array = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -86,14 +86,15 @@ class Taken:
 class ShardProcessor:
     """One shard of a grouping or, with `fn`, of an aggregation; with `lifted`, rows bring accumulators of it.
 
-    Rows are record batches of KEY and SPELLING (see `encode_keys`), TIME, VALUE (cells; of accumulators as `fn.dump` gives
-    them), START and END unless windows are global or counted, and COUNT if a row stands for several elements.
+    Rows are record batches of KEY and SPELLING (see `encode_keys`), TIME, VALUE (cells; of accumulators as `fn.dump`
+    gives them), START and END unless windows are global or counted, COUNT if a row stands for several elements, and, of
+    `retractable` input, RETRACTION: such a row takes an earlier one back, and counts as an arrival itself.
 
     >>> from headrace.engine.cells import decode_cells, encode_cells
     >>> from headrace.model.triggers import DefaultTrigger
     >>> from headrace.model.windows import FixedWindows
     >>> shard = ShardProcessor(Windowing(FixedWindows("10 us"), DefaultTrigger()))
-    >>> rows = pa.record_batch({"key": [b"sk"], "spelling": pa.array([None], pa.binary()), "__start": [0], "__end": [10],
+    >>> rows = pa.record_batch({"key": [b"sk"], "spelling": pa.nulls(1, pa.binary()), "__start": [0], "__end": [10],
     ...                         "__time": [3], "value": encode_cells(["x"])})
     >>> shard.step(rows, Clocks(watermark=5)).panes.num_rows
     0
@@ -104,7 +105,12 @@ class ShardProcessor:
     """
 
     def __init__(
-        self, windowing: Windowing, fn: CombineFn[Any, Any, Any] | None = None, *, lifted: bool = False
+        self,
+        windowing: Windowing,
+        fn: CombineFn[Any, Any, Any] | None = None,
+        *,
+        lifted: bool = False,
+        retractable: bool = False,
     ) -> None:
         self.windowing = windowing
         self.clocks = Clocks()
@@ -112,7 +118,7 @@ class ShardProcessor:
         self.program = Program(windowing.trigger)
         self.table = Table(
             self.program,
-            accumulators(fn, lifted=lifted),
+            accumulators(fn, lifted=lifted, retractable=retractable),
             merging=windowing.window.merging,
             retracting=windowing.accumulation == "retracting",
         )
@@ -150,11 +156,12 @@ class ShardProcessor:
         counts = np.asarray(rows.column(COUNT)) if COUNT in rows.schema.names else np.ones(rows.num_rows, np.int64)
         touched = slots[order[starts]]
         if len(touched):
-            table.values = table.values.add(touched, starts, rows.column(VALUE), times)
+            back = np.asarray(rows.column(RETRACTION)) if RETRACTION in rows.schema.names else None
+            table.values = table.values.add(touched, starts, Incoming(rows.column(VALUE), times, back))
             taken.slots, taken.arrived = touched, np.add.reduceat(counts, starts)
-            table.count[touched] += taken.arrived
+            table.count[touched] += np.add.reduceat(counts if back is None else np.where(back, -counts, counts), starts)
             table.fresh[touched] += taken.arrived
-            table.punctual[touched] |= (table.deadline[touched] > watermark) | (self.placing.size is not None)
+            table.due[touched] |= (table.deadline[touched] > watermark) | (self.placing.size is not None)
             self._hold(touched, starts, times)
         return taken
 
@@ -194,7 +201,7 @@ class ShardProcessor:
         table.changed[slots] = True
         over = expired(moment.end, self.placing.lateness, after.watermark)
         fresh, always = table.fresh[slots] > 0, self.windowing.closing == "always"
-        on_time = fired & moment.ended & (table.on_time_index[slots] == 0) & table.punctual[slots]
+        on_time = fired & moment.ended & table.due[slots]
         closing = over & ~table.finished[slots]
         emitting = (fired & (fresh | on_time | (done & always))) | (closing & (fresh | always))
         panes = self._emit(slots[emitting], (done | over)[emitting], after.watermark)
@@ -223,12 +230,11 @@ class ShardProcessor:
         order = np.lexsort((table.seq[slots], table.start[slots], table.end[slots]))
         slots, last = slots[order], last[order]
         early = table.deadline[slots] > watermark
-        first_past = ~early & (table.on_time_index[slots] == 0)
         panes = np.zeros(len(slots), PANE)
         panes["start"], panes["end"] = table.start[slots], table.end[slots]
         instant = table.end[slots] - 1 if self.placing.size is None else self.watermark
         panes["time"] = np.where(table.hold[slots] == NO_HOLD, instant, table.hold[slots])
-        panes["timing"] = np.where(early, EARLY, np.where(first_past & table.punctual[slots], ON_TIME, LATE))
+        panes["timing"] = np.where(early, EARLY, np.where(table.due[slots], ON_TIME, LATE))
         panes["index"] = table.index[slots]
         panes["on_time_index"] = np.where(early, -1, table.on_time_index[slots])
         panes["is_last"] = last
@@ -236,6 +242,7 @@ class ShardProcessor:
         batch = self._with_retractions(slots, panes, cells)
         table.index[slots] += 1
         table.on_time_index[slots] += ~early
+        table.due[slots] &= early
         table.fresh[slots] = 0
         # Until its on-time pane, a window that accumulates keeps the time of elements it will emit again.
         kept = early & (self.program.on_time and accumulation != "discarding")
@@ -249,10 +256,14 @@ class ShardProcessor:
         retraction, owner = np.zeros(len(slots), np.bool_), np.arange(len(slots))
         if emitted is not None:
             back, taken_back, old_cells = emitted.of(slots)
-            emitted.replace(slots, panes, cells)
+            emitted.clear(slots)
+            # If all of a window's elements were taken back, nothing replaces its pane.
+            owner = np.flatnonzero(self.table.count[slots] > 0)
+            panes, cells = panes[owner], cells.take(pa.array(owner))
+            emitted.replace(slots[owner], panes, cells)
             # A stable sort by owner puts what is taken back before what replaces it.
             order = np.argsort(np.concatenate([back, owner]), kind="stable")
-            retraction = (np.arange(len(back) + len(slots)) < len(back))[order]
+            retraction = (np.arange(len(order)) < len(back))[order]
             owner = np.concatenate([back, owner])[order]
             panes = np.concatenate([taken_back, panes])[order]
             cells = pa.concat_arrays([old_cells, cells]).take(pa.array(order))
@@ -301,62 +312,29 @@ class ShardProcessor:
 
     def dump(self) -> list[bytes]:
         """The whole state, the same blocks for the same state."""
-        return self._blocks(self.table.slots(), list(self.placing.ordinals), [])
+        return self._written(self.table.slots(), self.placing.ordinals, [])
 
     def changes(self) -> list[bytes]:
         """What has changed since `dump`, `changes` or `load` was called last, to be loaded after what they gave."""
-        slots = self.table.slots()
-        return self._blocks(slots[self.table.changed[slots]], list(self.placing.counted), self.table.gone)
+        ordinals = {key: self.placing.ordinals[key] for key in self.placing.counted}
+        return self._written(self.table.slots(changed=True), ordinals, self.table.gone)
 
     def load(self, blocks: list[bytes]) -> None:
         """Takes over, when new, the state of a processor of the same windowing from its blocks, in order."""
-        tables = stateblocks.read_blocks(blocks)
-        rows = tables[stateblocks.ROWS]
-        gone = np.isin(rows.column("seq").to_numpy(), tables[stateblocks.GONE].column("seq").to_numpy())
-        last = stateblocks.last_of_each(rows.column("seq").to_pylist())
-        self.table.restore(rows.take(pa.array(last[~gone[last]])))
-        ordinals = tables[stateblocks.ORDINALS]
-        self.placing.ordinals = dict(
-            zip(ordinals.column(KEY).to_pylist(), ordinals.column("count").to_pylist(), strict=True)
-        )
-        clocks = tables[stateblocks.CLOCKS].to_pylist()[-1]
-        fractions = tables[stateblocks.PERCENTILES].to_pylist()
-        self.clocks = Clocks(clocks["input"], clocks["now"], {row["q"]: row["time"] for row in fractions})
-        self.watermark, self.table.next_seq = clocks["output"], clocks["next_seq"]
-        self._written()
+        state = read_state(blocks)
+        self.table.restore(state.windows)
+        self.placing.ordinals = state.ordinals
+        self.clocks = Clocks(state.numbers["input"], state.numbers["now"], state.percentiles)
+        self.watermark, self.table.next_seq = state.numbers["output"], state.numbers["next_seq"]
 
-    def _blocks(self, slots: Int64Array, counted: list[bytes], gone: list[int]) -> list[bytes]:
+    def _written(self, slots: Int64Array, ordinals: dict[bytes, int], gone: list[int]) -> list[bytes]:
         numbers = {
             "input": self.clocks.watermark,
             "output": self.watermark,
             "now": self.clocks.now,
             "next_seq": self.table.next_seq,
         }
-        counted = sorted(counted)
-        fractions = sorted(self.clocks.percentiles.items())
-        write = stateblocks.write_block
-        blocks = [
-            write(stateblocks.CLOCKS, {name: pa.array([number], pa.int64()) for name, number in numbers.items()}),
-            write(
-                stateblocks.PERCENTILES,
-                {
-                    "q": pa.array([q for q, _ in fractions], pa.float64()),
-                    "time": pa.array([time for _, time in fractions], pa.int64()),
-                },
-            ),
-            write(stateblocks.ROWS, self.table.columns(slots)),
-            write(stateblocks.GONE, {"seq": pa.array(sorted(gone), pa.int64())}),
-            write(
-                stateblocks.ORDINALS,
-                {
-                    KEY: pa.array(counted, pa.binary()),
-                    "count": pa.array([self.placing.ordinals[key] for key in counted], pa.int64()),
-                },
-            ),
-        ]
-        self._written()
-        return blocks
-
-    def _written(self) -> None:
+        state = State(numbers, self.table.columns(slots), dict(self.clocks.percentiles), gone, ordinals)
         self.table.written()
         self.placing.counted.clear()
+        return write_state(state)

@@ -12,7 +12,7 @@ import pyarrow as pa
 from headrace.engine.bundles import END, START, TIME, Bundle, Gathering
 from headrace.engine.cells import decode_cells, encode_cells
 from headrace.engine.failures import blame
-from headrace.engine.ops import check_pairs, not_pairs, parts_of
+from headrace.engine.ops import check_pairs, parts_of
 from headrace.model.algebra import CombineFn
 from headrace.model.keys import encode_keys
 from headrace.model.panes import PaneInfo
@@ -80,10 +80,9 @@ class ToAccumulators:
             check_pairs(bundle)
             try:
                 self._combine(bundle)
-            except ValueError:
-                if {len(pair) for pair in bundle.elements} == {2}:
-                    raise
-                raise not_pairs(bundle) from None
+            except (TypeError, ValueError):
+                encode_keys(parts_of(bundle)[0])  # tells what is no pair or no key, if that is the reason
+                raise
         if len(self.held) >= HELD_KEYS:
             yield from self.finish()
 

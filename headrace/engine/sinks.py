@@ -91,7 +91,7 @@ def _file_system(spark: SparkSession, path: str) -> tuple[Any, Any]:
 def collect(data: DataFrame, form: Form, pane: PaneInfo) -> list[Bundle]:
     """The elements of a frame, in the driver."""
     table = data.toArrow()
-    head = FromColumns(form.schema, pane) if isinstance(form, Columns) else FromBlocks(pane)
+    head = FromColumns(form.schema, pane) if isinstance(form, Columns) else FromBlocks()
     return list(head.bundles(iter(table.to_batches())))
 
 

@@ -15,10 +15,10 @@ import numpy as np
 
 from headrace.engine.bundles import Bundle
 from headrace.engine.failures import blame
-from headrace.engine.ops import Call, Op, Tagged, sorted_out
+from headrace.engine.ops import ParDoOp, Tagged, sorted_out
 from headrace.engine.side import SideValue
 from headrace.model.algebra import combine_fn
-from headrace.model.dofn import DoFn, Param, params_of
+from headrace.model.dofn import Param, params_of
 from headrace.model.state import (
     CombiningState,
     ListState,
@@ -164,32 +164,12 @@ class Timer:
 
 
 @dataclass
-class StatefulOp(Op):
+class StatefulOp(ParDoOp):
     """Runs a DoFn with state over (key, [(time, value), ...]) groups."""
 
-    fn: DoFn
-    call: Call
-    tags: tuple[str, ...] = ()
-
-    def open(self) -> None:
-        with blame(self.label):
-            self.fn.setup()
-
-    def close(self) -> Iterator[Tagged]:
-        with blame(self.label):
-            self.fn.teardown()
-        return iter(())
-
-    def run(self, bundle: Bundle) -> Iterator[Tagged]:
-        with blame(self.label):
-            self.fn.start_bundle()
+    def _processed(self, bundle: Bundle) -> Iterator[Tagged]:
         for (key, values), window in zip(bundle.elements, bundle.windows(), strict=True):
-            one = _KeyRun(self, bundle, key, Window(*window))
-            yield from one.outputs(values)
-        with blame(self.label):
-            last = list(self.fn.finish_bundle() or ())
-        if last:
-            yield from sorted_out(Bundle(last, pane=bundle.pane), self.tags)
+            yield from _KeyRun(self, bundle, key, Window(*window)).outputs(values)
 
 
 class _KeyRun:

@@ -1,4 +1,4 @@
-"""The table of windows a shard holds: one row per key and window, as columns by slot, and how rows are found and merged.
+"""The table of windows a shard holds: a row per key and window, as columns by slot, and how rows are found and merged.
 
 A slot is a place in the columns, used again when its window is gone; nothing outside may depend on which one a window
 has. `seq` numbers windows in order of their first element and is never used again.
@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.engine.accumulators import Accumulators
-from headrace.engine.firing import Mask, Program
+from headrace.engine.firing import Program
 from headrace.engine.retractions import Emitted
+from headrace.engine.triggernodes import Mask
 from headrace.model.keys import fixed_width
 from headrace.model.times import MAX_TIME, Int64Array
 
@@ -23,16 +24,18 @@ NO_HOLD: Final = MAX_TIME
 GONE: Final = MAX_TIME + 1  # the end of a free slot: no watermark passes it
 
 NUMBERS: Final = ("start", "end", "deadline", "seq", "count", "fresh", "hold", "index", "on_time_index")
-FLAGS: Final = ("finished", "punctual")
+FLAGS: Final = ("finished", "due")
 
 
 class Table:
     """Rows of windows.
 
-    - start, end: the window's bounds, of time or, for CountWindows, of ordinals; deadline: when it ends by the watermark
-    - count: elements taken in; fresh: those since the last pane; hold: the time its next pane would have, or NO_HOLD
+    - start, end: the window's bounds, of time or, for CountWindows, of ordinals
+    - deadline: the watermark that ends it
+    - count: elements that came, less those taken back; fresh: what came since the last pane
+    - hold: the time its next pane would have, or NO_HOLD
     - index, on_time_index: of its next pane, on_time_index counting from the first at or after the deadline
-    - finished: its trigger has; punctual: some element came before the watermark had passed the deadline
+    - finished: its trigger has; due: its on-time pane is, because an element came before the deadline and no pane after
     """
 
     start: Int64Array
@@ -45,7 +48,7 @@ class Table:
     index: Int64Array
     on_time_index: Int64Array
     finished: Mask
-    punctual: Mask
+    due: Mask
 
     def __init__(self, program: Program, values: Accumulators, *, merging: bool, retracting: bool) -> None:
         self.values = values
@@ -67,9 +70,9 @@ class Table:
         self.key: npt.NDArray[np.object_] = np.zeros(0, object)
         self.spelling: npt.NDArray[np.object_] = np.zeros(0, object)
 
-    def slots(self) -> Int64Array:
-        """All windows held, in order of their first element."""
-        held = np.flatnonzero(self.deadline != GONE)
+    def slots(self, *, changed: bool = False) -> Int64Array:
+        """All windows held, or those that changed since the state was last written, in order of their first element."""
+        held = np.flatnonzero((self.deadline != GONE) & self.changed if changed else self.deadline != GONE)
         return held[np.argsort(self.seq[held])]
 
     def find(self, names: pa.BinaryArray) -> Int64Array:
@@ -93,7 +96,7 @@ class Table:
         self.seq[slots] = np.arange(self.next_seq, self.next_seq + len(slots))
         self.next_seq += len(slots)
         self.hold[slots] = NO_HOLD
-        for name in ("count", "fresh", "index", "on_time_index", "finished", "punctual"):
+        for name in ("count", "fresh", "index", "on_time_index", "finished", "due"):
             getattr(self, name)[slots] = 0
         self.state[:, slots] = self._program.fresh(len(slots))
         self.key[slots] = np.array(keys.to_pylist(), object)
@@ -101,8 +104,8 @@ class Table:
         self._register(slots)
         return slots
 
-    def merge(self, slots: Int64Array, starts: Int64Array, *, latest: bool) -> Int64Array:
-        """Merges runs of slots, each into its first; returns those. Panes of the parts are for the whole to take back."""
+    def merge(self, slots: Int64Array, starts: Int64Array, *, latest: bool) -> None:
+        """Merges runs of slots, each into its first, which also takes over the panes to be taken back."""
         into = slots[starts]
         self.values.merge(slots, starts)
         if self.emitted is not None:
@@ -121,7 +124,6 @@ class Table:
             self.hold[into] = np.minimum.reduceat(hold, starts)
         self.state[:, into] = self._program.merged(self.state[:, slots], starts)
         self.close(np.setdiff1d(slots, into))
-        return into
 
     def close(self, slots: Int64Array) -> None:
         """The windows are gone."""

@@ -12,7 +12,6 @@ from headrace.model.elementwise import ParDo
 from headrace.model.errors import PipelineError
 from headrace.model.keyed import CombinePerKey, Flatten, GroupByKey, Tag
 from headrace.model.pipeline import Graph, Node, PCollection
-from headrace.model.schema import pair_types
 from headrace.model.sinks import WriteParquet
 from headrace.model.triggers import DefaultTrigger
 from headrace.model.windows import CountWindows, GlobalWindows
@@ -57,8 +56,9 @@ def inputs_are_there(graph: Graph) -> None:
 def keyed_inputs_are_pairs(graph: Graph) -> None:
     for node in filter(is_keyed, graph):
         (pc,) = node.inputs
-        kind = pc.element_type
-        if kind is not None and kind is not object and pair_types(kind) is None:
+        kind, schema = pc.element_type, pc.schema
+        # Types without a schema tell too little; what is no pair then shows when it comes.
+        if schema is not None and (schema.kind in ("value", "dataclass") or len(schema.names) != 2):
             shown = getattr(kind, "__name__", kind) if isinstance(kind, type) else kind
             raise PipelineError(
                 f"{node}: it needs pairs (key, value), but {pc.label!r} ({pc.place}) gives {shown}; "

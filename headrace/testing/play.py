@@ -35,27 +35,28 @@ def play(
 ) -> list[list[Pane]]:
     """Plays a script and returns the panes of each of its steps, ordered by window and then by arrival.
 
-    A step is `("input", elements)`, one bundle; `("watermark", t)`, the input watermark moves to `t`; or `("clock", t)`,
-    processing time, which begins at 0, moves to `t`. An element is a number that is its own timestamp, of the key None, or
-    `(key, value, timestamp)`. Times are seconds, or anything an instant can be written as; math.inf is the end of time. A
-    clock told to go back stays.
+    A step is `("input", elements)`, one bundle; `("watermark", t)`, the input watermark moves to `t`; or
+    `("clock", t)`, processing time, which begins at 0, moves to `t`. An element is a number that is its own timestamp,
+    of the key None, or `(key, value, timestamp)`. Times are seconds, or anything an instant can be written as; math.inf
+    is the end of time. A clock told to go back stays.
 
-    Windows and timestamps come back in seconds, bounds of CountWindows as ordinals. A window's last instant, the timestamp
-    by "end_of_window", is a microsecond before its end: 9.999999 for a window that ends at 10. A pane's values are in order
-    of arrival, those of merged windows one window after the other; with `combine` they are the one result.
+    Windows and timestamps come back in seconds, bounds of CountWindows as ordinals. A window's last instant, the
+    timestamp by "end_of_window", is a microsecond before its end: 9.999999 for a window that ends at 10. A pane's
+    values are in order of arrival, those of merged windows one window after the other; with `combine`, one result.
 
     - Triggers are judged once per bundle for the windows it touched, and when an alarm they set rings: the end of the
       window, a processing time, a percentile.
-    - A pane is early before the watermark has passed the end of its window. The first after that is on time, unless every
-      element of the window came after the end; all others are late.
-    - If the trigger fires, the on-time pane comes out even if nothing has arrived since the pane before: with no values if
-      discarding, with the same ones if accumulating. An early or late pane without anything new does not.
-    - A window closes when the watermark passes its end plus the allowed lateness. What it has not emitted comes out then,
-      whatever the trigger says; with closing="always" a last pane does in any case. Later elements are dropped.
+    - A pane is early until the watermark has passed the end of its window. The first after that is on time, unless all
+      elements of the window came after its end; any other is late, also if it merges windows that were on time.
+    - If the trigger fires, the on-time pane comes out even if nothing has arrived since the pane before: with no values
+      if discarding, with the same ones if accumulating. An early or late pane without anything new does not.
+    - A window closes when the watermark passes its end plus the allowed lateness. What it has not emitted comes out
+      then, whatever the trigger says; with closing="always" a last pane does in any case. Later elements are dropped.
     - A trigger that has finished drops what still comes. Merged windows are finished if one of them was.
     - A merged window is a new one and numbers its panes from 0, unless its bounds are those of one that was there.
-    - An element behind the output watermark does not set a pane's "earliest" or "latest" timestamp; if all are, it is the
-      window's last instant. In the modes that accumulate, it covers all elements up to the on-time pane.
+    - An element behind the output watermark does not set a pane's "earliest" or "latest" timestamp; if all are, it is
+      the window's last instant. In the modes that accumulate, it covers all elements up to the on-time pane.
+    - A percentile's watermark is estimated: processing time less the delay most elements of the script so far had.
 
     >>> from headrace.model.triggers import AfterCount, AfterWatermark
     >>> from headrace.model.windows import FixedWindows
@@ -83,7 +84,8 @@ def play(
             clocks = Clocks(now=_instant(what))
         else:
             raise ValueError(
-                f"play: step {number} must be 'input', 'watermark' or 'clock', got {action!r}; write e.g. ('watermark', 25)"
+                f"play: step {number} must be 'input', 'watermark' or 'clock', got {action!r}; "
+                "write for instance ('watermark', 25)"
             )
         now = max(clocks.now, processor.clocks.now)
         clocks = Clocks(clocks.watermark, clocks.now, delays.watermarks(processor.program.fractions, now=now))

@@ -5,6 +5,7 @@ Most of them run without Spark, on the Cluster of test_program; some run on Spar
 
 from __future__ import annotations
 
+import math
 import random
 import zlib
 from collections.abc import Callable, Hashable, Iterator
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 def canonical(value: Any) -> str:
     if isinstance(value, bool | int | float | Decimal):
-        return str(Fraction(value)) if value - value == 0 else str(float(value))
+        return str(Fraction(value)) if math.isfinite(value) else str(float(value))
     if isinstance(value, tuple):
         return f"({','.join(map(canonical, value))})"
     if isinstance(value, frozenset | list):
@@ -80,8 +81,8 @@ def exact_stamp(value: Any) -> Decimal:
     return Decimal(digest(value)) / 1_000_000
 
 
-def with_context(value: Any, time: int = hr.DoFn.TimestampParam, window: Any = hr.DoFn.WindowParam) -> Any:
-    return value, time, tuple(window)
+def with_context(value: Any, time: Any = hr.DoFn.TimestampParam, window: Any = hr.DoFn.WindowParam) -> Any:
+    return value, int(time), tuple(window)
 
 
 def settled(key: Any, values: Any) -> Any:
@@ -260,7 +261,7 @@ def _step(draw: st.DrawFn, shape: Shape, *, last: bool) -> Apply:
         return lambda pc: pc | make
     if kind == "window":
         window = draw(st.sampled_from(KEYED_WINDOWS if shape.pairs else WINDOWS))
-        combiner = draw(st.sampled_from(["end_of_window", "earliest", "latest"]))
+        combiner: Any = draw(st.sampled_from(["end_of_window", "earliest", "latest"]))
         into = hr.WindowInto(window, timestamp_combiner=combiner)
         if shape.timed:
             return lambda pc: pc | into

@@ -62,7 +62,7 @@ def bundle(pairs: list[Element], *, windowed: bool) -> Bundle:
 def shuffled(output: Output, pairs: list[Element], order: list[str], *, per_bundle: int = 3) -> pa.Table:
     """The rows that an exchange delivers: those of every bundle, sorted."""
     windowed = "__start" in output.schema().names
-    batches = []
+    batches: list[pa.RecordBatch] = []
     for at in range(0, len(pairs), per_bundle):
         batches += output.add(bundle(pairs[at : at + per_bundle], windowed=windowed))
         batches += output.finish()

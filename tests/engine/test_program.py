@@ -51,7 +51,7 @@ class Cluster:
                 self._partitions(stage)
 
     def _bundles(self, frame: Frame, pane: hr.PaneInfo) -> list[Bundle]:
-        head = FromColumns(frame.form.schema, pane) if isinstance(frame.form, Columns) else FromBlocks(pane)
+        head = FromColumns(frame.form.schema, pane) if isinstance(frame.form, Columns) else FromBlocks()
         return [bundle for part in self._data(frame) for bundle in head.bundles(iter(part))]
 
     def _data(self, frame: Frame) -> Partitions:
@@ -113,7 +113,7 @@ class Cluster:
         return [self._batches(table.slice(0, cut)), self._batches(table.slice(cut))]
 
     def _batches(self, table: pa.Table) -> list[pa.RecordBatch]:
-        return table.combine_chunks().to_batches(self.draw.choice([1, 2, 3, 5, 100]))
+        return list(table.combine_chunks().to_batches(self.draw.choice([1, 2, 3, 5, 100])))
 
 
 @dataclass
@@ -418,10 +418,11 @@ def test_cogroup(p: hr.Pipeline) -> None:
     windowed = tens | "windowed" >> hr.CoGroupByKey() | hr.Collect()
     run(p)
     held = reference.run(p.graph())
-    for found, inputs in ((joined, named), (by_position, {0: left, 1: right}), (windowed, tens)):
-        expected = reference.co_group_by_key(
-            {name: held[pc] for name, pc in inputs.items()}, inputs[next(iter(inputs))].windowing
-        )
+    joins: list[tuple[Any, dict[Any, hr.PCollection]]]
+    joins = [(joined, named), (by_position, {0: left, 1: right}), (windowed, tens)]
+    for found, inputs in joins:
+        windowing = next(iter(inputs.values())).windowing
+        expected = reference.co_group_by_key({name: held[pc] for name, pc in inputs.items()}, windowing)
         assert reference.multiset(found.windowed) == reference.multiset(expected)
 
 
@@ -461,7 +462,7 @@ def test_flatten(p: hr.Pipeline) -> None:
 
 def test_a_wrong_declared_type_names_the_transform(p: hr.Pipeline) -> None:
     p | hr.Create([1]) | "lies" >> hr.Map(lambda n: "text").with_output_types(int) | hr.Collect()
-    fails(p, r"'lies'.*declared as \(value int64\).*with_output_types")
+    fails(p, r"'lies'.*declared as \(int64\).*with_output_types")
 
 
 def any_pair(n: Any) -> Any:

@@ -40,9 +40,8 @@ def visits(count: int = 60, *, nulls: bool = False) -> list[hr.TimestampedValue]
     def made() -> Visit:
         n, price, page = draw.randint(-9, 9), draw.randint(-8, 8) / 4, draw.choice(["a", "b", "é", "zz"])
         missing = draw.randrange(4) if nulls else None
-        return Visit(
-            draw.choice("xyz"), *(None if missing == at else value for at, value in enumerate((n, price, page)))
-        )
+        values: list[Any] = [n, price, page]
+        return Visit(draw.choice("xyz"), *(None if missing == at else value for at, value in enumerate(values)))
 
     return [hr.TimestampedValue(made(), draw.choice([0, 5, 9, 12, 13, 14, 30, 31, 90_000])) for _ in range(count)]
 
@@ -79,7 +78,7 @@ WINDOWS = (
 
 
 def by_python(data: list[hr.TimestampedValue], windowing: Windowing, aggregation: Aggregation) -> dict[Any, Any]:
-    """The aggregation by its CombineFn, by (user, window). Nulls are values to those that take any, others skip them."""
+    """The aggregation by its CombineFn, by (user, window). Nulls are values to those that take any; the rest skip."""
     fn, column = aggregation.fn, aggregation.column
     takes_nulls = isinstance(fn, FirstFn | LastFn | HeavyHittersFn)
 

@@ -141,7 +141,6 @@ class Move:
     percentile: int
 
 
-
 def moves_of(keys: int, seconds: int, watermarks: list[int]) -> st.SearchStrategy[list[Move]]:
     move = st.builds(
         Move,

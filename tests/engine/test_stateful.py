@@ -263,7 +263,7 @@ def test_on_spark(spark: SparkSession) -> None:
 def test_a_pair_is_in_the_pane_it_came_in(p: hr.Pipeline) -> None:
     class Pane(Number):
         def process(
-            self, pair: Any, pane: Any = hr.DoFn.PaneInfoParam, seen: Any = hr.DoFn.StateParam(Number.seen)
+            self, pair: Any, seen: Any = hr.DoFn.StateParam(Number.seen), pane: Any = hr.DoFn.PaneInfoParam
         ) -> Any:
             return [pane.timing]
 

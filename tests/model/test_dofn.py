@@ -93,7 +93,7 @@ def test_tagged_outputs_and_marks_are_values() -> None:
 
 def test_pardo_takes_objects_not_classes() -> None:
     with pytest.raises(hr.PipelineError, match=r"write ParDo\(Everything\(\)\)"):
-        hr.ParDo(Everything)  # type: ignore[arg-type]
+        hr.ParDo(Everything)
     with pytest.raises(hr.PipelineError, match="takes a DoFn or a function, got 3"):
         hr.ParDo(3)  # type: ignore[arg-type]
 

@@ -159,7 +159,7 @@ def test_rows_with_odd_names() -> None:
 
 
 def returns_any(x: Any) -> Any: ...
-def returns_pair(x: Any) -> tuple[str, int]: ...
+def returns_pair(x: Any) -> tuple[str, int]: ...  # type: ignore[empty-body]
 def returns_nothing_said(x): ...  # type: ignore[no-untyped-def]
 def returns_unresolved(x: Any) -> "DoesNotExist": ...  # type: ignore[name-defined]  # noqa: F821, UP037
 

@@ -66,7 +66,7 @@ class SampleFn(CombineFn[Any, Reservoir, list[Any]]):
 
     def add(self, acc: Reservoir, value: Any) -> Reservoir:
         # Without the value stirred in, every part of the data would keep the same places.
-        bits, count, kept = _random_bits(acc[0], tie_break(value)), acc[1] + 1, acc[2]
+        bits, count, kept = _random_bits(acc[0], repr(tie_break(value)).encode()), acc[1] + 1, acc[2]
         if count <= self.n:
             kept.append(value)
         elif (place := bits * count >> 64) < self.n:
