@@ -61,8 +61,9 @@ class Program:
 
     def __init__(self, trigger: Trigger) -> None:
         self.columns: list[Column] = []
-        self.fractions: set[float] = set()
+        self.fractions: set[float] = set()  # of the input, whose watermarks it asks for
         self.on_time = False  # whether it has a pane for the end of the window
+        self.needs_time = False  # whether it fires as processing time passes, also while no data comes
         self.root = self._node(trigger)
 
     def fresh(self, windows: int) -> Int64Array:
@@ -84,9 +85,11 @@ class Program:
             case AfterCount():
                 return Counted(trigger.n, self._column(0, np.add))
             case AfterProcessingTime():
+                self.needs_time = True
                 return Delayed(trigger.delay, self._column(MAX_TIME, np.minimum))
             case AfterPercentile():
                 self.fractions.add(trigger.q)
+                self.needs_time |= trigger.q < 1
                 return Passed(trigger.q, once=True)
             case DefaultTrigger():
                 self.on_time = True

@@ -51,7 +51,8 @@ def play(
     - If the trigger fires, the on-time pane comes out even if nothing has arrived since the pane before: with no values
       if discarding, with the same ones if accumulating. An early or late pane without anything new does not.
     - A window closes when the watermark passes its end plus the allowed lateness. What it has not emitted comes out
-      then, whatever the trigger says; with closing="always" a last pane does in any case. Later elements are dropped.
+      then, whatever the trigger says; with closing="always" a last pane does in any case. Later elements are dropped;
+      one of a session is late by its own time and gap, even if the session it would join is not over.
     - A trigger that has finished drops what still comes. Merged windows are finished if one of them was.
     - A merged window is a new one and numbers its panes from 0, unless its bounds are those of one that was there.
     - An element behind the output watermark does not set a pane's "earliest" or "latest" timestamp; if all are, it is

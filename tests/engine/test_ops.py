@@ -156,7 +156,7 @@ def test_the_life_cycle_frames_each_bundle() -> None:
             calls.append("teardown")
 
     fn = Traced()
-    op = ParDoOp("op", Call(fn.process), fn=fn)
+    op = ParDoOp("op", Call(fn.process), fn=fn, window=WindowOp("op", hr.GlobalWindows()))
     op.open()
     results(op, Bundle([1, 2]), Bundle([3]))
     assert list(op.close()) == []

@@ -240,7 +240,7 @@ def test_a_retraction_of_what_a_window_let_go_is_refused_with_the_remedy() -> No
     shard = ShardProcessor(Windowing(TEN, Always()), retractable=True)
     given = rows(TEN, ("k", 5, 1))
     shard.step(given)
-    with pytest.raises(ValueError, match='takes back 5, .* group with accumulation="accumulating"'):
+    with pytest.raises(ValueError, match=r'takes back 5, .* group with accumulation="accumulating"'):
         shard.step(given.append_column(RETRACTION, pa.array([True])))
 
 

@@ -1,4 +1,4 @@
-"""`play`: the worked examples of the field with their exact panes, a transcript for each kind of trigger, and its rules."""
+"""`play`: the worked examples of the field with their exact panes, a transcript for each kind of trigger, its rules."""
 
 from __future__ import annotations
 
@@ -173,7 +173,14 @@ def test_early_panes_and_an_empty_on_time_pane_when_discarding() -> None:
     steps = play(
         window=TEN,
         trigger=AfterWatermark(early=AfterCount(2)),
-        script=[("input", [1, 2]), ("input", [4]), ("input", [14, 15]), ("input", [5]), ("input", [6]), ("watermark", 99)],
+        script=[
+            ("input", [1, 2]),
+            ("input", [4]),
+            ("input", [14, 15]),
+            ("input", [5]),
+            ("input", [6]),
+            ("watermark", 99),
+        ],
     )
     assert timed(steps) == [
         [([1, 2], "early")],
@@ -195,13 +202,13 @@ def test_an_on_time_pane_without_news_repeats_what_is_accumulated() -> None:
 
 
 def test_sessions_with_early_and_late_panes() -> None:
+    before = [("input", [1, 2]), ("input", [3]), ("input", [4]), ("input", [5])]
     steps = play(
         window=Sessions(10),
         trigger=AfterWatermark(early=AfterCount(2), late=AfterCount(3)),
         accumulation="accumulating",
         allowed_lateness=100,
-        script=[("input", [1, 2]), ("input", [3]), ("input", [4]), ("input", [5]), ("watermark", 100)]
-        + [("input", [1]), ("input", [3, 4])],
+        script=[*before, ("watermark", 100), ("input", [1]), ("input", [3, 4])],
     )
     assert [[(pane.window, pane.values, pane.timing, pane.index) for pane in step] for step in steps] == [
         [((1, 12), [1, 2], "early", 0)],
@@ -247,7 +254,15 @@ def test_processing_time_panes_come_while_no_data_does() -> None:
     steps = play(
         window=GlobalWindows(),
         trigger=Repeatedly(AfterProcessingTime(10)),
-        script=[("input", [1]), ("clock", 4), ("input", [2]), ("clock", 10), ("clock", 30), ("input", [3]), ("clock", 40)],
+        script=[
+            ("input", [1]),
+            ("clock", 4),
+            ("input", [2]),
+            ("clock", 10),
+            ("clock", 30),
+            ("input", [3]),
+            ("clock", 40),
+        ],
     )
     assert values(steps) == [[], [], [], [[1, 2]], [], [], [[3]]]
     assert steps[3][0].window == (-math.inf, math.inf)
@@ -316,9 +331,7 @@ def test_timestamps_of_panes_that_accumulate(combiner: Any, expected: list[float
 
 def test_timestamps_of_panes_that_discard_are_those_of_their_own_elements() -> None:
     script = [("input", [1, 2]), ("input", [5, 4]), ("watermark", 10)]
-    steps = play(
-        window=TEN, trigger=AfterWatermark(early=AfterCount(2)), timestamp_combiner="earliest", script=script
-    )
+    steps = play(window=TEN, trigger=AfterWatermark(early=AfterCount(2)), timestamp_combiner="earliest", script=script)
     assert [pane.timestamp for step in steps for pane in step] == [1, 4, 9.999999]
 
 

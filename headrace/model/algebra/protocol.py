@@ -84,14 +84,16 @@ class CombineFn(Generic[V, A, R]):
 def tie_break(value: object) -> tuple[int, bool, Any]:
     """What decides between values of equal rank: the same on every machine, so that no split changes the answer.
 
-    Numbers, text and bytes are in their own order, NaN above all numbers; other values in that of their key encoding
-    or, without one, of their `repr`.
+    None comes first, as in Spark; numbers, text and bytes are in their own order, NaN above all numbers; other values
+    in that of their key encoding or, without one, of their `repr`.
 
     >>> tie_break(2) < tie_break(2.5) < tie_break(10) < tie_break(float("nan")) < tie_break("a") < tie_break([1])
     True
     """
     from headrace.model.keys import encode_key
 
+    if value is None:
+        return (-1, False, 0)
     if isinstance(value, int | float):
         return (0, value != value, 0 if value != value else value)
     if isinstance(value, str | bytes):
