@@ -10,7 +10,7 @@ from headrace.engine import ops
 from headrace.engine.bundles import TIME, FromBlocks, FromColumns, ToBlocks, ToColumns
 from headrace.engine.groups import Combined, Grouped, needs_times, sort_columns
 from headrace.engine.program import Head, Output, Program, Readers, Step
-from headrace.engine.shuffle import FromRows, ToAccumulators, ToRows, shuffle_schema
+from headrace.engine.shuffle import ORDER, FromRows, ToAccumulators, ToRows, shuffle_schema
 from headrace.engine.side import SideValue
 from headrace.engine.sinks import text_of
 from headrace.engine.stages import (
@@ -208,15 +208,16 @@ class _Fusion:
         windowing, windowed, timed = pc.windowing, not pc.windowing.is_global, needs_times(pc.windowing)
         order = sort_columns(windowing)
         head: Head = Grouped(node.label, windowing)
-        out: Output = ToRows(node.label, shuffle_schema(windowed=windowed, timed=timed))
+        out: Output = ToRows(node.label, shuffle_schema(windowed=windowed, timed=timed, ordered=ORDER in order))
         if isinstance(transform, CombinePerKey):
             fn = transform.fn
             head = Combined(node.label, windowing, fn, lifted=not timed)
             if not timed:  # the combiner starts before the shuffle
                 out = ToAccumulators(node.label, fn, shuffle_schema(windowed=windowed, timed=False))
         elif isinstance(transform, ParDo):
-            order, head = [*order, TIME], Grouped(node.label, windowing, timed=True)
-            out = ToRows(node.label, shuffle_schema(windowed=windowed, timed=True))
+            order = [*order, TIME, ORDER]
+            head = Grouped(node.label, windowing, timed=True, pane=self._pane(pc))
+            out = ToRows(node.label, shuffle_schema(windowed=windowed, timed=True, ordered=True))
         rows = self._output(pc, out, ShuffleRows())
         frame = self._add(Exchange([rows], node.label, order), ShuffleRows(), pc)
         if isinstance(transform, ParDo):
