@@ -218,7 +218,7 @@ def main() -> None:
         seconds = time.perf_counter() - started
         assert values == pairs, (groups, values)
         print(
-            f"group        {pairs:,} pairs, {groups:,} keys in {seconds:.1f} s; largest worker {memory.largest >> 20} MB"
+            f"group        {pairs:,} pairs, {groups:,} keys: {seconds:.1f} s; largest worker {memory.largest >> 20} MB"
         )
         result |= {
             "rows": rows,

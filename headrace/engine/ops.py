@@ -18,7 +18,7 @@ import numpy as np
 from headrace.engine.bundles import BUNDLE_SIZE, Bundle, Int64Array
 from headrace.engine.failures import blame
 from headrace.engine.side import SideValue
-from headrace.model.dofn import DoFn, TaggedOutput, TimestampedValue, params_of
+from headrace.model.dofn import DoFn, TaggedOutput, TimestampedValue, Wrapped, params_of
 from headrace.model.times import SECOND, Instant, instant
 from headrace.model.windows import CountWindows, GlobalWindows, Window, WindowFn
 
@@ -271,7 +271,7 @@ def _repeated(index: list[tuple[int, int]]) -> Int64Array:
 
 def sorted_out(bundle: Bundle, tags: tuple[str, ...]) -> Iterator[Tagged]:
     """Tagged outputs to their tags, and timestamps out of their wrappers."""
-    kinds = bundle.types()
+    kinds = bundle.types() if Wrapped.ever else ()
     if TaggedOutput not in kinds:
         yield None, _timed(bundle) if TimestampedValue in kinds else bundle
         return
