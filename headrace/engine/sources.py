@@ -13,6 +13,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import NumericType, StringType, TimestampNTZType, TimestampType
 
 from headrace.engine.bundles import BLOCK_SCHEMA, TIME, Bundle, to_block
+from headrace.engine.files import located
 from headrace.model.errors import PipelineError
 from headrace.model.pipeline import Node
 from headrace.model.schema import schema_of
@@ -56,7 +57,7 @@ def _read_files(spark: SparkSession, node: Node, source: ReadFiles) -> DataFrame
     if isinstance(source, ReadCsv):
         reader = reader.option("header", source.header).option("inferSchema", source.schema is None)
     try:
-        data = reader.format(source.format).load(source.paths)
+        data = reader.format(source.format).load([located(spark, path) for path in source.paths])
     except AnalysisException as error:
         if "PATH_NOT_FOUND" in (error.getCondition() or ""):
             raise PipelineError(

@@ -159,3 +159,13 @@ def test_create_keeps_what_it_was_given(p: hr.Pipeline) -> None:
     assert sorted(items) == [("a", 1), ("b", 2)]
     assert list(surrogate) == ["\ud800"]
     assert list(moments) == [dt.datetime(2026, 1, 1), NOON]
+
+
+def test_a_relative_path_is_relative_to_where_the_process_is(
+    spark: SparkSession, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # Spark itself stays where it began
+    pathlib.Path("in.txt").write_text("a\n")
+    with hr.Pipeline(spark=spark) as p:
+        p | hr.ReadText("in.txt") | hr.WriteText("out")
+    assert [part.read_text() for part in (tmp_path / "out").glob("part-*")] == ["a\n"]
