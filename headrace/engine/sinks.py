@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from headrace.engine import files
 from headrace.engine.bundles import END, START, TIME, Bundle, FromBlocks, FromColumns, Gathering
 from headrace.engine.failures import blame
 from headrace.engine.stages import Columns, Form, Text
@@ -53,7 +54,7 @@ def check_target(spark: SparkSession, node: Node) -> None:
     if (
         isinstance(sink, WriteFiles)
         and sink.existing == "refuse"
-        and _file_system(spark, sink.path)[0].exists(_path(spark, sink.path))
+        and files.file_system(spark, sink.path)[0].exists(files.path_of(spark, sink.path))
     ):
         raise PipelineError(f"{node}: {sink.path!r} exists already; write elsewhere, or say existing='replace'")
 
@@ -61,10 +62,10 @@ def check_target(spark: SparkSession, node: Node) -> None:
 def write_files(spark: SparkSession, sink: WriteFiles, data: DataFrame, form: Form) -> None:
     """Writes beside the target and renames once complete."""
     written = data.drop(TIME, START, END)
-    file_system, target = _file_system(spark, sink.path)
+    file_system, target = files.file_system(spark, sink.path)
     unique = uuid.uuid4().hex[:12]
     parent, name = target.getParent(), target.getName()
-    new, old = (_path(spark, f"{parent}/.{name}.{role}-{unique}") for role in ("new", "old"))
+    new, old = (files.path_of(spark, f"{parent}/.{name}.{role}-{unique}") for role in ("new", "old"))
     format = "text" if isinstance(form, Text) else sink.format
     try:
         written.write.format(format).save(str(new))
@@ -77,17 +78,6 @@ def write_files(spark: SparkSession, sink: WriteFiles, data: DataFrame, form: Fo
         file_system.delete(new, True)
 
 
-def _path(spark: SparkSession, path: str) -> Any:
-    return spark._jvm.org.apache.hadoop.fs.Path(path)  # type: ignore[union-attr]
-
-
-def _file_system(spark: SparkSession, path: str) -> tuple[Any, Any]:
-    """Hadoop's file system for a path, and the path made absolute: local disks, HDFS and object stores alike."""
-    relative = _path(spark, path)
-    file_system = relative.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
-    return file_system, file_system.makeQualified(relative)
-
-
 def collect(data: DataFrame, form: Form, pane: PaneInfo) -> list[Bundle]:
     """The elements of a frame, in the driver."""
     table = data.toArrow()
@@ -98,7 +88,7 @@ def collect(data: DataFrame, form: Form, pane: PaneInfo) -> list[Bundle]:
 def windowed_values(bundles: list[Bundle]) -> list[WindowedValue]:
     """Elements with all they carry."""
     return [
-        WindowedValue(element, time, Window(*window), bundle.pane)
+        WindowedValue(element, time, Window(*window), bundle.pane, bundle.retraction)
         for bundle in bundles
         for element, time, window in zip(bundle.elements, bundle.all_times().tolist(), bundle.windows(), strict=True)
     ]

@@ -1,0 +1,81 @@
+"""Files wherever Spark keeps them: local disks, HDFS and object stores alike, through Hadoop's file systems."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+
+class Folder:
+    """A directory.
+
+    >>> import tempfile
+    >>> from headrace.engine.session import spark_session
+    >>> folder = Folder(spark_session(), tempfile.mkdtemp() + "/new")
+    >>> folder.exists(), folder.write("a", b"text"), folder.read("a"), folder.exists()
+    (False, None, b'text', True)
+    """
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        self.spark = spark
+        self.file_system, self._path = file_system(spark, path)
+
+    def __str__(self) -> str:
+        return str(self._path)
+
+    def exists(self, name: str = "") -> bool:
+        return bool(self.file_system.exists(self._at(name)))
+
+    def folder(self, name: str) -> Folder:
+        """A directory in this one, which need not exist."""
+        return Folder(self.spark, str(self._at(name)))
+
+    def make(self) -> None:
+        self.file_system.mkdirs(self._path)
+
+    def delete(self) -> None:
+        self.file_system.delete(self._path, True)
+
+    def rename(self, to: Folder) -> None:
+        if not self.file_system.rename(self._path, to._path):
+            raise OSError(f"could not rename {self} to {to}")
+
+    def read(self, name: str) -> bytes | None:
+        """What a file has; None if there is none."""
+        if not self.exists(name):
+            return None
+        file = self.file_system.open(self._at(name))
+        try:
+            return bytes(file.readAllBytes())
+        finally:
+            file.close()
+
+    def write(self, name: str, data: bytes, modified: int | None = None) -> None:
+        """Writes a file, which appears whole; `modified` is the time it is to have, in milliseconds."""
+        # Spark's sources pass over names that begin with a dot.
+        new = self._at(f".{name}.new")
+        file = self.file_system.create(new, True)
+        try:
+            file.write(bytearray(data))
+        finally:
+            file.close()
+        if modified is not None:
+            self.file_system.setTimes(new, modified, -1)
+        if not self.file_system.rename(new, self._at(name)):
+            raise OSError(f"could not write {self._at(name)}")
+
+    def _at(self, name: str) -> Any:
+        return path_of(self.spark, f"{self._path}/{name}") if name else self._path
+
+
+def path_of(spark: SparkSession, path: str) -> Any:
+    """Hadoop's object for a path."""
+    return spark._jvm.org.apache.hadoop.fs.Path(path)  # type: ignore[union-attr]
+
+
+def file_system(spark: SparkSession, path: str) -> tuple[Any, Any]:
+    """Hadoop's file system for a path, and the path made absolute."""
+    relative = path_of(spark, path)
+    found = relative.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+    return found, found.makeQualified(relative)
