@@ -1,4 +1,4 @@
-"""Into a shard of a stream: pairs become the rows that ShardProcessor takes, or accumulators that say how many they hold.
+"""Into a shard of a stream: pairs become the rows that ShardProcessor takes, or accumulators that tell their elements.
 
 Unlike the rows of a batch's shuffle they always have times, and tell what takes an earlier row back.
 """

@@ -1,4 +1,4 @@
-"""A graph as a stream: one Structured Streaming query, a straight line from the sources through levels of shards to sinks.
+"""A graph as a stream: one Structured Streaming query, a straight line from the sources through shards to the sinks.
 
     sources -> Python -> shards of level 1 -> Python -> shards of level 2 -> ... -> Python -> foreachBatch
 
@@ -7,6 +7,7 @@ The query is put together here. What its operators do is in `streamprogram` and 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import reduce
@@ -87,6 +88,8 @@ class Stream:
 
     def start(self) -> StreamingQuery:
         """Starts the query."""
+        # It would log what a sink's function raises, which the handle tells.
+        logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
         self._sides.fill(step for tap in self.line.taps for step in steps_of(tap.readers))
         self._sides.fill(step for exchange in self.line.exchanges for step in steps_of(exchange.readers))
         entering = [self._tapped(tap) for tap in self.line.taps]
@@ -138,10 +141,8 @@ class Stream:
         return [self._mapped(frame, self._source_program(FromClocks(self.line.tidings))) for frame in frames]
 
     def _after(self, level: int) -> Program:
-        entries = {
-            exchange.number: Entry(exchange.windowing.is_global, exchange.readers)
-            for exchange in self.line.level(level)
-        }
+        exchanges = self.line.level(level)
+        entries = {each.number: Entry(each.windowing.is_global, each.readers) for each in exchanges}
         return LevelProgram(FromClocks(self.line.tidings), tidings=self.line.tidings, level=level, entries=entries)
 
     def _mapped(self, data: DataFrame, program: Program) -> DataFrame:

@@ -1,4 +1,4 @@
-"""The columns of a stream's collections, as far as only Spark knows them: what it tells of a source, and what follows."""
+"""The columns of a stream's collections where only Spark knows them: those of a source, and what follows from them."""
 
 from __future__ import annotations
 

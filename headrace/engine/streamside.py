@@ -1,4 +1,4 @@
-"""Side inputs of a stream: bounded collections, worked out as a batch before the stream begins, and the same for all of it."""
+"""Side inputs of a stream: bounded collections, worked out as a batch before it begins, and the same for all of it."""
 
 from __future__ import annotations
 
@@ -40,10 +40,8 @@ class SideInputs:
     def _of(self, pc: PCollection) -> Broadcast[Any]:
         if id(pc) not in self._sent:
             values = self._collected(pc).windowed
-            times, starts, ends = (
-                np.array([at(value) for value in values], np.int64)
-                for at in (lambda v: v.timestamp, lambda v: v.window.start, lambda v: v.window.end)
-            )
+            placed = [(value.timestamp, value.window.start, value.window.end) for value in values]
+            times, starts, ends = np.array(placed, np.int64).reshape(-1, 3).T
             bundle = Bundle([value.value for value in values], times, starts, ends)
             self._sent[id(pc)] = self.spark.sparkContext.broadcast([to_block(bundle)])
         return self._sent[id(pc)]

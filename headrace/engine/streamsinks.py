@@ -1,7 +1,7 @@
 """Sinks of a stream: each micro-batch goes to every sink once, told apart by its id, even if it is run again.
 
-Files: a batch is a directory `batch-000042` in the sink's, which appears whole or not at all; a batch without elements has
-none. `ReadText("out/*")` and its like read them all.
+Files: a batch is a directory `batch-000042` in the sink's, which appears whole or not at all; a batch without elements
+has none. `ReadText("out/*")` and its like read them all.
 """
 
 from __future__ import annotations
@@ -83,9 +83,8 @@ class Delivery:
 
 def elements_of(bodies: list[bytes]) -> list[WindowedValue]:
     """The elements of bodies that hold blocks."""
-    return sinks.windowed_values(
-        [bundle for body in bodies for bundle in FromBlocks().bundles(iter([unpack(body)[1]]))]
-    )
+    batches = (unpack(body)[1] for body in bodies)
+    return sinks.windowed_values(list(FromBlocks().bundles(batches)))
 
 
 def write_batch(path: str, format: str, data: DataFrame, batch_id: int) -> None:

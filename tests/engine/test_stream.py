@@ -210,7 +210,8 @@ def test_the_scores_of_the_dataflow_paper(p: hr.Pipeline) -> None:
     )
     sessions = (
         events
-        | "w3" >> hr.WindowInto(
+        | "w3"
+        >> hr.WindowInto(
             hr.Sessions(61),
             trigger=hr.Repeatedly(hr.AfterCount(1)),
             accumulation="retracting",
@@ -218,9 +219,7 @@ def test_the_scores_of_the_dataflow_paper(p: hr.Pipeline) -> None:
         )
         | "sessions" >> hr.CombinePerKey(sum)
     )
-    dropped, kept, merged = (
-        pc | f"collect {pc.label}" >> hr.Collect() for pc in (strict, lenient, sessions)
-    )
+    dropped, kept, merged = (pc | f"collect {pc.label}" >> hr.Collect() for pc in (strict, lenient, sessions))
     handle = p.run()
     handle.wait()
 
@@ -247,9 +246,7 @@ def test_the_scores_of_the_dataflow_paper(p: hr.Pipeline) -> None:
 
 def test_last_panes_are_the_batch_answer(p: hr.Pipeline, spark: SparkSession) -> None:
     rng = random.Random(7)
-    elements = [
-        hr.TimestampedValue((rng.choice("abcd"), rng.randrange(100)), rng.randrange(120)) for _ in range(150)
-    ]
+    elements = [hr.TimestampedValue((rng.choice("abcd"), rng.randrange(100)), rng.randrange(120)) for _ in range(150)]
     windows = [hr.FixedWindows(20), hr.SlidingWindows(30, 15), hr.Sessions(4), hr.GlobalWindows()]
     trigger = hr.Repeatedly(hr.AfterCount(1))
 
@@ -261,8 +258,10 @@ def test_last_panes_are_the_batch_answer(p: hr.Pipeline, spark: SparkSession) ->
                 window, trigger=trigger, accumulation="accumulating", allowed_lateness=1000
             )
             sums = windowed | f"sum{number}" >> hr.CombinePerKey(sum)
-            groups = windowed | f"group{number}" >> hr.GroupByKey() | f"sorted{number}" >> hr.MapTuple(
-                lambda key, values: (key, sorted(values))
+            groups = (
+                windowed
+                | f"group{number}" >> hr.GroupByKey()
+                | f"sorted{number}" >> hr.MapTuple(lambda key, values: (key, sorted(values)))
             )
             collected += [each | f"collect {each.label}" >> hr.Collect() for each in (sums, groups)]
         return collected
@@ -314,7 +313,9 @@ def test_groupings_in_a_row_and_across_levels(p: hr.Pipeline) -> None:
         | hr.Flatten()
         | "outer" >> hr.GroupByKey()
     )
-    names = p | "names" >> hr.Create([hr.TimestampedValue(("a", "Amy"), 1)]) | "w2" >> hr.WindowInto(hr.FixedWindows(10))
+    names = (
+        p | "names" >> hr.Create([hr.TimestampedValue(("a", "Amy"), 1)]) | "w2" >> hr.WindowInto(hr.FixedWindows(10))
+    )
     joined = {"sum": plain, "name": names} | hr.CoGroupByKey()
     seen: list[tuple[int, Any, bool]] = []
     totals, tops, together, people = (
@@ -344,7 +345,9 @@ def test_columns_and_side_inputs(p: hr.Pipeline) -> None:
     windowed = table | "small" >> hr.Where("n < 8") | hr.WindowInto(hr.FixedWindows(10))
     stats = windowed | hr.GroupBy("user").aggregate(n=hr.count(), total=hr.sum("n"), last=hr.last("n")) | hr.Collect()
     titles = p | "titles" >> hr.Create([("a", "Amy"), ("b", "Bob")])
-    named = table | hr.Map(lambda row, titles: (titles[row.user], row.n), hr.AsDict(titles)) | "named out" >> hr.Collect()
+    named = (
+        table | hr.Map(lambda row, titles: (titles[row.user], row.n), hr.AsDict(titles)) | "named out" >> hr.Collect()
+    )
     p.run().wait()
     assert [(e.window.start // SECOND, tuple(e.value)) for e in stats.windowed] == [
         (0, ("a", 2, 6, 4)),
