@@ -37,7 +37,7 @@ class StreamHandle(Handle):
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
-        self._status: StreamStatus = StreamStatus()
+        self._status = Status()
         self._error: BaseException | None = None
         self._stopping = False
         self._query: StreamingQuery = stream.start()
@@ -57,9 +57,8 @@ class StreamHandle(Handle):
 
     def status(self) -> StreamStatus:
         """How far the stream is."""
-        delivery, status = self._stream.delivery, self._status
-        status.batches = delivery.batches
-        status.stage = f"batch {delivery.batches}"
+        delivery = self._stream.delivery
+        status = StreamStatus(self._status.state, f"batch {delivery.batches}", batches=delivery.batches)
         for exchange in self._stream.line.exchanges:
             told = [delivery.shards[name] for name in exchange.names() if name in delivery.shards]
             watermark = min((each["input"] for each in told), default=MIN_TIME)

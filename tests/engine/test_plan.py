@@ -131,7 +131,7 @@ def test_a_stateful_function_has_its_own_shuffle_in_the_order_of_time() -> None:
     class Numbering(hr.DoFn):
         seen = hr.ValueState("seen")
 
-        def process(self, pair: Any, seen: Any = hr.DoFn.StateParam(seen)) -> Any:
+        def process(self, pair: Any, seen: Any = hr.DoFn.StateParam(seen)) -> Any:  # noqa: B008
             yield pair
 
     p = hr.Pipeline()

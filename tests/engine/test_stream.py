@@ -302,7 +302,7 @@ def test_groupings_in_a_row_and_across_levels(p: hr.Pipeline) -> None:
         .finish()
     )
     late = hr.AfterWatermark(late=hr.AfterCount(1))
-    retracting = {"trigger": late, "accumulation": "retracting", "allowed_lateness": 100}
+    retracting: dict[str, Any] = {"trigger": late, "accumulation": "retracting", "allowed_lateness": 100}
     events = p | stream
     sums = events | hr.WindowInto(hr.FixedWindows(10), **retracting) | "sums" >> hr.CombinePerKey(sum)
     total = sums | "no keys" >> hr.Values() | "total" >> hr.CombineGlobally(sum)

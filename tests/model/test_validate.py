@@ -51,7 +51,7 @@ class Counting(hr.DoFn):
 
     seen = hr.ValueState("seen")
 
-    def process(self, pair: Any, seen: Any = hr.DoFn.StateParam(seen)) -> None:
+    def process(self, pair: Any, seen: Any = hr.DoFn.StateParam(seen)) -> None:  # noqa: B008
         seen.write(1)
 
 
