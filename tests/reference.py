@@ -97,7 +97,7 @@ def elementwise(transform: Elementwise, elements: list[Element], held: Held) -> 
             case hr.Map():
                 results = [result]
             case hr.FlatMap() | hr.ParDo():
-                results = [] if result is None and isinstance(transform, hr.ParDo) else list(result)
+                results = [] if result is None else list(result)
         for value in results:
             tag = main
             if isinstance(value, hr.TaggedOutput):
@@ -140,7 +140,7 @@ def groups_of(elements: list[Element], windowing: Windowing) -> Iterator[tuple[h
     """The elements of one key by window, after windows that merge have merged."""
     fn = windowing.window
     if isinstance(fn, hr.CountWindows):
-        ordered = sorted(elements, key=lambda e: (e.timestamp, tie_break(e.value[1])))
+        ordered = sorted(elements, key=lambda e: (e.timestamp, repr(tie_break(e.value[1]))))
         for at in range(0, len(ordered), fn.n):
             yield hr.Window(at, at + fn.n), ordered[at : at + fn.n]
         return

@@ -7,7 +7,7 @@ large for memory is handed on while it is still being read.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import pairwise
 from typing import Any, Final, Literal
@@ -20,11 +20,11 @@ import pyarrow.compute as pc
 from headrace.engine.bundles import END, START, TIME, Bundle, Int64Array
 from headrace.engine.cells import decode_cells, encode_cells, numbers_of
 from headrace.engine.failures import blame
-from headrace.engine.shuffle import KEY, SPELLING, VALUE
+from headrace.engine.shuffle import KEY, ORDER, SPELLING, VALUE
 from headrace.engine.values import Values
 from headrace.model.algebra import CombineFn, CountFn, SumFn
 from headrace.model.keys import decode_keys
-from headrace.model.panes import ONLY_PANE, Windowing
+from headrace.model.panes import ONLY_PANE, PaneInfo, Windowing
 from headrace.model.windows import GLOBAL_WINDOW, CountWindows, Window, WindowFn, merge_overlapping
 
 LARGE_GROUP: Final = 100_000
@@ -47,7 +47,7 @@ def runs_of(window: WindowFn) -> Runs:
 def sort_columns(windowing: Windowing) -> list[str]:
     """The order in which a shuffle must deliver rows for them to be grouped."""
     if runs_of(windowing.window) == "counted":
-        return [KEY, TIME, VALUE]
+        return [KEY, TIME, ORDER]
     return [KEY] if windowing.is_global else [KEY, START, END]
 
 
@@ -62,6 +62,7 @@ class Grouping:
 
     label: str
     windowing: Windowing
+    pane: PaneInfo = field(default=ONLY_PANE, kw_only=True)
 
     @property
     def runs(self) -> Runs:
@@ -126,7 +127,7 @@ class Grouping:
         """The keys of the groups, and a bundle that has each group's window and time."""
         firsts = rows.take(pa.array(starts))
         keys = decode_keys(firsts.column(KEY), firsts.column(SPELLING))
-        placed = Bundle([], pane=ONLY_PANE, time=GLOBAL_WINDOW.max_timestamp())
+        placed = Bundle([], pane=self.pane, time=GLOBAL_WINDOW.max_timestamp())
         if START in rows.schema.names:
             start, end = _bounds(rows)
             placed.starts, placed.ends = np.minimum.reduceat(start, starts), np.maximum.reduceat(end, starts)

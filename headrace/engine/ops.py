@@ -18,7 +18,7 @@ import numpy as np
 from headrace.engine.bundles import BUNDLE_SIZE, Bundle, Int64Array
 from headrace.engine.failures import blame
 from headrace.engine.side import SideValue
-from headrace.model.dofn import DoFn, TaggedOutput, TimestampedValue, params_of
+from headrace.model.dofn import DoFn, TaggedOutput, TimestampedValue, Wrapped, params_of
 from headrace.model.times import SECOND, Instant, instant
 from headrace.model.windows import CountWindows, GlobalWindows, Window, WindowFn
 
@@ -133,11 +133,8 @@ class FlatMapOp(Op):
         elements = iter(bundle.elements)
         with blame(self.label, bundle.elements, elements):
             results = self.call.over(bundle)(elements)
-            for piece in _flattened(bundle, self._given(results)):
+            for piece in _flattened(bundle, results):
                 yield from sorted_out(piece, self.tags)
-
-    def _given(self, results: Iterator[Any]) -> Iterator[Iterable[Any]]:
-        return results
 
 
 @dataclass
@@ -146,9 +143,6 @@ class ParDoOp(FlatMapOp):
 
     fn: DoFn = field(kw_only=True)
     window: WindowOp = field(kw_only=True)
-
-    def _given(self, results: Iterator[Any]) -> Iterator[Iterable[Any]]:
-        return (() if result is None else result for result in results)
 
     def open(self) -> None:
         with blame(self.label):
@@ -250,15 +244,16 @@ def parts_of(bundle: Bundle) -> tuple[list[Any], list[Any]]:
     return list(map(itemgetter(0), bundle.elements)), list(map(itemgetter(1), bundle.elements))
 
 
-def _flattened(bundle: Bundle, results: Iterator[Iterable[Any]]) -> Iterator[Bundle]:
-    """The outputs of all results, in bundles of bounded size."""
+def _flattened(bundle: Bundle, results: Iterator[Iterable[Any] | None]) -> Iterator[Bundle]:
+    """The outputs of all results, in bundles of bounded size; None is no output."""
+    given = (() if result is None else result for result in results)
     if bundle.bare:
-        outputs = itertools.chain.from_iterable(results)
+        outputs = itertools.chain.from_iterable(given)
         while piece := list(itertools.islice(outputs, BUNDLE_SIZE)):
             yield bundle.with_elements(piece)
         return
     piece, index = [], []
-    for position, result in enumerate(results):
+    for position, result in enumerate(given):
         before = len(piece)
         piece.extend(result)
         index.append((position, len(piece) - before))
@@ -276,7 +271,7 @@ def _repeated(index: list[tuple[int, int]]) -> Int64Array:
 
 def sorted_out(bundle: Bundle, tags: tuple[str, ...]) -> Iterator[Tagged]:
     """Tagged outputs to their tags, and timestamps out of their wrappers."""
-    kinds = bundle.types()
+    kinds = bundle.types() if Wrapped.ever else ()
     if TaggedOutput not in kinds:
         yield None, _timed(bundle) if TimestampedValue in kinds else bundle
         return

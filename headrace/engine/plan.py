@@ -11,7 +11,7 @@ from headrace.engine.bundles import TIME, FromBlocks, FromColumns, ToBlocks, ToC
 from headrace.engine.groups import Combined, Grouped, needs_times, sort_columns
 from headrace.engine.operators import call_of, operator, step_of, tags_of, window_of
 from headrace.engine.program import Head, Output, Program, Readers
-from headrace.engine.shuffle import FromRows, ToAccumulators, ToRows, shuffle_schema
+from headrace.engine.shuffle import ORDER, FromRows, ToAccumulators, ToRows, shuffle_schema
 from headrace.engine.sinks import text_of
 from headrace.engine.stages import (
     Blocks,
@@ -156,15 +156,16 @@ class _Fusion:
         windowing, windowed, timed = pc.windowing, not pc.windowing.is_global, needs_times(pc.windowing)
         order = sort_columns(windowing)
         head: Head = Grouped(node.label, windowing)
-        out: Output = ToRows(node.label, shuffle_schema(windowed=windowed, timed=timed))
+        out: Output = ToRows(node.label, shuffle_schema(windowed=windowed, timed=timed, ordered=ORDER in order))
         if isinstance(transform, CombinePerKey):
             fn = transform.fn
             head = Combined(node.label, windowing, fn, lifted=not timed)
             if not timed:  # the combiner starts before the shuffle
                 out = ToAccumulators(node.label, fn, shuffle_schema(windowed=windowed, timed=False))
         elif isinstance(transform, ParDo):
-            order, head = [*order, TIME], Grouped(node.label, windowing, timed=True)
-            out = ToRows(node.label, shuffle_schema(windowed=windowed, timed=True))
+            order = [*order, TIME, ORDER]
+            head = Grouped(node.label, windowing, timed=True, pane=self._pane(pc))
+            out = ToRows(node.label, shuffle_schema(windowed=windowed, timed=True, ordered=True))
         rows = self._output(pc, out, ShuffleRows())
         frame = self._add(Exchange([rows], node.label, order), ShuffleRows(), pc)
         if isinstance(transform, ParDo):

@@ -140,12 +140,9 @@ class ShardProcessor:
             rows = rows.filter(pa.array(~late))
         if not rows.num_rows:
             return taken
+        lost = table.lost
         taken.placed = slots = self.placing.place(rows)
-        if table.merging:
-            # What an open window held when it merged with one whose trigger had finished goes the way of what comes.
-            joined = np.flatnonzero(table.finished & (table.fresh > 0))
-            taken.refused += int(table.fresh[joined].sum())
-            self._finish(joined)
+        taken.refused = table.lost - lost
         open_ = ~table.finished[slots]
         if not open_.all():
             taken.refused += int(np.count_nonzero(~open_))
@@ -205,7 +202,7 @@ class ShardProcessor:
         closing = over & ~table.finished[slots]
         emitting = (fired & (fresh | on_time | (done & always))) | (closing & (fresh | always))
         panes = self._emit(slots[emitting], (done | over)[emitting], after.watermark)
-        self._finish(slots[done & ~over])
+        table.finish(slots[done & ~over])
         table.close(slots[over])
         return panes
 
@@ -275,16 +272,6 @@ class ShardProcessor:
         flags = [pa.array(flag) for flag in (panes["index"] == 0, panes["is_last"] != 0, retraction)]
         timing = pa.array(panes["timing"].astype(np.int8))
         return pa.record_batch([keys, spelling, *numbers, cells, timing, *described, *flags], schema=PANES)
-
-    def _finish(self, slots: Int64Array) -> None:
-        """Their trigger has finished: the windows stay only to refuse what still comes."""
-        table = self.table
-        table.finished[slots] = True
-        table.fresh[slots] = 0
-        table.hold[slots] = NO_HOLD
-        table.values.clear(slots)
-        if table.emitted is not None:
-            table.emitted.clear(slots)
 
     def why(self, key: object, window: tuple[int, int]) -> str:
         """Why a window has not fired, in words."""

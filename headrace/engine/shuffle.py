@@ -13,21 +13,26 @@ from headrace.engine.bundles import END, START, TIME, Bundle, Gathering
 from headrace.engine.cells import decode_cells, encode_cells
 from headrace.engine.failures import blame
 from headrace.engine.ops import check_pairs, parts_of
-from headrace.model.algebra import CombineFn
+from headrace.model.algebra import CombineFn, tie_break
 from headrace.model.keys import encode_keys
 from headrace.model.panes import PaneInfo
 
-KEY, SPELLING, VALUE = "key", "spelling", "value"
+KEY, SPELLING, VALUE, ORDER = "key", "spelling", "value", "order"
 
 HELD_KEYS: Final = 200_000
 """How many accumulators a task holds before it sends them on."""
 
 
-def shuffle_schema(*, keyed: bool = True, windowed: bool, timed: bool) -> pa.Schema:
-    """The columns of shuffled rows: only what the other side needs."""
+def shuffle_schema(*, keyed: bool = True, windowed: bool, timed: bool, ordered: bool = False) -> pa.Schema:
+    """The columns of shuffled rows: only what the other side needs.
+
+    `ordered` rows have one more column to be sorted by, for elements of one key and time: it depends on nothing but the
+    value, so that every run sees them in the same order.
+    """
     fields = [(KEY, pa.binary()), (SPELLING, pa.binary())] if keyed else []
     fields += [(START, pa.int64()), (END, pa.int64())] if windowed else []
     fields += [(TIME, pa.int64())] if timed else []
+    fields += [(ORDER, pa.binary())] if ordered else []
     return pa.schema([*fields, (VALUE, pa.binary())])
 
 
@@ -60,6 +65,8 @@ def row_batch(out: pa.Schema, keys: Sequence[Any] | None, values: Sequence[Any],
         columns[START], columns[END] = pa.array(bundle.starts), pa.array(bundle.ends)
     if TIME in out.names:
         columns[TIME] = pa.array(bundle.all_times())
+    if ORDER in out.names:
+        columns[ORDER] = pa.array([repr(tie_break(value)).encode() for value in values], pa.binary())
     return pa.record_batch([columns[name] for name in out.names], schema=out)
 
 

@@ -55,6 +55,7 @@ class Table:
         self.emitted = Emitted() if retracting else None
         self.merging = merging
         self.held = 0
+        self.lost = 0  # elements that waited in windows which merged with finished ones
         self.next_seq = 0
         self.gone: list[int] = []  # sequence numbers of windows gone since the state was last written
         self._program = program
@@ -124,6 +125,17 @@ class Table:
             self.hold[into] = np.minimum.reduceat(hold, starts)
         self.state[:, into] = self._program.merged(self.state[:, slots], starts)
         self.close(np.setdiff1d(slots, into))
+        # What an open window held when it merged with a finished one goes the way of what still comes.
+        joined = into[self.finished[into]]
+        self.lost += int(self.fresh[joined].sum())
+        self.finish(joined)
+
+    def finish(self, slots: Int64Array) -> None:
+        """Their trigger has finished: the windows stay only to refuse what still comes."""
+        self.finished[slots] = True
+        self.fresh[slots] = 0
+        self.hold[slots] = NO_HOLD
+        self._clear(slots)
 
     def close(self, slots: Int64Array) -> None:
         """The windows are gone."""
@@ -138,9 +150,7 @@ class Table:
         else:
             for name in self.names(slots).to_pylist():
                 del self._slot_of[name]
-        self.values.clear(slots)
-        if self.emitted is not None:
-            self.emitted.clear(slots)
+        self._clear(slots)
         self.deadline[slots] = GONE
         self.hold[slots] = NO_HOLD
         self.state[:, slots] = self._program.fresh(len(slots))
@@ -190,6 +200,11 @@ class Table:
                 self._slots_of.setdefault(key, []).append(slot)
         else:
             self._slot_of.update(zip(self.names(slots).to_pylist(), slots.tolist(), strict=True))
+
+    def _clear(self, slots: Int64Array) -> None:
+        self.values.clear(slots)
+        if self.emitted is not None:
+            self.emitted.clear(slots)
 
     def _take(self, count: int) -> Int64Array:
         again, self._free = self._free[:count], self._free[count:]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Self
 
 from headrace.model.state import StateSpec, TimerSpec
 from headrace.model.times import instant
@@ -89,8 +89,22 @@ def params_of(fn: Callable[..., Any]) -> dict[str, Param]:
     return {name: p.default for name, p in parameters.items() if isinstance(p.default, Param)}
 
 
+class Wrapped:
+    """An output in a wrapper that says where or when it belongs.
+
+    `ever` tells whether this process has made or unpickled any, so that outputs need not be searched for them where
+    nobody uses them.
+    """
+
+    ever: ClassVar[bool] = False
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        Wrapped.ever = True
+        return super().__new__(cls)
+
+
 @dataclass(frozen=True)
-class TaggedOutput:
+class TaggedOutput(Wrapped):
     """An output for another collection than the main one; see `ParDo.with_outputs`.
 
     >>> import headrace as hr
@@ -103,7 +117,7 @@ class TaggedOutput:
 
 
 @dataclass(frozen=True, init=False)
-class TimestampedValue:
+class TimestampedValue(Wrapped):
     """A value with its event time: what Create takes and functions emit to set timestamps.
 
     >>> import headrace as hr

@@ -325,6 +325,6 @@ def fixed_width(tag: bytes, numbers: np.ndarray) -> pa.BinaryArray:
     width = len(tag) + numbers.dtype.itemsize
     cells = np.empty((len(numbers), width), dtype=np.uint8)
     cells[:, : len(tag)] = np.frombuffer(tag, dtype=np.uint8)
-    cells[:, len(tag) :] = numbers.view(np.uint8).reshape(len(numbers), -1)
+    cells[:, len(tag) :] = numbers.view(np.uint8).reshape(len(numbers), numbers.dtype.itemsize)
     offsets = np.arange(len(numbers) + 1, dtype=np.int32) * width
     return pa.BinaryArray.from_buffers(pa.binary(), len(numbers), [None, pa.py_buffer(offsets), pa.py_buffer(cells)])

@@ -111,6 +111,17 @@ def windows_can_be_assigned(graph: Graph) -> None:
             )
 
 
+def side_inputs_have_one_window(graph: Graph) -> None:
+    for node in graph:
+        for pc in node.transform.side_inputs():
+            window = pc.windowing.window
+            if window.merging or window.keyed:
+                raise PipelineError(
+                    f"{node}: its side input {pc.label!r} is in {window!r}, where no window belongs to an instant; "
+                    "put it into the global window or into fixed windows first"
+                )
+
+
 def functions_travel(graph: Graph) -> None:
     for node in graph:
         for fn in node.transform.functions():
@@ -133,6 +144,7 @@ RULES: tuple[Callable[[Graph], None], ...] = (
     windows_agree,
     groupings_end,
     windows_can_be_assigned,
+    side_inputs_have_one_window,
     functions_travel,
 )
 

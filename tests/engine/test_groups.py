@@ -17,7 +17,7 @@ from headrace.engine import groups
 from headrace.engine.bundles import Bundle
 from headrace.engine.groups import Combined, Grouped, Grouping, needs_times, runs_of, sort_columns
 from headrace.engine.program import Output
-from headrace.engine.shuffle import KEY, ToAccumulators, ToRows, shuffle_schema
+from headrace.engine.shuffle import KEY, ORDER, ToAccumulators, ToRows, shuffle_schema
 from headrace.model.algebra import CollectFn, CombineFn, CountFn, FirstFn, LastFn, MeanFn, SumFn, combine_fn
 from headrace.model.panes import GLOBAL, ONLY_PANE, Windowing
 from headrace.model.times import MAX_TIME, SECOND
@@ -88,14 +88,16 @@ def windowed_elements(head: Grouping, batches: Iterator[pa.RecordBatch]) -> list
 
 
 def grouped(pairs: list[Element], windowing: Windowing, size: int) -> list[Element]:
-    schema = shuffle_schema(windowed=not windowing.is_global, timed=needs_times(windowing))
+    schema = shuffle_schema(
+        windowed=not windowing.is_global, timed=needs_times(windowing), ordered=ORDER in sort_columns(windowing)
+    )
     rows = shuffled(ToRows("group", schema), pairs, sort_columns(windowing))
     return windowed_elements(Grouped("group", windowing), batched(rows, size))
 
 
 def combined(pairs: list[Element], windowing: Windowing, fn: CombineFn[Any, Any, Any], size: int) -> list[Element]:
     timed = needs_times(windowing)
-    schema = shuffle_schema(windowed=not windowing.is_global, timed=timed)
+    schema = shuffle_schema(windowed=not windowing.is_global, timed=timed, ordered=ORDER in sort_columns(windowing))
     output = ToRows("sum", schema) if timed else ToAccumulators("sum", fn, schema)
     rows = shuffled(output, pairs, sort_columns(windowing))
     return windowed_elements(Combined("sum", windowing, fn, lifted=not timed), batched(rows, size))
@@ -158,7 +160,7 @@ def test_runs(window: hr.WindowFn, runs: str) -> None:
 def test_sort_order_and_times_are_what_the_windowing_needs() -> None:
     assert sort_columns(GLOBAL) == [KEY]
     assert sort_columns(FIXED) == [KEY, "__start", "__end"]
-    assert sort_columns(Windowing(hr.CountWindows(2))) == [KEY, "__time", "value"]
+    assert sort_columns(Windowing(hr.CountWindows(2))) == [KEY, "__time", "order"]
     assert not needs_times(FIXED)
     assert needs_times(LATEST)
 

@@ -131,7 +131,7 @@ def test_a_stateful_function_has_its_own_shuffle_in_the_order_of_time() -> None:
     class Numbering(hr.DoFn):
         seen = hr.ValueState("seen")
 
-        def process(self, pair: Any, seen: Any = hr.DoFn.StateParam(seen)) -> Any:  # noqa: B008
+        def process(self, pair: Any, seen: Any = hr.DoFn.StateParam(seen)) -> Any:
             yield pair
 
     p = hr.Pipeline()
@@ -141,7 +141,7 @@ def test_a_stateful_function_has_its_own_shuffle_in_the_order_of_time() -> None:
         """
         write  out: Collect
         └─ python  number
-           └─ shuffle  number by key, time
+           └─ shuffle  number by key, time, order
               └─ python  pack
                  └─ read  in: Create(1 elements)
         """,

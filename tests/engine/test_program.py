@@ -273,9 +273,15 @@ def test_tagged_outputs(p: hr.Pipeline) -> None:
     agree(p)
 
 
+def test_flatmap_takes_none_for_nothing(p: hr.Pipeline) -> None:
+    timed = [hr.TimestampedValue(n, n) for n in range(5)]
+    p | hr.Create(timed) | hr.FlatMap(lambda x: None if x % 2 else [x, x]) | hr.Collect()
+    agree(p)
+
+
 def test_flatmap_needs_something_to_iterate(p: hr.Pipeline) -> None:
-    p | hr.Create([1]) | "spread" >> hr.FlatMap(lambda x: None)
-    fails(p, "'spread' failed on the element 1: TypeError: 'NoneType' object is not iterable")
+    p | hr.Create([1]) | "spread" >> hr.FlatMap(lambda x: x)
+    fails(p, "'spread' failed on the element 1: TypeError: 'int' object is not iterable")
 
 
 def test_an_undeclared_tag_is_an_error(p: hr.Pipeline) -> None:

@@ -26,6 +26,7 @@ from headrace.model.triggers import (
     AfterWatermark,
     Always,
     Never,
+    OrFinally,
     Repeatedly,
 )
 from headrace.model.windows import CountWindows, FixedWindows, GlobalWindows, Sessions, WindowFn
@@ -108,6 +109,16 @@ def test_what_waits_in_a_session_that_joins_a_finished_one_is_counted_as_refused
     shard.step(rows(sessions, ("k", 3, 15)))
     step = shard.step(rows(sessions, ("k", 4, 8)), Clocks(watermark=20))
     assert (step.panes.num_rows, step.refused, step.held, step.watermark) == (0, 2, 1, 20)
+
+
+def test_a_session_that_joins_a_finished_one_holds_nothing_back() -> None:
+    sessions = Sessions("9 us")
+    trigger = OrFinally(Repeatedly(AfterCount(1)), until=AfterWatermark(early=AfterProcessingTime("3 us")))
+    shard = ShardProcessor(Windowing(sessions, trigger, "accumulating", timestamp_combiner="earliest"))
+    shard.step(rows(sessions, ("k", 1, 9)), Clocks(now=0))
+    assert shard.step(rows(sessions, ("k", 2, 0)), Clocks(now=4)).refused == 0  # the first has finished
+    step = shard.step(rows(sessions, ("k", 3, 1)), Clocks(watermark=1))
+    assert (step.refused, step.held, step.watermark) == (1, 1, 1)
 
 
 def test_a_merged_session_is_on_time_if_any_part_of_it_was() -> None:

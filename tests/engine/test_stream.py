@@ -313,9 +313,8 @@ def test_groupings_in_a_row_and_across_levels(p: hr.Pipeline) -> None:
         | hr.Flatten()
         | "outer" >> hr.GroupByKey()
     )
-    names = (
-        p | "names" >> hr.Create([hr.TimestampedValue(("a", "Amy"), 1)]) | "w2" >> hr.WindowInto(hr.FixedWindows(10))
-    )
+    amy = p | "names" >> hr.Create([hr.TimestampedValue(("a", "Amy"), 1)])
+    names = amy | "w2" >> hr.WindowInto(hr.FixedWindows(10))
     joined = {"sum": plain, "name": names} | hr.CoGroupByKey()
     seen: list[tuple[int, Any, bool]] = []
     totals, tops, together, people = (

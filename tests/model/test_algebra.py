@@ -167,6 +167,20 @@ def test_add_is_merge_with_one(fn, values, reference, data):
 
 
 @each_case
+def test_add_by_key_is_add_for_each_key(fn, values, reference, data):
+    parts = dict(enumerate(lists_of(data, values, 3)))
+    pairs = data.draw(st.permutations([(key, value) for key, part in parts.items() for value in part]))
+    held = {0: added(fn, parts[0])}
+    fn.add_by_key(held, iter(pairs))
+    for key in parts:
+        mine = [value for k, value in pairs if k == key]
+        if key in held:
+            assert same(answer(fn, held[key]), answer(fn, added(fn, (parts[0] if key == 0 else []) + mine)))
+        else:
+            assert not mine
+
+
+@each_case
 def test_add_all_is_repeated_add(fn, values, reference, data):
     first, rest = lists_of(data, values, 2)
     assert same(answer(fn, fn.add_all(added(fn, first), rest)), answer(fn, added(fn, first + rest)))

@@ -28,7 +28,8 @@ def local():
 with hr.Pipeline() as p:
     pairs = p | hr.Create(range(4)) | hr.Map(lambda n: (Key(str(n % 2)), Value(n, local())))
     groups = pairs | hr.GroupByKey() | hr.Collect()
-    objects = p | "mixed" >> hr.Create([Key("a"), Value(1, None), "text"]) | hr.Reshuffle() | hr.Map(type) | hr.Collect()
+    mixed = p | "mixed" >> hr.Create([Key("a"), Value(1, None), "text"]) | hr.Reshuffle()
+    objects = mixed | hr.Map(type) | hr.Collect()
 print(sorted((key.name, sorted(value.number for value in values)) for key, values in groups))
 print(sorted(kind.__name__ for kind in objects))
 """

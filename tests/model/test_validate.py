@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -46,12 +46,17 @@ def side_input_of_another(p: hr.Pipeline) -> None:
     p | hr.Create([1]) | "look up" >> hr.Map(lambda x, y: x, hr.AsList(other))
 
 
+def side_input_in_sessions(p: hr.Pipeline) -> None:
+    recent = p | hr.Create([1]) | "recent" >> hr.WindowInto(hr.Sessions(5))
+    p | "numbers" >> hr.Create([1]) | "look up" >> hr.Map(lambda x, y: x, hr.AsList(recent))
+
+
 class Counting(hr.DoFn):
     """Stateful, so it needs pairs."""
 
     seen = hr.ValueState("seen")
 
-    def process(self, pair: Any, seen: Any = hr.DoFn.StateParam(seen)) -> None:  # noqa: B008
+    def process(self, pair: Any, seen: Any = hr.DoFn.StateParam(seen)) -> None:
         seen.write(1)
 
 
@@ -75,6 +80,7 @@ BROKEN: list[tuple[Callable[[hr.Pipeline], Any], list[str]]] = [
         ["'pick'", "needs columns", "NamedTuple"],
     ),
     (lambda p: p | hr.Create([1]) | hr.Map(lambda x: x) | "out" >> hr.WriteParquet("x"), ["'out'", "needs columns"]),
+    (side_input_in_sessions, ["'look up'", "'recent'", "Sessions('5 s')", "fixed windows"]),
     (side_input_of_another, ["'look up'", "another pipeline"]),
     (
         lambda p: p | hr.Create([1]) | hr.WindowInto(hr.CountWindows(2)) | hr.GroupBy("value").aggregate(n=hr.count()),
@@ -95,8 +101,14 @@ def test_a_broken_rule_is_told_before_anything_runs(build: Callable[[hr.Pipeline
         assert "test_validate.py:" in str(raised.value)
 
 
+class Named(NamedTuple):
+    key: str
+    value: int
+
+
 def test_a_sound_graph_keeps_every_rule() -> None:
     p = hr.Pipeline()
+    p | "named pairs" >> hr.Create([Named("a", 1)]) | hr.CombinePerKey(sum)
     p | Endless() | hr.WindowInto(hr.FixedWindows(60)) | hr.GroupByKey()
     (
         p

@@ -4,7 +4,6 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import Any
 
 from headrace.model.algebra.protocol import CombineFn
@@ -42,7 +41,7 @@ class CountFn(CombineFn[object, int, int]):
         return acc + len(values)
 
     def add_by_key(self, held: dict[Any, int], pairs: Iterable[tuple[Any, object]]) -> None:
-        for key, count in Counter(map(itemgetter(0), pairs)).items():
+        for key, count in Counter(key for key, _ in pairs).items():
             held[key] = held.get(key, 0) + count
 
 
