@@ -65,8 +65,8 @@ from headrace.model.keyed import (
 )
 from headrace.model.panes import PaneInfo
 from headrace.model.pipeline import PCollection, Pipeline, PTransform
-from headrace.model.sinks import Collect, ForEach, WriteJson, WriteParquet, WriteText
-from headrace.model.sources import Create, ReadCsv, ReadJson, ReadParquet, ReadText
+from headrace.model.sinks import Collect, ForEach, ForEachBatch, WriteJson, WriteParquet, WriteText
+from headrace.model.sources import Create, Rate, ReadCsv, ReadJson, ReadParquet, ReadText
 from headrace.model.state import (
     CombiningState,
     ListState,
@@ -76,6 +76,7 @@ from headrace.model.state import (
     ValueState,
     on_timer,
 )
+from headrace.model.teststream import TestStream
 from headrace.model.triggers import (
     AfterAll,
     AfterAny,
@@ -139,6 +140,7 @@ __all__ = [
     "FlatMap",
     "Flatten",
     "ForEach",
+    "ForEachBatch",
     "GlobalWindows",
     "GroupBy",
     "GroupByKey",
@@ -162,6 +164,7 @@ __all__ = [
     "Pipeline",
     "PipelineError",
     "Quantiles",
+    "Rate",
     "ReadCsv",
     "ReadJson",
     "ReadParquet",
@@ -175,6 +178,7 @@ __all__ = [
     "SlidingWindows",
     "Sum",
     "TaggedOutput",
+    "TestStream",
     "TimerSpec",
     "TimestampedValue",
     "ToList",

@@ -34,7 +34,7 @@ from headrace.model.errors import PipelineError
 from headrace.model.panes import NO_PANE
 from headrace.model.pickling import classes_of_script
 from headrace.model.schema import rows_schema
-from headrace.model.sinks import Collect, WriteFiles
+from headrace.model.sinks import Collect, ForEachBatch, WriteFiles
 
 
 class Batch:
@@ -74,6 +74,8 @@ class Batch:
             sinks.write_files(self.spark, sink, data, frame.form)
         elif isinstance(sink, Collect):
             sink.collected.gathered = sinks.windowed_values(sinks.collect(data, frame.form, stage.pane))
+        elif isinstance(sink, ForEachBatch):
+            sink.fn(sinks.windowed_values(sinks.collect(data, frame.form, stage.pane)), 0)
         else:
             raise NotImplementedError(f"no batch form for {sink!r}")
 

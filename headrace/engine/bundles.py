@@ -26,6 +26,8 @@ Int64Array = npt.NDArray[np.int64]
 
 TIME, START, END = "__time", "__start", "__end"
 """Columns beside the user's own: event time and window bounds in microseconds."""
+NOW, LOW = "__now", "__low"
+"""Columns of a stream's sources: the time of the batch, and the watermark where a row tells that and is no element."""
 
 BLOCK_SCHEMA: Final = pa.schema([("block", pa.binary())])
 BATCH_SIZE: Final = 20_000
@@ -44,6 +46,7 @@ class Bundle:
     ends: Int64Array | None = None
     pane: PaneInfo = NO_PANE
     time: int = MIN_TIME  # of all elements, where times is None
+    retraction: bool = False  # whether it takes back elements that were given before
     kinds: frozenset[type] | None = None  # the types of the elements, once somebody asked
 
     def types(self) -> frozenset[type]:
@@ -54,7 +57,7 @@ class Bundle:
 
     def with_elements(self, elements: list[Any]) -> Bundle:
         """The same times and windows with other elements, one for one."""
-        return Bundle(elements, self.times, self.starts, self.ends, self.pane, self.time)
+        return Bundle(elements, self.times, self.starts, self.ends, self.pane, self.time, self.retraction)
 
     def take(self, index: Int64Array, elements: list[Any]) -> Bundle:
         """`elements` in place of these, the i-th with time and window of the index[i]-th."""
@@ -65,7 +68,12 @@ class Bundle:
             None if self.ends is None else self.ends[index],
             self.pane,
             self.time,
+            self.retraction,
         )
+
+    def same_pane(self, other: Bundle) -> bool:
+        """Whether the two may become one."""
+        return self.retraction == other.retraction and (self.pane is other.pane or self.pane == other.pane)
 
     @property
     def bare(self) -> bool:
@@ -78,7 +86,8 @@ class Bundle:
         if len(bundles) == 1:
             return bundles[0]
         first = bundles[0]
-        whole = Bundle([element for bundle in bundles for element in bundle.elements], pane=first.pane, time=first.time)
+        elements = [element for bundle in bundles for element in bundle.elements]
+        whole = Bundle(elements, pane=first.pane, time=first.time, retraction=first.retraction)
         if any(bundle.times is not None or bundle.time != first.time for bundle in bundles):
             whole.times = np.concatenate([bundle.all_times() for bundle in bundles])
         if first.starts is not None:
@@ -97,7 +106,8 @@ class Bundle:
 
 def to_block(bundle: Bundle) -> bytes:
     """A bundle packed into bytes. Only what this engine packed is ever unpacked again."""
-    return dumps((bundle.elements, bundle.times, bundle.starts, bundle.ends, bundle.pane, bundle.time))
+    placed = (bundle.times, bundle.starts, bundle.ends, bundle.pane, bundle.time, bundle.retraction)
+    return dumps((bundle.elements, *placed))
 
 
 def from_block(block: bytes) -> Bundle:
@@ -147,7 +157,7 @@ class Gathering:
         raise NotImplementedError
 
     def add(self, bundle: Bundle) -> Iterator[pa.RecordBatch]:
-        if self._held and self._held[-1].pane is not bundle.pane:
+        if self._held and not self._held[-1].same_pane(bundle):
             yield from self.finish()
         self._held = [*(self._held or ()), bundle]
         self._count += len(bundle.elements)

@@ -81,3 +81,12 @@ def told_plainly(error: Exception) -> TransformError | None:
     return TransformError(
         "\n".join([head, *(["Traceback (most recent call last):", *told["trace"]] if told["trace"] else [])])
     )
+
+
+def plain(error: BaseException) -> BaseException:
+    """The error to raise: a user function's failure in plain words, Spark's own as it is."""
+    told = told_plainly(error) if isinstance(error, Exception) else None
+    if told is None:
+        return error
+    told.__cause__ = None
+    return told

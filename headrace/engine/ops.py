@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import itemgetter
 from typing import Any
@@ -155,7 +155,7 @@ class ParDoOp(FlatMapOp):
         with blame(self.label):
             last = list(self.fn.finish_bundle() or ())
         if last:
-            for tag, outputs in sorted_out(Bundle(last, pane=bundle.pane), self.tags):
+            for tag, outputs in sorted_out(Bundle(last, pane=bundle.pane, retraction=bundle.retraction), self.tags):
                 yield from ((tag, windowed) for _, windowed in self.window.run(outputs))
 
     def _processed(self, bundle: Bundle) -> Iterator[Tagged]:
@@ -181,7 +181,7 @@ class TimesOp(Op):
                 times = np.array(given, np.int64) * SECOND
             else:
                 times = np.array(list(map(instant, given)), np.int64)
-        yield None, Bundle(bundle.elements, times, bundle.starts, bundle.ends, bundle.pane)
+        yield None, replace(bundle, times=times)
 
 
 @dataclass
@@ -192,7 +192,7 @@ class WindowOp(Op):
 
     def run(self, bundle: Bundle) -> Iterator[Tagged]:
         if isinstance(self.window, GlobalWindows):
-            yield None, Bundle(bundle.elements, bundle.times, pane=bundle.pane, time=bundle.time)
+            yield None, replace(bundle, starts=None, ends=None)
             return
         times = bundle.all_times()
         with blame(self.label):
@@ -201,10 +201,10 @@ class WindowOp(Op):
             else:
                 index, start, end = self.window.assign(times, parts_of(bundle)[0] if self.window.keyed else None)
         if len(index) == len(times) and (index == np.arange(len(times))).all():
-            yield None, Bundle(bundle.elements, times, start, end, bundle.pane)
+            yield None, replace(bundle, times=times, starts=start, ends=end)
         else:
             elements = [bundle.elements[i] for i in index.tolist()]
-            yield None, Bundle(elements, times[index], start, end, bundle.pane)
+            yield None, replace(bundle, elements=elements, times=times[index], starts=start, ends=end)
 
 
 @dataclass
@@ -296,4 +296,4 @@ def _timed(bundle: Bundle) -> Bundle:
     for position, element in enumerate(elements):
         if type(element) is TimestampedValue:
             elements[position], times[position] = element.value, element.timestamp
-    return Bundle(elements, np.array(times, np.int64), bundle.starts, bundle.ends, bundle.pane)
+    return replace(bundle, elements=elements, times=np.array(times, np.int64), kinds=None)

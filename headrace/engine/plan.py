@@ -9,9 +9,9 @@ from typing import Any
 from headrace.engine import ops
 from headrace.engine.bundles import TIME, FromBlocks, FromColumns, ToBlocks, ToColumns
 from headrace.engine.groups import Combined, Grouped, needs_times, sort_columns
-from headrace.engine.program import Head, Output, Program, Readers, Step
+from headrace.engine.operators import call_of, operator, step_of, tags_of, window_of
+from headrace.engine.program import Head, Output, Program, Readers
 from headrace.engine.shuffle import ORDER, FromRows, ToAccumulators, ToRows, shuffle_schema
-from headrace.engine.side import SideValue
 from headrace.engine.sinks import text_of
 from headrace.engine.stages import (
     Blocks,
@@ -31,18 +31,7 @@ from headrace.engine.stages import (
 )
 from headrace.engine.stateful import StatefulOp
 from headrace.model.columns import Columnwise
-from headrace.model.elementwise import (
-    AsSingleton,
-    Elementwise,
-    Filter,
-    FlatMap,
-    KeyBy,
-    Map,
-    MapTuple,
-    ParDo,
-    SideInput,
-    WithTimestamps,
-)
+from headrace.model.elementwise import ParDo
 from headrace.model.keyed import CombinePerKey, Flatten, GroupByKey, Reshuffle, WindowInto
 from headrace.model.panes import NO_PANE, ONLY_PANE, PaneInfo
 from headrace.model.pipeline import Graph, Node, PCollection
@@ -112,7 +101,7 @@ class _Fusion:
         elif isinstance(transform, Sink) and not isinstance(transform, ForEach):
             self._sink(node)
         else:
-            self._step(node, self._op(node))
+            self._step(node, operator(node, self._side))
 
     # Python stages
 
@@ -129,9 +118,7 @@ class _Fusion:
         stage.sides += sides
 
     def _step_of(self, stage: Python, readers: Readers, node: Node, op: ops.Op) -> None:
-        step = Step(op, {tag: Readers() for tag in {None, *node.transform.outputs}})
-        main = node.transform.outputs[0] if node.transform.outputs else None
-        step.readers[None] = step.readers[main]
+        step = step_of(node, op)
         readers.steps.append(step)
         stage.labels.append(node.label)
         for out in node.outputs:
@@ -158,47 +145,8 @@ class _Fusion:
         readers.outputs.append(number)
         return Frame(stage, form, pc, number)
 
-    def _op(self, node: Node) -> ops.Op:
-        transform, label = node.transform, node.label
-        if isinstance(transform, WindowInto):
-            return ops.WindowOp(label, transform.windowing.window)
-        if isinstance(transform, WithTimestamps):
-            return ops.TimesOp(label, transform.fn)
-        if isinstance(transform, ForEach):
-            return ops.ForEachOp(label, transform.fn)
-        assert isinstance(transform, Elementwise), transform
-        call = self._call(transform)
-        match transform:
-            case ParDo(fn=fn):
-                return ops.ParDoOp(label, call, self._tags(transform), fn=fn, window=self._window(node))
-            case KeyBy():
-                return ops.KeyByOp(label, call)
-            case Map():
-                return ops.MapOp(label, call)
-            case FlatMap():
-                return ops.FlatMapOp(label, call)
-            case Filter():
-                return ops.FilterOp(label, call)
-        raise NotImplementedError(f"no operator for {transform!r}")
-
-    def _call(self, transform: Elementwise) -> ops.Call:
-        fn = transform.fn.process if isinstance(transform, ParDo) else transform.fn
-        args = tuple(self._argument(a) for a in transform.args)
-        kwargs = {name: self._argument(a) for name, a in transform.kwargs.items()}
-        return ops.Call(fn, args, kwargs, star=isinstance(transform, MapTuple))
-
-    def _window(self, node: Node) -> ops.WindowOp:
-        return ops.WindowOp(node.label, node.inputs[0].windowing.window)
-
-    def _tags(self, transform: ParDo) -> tuple[str, ...]:
-        return tuple(tag for tag in transform.outputs[1:] if tag is not None)
-
-    def _argument(self, argument: Any) -> Any:
-        if not isinstance(argument, SideInput):
-            return argument
-        pc = argument.collection
-        default = argument.default if isinstance(argument, AsSingleton) else ...
-        return SideValue(pc.label, argument.shape, pc.windowing.window, default, self._frame(pc, Blocks()))
+    def _side(self, pc: PCollection) -> Frame:
+        return self._frame(pc, Blocks())
 
     # Other stages
 
@@ -225,7 +173,11 @@ class _Fusion:
                 *self._python(frame, head),
                 node,
                 StatefulOp(
-                    node.label, self._call(transform), self._tags(transform), fn=transform.fn, window=self._window(node)
+                    node.label,
+                    call_of(transform, self._side),
+                    tags_of(transform),
+                    fn=transform.fn,
+                    window=window_of(node),
                 ),
             )
         else:

@@ -7,7 +7,7 @@ read the same collection share it. Where a stage has several outputs, each row i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -80,11 +80,12 @@ class Program:
 
     def _run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Numbered]:
         self._counts: Counter[tuple[str, str]] = Counter()
-        for step in steps_of(self.readers):
+        steps = steps_of(*self._entries())
+        for step in steps:
             step.op.open()
-        for bundle in self.head.bundles(batches):
-            yield from self._pass(bundle, self.readers)
-        for step in steps_of(self.readers):
+        for bundle, readers in self._entering(batches):
+            yield from self._pass(bundle, readers)
+        for step in steps:
             for tag, bundle in step.op.close():
                 yield from self._pass(bundle, step.readers[tag])
         for number, output in enumerate(self.outputs):
@@ -92,6 +93,13 @@ class Program:
                 yield number, batch
         if self.counters is not None:
             self.counters.add(self._counts)
+
+    def _entries(self) -> Iterable[Readers]:
+        """Whoever reads what enters."""
+        return (self.readers,)
+
+    def _entering(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Bundle, Readers]]:
+        return ((bundle, self.readers) for bundle in self.head.bundles(batches))
 
     def _pass(self, bundle: Bundle, readers: Readers) -> Iterator[Numbered]:
         if not bundle.elements:
@@ -106,12 +114,20 @@ class Program:
                 yield from self._pass(result, step.readers[tag])
 
 
-def steps_of(readers: Readers) -> Iterator[Step]:
-    """All steps, each before those that read from it."""
-    for step in readers.steps:
-        yield step
-        for further in step.readers.values():
-            yield from steps_of(further)
+def steps_of(*entries: Readers) -> list[Step]:
+    """All steps, each once and before those that read from it."""
+    met: dict[int, Step] = {}
+
+    def meet(readers: Readers) -> None:
+        for step in readers.steps:
+            met.pop(id(step), None)  # one that is met again comes after all that lead to it
+            met[id(step)] = step
+            for further in {id(each): each for each in step.readers.values()}.values():
+                meet(further)
+
+    for readers in entries:
+        meet(readers)
+    return list(met.values())
 
 
 def _numbered(number: int, batch: pa.RecordBatch) -> pa.RecordBatch:

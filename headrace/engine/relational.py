@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
-from headrace.engine.bundles import END, START, TIME
+from headrace.engine.bundles import END, LOW, NOW, START, TIME
 from headrace.model import algebra, sketches
 from headrace.model.algebra import CombineFn
 from headrace.model.columns import Aggregate, Aggregation, Select, Where
@@ -33,7 +33,8 @@ from headrace.model.windows import (
     WindowFn,
 )
 
-HIDDEN = (TIME, START, END)
+HIDDEN = (TIME, START, END, NOW, LOW)
+"""Columns that are no part of the elements; the last two a stream has."""
 
 
 def apply(node: Node, data: DataFrame) -> DataFrame:
@@ -49,7 +50,8 @@ def _applied(node: Node, data: DataFrame) -> DataFrame:
     if isinstance(transform, Select):
         return _select(transform, data)
     if isinstance(transform, Where):
-        return data.where(transform.condition)
+        condition = _expression(transform.condition)
+        return data.where(condition if LOW not in data.columns else condition | F.col(LOW).isNotNull())
     if isinstance(transform, WindowInto):
         return assign_windows(node, transform.windowing.window, data)
     if isinstance(transform, Aggregate):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
 from headrace.engine.batch import Batch
 from headrace.engine.counters import Counters
-from headrace.engine.failures import told_plainly
+from headrace.engine.failures import plain
 from headrace.engine.plan import plan
 from headrace.engine.session import ship_package, spark_session
 from headrace.engine.settings import current
@@ -96,23 +96,28 @@ class _Stopped(Exception):
     pass
 
 
-def plain(error: BaseException) -> BaseException:
-    """The error to raise: a user function's failure in plain words, Spark's own as it is."""
-    told = told_plainly(error) if isinstance(error, Exception) else None
-    if told is None:
-        return error
-    told.__cause__ = None
-    return told
-
-
-def run(graph: Graph, *, spark: SparkSession | None, master: str | None) -> Handle:
+def run(
+    graph: Graph,
+    *,
+    spark: SparkSession | None,
+    master: str | None,
+    stream: bool = False,
+    checkpoint: str | None = None,
+    trigger: Any = None,
+) -> Handle:
     """Plans the graph and starts it."""
     planned = plan(graph)
     if (instead := current().instead) is not None:
         return instead(planned)
-    if not graph.bounded:
-        raise PipelineError("the pipeline has an unbounded source: this version runs bounded pipelines only")
+    streaming = stream or not graph.bounded
+    if not streaming and (checkpoint is not None or trigger is not None):
+        raise PipelineError("a batch has neither checkpoint nor trigger; say run(stream=True, ...) to stream it")
     session = spark or spark_session(master)
     ship_package(session)
     counters = Counters(session.sparkContext)
+    if streaming:
+        from headrace.engine import stream as streams  # a batch needs none of it
+        from headrace.engine import streamhandle
+
+        return streamhandle.start(streams.Stream(session, graph, counters, checkpoint, trigger))
     return Handle(session, Batch(session, planned, counters, lambda stage: None), counters)

@@ -88,7 +88,7 @@ def collect(data: DataFrame, form: Form, pane: PaneInfo) -> list[Bundle]:
 def windowed_values(bundles: list[Bundle]) -> list[WindowedValue]:
     """Elements with all they carry."""
     return [
-        WindowedValue(element, time, Window(*window), bundle.pane)
+        WindowedValue(element, time, Window(*window), bundle.pane, bundle.retraction)
         for bundle in bundles
         for element, time, window in zip(bundle.elements, bundle.all_times().tolist(), bundle.windows(), strict=True)
     ]

@@ -64,7 +64,7 @@ def _read_files(spark: SparkSession, node: Node, source: ReadFiles) -> DataFrame
                 f"{node}: there is no file at {_missing(source, error)}; check the path (globs such as data/*.txt work)"
             ) from None
         raise PipelineError(f"{node}: {_first_line(error)}") from None
-    return data.withColumn(TIME, _event_time(node, data, getattr(source, "event_time", None)))
+    return data.withColumn(TIME, event_time_of(node, data, getattr(source, "event_time", None)))
 
 
 def _spark_schema(own: Any) -> Any:
@@ -80,7 +80,7 @@ def _first_line(error: Exception) -> str:
     return str(error).splitlines()[0]
 
 
-def _event_time(node: Node, data: DataFrame, column: str | None) -> Column:
+def event_time_of(node: Node, data: DataFrame, column: str | None) -> Column:
     """Microseconds since the epoch from a column of timestamps, ISO 8601 text or seconds."""
     if column is None:
         return F.lit(None).cast("long")

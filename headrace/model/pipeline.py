@@ -269,11 +269,24 @@ class Pipeline:
             self._graph = Graph(tuple(self._nodes))
         return self._graph
 
-    def run(self) -> Handle:
-        """Start the pipeline and return a handle: `wait()`, `stop()`, `status()`, `metrics()`."""
+    def run(self, *, stream: bool = False, checkpoint: str | None = None, trigger: Any = None) -> Handle:
+        """Start the pipeline and return a handle: `wait()`, `stop()`, `status()`, `metrics()`.
+
+        A pipeline with an unbounded source runs as a stream, and `stream=True` streams a bounded one. What a stream
+        needs to go on after a crash or a stop is in the directory `checkpoint`: run the pipeline again with the same
+        one. `trigger` is the time from one micro-batch to the next, e.g. "10 seconds". If it is given, files are read
+        as they arrive until `stop()`; otherwise those that are there are read to the end, in batches as they come.
+        """
         from headrace.engine.run import run  # the one way from the model to Spark
 
-        return run(self.graph(), spark=self.spark, master=self.master)
+        return run(
+            self.graph(),
+            spark=self.spark,
+            master=self.master,
+            stream=stream,
+            checkpoint=checkpoint,
+            trigger=trigger,
+        )
 
     def explain(self) -> str:
         """The stages this pipeline runs in, as a tree.

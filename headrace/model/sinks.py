@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from headrace.model.errors import PipelineError
@@ -28,6 +28,10 @@ class WriteFiles(Sink):
 
     `existing` says what happens if the directory is there already: "refuse" fails before anything runs, "replace" puts
     the new output in its place once it is complete.
+
+    In a stream each micro-batch that has elements is a directory of its own in it, `batch-000042`, and it is these that
+    appear whole or not at all, once each even after a crash; read them with a glob, e.g. ReadText("out/*"). "replace"
+    then clears the directory when the stream first begins; one that goes on from its checkpoint goes on writing.
     """
 
     format: str
@@ -109,20 +113,65 @@ class ForEach(Sink):
 
 
 class WindowedValue(NamedTuple):
-    """An element with all it carries: its timestamp (microseconds), its window and its pane."""
+    """An element with all it carries: its timestamp (microseconds), its window and its pane.
+
+    A retraction takes back an element that was given before, as in the panes of accumulation="retracting".
+    """
 
     value: Any
     timestamp: int
     window: Window
     pane: PaneInfo
+    retraction: bool = False
+
+
+class ForEachBatch(Sink):
+    """Calls `fn(elements, batch_id)` in the driver for each micro-batch of a stream that has elements.
+
+    Elements are WindowedValues. After a crash the last batch may come again, with the same id and the same elements: a
+    function that remembers, along with what it writes, the id it wrote last has every batch once. A bounded pipeline
+    that is run as a batch is one batch, with the id 0.
+
+    >>> import headrace as hr
+    >>> with hr.Pipeline() as p:
+    ...     p | hr.Create([1, 2]) | hr.ForEachBatch(lambda elements, batch: print(batch, len(elements)))
+    0 2
+    """
+
+    def __init__(self, fn: Callable[[list[WindowedValue], int], Any]) -> None:
+        if not callable(fn):
+            raise PipelineError(f"ForEachBatch takes a function of elements and batch id, got {fn!r}")
+        self.fn = fn
+
+    def __str__(self) -> str:
+        return f"ForEachBatch({getattr(self.fn, '__name__', self.fn)})"
 
 
 @dataclass(eq=False)
 class Collected(Sequence[Any]):
-    """What Collect gathered: a sequence of elements once the pipeline has run; `windowed` has times and windows too."""
+    """What Collect gathered: a sequence of elements once the pipeline has run; `windowed` has times and windows too.
+
+    Of a stream it has what came so far, batch by batch; a batch that is run again after a crash replaces itself.
+    """
 
     label: str
     gathered: list[WindowedValue] | None = None
+    stream: str | None = None
+    batches: dict[int, list[WindowedValue]] = field(default_factory=dict)
+
+    def begin(self, stream: str) -> None:
+        """A stream begins, or goes on: what it gave before is kept."""
+        if self.stream != stream:
+            self.stream, self.batches, self.gathered = stream, {}, []
+
+    def take(self, batch_id: int, elements: list[WindowedValue]) -> None:
+        """The elements of a batch of the stream."""
+        new = batch_id not in self.batches
+        self.batches[batch_id] = elements
+        if new and self.gathered is not None:
+            self.gathered += elements
+        else:
+            self.gathered = [element for batch in sorted(self.batches) for element in self.batches[batch]]
 
     @property
     def windowed(self) -> list[WindowedValue]:

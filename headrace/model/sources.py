@@ -78,6 +78,27 @@ class Create(Source):
         return kind
 
 
+class Rate(Source):
+    """The numbers from 0 on, so many each second, with the time each was due: an endless source to try things with.
+
+    >>> import headrace as hr
+    >>> p = hr.Pipeline()
+    >>> p | hr.Rate(100)
+    <PCollection of int from 'Rate', unbounded>
+    """
+
+    bounded = False
+    output_type = int
+
+    def __init__(self, rows_per_second: int) -> None:
+        if not isinstance(rows_per_second, int) or rows_per_second < 1:
+            raise PipelineError(f"Rate takes how many numbers a second, at least 1, got {rows_per_second!r}")
+        self.rows_per_second = rows_per_second
+
+    def __str__(self) -> str:
+        return f"Rate({self.rows_per_second} a second)"
+
+
 class ReadFiles(Source):
     """A source that reads files at a path: one path or a list of them, globs allowed."""
 

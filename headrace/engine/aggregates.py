@@ -1,0 +1,108 @@
+"""GroupBy(...).aggregate(...) in a stream: rows become pairs of keys and columns, are combined, and become rows again.
+
+In a batch Catalyst does all of this; see `relational`. The answers are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.model.algebra import CombineFn
+from headrace.model.columns import Aggregate
+from headrace.model.schema import Schema, row_type
+
+
+@dataclass(frozen=True)
+class ColumnsFn(CombineFn[Any, list[Any], tuple[Any, ...]]):
+    """Several aggregations, each of its own part of the values. As in SQL, nulls do not count, but to first and last.
+
+    >>> from headrace.model.algebra import CountFn, SumFn
+    >>> both = ColumnsFn((CountFn(), SumFn()))
+    >>> both.finish(both.add_all(both.zero(), [(1, 5), (1, None)]))
+    (2, 5)
+    """
+
+    fns: tuple[CombineFn[Any, Any, Any], ...]
+
+    @property
+    def timed(self) -> bool:  # type: ignore[override]
+        return any(fn.timed for fn in self.fns)
+
+    def zero(self) -> list[Any]:
+        return [fn.zero() for fn in self.fns]
+
+    def add(self, acc: list[Any], value: Any) -> list[Any]:
+        return self.add_all(acc, (value,))
+
+    def add_all(self, acc: list[Any], values: Sequence[Any]) -> list[Any]:
+        times, rows = zip(*values, strict=True) if self.timed else ((), values)
+        parts = []
+        for fn, part, column in zip(self.fns, acc, zip(*rows, strict=True), strict=True):
+            if fn.timed:
+                parts.append(fn.add_all(part, list(zip(times, column, strict=True))))
+            else:
+                parts.append(fn.add_all(part, [value for value in column if value is not None]))
+        return parts
+
+    def merge(self, a: list[Any], b: list[Any]) -> list[Any]:
+        return [fn.merge(left, right) for fn, left, right in zip(self.fns, a, b, strict=True)]
+
+    def finish(self, acc: list[Any]) -> tuple[Any, ...]:
+        return tuple(fn.finish(part) for fn, part in zip(self.fns, acc, strict=True))
+
+    def dump(self, acc: list[Any]) -> object:
+        return [fn.dump(part) for fn, part in zip(self.fns, acc, strict=True)]
+
+    def load(self, data: Any) -> list[Any]:
+        return [fn.load(part) for fn, part in zip(self.fns, data, strict=True)]
+
+
+def columns_fn(aggregate: Aggregate) -> ColumnsFn:
+    """The aggregations as one."""
+    return ColumnsFn(tuple(each.fn for each in aggregate.aggregations.values()))
+
+
+@dataclass(frozen=True)
+class ToKeyed:
+    """From an element with columns to a pair of its keys and the columns that are aggregated."""
+
+    schema: Schema | None
+    keys: tuple[str, ...]
+    columns: tuple[str | None, ...]
+
+    def __call__(self, element: Any) -> tuple[Any, Any]:
+        part = self._part
+        keys = tuple([part(element, name) for name in self.keys])
+        return keys, tuple([1 if name is None else part(element, name) for name in self.columns])
+
+    @property
+    def _part(self) -> Callable[[Any, str], Any]:
+        schema = self.schema
+        if schema is not None and schema.kind == "value":
+            return lambda element, name: element
+        if schema is not None and schema.kind == "tuple":
+            return lambda element, name: element[schema.names.index(name)]
+        return getattr
+
+
+def to_keyed(aggregate: Aggregate, schema: Schema | None) -> ToKeyed:
+    """The function that makes pairs of elements of this schema; without one they are Rows."""
+    return ToKeyed(schema, aggregate.keys, tuple(each.column for each in aggregate.aggregations.values()))
+
+
+@dataclass(frozen=True)
+class ToRow:
+    """From a pair of keys and aggregates to a Row."""
+
+    names: tuple[str, ...]
+
+    def __call__(self, pair: Any) -> Any:
+        keys, aggregates = pair
+        return row_type(self.names)._make((*keys, *aggregates))
+
+
+def to_row(aggregate: Aggregate) -> ToRow:
+    """The function that makes the aggregate's Rows."""
+    return ToRow((*aggregate.keys, *aggregate.aggregations))

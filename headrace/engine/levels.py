@@ -1,0 +1,270 @@
+"""From graph to levels: a stream is a straight line of operators, level after level of exchanges.
+
+Where a batch has a tree of stages, a stream must not branch after an operator with state. So all exchanges that are as
+many exchanges away from the sources are one level, and rows say where they go. Nothing here runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from headrace.engine import ops
+from headrace.engine.aggregates import columns_fn, to_keyed, to_row
+from headrace.engine.bundles import Bundle, ToBlocks, ToColumns
+from headrace.engine.firing import Program as Firing
+from headrace.engine.groups import needs_times
+from headrace.engine.operators import operator, step_of
+from headrace.engine.program import Output, Readers, Step
+from headrace.engine.routing import STATUS, Tidings, ToShards, ToSink, shard_dests
+from headrace.engine.shardrows import to_pairs, to_partials
+from headrace.engine.sinks import text_of
+from headrace.engine.streamprogram import HEARTBEAT
+from headrace.model.algebra import CombineFn
+from headrace.model.columns import Aggregate, Columnwise
+from headrace.model.elementwise import ParDo
+from headrace.model.errors import PipelineError
+from headrace.model.keyed import CombinePerKey, Flatten, GroupByKey, Reshuffle, WindowInto
+from headrace.model.panes import Windowing
+from headrace.model.pipeline import Graph, Node, PCollection
+from headrace.model.sinks import Collect, ForEach, ForEachBatch, Sink, WriteFiles
+from headrace.model.sources import Source
+
+
+@dataclass(eq=False)
+class Tap:
+    """Where elements enter: a source, the transforms of its columns that Catalyst does, and who reads the result."""
+
+    name: str
+    source: Node
+    columns: tuple[Node, ...]
+    pc: PCollection
+    readers: Readers = field(default_factory=Readers)
+
+    def names(self) -> tuple[str, ...]:
+        """Those whose watermarks it sends on."""
+        return (self.name,)
+
+
+@dataclass(eq=False)
+class Exchange:
+    """A grouping: where its shards are, what they do, whom they wait for, and who reads their panes.
+
+    `lifted`: rows are combined before they travel. `retractable`: some take back earlier ones.
+    """
+
+    number: int
+    label: str
+    windowing: Windowing
+    fn: CombineFn[Any, Any, Any] | None
+    level: int
+    dests: tuple[int, ...]
+    upstream: tuple[str, ...]
+    lifted: bool
+    retractable: bool
+    readers: Readers = field(default_factory=Readers)
+
+    def names(self) -> tuple[str, ...]:
+        """Those whose watermarks it sends on: its shards."""
+        return tuple(f"{self.number}/{shard}" for shard in range(len(self.dests)))
+
+    def describe(self) -> str:
+        """What must not change while there is state of it."""
+        combined = "" if self.fn is None else f", combined by {self.fn!r}"
+        return f"{self.label!r}: {self.windowing!r}{combined}"
+
+
+@dataclass(eq=False)
+class Outlet:
+    """A sink, and the number by which rows find it."""
+
+    number: int
+    node: Node
+    output: ToBlocks | ToColumns | Any
+
+
+@dataclass(eq=False)
+class Line:
+    """The whole of a stream."""
+
+    graph: Graph
+    taps: list[Tap] = field(default_factory=list)
+    exchanges: list[Exchange] = field(default_factory=list)
+    outlets: list[Outlet] = field(default_factory=list)
+    outputs: list[Output] = field(default_factory=list)
+    tidings: Tidings = field(default_factory=Tidings)
+
+    @property
+    def depth(self) -> int:
+        """How many levels of exchanges there are."""
+        return max((exchange.level for exchange in self.exchanges), default=0)
+
+    def level(self, number: int) -> list[Exchange]:
+        """The exchanges of a level."""
+        return [exchange for exchange in self.exchanges if exchange.level == number]
+
+
+def lower(graph: Graph, *, shards: int, partitions: int) -> Line:
+    """The line that runs this graph, each exchange with so many shards on so many partitions."""
+    return _Lowering(graph, shards, partitions).line
+
+
+class Passing(ops.Op):
+    """Hands elements on."""
+
+    def run(self, bundle: Bundle) -> Iterator[ops.Tagged]:
+        yield None, bundle
+
+
+class _Lowering:
+    """Walks the graph in order and keeps, for each collection, its readers and where its elements come from."""
+
+    def __init__(self, graph: Graph, shards: int, partitions: int) -> None:
+        self.line = Line(graph)
+        self.shards, self.partitions = shards, partitions
+        self.columns: dict[int, tuple[Node, tuple[Node, ...]]] = {}  # what is not in Python yet
+        self.readers: dict[int, Readers] = {}
+        self.origins: dict[int, tuple[Tap | Exchange, ...]] = {}
+        for node in graph:
+            self._place(node)
+        for node in graph:
+            if isinstance(node.transform, Source) and all(tap.source is not node for tap in self.line.taps):
+                self._reading(node.outputs[0])  # nobody does, but it is read
+
+    def _place(self, node: Node) -> None:
+        transform = node.transform
+        if isinstance(transform, Source):
+            self.columns[id(node.outputs[0])] = node, ()
+        elif isinstance(transform, Aggregate):
+            self._aggregate(node, transform)
+        elif isinstance(transform, Columnwise | WindowInto) and self._in_columns(node.inputs[0]):
+            source, done = self.columns[id(node.inputs[0])]
+            self.columns[id(node.outputs[0])] = source, (*done, node)
+        elif isinstance(transform, Columnwise):
+            raise PipelineError(
+                f"{node}: not yet in a stream: it transforms columns of what Python functions gave; put it right "
+                "after the source, or use Map and Filter"
+            )
+        elif isinstance(transform, Flatten | Reshuffle):  # a stream spreads its rows over the shards anyway
+            self._flatten(node)
+        elif isinstance(transform, GroupByKey):
+            self._exchange(node, node.inputs[0], node.outputs[0], None)
+        elif isinstance(transform, CombinePerKey):
+            self._exchange(node, node.inputs[0], node.outputs[0], transform.fn)
+        elif isinstance(transform, ParDo) and transform.stateful:
+            raise PipelineError(f"{node}: not yet in a stream: a DoFn with state or timers; use CombinePerKey")
+        elif isinstance(transform, Sink) and not isinstance(transform, ForEach):
+            self._sink(node)
+        else:
+            self._step(node, node.inputs[0], operator(node, lambda pc: self._side(node, pc)))
+
+    def _in_columns(self, pc: PCollection) -> bool:
+        return id(pc) in self.columns and pc.has_columns
+
+    def _reading(self, pc: PCollection) -> Readers:
+        """The readers of a collection, which enters Python here if it has not yet."""
+        if id(pc) not in self.readers:
+            source, columns = self.columns[id(pc)]
+            same = [tap for tap in self.line.taps if tap.source is source]
+            name = source.label if not same else f"{source.label} ({len(same) + 1})"
+            tap = Tap(name, source, columns, pc)
+            self.line.taps.append(tap)
+            self.readers[id(pc)], self.origins[id(pc)] = tap.readers, (tap,)
+        return self.readers[id(pc)]
+
+    def _step(self, node: Node, pc: PCollection, op: ops.Op) -> None:
+        step = step_of(node, op)
+        self._reading(pc).steps.append(step)
+        for out in node.outputs:
+            self.readers[id(out)], self.origins[id(out)] = step.readers[out.tag], self.origins[id(pc)]
+
+    def _flatten(self, node: Node) -> None:
+        (out,) = node.outputs
+        together = self.readers[id(out)] = Readers()
+        origins: dict[int, Tap | Exchange] = {}
+        for pc in node.inputs:
+            self._reading(pc).steps.append(Step(Passing(node.label), {None: together}))
+            origins |= {id(origin): origin for origin in self.origins[id(pc)]}
+        self.origins[id(out)] = tuple(origins.values())
+
+    def _aggregate(self, node: Node, aggregate: Aggregate) -> None:
+        (pc,), (out,) = node.inputs, node.outputs
+        pairs = Step(ops.MapOp(node.label, ops.Call(to_keyed(aggregate, pc.schema))), {None: Readers()})
+        self._reading(pc).steps.append(pairs)
+        exchange = self._exchange_over(node, pc, pairs.readers[None], columns_fn(aggregate))
+        rows = Step(ops.MapOp(node.label, ops.Call(to_row(aggregate))), {None: Readers()})
+        exchange.readers.steps.append(rows)
+        self.readers[id(out)], self.origins[id(out)] = rows.readers[None], (exchange,)
+
+    def _exchange(self, node: Node, pc: PCollection, out: PCollection, fn: CombineFn[Any, Any, Any] | None) -> None:
+        exchange = self._exchange_over(node, pc, self._reading(pc), fn)
+        self.readers[id(out)], self.origins[id(out)] = exchange.readers, (exchange,)
+
+    def _exchange_over(
+        self, node: Node, pc: PCollection, reading: Readers, fn: CombineFn[Any, Any, Any] | None
+    ) -> Exchange:
+        windowing, origins, number = pc.windowing, self.origins[id(pc)], len(self.line.exchanges)
+        retractable = self._may_retract(pc)
+        if retractable and windowing.accumulation == "discarding" and (fn is None or not fn.invertible):
+            raise PipelineError(
+                f"{node}: its input takes panes back, but with accumulation='discarding' it keeps nothing to take them "
+                "from; say accumulation='accumulating' or 'retracting' in WindowInto"
+            )
+        # What is combined has no time of its own, and cannot be taken back.
+        plain = not needs_times(windowing) and not Firing(windowing.trigger).fractions
+        exchange = Exchange(
+            number,
+            node.label,
+            windowing,
+            fn,
+            level=1 + max((origin.level for origin in origins if isinstance(origin, Exchange)), default=0),
+            dests=shard_dests(number, self.shards, self.partitions),
+            upstream=tuple(name for origin in origins for name in origin.names()),
+            lifted=fn is not None and plain and not retractable,
+            retractable=retractable,
+        )
+        rows: Output
+        if exchange.lifted:
+            assert fn is not None
+            rows = to_partials(node.label, windowing, fn)
+        else:
+            rows = to_pairs(node.label, windowing, retractable=retractable)
+        heard = frozenset(exchange.upstream) | ({HEARTBEAT} if exchange.level == 1 else set())
+        self._output(reading, ToShards(rows, exchange.dests, heard, self.line.tidings))
+        self.line.exchanges.append(exchange)
+        return exchange
+
+    def _may_retract(self, pc: PCollection) -> bool:
+        origins = self.origins[id(pc)]
+        return any(isinstance(o, Exchange) and o.windowing.accumulation == "retracting" for o in origins)
+
+    def _sink(self, node: Node) -> None:
+        (pc,), sink = node.inputs, node.transform
+        reading = self._reading(pc)
+        output: Any
+        if isinstance(sink, Collect | ForEachBatch):
+            output = ToBlocks()
+        elif isinstance(sink, WriteFiles):
+            if self._may_retract(pc):
+                raise PipelineError(
+                    f"{node}: its input takes panes back (accumulation='retracting'), which files cannot show; use "
+                    "ForEachBatch, whose elements say whether they are retractions"
+                )
+            output = text_of(node.label, sink, pc) or ToColumns(node.label, pc.schema, windowed=False)
+        else:
+            raise PipelineError(f"{node}: not yet in a stream: {sink}")
+        outlet = Outlet(STATUS + 1 + len(self.line.outlets), node, output)
+        self.line.outlets.append(outlet)
+        self._output(reading, ToSink(output, outlet.number, self.line.tidings))
+
+    def _output(self, reading: Readers, output: Output) -> None:
+        reading.outputs.append(len(self.line.outputs))
+        self.line.outputs.append(output)
+
+    def _side(self, node: Node, pc: PCollection) -> PCollection:
+        if not pc.bounded:
+            raise PipelineError(
+                f"{node}: not yet in a stream: a side input that is itself unbounded, {pc.label!r}; use CoGroupByKey"
+            )
+        return pc

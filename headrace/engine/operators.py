@@ -1,0 +1,87 @@
+"""From nodes to operators: what an element-by-element node is in a Python program, of a batch or of a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from headrace.engine import ops
+from headrace.engine.program import Readers, Step
+from headrace.engine.side import SideValue
+from headrace.model.elementwise import (
+    AsSingleton,
+    Elementwise,
+    Filter,
+    FlatMap,
+    KeyBy,
+    Map,
+    MapTuple,
+    ParDo,
+    SideInput,
+    WithTimestamps,
+)
+from headrace.model.keyed import WindowInto
+from headrace.model.pipeline import Node, PCollection
+from headrace.model.sinks import ForEach
+
+Side = Callable[[PCollection], Any]
+"""Says where the elements of a side input are to be read from."""
+
+
+def operator(node: Node, side: Side) -> ops.Op:
+    """The operator of a node."""
+    transform, label = node.transform, node.label
+    if isinstance(transform, WindowInto):
+        return ops.WindowOp(label, transform.windowing.window)
+    if isinstance(transform, WithTimestamps):
+        return ops.TimesOp(label, transform.fn)
+    if isinstance(transform, ForEach):
+        return ops.ForEachOp(label, transform.fn)
+    assert isinstance(transform, Elementwise), transform
+    call = call_of(transform, side)
+    match transform:
+        case ParDo(fn=fn):
+            return ops.ParDoOp(label, call, tags_of(transform), fn=fn, window=window_of(node))
+        case KeyBy():
+            return ops.KeyByOp(label, call)
+        case Map():
+            return ops.MapOp(label, call)
+        case FlatMap():
+            return ops.FlatMapOp(label, call)
+        case Filter():
+            return ops.FilterOp(label, call)
+    raise NotImplementedError(f"no operator for {transform!r}")
+
+
+def step_of(node: Node, op: ops.Op) -> Step:
+    """A step that nobody reads yet; the first of the node's outputs is also what has no tag."""
+    step = Step(op, {tag: Readers() for tag in {None, *node.transform.outputs}})
+    main = node.transform.outputs[0] if node.transform.outputs else None
+    step.readers[None] = step.readers[main]
+    return step
+
+
+def call_of(transform: Elementwise, side: Side) -> ops.Call:
+    """The user's function with its further arguments."""
+
+    def argument(given: Any) -> Any:
+        if not isinstance(given, SideInput):
+            return given
+        pc = given.collection
+        default = given.default if isinstance(given, AsSingleton) else ...
+        return SideValue(pc.label, given.shape, pc.windowing.window, default, side(pc))
+
+    fn = transform.fn.process if isinstance(transform, ParDo) else transform.fn
+    args = tuple(map(argument, transform.args))
+    kwargs = {name: argument(given) for name, given in transform.kwargs.items()}
+    return ops.Call(fn, args, kwargs, star=isinstance(transform, MapTuple))
+
+
+def window_of(node: Node) -> ops.WindowOp:
+    """What puts elements of no window into those of the node's input."""
+    return ops.WindowOp(node.label, node.inputs[0].windowing.window)
+
+
+def tags_of(transform: ParDo) -> tuple[str, ...]:
+    """The tags of the further outputs."""
+    return tuple(tag for tag in transform.outputs[1:] if tag is not None)

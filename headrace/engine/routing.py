@@ -1,0 +1,225 @@
+"""Rows in flight between the operators of a stream: a destination and a body.
+
+A destination is a shard of an exchange or a sink; a body is an Arrow stream whose schema carries a header as JSON: who
+sent it and how far its clocks are. What bodies hold, and what becomes of it, is not said here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.engine.bundles import BATCH_SIZE, Bundle
+from headrace.engine.program import Output
+from headrace.engine.shuffle import KEY
+from headrace.model.times import MIN_TIME, Int64Array
+
+WIRE: Final = pa.schema([("dest", pa.int64()), ("body", pa.binary())])
+"""The schema of rows in flight."""
+
+STATUS: Final = 0
+"""The number of the sink that takes what shards tell about themselves; those of the pipeline follow."""
+
+_HEADER: Final = b"headrace"
+_SHARD_BITS: Final = 32
+_SPREAD: Final = 16  # rows on their way to a sink travel under so many keys
+_HELD_ROWS: Final = 10 * BATCH_SIZE
+
+
+def pack(header: dict[str, Any], batch: pa.RecordBatch | None = None) -> bytes:
+    """A body.
+
+    >>> header, batch = unpack(pack({"now": 7}, pa.record_batch({"x": [1, 2]})))
+    >>> header, batch.to_pydict(), unpack(pack({"now": 8}))[1].num_rows
+    ({'now': 7}, {'x': [1, 2]}, 0)
+    """
+    batch = pa.record_batch([], schema=pa.schema([])) if batch is None else batch
+    schema = batch.schema.with_metadata({_HEADER: json.dumps(header)})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema) as writer:
+        writer.write_batch(batch.replace_schema_metadata(schema.metadata))
+    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+
+def unpack(body: bytes) -> tuple[dict[str, Any], pa.RecordBatch]:
+    """Header and batch of a body."""
+    reader = pa.ipc.open_stream(body)
+    return json.loads(reader.schema.metadata[_HEADER]), reader.read_next_batch()
+
+
+def wire(rows: Sequence[tuple[int, bytes]]) -> pa.RecordBatch:
+    """Rows in flight as a batch."""
+    dests, bodies = zip(*rows, strict=True) if rows else ((), ())
+    return pa.record_batch([pa.array(dests, pa.int64()), pa.array(bodies, pa.binary())], schema=WIRE)
+
+
+def shard_dests(exchange: int, shards: int, partitions: int) -> tuple[int, ...]:
+    """The destinations of an exchange's shards: numbers that Spark's hash spreads evenly over so many partitions.
+
+    >>> dests = shard_dests(3, 4, 2)
+    >>> [exchange_of(dest) for dest in dests], [_spark_hash(dest) % 2 for dest in dests]
+    ([3, 3, 3, 3], [0, 1, 0, 1])
+    """
+    dests: list[int] = []
+    candidate = exchange << _SHARD_BITS
+    while len(dests) < shards:
+        if _spark_hash(candidate) % partitions == len(dests) % partitions:
+            dests.append(candidate)
+        candidate += 1
+    return tuple(dests)
+
+
+def exchange_of(dest: int) -> int | None:
+    """The exchange a destination is a shard of; None for that of a sink."""
+    return dest >> _SHARD_BITS if dest >= 0 else None
+
+
+def sink_dest(sink: int, sender: int) -> int:
+    """A destination of a sink, below zero; senders share the work of taking rows there.
+
+    >>> sink_of(sink_dest(5, sender=18)), exchange_of(sink_dest(5, sender=18))
+    (5, None)
+    """
+    return -1 - (sink * _SPREAD + sender % _SPREAD)
+
+
+def sink_of(dest: int) -> int:
+    """The sink of a destination below zero."""
+    return (-1 - dest) // _SPREAD
+
+
+def sink_dests(sink: int) -> tuple[int, int]:
+    """The least and the greatest destination of a sink."""
+    return sink_dest(sink, _SPREAD - 1), sink_dest(sink, 0)
+
+
+def shards_of(keys: pa.BinaryArray, shards: int) -> Int64Array:
+    """The shard of each encoded key, the same in every process.
+
+    >>> shards_of(pa.array([b"a", b"b", b"a"]), 4).tolist()
+    [0, 3, 0]
+    """
+    from pandas.util import hash_array  # slow to import
+
+    encoded = keys.dictionary_encode()
+    distinct = np.array(encoded.dictionary.to_pylist(), dtype=object)
+    numbers = (hash_array(distinct, categorize=False) % np.uint64(shards)).astype(np.int64)
+    return numbers[np.asarray(encoded.indices)]  # type: ignore[no-any-return]
+
+
+def _spark_hash(number: int) -> int:
+    """Spark's hash of a long (Murmur3 with seed 42), as an unsigned number's remainder sees it: signed."""
+    mask = 0xFFFFFFFF
+
+    def rotated(x: int, bits: int) -> int:
+        return (x << bits | x >> (32 - bits)) & mask
+
+    hashed = 42
+    for word in (number & mask, number >> 32 & mask):
+        hashed ^= rotated(word * 0xCC9E2D51 & mask, 15) * 0x1B873593 & mask
+        hashed = (rotated(hashed, 13) * 5 + 0xE6546B64) & mask
+    hashed ^= 8
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+        hashed = (hashed ^ hashed >> shift) * factor & mask
+    hashed ^= hashed >> 16
+    return hashed - (1 << 32) if hashed >> 31 else hashed
+
+
+@dataclass
+class Tidings:
+    """What a task has to tell the shards it feeds: the time of the batch, and how far what it read has come.
+
+    `lows` has an entry for every upstream that spoke in this task, None if it had nothing to say about its watermark.
+    Of those in `followed` the watermark is the latest time among the rows that reach an exchange.
+    """
+
+    level: int = 0
+    partition: int = 0
+    now: int | None = None
+    lows: dict[str, int | None] = field(default_factory=dict)
+    followed: set[str] = field(default_factory=set)
+    skewed: int = 0  # elements whose clocks are not believed
+
+    def hear(self, name: str, low: int | None, now: int | None) -> None:
+        """An upstream has come to `low`, in a batch of the time `now`."""
+        before = self.lows.get(name)
+        self.lows[name] = low if before is None else before if low is None else max(before, low)
+        if now is not None:
+            self.now = now if self.now is None else max(self.now, now)
+
+
+@dataclass
+class ToShards:
+    """Sends the rows of a program's output to the shards of an exchange, and every shard the tidings, rows or not."""
+
+    rows: Output
+    dests: tuple[int, ...]
+    upstream: frozenset[str]  # whose tidings matter to the exchange
+    tidings: Tidings
+    held: list[pa.RecordBatch] = field(default_factory=list)
+    sent: int = 0
+    latest: int = MIN_TIME
+
+    def schema(self) -> pa.Schema:
+        return WIRE
+
+    def add(self, bundle: Bundle) -> Iterator[pa.RecordBatch]:
+        if self.tidings.followed and bundle.elements:
+            self.latest = max(self.latest, int(bundle.all_times().max()))
+        self.held += self.rows.add(bundle)
+        if sum(batch.num_rows for batch in self.held) >= _HELD_ROWS:
+            yield wire([(dest, self._body(mine, {})) for dest, mine in self._by_shard() if mine is not None])
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        self.held += self.rows.finish()
+        lows = {name: low for name, low in self.tidings.lows.items() if name in self.upstream}
+        if lows or self.held:
+            lows |= {name: self.latest for name in lows if name in self.tidings.followed and self.latest > MIN_TIME}
+            yield wire([(dest, self._body(mine, lows)) for dest, mine in self._by_shard()])
+
+    def _by_shard(self) -> Iterator[tuple[int, pa.RecordBatch | None]]:
+        if not self.held:
+            yield from ((dest, None) for dest in self.dests)
+            return
+        rows = pa.concat_batches(self.held)
+        self.held = []
+        shard = shards_of(rows.column(KEY), len(self.dests))
+        order = np.argsort(shard, kind="stable")
+        edges = np.searchsorted(shard[order], np.arange(len(self.dests) + 1)).tolist()
+        rows = rows.take(pa.array(order))
+        for number, dest in enumerate(self.dests):
+            count = edges[number + 1] - edges[number]
+            yield dest, rows.slice(edges[number], count) if count else None
+
+    def _body(self, rows: pa.RecordBatch | None, lows: dict[str, int | None]) -> bytes:
+        told = self.tidings
+        self.sent += 1
+        return pack({"from": [told.level, told.partition, self.sent], "now": told.now, "lows": lows}, rows)
+
+
+@dataclass
+class ToSink:
+    """Sends the batches of a program's output to a sink."""
+
+    batches: Output
+    number: int
+    tidings: Tidings
+
+    def schema(self) -> pa.Schema:
+        return WIRE
+
+    def add(self, bundle: Bundle) -> Iterator[pa.RecordBatch]:
+        return self._sent(self.batches.add(bundle))
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        return self._sent(self.batches.finish())
+
+    def _sent(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        dest = sink_dest(self.number, self.tidings.partition)
+        for batch in batches:
+            yield wire([(dest, pack({}, batch))])

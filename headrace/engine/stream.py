@@ -1,0 +1,187 @@
+"""A graph as a stream: one Structured Streaming query, a straight line from the sources through shards to the sinks.
+
+    sources -> Python -> shards of level 1 -> Python -> shards of level 2 -> ... -> Python -> foreachBatch
+
+The query is put together here. What its operators do is in `streamprogram` and `shards`; where rows go, in `levels`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import reduce
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.streaming.query import StreamingQuery
+
+from headrace.engine import relational
+from headrace.engine.bundles import FromBlocks, FromColumns, ToColumns
+from headrace.engine.checkpoint import Checkpoint
+from headrace.engine.counters import Counters
+from headrace.engine.firing import Program as Firing
+from headrace.engine.levels import Tap, lower
+from headrace.engine.program import Program, steps_of
+from headrace.engine.routing import WIRE
+from headrace.engine.shards import Shards, ShardSpec
+from headrace.engine.streamcolumns import ColumnsOf
+from headrace.engine.streamprogram import (
+    Entry,
+    FromClocks,
+    FromSource,
+    LevelProgram,
+    SourceProgram,
+)
+from headrace.engine.streamside import SideInputs
+from headrace.engine.streamsinks import Delivery
+from headrace.engine.streamsources import Sources, watermarks_of
+from headrace.model.panes import NO_PANE
+from headrace.model.pickling import classes_of_script
+from headrace.model.pipeline import Graph
+from headrace.model.schema import rows_schema
+from headrace.model.sources import Rate, ReadFiles
+from headrace.model.teststream import TestStream
+from headrace.model.times import duration
+
+_SETTINGS: Final = {
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    "spark.sql.exchange.reuse": "false",
+}
+_ON_LOCAL_DISK: Final = {  # elsewhere a rename is not what makes a file appear whole
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+}
+_HEARTBEAT: Final = "1 second"
+"""How often to look at the clock, where triggers wait for it and nobody says how often."""
+
+
+class Stream:
+    """One run of a graph as a stream."""
+
+    def __init__(
+        self, spark: SparkSession, graph: Graph, counters: Counters, checkpoint: str | None, trigger: Any
+    ) -> None:
+        self.spark, self.counters = spark, counters
+        self.trigger = None if trigger is None else duration(trigger)
+        self.checkpoint = Checkpoint(spark, checkpoint)
+        manifest = self.checkpoint.manifest
+        self.line = lower(graph, shards=manifest.shards, partitions=manifest.partitions)
+        self.checkpoint.check(self.line)
+        kinds = [tap.source.transform for tap in self.line.taps]
+        scripted_clock = any(isinstance(kind, TestStream) for kind in kinds)
+        arriving = [kind for kind in kinds if isinstance(kind, ReadFiles)]
+        self.ends = not any(isinstance(kind, Rate) for kind in kinds) and not (arriving and trigger is not None)
+        timed = any(Firing(exchange.windowing.trigger).needs_time for exchange in self.line.exchanges)
+        self._heartbeat = timed and not self.ends and not scripted_clock
+        self._sources = Sources(spark, self.checkpoint.control, scripted_clock=scripted_clock)
+        self._sides = SideInputs(spark, graph)
+        self._columns = ColumnsOf(spark, graph)
+        self._classes = classes_of_script()
+        self.delivery = Delivery(self.line)
+
+    def start(self) -> StreamingQuery:
+        """Starts the query."""
+        # It would log what a sink's function raises, which the handle tells.
+        logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
+        self._sides.fill(step for tap in self.line.taps for step in steps_of(tap.readers))
+        self._sides.fill(step for exchange in self.line.exchanges for step in steps_of(exchange.readers))
+        entering = [self._tapped(tap) for tap in self.line.taps]
+        for outlet in self.line.outlets:
+            if isinstance(outlet.output, ToColumns) and outlet.output.element_schema is None:
+                outlet.output.element_schema = rows_schema(self._columns.of(outlet.node.inputs[0]))
+        self._columns.check_aggregates()
+        data = reduce(DataFrame.union, [self._mapped(frame, program) for frame, program in entering] + self._clocks())
+        for level in range(1, self.line.depth + 1):
+            shards = Shards(self.checkpoint.manifest.stream, self._specs(level), self._classes)
+            data = data.groupBy("dest").transformWithState(shards, from_arrow_schema(WIRE), "Append", "None")
+            data = self._mapped(data, self._after(level))
+        self.delivery.begin(self.spark, self.checkpoint.manifest.stream, fresh=self.checkpoint.fresh)
+        self.checkpoint.write(self.line)
+        return self._started(data)
+
+    def end(self) -> None:
+        """Files were read to their end: nothing will come that is older than the end of time."""
+        if files := self._files():
+            self._sources.end(files)
+
+    def close(self) -> None:
+        """After the run."""
+        self._sides.close()
+        self.checkpoint.close()
+
+    def _files(self) -> list[Tap]:
+        return [tap for tap in self.line.taps if isinstance(tap.source.transform, ReadFiles)]
+
+    def _tapped(self, tap: Tap) -> tuple[DataFrame, Program]:
+        data = self._columns.opened(tap.source, self._sources.open)
+        for node in tap.columns:
+            data = relational.apply(node, data)
+            self._columns.note(node.outputs[0], data)
+        rows = FromColumns(tap.pc.schema, NO_PANE) if tap.pc.has_columns else FromBlocks()
+        head = FromSource(tap.name, rows, watermarks_of(tap.source), self.line.tidings)
+        return data, self._source_program(head, tap)
+
+    def _source_program(self, head: Any, tap: Tap | None = None) -> Program:
+        program = SourceProgram(head, tidings=self.line.tidings, label="" if tap is None else tap.source.label)
+        if tap is not None:
+            program.readers = tap.readers
+        return program
+
+    def _clocks(self) -> list[DataFrame]:
+        """What enters beside the sources: that those of files have ended, and the time."""
+        frames = [self._sources.ends()] if self.ends and self._files() else []
+        frames += [self._sources.heartbeat()] if self._heartbeat else []
+        return [self._mapped(frame, self._source_program(FromClocks(self.line.tidings))) for frame in frames]
+
+    def _after(self, level: int) -> Program:
+        exchanges = self.line.level(level)
+        entries = {each.number: Entry(each.windowing.is_global, each.readers) for each in exchanges}
+        return LevelProgram(FromClocks(self.line.tidings), tidings=self.line.tidings, level=level, entries=entries)
+
+    def _mapped(self, data: DataFrame, program: Program) -> DataFrame:
+        program.outputs = self.line.outputs
+        program.counters, program.classes = self.counters, self._classes
+        return data.mapInArrow(program, from_arrow_schema(WIRE))
+
+    def _specs(self, level: int) -> dict[int, ShardSpec]:
+        return {
+            dest: ShardSpec(name, each.label, each.windowing, each.fn, each.lifted, each.retractable, each.upstream)
+            for each in self.line.level(level)
+            for dest, name in zip(each.dests, each.names(), strict=True)
+        }
+
+    def _started(self, data: DataFrame) -> StreamingQuery:
+        writer = data.writeStream.outputMode("append").foreachBatch(self.delivery)
+        writer = writer.option("checkpointLocation", self.checkpoint.spark_path)
+        wait = self.trigger if self.trigger is not None else duration(_HEARTBEAT) if self._heartbeat else None
+        if wait is not None:
+            writer = writer.trigger(processingTime=f"{max(wait // 1000, 1)} milliseconds")
+        with self._settings():
+            return writer.start()
+
+    @contextmanager
+    def _settings(self) -> Iterator[None]:
+        """The settings a query takes over when it starts."""
+        settings = {
+            **_SETTINGS,
+            **(_ON_LOCAL_DISK if self.checkpoint.local else {}),
+            "spark.sql.shuffle.partitions": str(self.checkpoint.manifest.partitions),
+        }
+        before = {name: self.spark.conf.get(name, None) for name in settings}
+        for name, value in settings.items():
+            self.spark.conf.set(name, value)
+        try:
+            yield
+        finally:
+            for name, held in before.items():
+                if held is None:
+                    self.spark.conf.unset(name)
+                else:
+                    self.spark.conf.set(name, held)

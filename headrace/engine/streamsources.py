@@ -1,0 +1,144 @@
+"""Sources of a stream: files as they arrive, numbers at a rate, and scripts, which are files that were written before.
+
+Every source is a frame with its elements as columns or blocks, their event times, and the columns NOW and LOW.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from headrace.engine import sources
+from headrace.engine.bundles import LOW, NOW, TIME, Bundle, to_block
+from headrace.engine.files import Folder, located
+from headrace.engine.levels import Tap
+from headrace.engine.streamprogram import HEARTBEAT, Watermarks
+from headrace.model.errors import PipelineError
+from headrace.model.pipeline import Node, PCollection
+from headrace.model.sources import Create, Rate, ReadCsv, ReadFiles
+from headrace.model.teststream import ScriptStep, TestStream
+from headrace.model.times import MAX_TIME, MIN_TIME
+
+_FIRST: Final = 1_000_000_000_000
+"""When, in milliseconds, the first file of a script was modified: Spark reads files in this order."""
+
+_ENDS: Final = pa.schema([("source", pa.string()), (LOW, pa.int64())])
+
+
+class Sources:
+    """Opens the sources of a stream. What is scripted is kept in `control`, a directory in the checkpoint.
+
+    If a script moves processing time, no other source tells it.
+    """
+
+    def __init__(self, spark: SparkSession, control: Folder, *, scripted_clock: bool) -> None:
+        self.spark, self.control = spark, control
+        self._now: Column = F.lit(None).cast("long") if scripted_clock else F.unix_micros(F.current_timestamp())
+
+    def open(self, node: Node) -> DataFrame:
+        """The frame of a source."""
+        source = node.transform
+        if isinstance(source, TestStream):
+            return self._script(node, source.steps)
+        if isinstance(source, Create):
+            times = tuple(MIN_TIME if time is None else time for time in source.times)
+            step = ScriptStep(tuple(source.elements), times, MAX_TIME, MIN_TIME)
+            return self._script(node, [step]).withColumn(NOW, self._now)
+        if isinstance(source, Rate):
+            numbers = self.spark.readStream.format("rate").option("rowsPerSecond", source.rows_per_second).load()
+            return self._alive(numbers.select("value", F.unix_micros("timestamp").alias(TIME)))
+        if isinstance(source, ReadFiles):
+            return self._alive(self._files(node, source))
+        raise PipelineError(f"{node}: not yet in a stream: {source}")
+
+    def ends(self) -> DataFrame:
+        """Tells of bounded sources that they have come to their end, once `end` was called."""
+        folder = self.control.folder("ends")
+        folder.make()
+        return self._arriving(folder, _ENDS).withColumn(NOW, self._now)
+
+    def end(self, taps: list[Tap]) -> None:
+        """These have come to their end."""
+        table = pa.table([[tap.name for tap in taps], [MAX_TIME] * len(taps)], schema=_ENDS)
+        folder = self.control.folder("ends")
+        if not folder.exists("end.parquet"):
+            folder.write("end.parquet", _parquet(table))
+
+    def heartbeat(self) -> DataFrame:
+        """Tells the time in every batch."""
+        beats = self.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
+        return beats.select(F.lit(HEARTBEAT).alias("source"), F.lit(None).cast("long").alias(LOW), self._now.alias(NOW))
+
+    def _alive(self, data: DataFrame) -> DataFrame:
+        return data.withColumns({NOW: self._now, LOW: F.lit(None).cast("long")})
+
+    def _files(self, node: Node, source: ReadFiles) -> DataFrame:
+        there = sources.read(self.spark, node).drop(TIME)
+        reader = self.spark.readStream.schema(there.schema).format(source.format)
+        if isinstance(source, ReadCsv):
+            reader = reader.option("header", source.header)
+        data = reduce(DataFrame.union, [reader.load(located(self.spark, path)) for path in source.paths])
+        return data.withColumn(TIME, sources.event_time_of(node, data, getattr(source, "event_time", None)))
+
+    def _script(self, node: Node, steps: tuple[ScriptStep, ...] | list[ScriptStep]) -> DataFrame:
+        (pc,) = node.outputs
+        folder = self.control.folder(f"script-{_plain(node.label)}")
+        folder.make()
+        for number, step in enumerate(steps):
+            name = f"{number:06d}.parquet"
+            if not folder.exists(name):
+                folder.write(name, _parquet(_script_table(pc, step)), modified=_FIRST + 1000 * number)
+        return self._arriving(folder, _script_schema(pc))
+
+    def _arriving(self, folder: Folder, schema: pa.Schema) -> DataFrame:
+        reader = self.spark.readStream.schema(from_arrow_schema(schema)).option("maxFilesPerTrigger", 1)
+        return reader.parquet(str(folder))
+
+
+def watermarks_of(source: Node) -> Watermarks:
+    """How the watermark of a source is known."""
+    transform = source.transform
+    if isinstance(transform, TestStream | Create):
+        return "given"
+    if isinstance(transform, Rate) or getattr(transform, "event_time", None) is not None:
+        return "from times"
+    return "followed"
+
+
+def _script_schema(pc: PCollection) -> pa.Schema:
+    clocks = [(NOW, pa.int64()), (LOW, pa.int64())]
+    if pc.schema is None:
+        return pa.schema([("block", pa.binary()), *clocks])
+    return pa.schema([*zip(pc.schema.names, pc.schema.types, strict=True), (TIME, pa.int64()), *clocks])
+
+
+def _script_table(pc: PCollection, step: ScriptStep) -> pa.Table:
+    """The elements of a step, and a row for its clocks."""
+    elements, times = list(step.elements), np.array(step.times, np.int64)
+    columns: list[pa.Array] = []
+    if pc.schema is None:
+        columns = [pa.array([to_block(Bundle(elements, times))] if elements else [], pa.binary())]
+    else:
+        columns = [*pc.schema.to_columns(elements), pa.array(times)]
+    count = len(columns[0])
+    columns = [pa.concat_arrays([column, pa.nulls(1, column.type)]) for column in columns]
+    clocks = [pa.array([step.clock] * (count + 1), pa.int64()), pa.array([None] * count + [step.watermark], pa.int64())]
+    return pa.table([*columns, *clocks], schema=_script_schema(pc))
+
+
+def _parquet(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    pyarrow.parquet.write_table(table, sink)
+    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+
+def _plain(label: str) -> str:
+    """A label as part of a file name; labels that differ still do."""
+    return "".join(c if c.isalnum() else f"_{ord(c):x}_" for c in label)

@@ -1,0 +1,142 @@
+"""Streams that are stopped or crash and go on from their checkpoint: the output is that of an undisturbed run."""
+
+from __future__ import annotations
+
+import pathlib
+import threading
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import headrace as hr
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from headrace.model.sinks import WindowedValue
+
+
+def script() -> hr.TestStream:
+    def timed(*pairs: tuple[str, int, int]) -> list[hr.TimestampedValue]:
+        return [hr.TimestampedValue((key, value), time) for key, value, time in pairs]
+
+    return (
+        hr.TestStream()
+        .add(timed(("a", 1, 1), ("b", 2, 2), ("c", 3, 3)))
+        .add(timed(("a", 4, 4), ("a", 5, 11)))
+        .advance_watermark(10)
+        .add(timed(("b", 6, 5), ("c", 7, 12)))
+        .finish()
+    )
+
+
+class Crash(Exception):
+    pass
+
+
+class Run:
+    """A pipeline of two groupings that can be run again and again on one checkpoint, with sinks that may crash."""
+
+    def __init__(self, spark: SparkSession, folder: pathlib.Path) -> None:
+        self.checkpoint, self.out, self.flag = str(folder / "checkpoint"), folder / "out", folder / "flag"
+        self.crashes: set[tuple[str, int]] = set()
+        self.batches: dict[int, list[str]] = {}
+        self.reached: dict[int, threading.Event] = {}
+        self.pipeline = p = hr.Pipeline(spark=spark)
+        flag = self.flag
+
+        def trap(pair: Any) -> Any:
+            if flag.exists() and pair[1] == 8:
+                raise Crash("in a worker")
+            return pair
+
+        late = hr.AfterWatermark(early=hr.AfterCount(1), late=hr.AfterCount(1))
+        windows = hr.WindowInto(
+            hr.FixedWindows(10), trigger=late, accumulation="retracting", allowed_lateness="1 minute"
+        )
+        events = p | script()
+        sums = events | windows | "sums" >> hr.CombinePerKey(sum) | "trap" >> hr.Map(trap)
+        total = sums | hr.Values() | "total" >> hr.CombineGlobally(sum)
+        total | "before" >> hr.ForEachBatch(lambda elements, batch: self._reach("before", batch))
+        counts = events | "w" >> hr.WindowInto(hr.FixedWindows(10), allowed_lateness=60)
+        counts | "counts" >> hr.Count.per_key() | hr.WriteText(str(self.out))
+        self.collected = total | hr.Collect()
+        sums | "after" >> hr.ForEachBatch(self._write)
+
+    def _reach(self, place: str, batch: int) -> None:
+        if (place, batch) in self.crashes:
+            self.crashes.discard((place, batch))
+            raise Crash(f"{place} {batch}")
+
+    def _write(self, elements: list[WindowedValue], batch: int) -> None:
+        self.batches[batch] = [repr(each) for each in elements]
+        if batch in self.reached:
+            self.reached[batch].set()
+        self._reach("after", batch)
+
+    def start(self) -> Any:
+        return self.pipeline.run(checkpoint=self.checkpoint)
+
+    def output(self) -> tuple[Counter[str], Counter[str], Counter[str]]:
+        """What each sink has: by batch in the function's own store, in files, and in the driver."""
+        files = Counter(line for part in self.out.glob("batch-*/part-*") for line in part.read_text().splitlines())
+        rows = Counter(row for batch in self.batches.values() for row in batch)
+        return rows, files, Counter(map(repr, self.collected.windowed))
+
+
+@pytest.fixture(scope="module")
+def undisturbed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    run = Run(spark, tmp_path_factory.mktemp("undisturbed"))
+    run.start().wait()
+    rows, files, collected = run.output()
+    assert rows and collected
+    assert files == Counter(["('a', 2)", "('b', 1)", "('c', 1)", "('a', 1)", "('c', 1)", "('b', 1)"])
+    return rows, files, collected
+
+
+def test_crashes_before_and_after_sinks_and_in_a_worker(
+    spark: SparkSession, tmp_path: pathlib.Path, undisturbed: Any
+) -> None:
+    run = Run(spark, tmp_path)
+    run.crashes = {("before", 0), ("after", 2), ("before", 3)}
+    run.flag.touch()
+    failures = []
+    for _ in range(6):
+        try:
+            assert run.start().wait().state == "done"
+            break
+        except hr.TransformError as error:
+            failures.append(str(error).splitlines()[0])
+            if "in a worker" in failures[-1]:
+                run.flag.unlink()
+    assert [text.split("Crash: ")[1] for text in failures] == ["before 0", "after 2", "in a worker", "before 3"]
+    assert run.output() == undisturbed
+
+
+def test_stop_and_go_on(spark: SparkSession, tmp_path: pathlib.Path, undisturbed: Any) -> None:
+    run = Run(spark, tmp_path)
+    run.reached[2] = threading.Event()
+    handle = run.start()
+    assert run.reached[2].wait(60)
+    handle.stop()
+    assert handle.status().state == "stopped"
+    assert run.start().wait().state == "done"
+    assert run.output() == undisturbed
+    done = len(run.batches)
+    assert run.start().wait().batches == 0  # nothing is left to do
+    assert len(run.batches) == done
+
+
+def test_a_changed_pipeline_is_refused(spark: SparkSession, tmp_path: pathlib.Path) -> None:
+    def run(size: int) -> None:
+        p = hr.Pipeline(spark=spark)
+        events = p | hr.TestStream().add([("a", 1)]).finish()
+        _ = events | "w" >> hr.WindowInto(hr.FixedWindows(size)) | "sums" >> hr.CombinePerKey(sum) | hr.Collect()
+        p.run(checkpoint=str(tmp_path / "checkpoint")).wait()
+
+    run(10)
+    with pytest.raises(hr.PipelineError, match="other groupings") as refused:
+        run(20)
+    assert "was 'sums': Windowing(FixedWindows('10 s'))" in str(refused.value)
+    assert "is  'sums': Windowing(FixedWindows('20 s'))" in str(refused.value)
