@@ -206,6 +206,11 @@ class _Lowering:
     ) -> Exchange:
         windowing, origins, number = pc.windowing, self.origins[id(pc)], len(self.line.exchanges)
         retractable = self._may_retract(pc)
+        if retractable and windowing.accumulation == "discarding" and (fn is None or not fn.invertible):
+            raise PipelineError(
+                f"{node}: its input takes panes back, but with accumulation='discarding' it keeps nothing to take them "
+                "from; say accumulation='accumulating' or 'retracting' in WindowInto"
+            )
         # What is combined has no time of its own, and cannot be taken back.
         plain = not needs_times(windowing) and not Firing(windowing.trigger).fractions
         exchange = Exchange(

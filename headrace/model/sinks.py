@@ -28,6 +28,10 @@ class WriteFiles(Sink):
 
     `existing` says what happens if the directory is there already: "refuse" fails before anything runs, "replace" puts
     the new output in its place once it is complete.
+
+    In a stream each micro-batch that has elements is a directory of its own in it, `batch-000042`, and it is these that
+    appear whole or not at all, once each even after a crash; read them with a glob, e.g. ReadText("out/*"). "replace"
+    then clears the directory when the stream first begins; one that goes on from its checkpoint goes on writing.
     """
 
     format: str

@@ -269,7 +269,7 @@ def test_last_panes_are_the_batch_answer(p: hr.Pipeline, spark: SparkSession) ->
     shuffled = rng.sample(elements, len(elements))
     script = hr.TestStream()
     while shuffled:
-        count = rng.randrange(1, 60)
+        count = rng.randrange(20, 60)
         script, shuffled = script.add(shuffled[:count]), shuffled[count:]
         if rng.random() < 0.5:
             low = int(script.steps[-1].watermark) if script.steps[-1].watermark > 0 else 0

@@ -163,6 +163,19 @@ def test_files_cannot_take_back() -> None:
     refused(p, r"'write' .*: its input takes panes back .* use ForEachBatch")
 
 
+def test_what_keeps_nothing_can_take_nothing_back() -> None:
+    p = hr.Pipeline()
+    windowed = p | hr.TestStream() | hr.WindowInto(hr.FixedWindows(10), accumulation="retracting")
+    sums = windowed | hr.CombinePerKey(sum) | "again" >> hr.WindowInto(hr.FixedWindows(60))
+    _ = sums | "net" >> hr.CombinePerKey(sum)
+    lower(p.graph(), shards=2, partitions=2)
+    p = hr.Pipeline()
+    windowed = p | hr.TestStream() | hr.WindowInto(hr.FixedWindows(10), accumulation="retracting")
+    sums = windowed | hr.CombinePerKey(sum) | "again" >> hr.WindowInto(hr.FixedWindows(60))
+    _ = sums | "groups" >> hr.GroupByKey()
+    refused(p, r"'groups' .*: its input takes panes back, but with accumulation='discarding'")
+
+
 def test_a_batch_has_no_checkpoint(p: hr.Pipeline) -> None:
     _ = p | hr.Create([1]) | hr.Collect()
     with pytest.raises(hr.PipelineError, match="a batch has neither checkpoint nor trigger"):

@@ -27,7 +27,6 @@ def script() -> hr.TestStream:
         .add(timed(("a", 4, 4), ("a", 5, 11)))
         .advance_watermark(10)
         .add(timed(("b", 6, 5), ("c", 7, 12)))
-        .advance_watermark(20)
         .finish()
     )
 
