@@ -5,7 +5,7 @@ RUN := scripts/with-java .venv/bin/python
 PYTEST := $(RUN) -m pytest -q
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench clean
+.PHONY: help setup demo test check format bench chaos clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s%s\n", $$1, $$2 }' Makefile
@@ -49,6 +49,9 @@ bench: setup ## run every benchmark; QUICK=1 for small data
 	@set -e; for file in bench/[!_]*.py; do \
 	  echo "== $$file"; $(RUN) $$file $(if $(QUICK),--quick); \
 	done
+
+chaos: setup ## kill the driver of a stream at 25 seeded moments; prints a table
+	@$(RUN) tests/chaos/kill.py --seeds 25
 
 clean: ## remove what runs leave behind (keeps .venv)
 	rm -rf out artifacts spark-warehouse metastore_db derby.log build dist *.egg-info \
