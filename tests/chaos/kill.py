@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -28,8 +29,8 @@ JOB: Final = Path(__file__).with_name("job.py")
 LANDMARKS: Final = (
     "checkpoint/spark/state/*/*/*.changelog",
     "counts/batch-*",
-    "checkpoint/spark/offsets/*",
-    "checkpoint/spark/commits/*",
+    "checkpoint/spark/offsets/[!.]*",
+    "checkpoint/spark/commits/[!.]*",
     "sums/*.json",
     "raw/batch-*",
     "totals/*.json",
@@ -39,7 +40,7 @@ LANDMARKS: Final = (
 """The files of a stream whose names are the same in every run."""
 
 EVENTS: Final = 60
-"""How many file events after a landmark a kill may come: about as many as a batch has."""
+"""How many file events after a landmark a kill may come; a batch has about 100."""
 
 
 @dataclass(frozen=True)
@@ -117,11 +118,23 @@ def killed(folder: Path, moment: Moment) -> str | None:
             seen = seen or path == landmark
             if seen and left <= 0:
                 os.killpg(process.pid, signal.SIGKILL)  # the JVM is in the group, and Python workers end with it
-                return str(path.relative_to(folder))
+                return shown(path.relative_to(folder))
         return None
     finally:
         events.close()
         process.wait()
+
+
+def remove(folder: Path) -> None:
+    """Removes what a run left; its JVM, which ends a little after Python, may be doing the same."""
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def shown(path: Path) -> str:
+    """A path without what is different in every run."""
+    return re.sub("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "…", "/".join(path.parts[:6])).partition("/_temporary")[
+        0
+    ]
 
 
 def landmarks(folder: Path) -> dict[str, list[str]]:
@@ -173,11 +186,11 @@ def main() -> int:
         print(result.row(), flush=True)
         failed = failed or bool(result.differing) or not result.kills
         if not result.differing:
-            shutil.rmtree(folder)
+            remove(folder)
     if failed:
         print(f"\nSee {root}", file=sys.stderr)
         return 1
-    shutil.rmtree(root)
+    remove(root)
     return 0
 
 
