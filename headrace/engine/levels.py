@@ -13,6 +13,7 @@ from typing import Any
 from headrace.engine import ops
 from headrace.engine.aggregates import columns_fn, to_keyed, to_row
 from headrace.engine.bundles import Bundle, ToBlocks, ToColumns
+from headrace.engine.exchanges import Grouping, Work
 from headrace.engine.firing import Program as Firing
 from headrace.engine.groups import needs_times
 from headrace.engine.operators import operator, step_of
@@ -26,7 +27,6 @@ from headrace.model.columns import Aggregate, Columnwise
 from headrace.model.elementwise import ParDo
 from headrace.model.errors import PipelineError
 from headrace.model.keyed import CombinePerKey, Flatten, GroupByKey, Reshuffle, WindowInto
-from headrace.model.panes import Windowing
 from headrace.model.pipeline import Graph, Node, PCollection
 from headrace.model.sinks import Collect, ForEach, ForEachBatch, Sink, WriteFiles
 from headrace.model.sources import Source
@@ -49,21 +49,15 @@ class Tap:
 
 @dataclass(eq=False)
 class Exchange:
-    """A grouping: where its shards are, what they do, whom they wait for, and who reads their panes.
-
-    `lifted`: rows are combined before they travel. `retractable`: some take back earlier ones.
-    """
+    """Rows of one key brought together: where the shards are, what they do, whom they wait for, who reads, by tag."""
 
     number: int
     label: str
-    windowing: Windowing
-    fn: CombineFn[Any, Any, Any] | None
+    work: Work
     level: int
     dests: tuple[int, ...]
     upstream: tuple[str, ...]
-    lifted: bool
-    retractable: bool
-    readers: Readers = field(default_factory=Readers)
+    readers: dict[str | None, Readers] = field(default_factory=lambda: {None: Readers()})
 
     def names(self) -> tuple[str, ...]:
         """Those whose watermarks it sends on: its shards."""
@@ -71,8 +65,7 @@ class Exchange:
 
     def describe(self) -> str:
         """What must not change while there is state of it."""
-        combined = "" if self.fn is None else f", combined by {self.fn!r}"
-        return f"{self.label!r}: {self.windowing!r}{combined}"
+        return f"{self.label!r}: {self.work.describe()}"
 
 
 @dataclass(eq=False)
@@ -194,12 +187,12 @@ class _Lowering:
         self._reading(pc).steps.append(pairs)
         exchange = self._exchange_over(node, pc, pairs.readers[None], columns_fn(aggregate))
         rows = Step(ops.MapOp(node.label, ops.Call(to_row(aggregate))), {None: Readers()})
-        exchange.readers.steps.append(rows)
+        exchange.readers[None].steps.append(rows)
         self.readers[id(out)], self.origins[id(out)] = rows.readers[None], (exchange,)
 
     def _exchange(self, node: Node, pc: PCollection, out: PCollection, fn: CombineFn[Any, Any, Any] | None) -> None:
         exchange = self._exchange_over(node, pc, self._reading(pc), fn)
-        self.readers[id(out)], self.origins[id(out)] = exchange.readers, (exchange,)
+        self.readers[id(out)], self.origins[id(out)] = exchange.readers[None], (exchange,)
 
     def _exchange_over(
         self, node: Node, pc: PCollection, reading: Readers, fn: CombineFn[Any, Any, Any] | None
@@ -213,20 +206,17 @@ class _Lowering:
             )
         # What is combined has no time of its own, and cannot be taken back.
         plain = not needs_times(windowing) and not Firing(windowing.trigger).fractions
+        lifted = fn is not None and plain and not retractable
         exchange = Exchange(
             number,
             node.label,
-            windowing,
-            fn,
+            Grouping(windowing, fn, lifted, retractable),
             level=1 + max((origin.level for origin in origins if isinstance(origin, Exchange)), default=0),
             dests=shard_dests(number, self.shards, self.partitions),
             upstream=tuple(name for origin in origins for name in origin.names()),
-            lifted=fn is not None and plain and not retractable,
-            retractable=retractable,
         )
         rows: Output
-        if exchange.lifted:
-            assert fn is not None
+        if lifted and fn is not None:
             rows = to_partials(node.label, windowing, fn)
         else:
             rows = to_pairs(node.label, windowing, retractable=retractable)
@@ -237,7 +227,7 @@ class _Lowering:
 
     def _may_retract(self, pc: PCollection) -> bool:
         origins = self.origins[id(pc)]
-        return any(isinstance(o, Exchange) and o.windowing.accumulation == "retracting" for o in origins)
+        return any(isinstance(origin, Exchange) and origin.work.retracts for origin in origins)
 
     def _sink(self, node: Node) -> None:
         (pc,), sink = node.inputs, node.transform

@@ -116,6 +116,7 @@ class ShardProcessor:
         self.clocks = Clocks()
         self.watermark = MIN_TIME  # of the output
         self.program = Program(windowing.trigger)
+        self.fractions = self.program.fractions
         self.table = Table(
             self.program,
             accumulators(fn, lifted=lifted, retractable=retractable),

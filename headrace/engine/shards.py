@@ -1,7 +1,7 @@
 """The shards of a level on Spark: one stateful operator, which keeps each shard's state as blocks.
 
 Spark's state store is the only truth. A worker also keeps the shards it has seen last in memory; a shard's stamp in the
-store tells whether such a copy is the newest. What a shard does with its rows is `ShardProcessor`'s.
+store tells whether such a copy is the newest. What a shard does with its rows is its processor's.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
 from headrace.engine.bundles import BLOCK_SCHEMA, TIME
 from headrace.engine.clocks import Clocks, Delays, Upstream
+from headrace.engine.exchanges import Work
 from headrace.engine.failures import blame
 from headrace.engine.placing import COUNT
 from headrace.engine.routing import pack, unpack
-from headrace.engine.shard import ShardProcessor, Step
-from headrace.model.algebra import CombineFn
-from headrace.model.panes import Windowing
+from headrace.engine.shard import Step
 from headrace.model.pickling import define_in_script
 from headrace.model.times import MIN_TIME
 
@@ -44,14 +43,11 @@ _KEPT: Final = 256
 
 @dataclass(frozen=True)
 class ShardSpec:
-    """What a shard is: the exchange it belongs to and what that does, its own name, and whom it waits for."""
+    """What a shard is: its name, the exchange it belongs to and what that does, and whom it waits for."""
 
     name: str
     label: str
-    windowing: Windowing
-    fn: CombineFn[Any, Any, Any] | None
-    lifted: bool
-    retractable: bool
+    work: Work
     upstream: tuple[str, ...]
 
 
@@ -74,7 +70,7 @@ class Shard:
 
     def __init__(self, spec: ShardSpec) -> None:
         self.spec = spec
-        self.processor = ShardProcessor(spec.windowing, spec.fn, lifted=spec.lifted, retractable=spec.retractable)
+        self.processor = spec.work.processor()
         # One that has not spoken yet is waited for.
         self.upstream = Upstream(low=dict.fromkeys(spec.upstream, MIN_TIME))
         self.delays = Delays()
@@ -90,7 +86,7 @@ class Shard:
             for name, low in header["lows"].items():
                 if low is not None:
                     self.upstream.report(name, low, now=now)
-        fractions = self.processor.program.fractions
+        fractions = self.processor.fractions
         if fractions and rows is not None:
             self.delays.observe(np.asarray(rows.column(TIME)), now=now)
         watermark = self.upstream.advance(now=now)

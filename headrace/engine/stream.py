@@ -21,7 +21,6 @@ from headrace.engine import relational
 from headrace.engine.bundles import FromBlocks, FromColumns, ToColumns
 from headrace.engine.checkpoint import Checkpoint
 from headrace.engine.counters import Counters
-from headrace.engine.firing import Program as Firing
 from headrace.engine.levels import Tap, lower
 from headrace.engine.program import Program, steps_of
 from headrace.engine.routing import WIRE
@@ -78,7 +77,7 @@ class Stream:
         scripted_clock = any(isinstance(kind, TestStream) for kind in kinds)
         arriving = [kind for kind in kinds if isinstance(kind, ReadFiles)]
         self.ends = not any(isinstance(kind, Rate) for kind in kinds) and not (arriving and trigger is not None)
-        timed = any(Firing(exchange.windowing.trigger).needs_time for exchange in self.line.exchanges)
+        timed = any(exchange.work.needs_time for exchange in self.line.exchanges)
         self._heartbeat = timed and not self.ends and not scripted_clock
         self._sources = Sources(spark, self.checkpoint.control, scripted_clock=scripted_clock)
         self._sides = SideInputs(spark, graph)
@@ -91,7 +90,7 @@ class Stream:
         # It would log what a sink's function raises, which the handle tells.
         logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
         self._sides.fill(step for tap in self.line.taps for step in steps_of(tap.readers))
-        self._sides.fill(step for exchange in self.line.exchanges for step in steps_of(exchange.readers))
+        self._sides.fill(step for exchange in self.line.exchanges for step in steps_of(*exchange.readers.values()))
         entering = [self._tapped(tap) for tap in self.line.taps]
         for outlet in self.line.outlets:
             if isinstance(outlet.output, ToColumns) and outlet.output.element_schema is None:
@@ -142,7 +141,7 @@ class Stream:
 
     def _after(self, level: int) -> Program:
         exchanges = self.line.level(level)
-        entries = {each.number: Entry(each.windowing.is_global, each.readers) for each in exchanges}
+        entries = {each.number: Entry(each.work, each.readers) for each in exchanges}
         return LevelProgram(FromClocks(self.line.tidings), tidings=self.line.tidings, level=level, entries=entries)
 
     def _mapped(self, data: DataFrame, program: Program) -> DataFrame:
@@ -152,7 +151,7 @@ class Stream:
 
     def _specs(self, level: int) -> dict[int, ShardSpec]:
         return {
-            dest: ShardSpec(name, each.label, each.windowing, each.fn, each.lifted, each.retractable, each.upstream)
+            dest: ShardSpec(name, each.label, each.work, each.upstream)
             for each in self.line.level(level)
             for dest, name in zip(each.dests, each.names(), strict=True)
         }

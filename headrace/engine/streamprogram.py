@@ -16,15 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
-from headrace.engine.bundles import END, LOW, NOW, START, TIME, Bundle
-from headrace.engine.cells import decode_cells
+from headrace.engine.bundles import LOW, NOW, TIME, Bundle
 from headrace.engine.clocks import source_watermark
+from headrace.engine.exchanges import Work
 from headrace.engine.program import Head, Program, Readers
 from headrace.engine.routing import STATUS, WIRE, Tidings, exchange_of, pack, sink_dest, unpack, wire
-from headrace.engine.shard import TIMINGS
-from headrace.engine.shuffle import KEY, SPELLING, VALUE
-from headrace.model.keys import decode_keys
-from headrace.model.panes import PaneInfo
 from headrace.model.pickling import define_in_script
 from headrace.model.times import DAY, MAX_TIME, MIN_TIME
 
@@ -100,10 +96,10 @@ class SourceProgram(Program):
 
 @dataclass(frozen=True)
 class Entry:
-    """Where the panes of an exchange enter a program."""
+    """Where what the shards of an exchange give enters a program, by tag."""
 
-    global_windows: bool
-    readers: Readers
+    work: Work
+    readers: dict[str | None, Readers]
 
 
 @dataclass
@@ -135,7 +131,7 @@ class LevelProgram(Program):
             self._passing.clear()
 
     def _entries(self) -> Iterable[Readers]:
-        return [entry.readers for entry in self.entries.values()]
+        return [readers for entry in self.entries.values() for readers in entry.readers.values()]
 
     def _entering(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Bundle, Readers]]:
         for batch in batches:
@@ -145,33 +141,11 @@ class LevelProgram(Program):
                 if entry is None:
                     self._passing.append((dest, body))
                     continue
-                header, panes = unpack(body)
+                header, given = unpack(body)
                 self.tidings.hear(header["name"], header["watermark"], header["now"])
                 self._told[header["name"]] = header
-                for bundle in pane_bundles(panes, global_windows=entry.global_windows):
-                    yield bundle, entry.readers
-
-
-def pane_bundles(panes: pa.RecordBatch, *, global_windows: bool) -> Iterator[Bundle]:
-    """Panes as bundles of pairs, one for each kind of pane; what is taken back comes before what replaces it."""
-    if not panes.num_rows:
-        return
-    kinds = np.stack([np.asarray(panes.column(name)).astype(np.int64) for name in _KIND], axis=1)
-    distinct, kind = np.unique(kinds, axis=0, return_inverse=True)
-    for number, (back, timing, index, on_time_index, first, last) in reversed(list(enumerate(distinct.tolist()))):
-        rows = panes if len(distinct) == 1 else panes.filter(pa.array(kind.reshape(-1) == number))
-        keys = decode_keys(rows.column(KEY), rows.column(SPELLING))
-        yield Bundle(
-            list(zip(keys, decode_cells(rows.column(VALUE)), strict=True)),
-            np.asarray(rows.column(TIME)),
-            None if global_windows else np.asarray(rows.column(START)),
-            None if global_windows else np.asarray(rows.column(END)),
-            PaneInfo(TIMINGS[timing], index, on_time_index, bool(first), bool(last)),
-            retraction=bool(back),
-        )
-
-
-_KIND: Final = ("retraction", "timing", "index", "on_time_index", "is_first", "is_last")
+                for tag, bundle in entry.work.bundles(given):
+                    yield bundle, entry.readers[tag]
 
 
 def _partition() -> int:

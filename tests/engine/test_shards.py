@@ -13,6 +13,7 @@ from pyspark.sql import Row
 import headrace as hr
 from headrace.engine import shards
 from headrace.engine.cells import decode_cells, encode_cells
+from headrace.engine.exchanges import Grouping
 from headrace.engine.failures import WorkerFailure
 from headrace.engine.routing import pack, unpack
 from headrace.engine.shards import Shards, ShardSpec
@@ -60,7 +61,7 @@ class Store:
 def spec(fn: Any = None) -> ShardSpec:
     trigger = hr.AfterWatermark(early=hr.AfterCount(2), late=hr.AfterCount(1))
     windowing = Windowing(hr.FixedWindows("10 us"), trigger, "accumulating", "20 us")
-    return ShardSpec("0/0", "sums", windowing, fn, lifted=False, retractable=False, upstream=("events",))
+    return ShardSpec("0/0", "sums", Grouping(windowing, fn), upstream=("events",))
 
 
 def operator(store: Store, fn: Any = None) -> Shards:

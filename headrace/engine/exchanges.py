@@ -1,0 +1,113 @@
+"""What exchanges do: the processor of their shards, and how what shards give enters Python again.
+
+An exchange brings rows of one key together in one shard. `Grouping` is the first kind of work to be done there; every
+kind is a small picklable object that makes processors, and processors know neither Spark nor any clock of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.engine.bundles import END, START, TIME, Bundle
+from headrace.engine.cells import decode_cells
+from headrace.engine.clocks import Clocks
+from headrace.engine.firing import Program
+from headrace.engine.shard import TIMINGS, ShardProcessor, Step
+from headrace.engine.shuffle import KEY, SPELLING, VALUE
+from headrace.model.algebra import CombineFn
+from headrace.model.keys import decode_keys
+from headrace.model.panes import PaneInfo, Windowing
+
+
+class Processor(Protocol):
+    """A shard at work: rows and clocks in, a `Step` out, and state as blocks. `fractions` are of AfterPercentile."""
+
+    clocks: Clocks
+    fractions: set[float]
+
+    def step(self, rows: pa.RecordBatch | None = None, clocks: Clocks | None = None) -> Step: ...
+
+    def dump(self) -> list[bytes]: ...
+
+    def changes(self) -> list[bytes]: ...
+
+    def load(self, blocks: list[bytes]) -> None: ...
+
+
+class Work(Protocol):
+    """What the shards of an exchange do."""
+
+    @property
+    def needs_time(self) -> bool:
+        """Whether something happens as processing time passes, also while no data comes."""
+
+    @property
+    def retracts(self) -> bool:
+        """Whether some of what it gives takes earlier things back."""
+
+    def processor(self) -> Processor:
+        """A new shard's."""
+
+    def bundles(self, given: pa.RecordBatch) -> Iterator[tuple[str | None, Bundle]]:
+        """What a step gave, by tag."""
+
+    def describe(self) -> str:
+        """What must not change while there is state of it."""
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """Groups or, with `fn`, combines, and gives panes. `lifted`: rows are combined before they travel.
+
+    `retractable`: some rows take back earlier ones.
+    """
+
+    windowing: Windowing
+    fn: CombineFn[Any, Any, Any] | None = None
+    lifted: bool = False
+    retractable: bool = False
+
+    @property
+    def needs_time(self) -> bool:
+        return Program(self.windowing.trigger).needs_time
+
+    @property
+    def retracts(self) -> bool:
+        return self.windowing.accumulation == "retracting"
+
+    def processor(self) -> ShardProcessor:
+        return ShardProcessor(self.windowing, self.fn, lifted=self.lifted, retractable=self.retractable)
+
+    def bundles(self, given: pa.RecordBatch) -> Iterator[tuple[None, Bundle]]:
+        for bundle in pane_bundles(given, global_windows=self.windowing.is_global):
+            yield None, bundle
+
+    def describe(self) -> str:
+        return f"{self.windowing!r}" + ("" if self.fn is None else f", combined by {self.fn!r}")
+
+
+_KIND: Final = ("retraction", "timing", "index", "on_time_index", "is_first", "is_last")
+
+
+def pane_bundles(panes: pa.RecordBatch, *, global_windows: bool) -> Iterator[Bundle]:
+    """Panes as bundles of pairs, one for each kind of pane; what is taken back comes before what replaces it."""
+    if not panes.num_rows:
+        return
+    kinds = np.stack([np.asarray(panes.column(name)).astype(np.int64) for name in _KIND], axis=1)
+    distinct, kind = np.unique(kinds, axis=0, return_inverse=True)
+    for number, (back, timing, index, on_time_index, first, last) in reversed(list(enumerate(distinct.tolist()))):
+        rows = panes if len(distinct) == 1 else panes.filter(pa.array(kind.reshape(-1) == number))
+        keys = decode_keys(rows.column(KEY), rows.column(SPELLING))
+        yield Bundle(
+            list(zip(keys, decode_cells(rows.column(VALUE)), strict=True)),
+            np.asarray(rows.column(TIME)),
+            None if global_windows else np.asarray(rows.column(START)),
+            None if global_windows else np.asarray(rows.column(END)),
+            PaneInfo(TIMINGS[timing], index, on_time_index, bool(first), bool(last)),
+            retraction=bool(back),
+        )
