@@ -131,6 +131,15 @@ CASES = [
         "always closing",
         {"window": hr.FixedWindows(10), "trigger": EARLY_AND_LATE, "closing": "always", "allowed_lateness": 10},
     ),
+    Case(
+        "percentile",
+        {
+            "window": hr.FixedWindows(10),
+            "trigger": hr.Repeatedly(hr.AfterPercentile(0.5)),
+            "accumulation": "accumulating",
+            "allowed_lateness": 20,
+        },
+    ),
     Case("never", {"window": hr.FixedWindows(10), "trigger": hr.Never()}, sum),
 ]
 SCRIPT: Script = [
