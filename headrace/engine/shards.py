@@ -178,6 +178,7 @@ class Shards(StatefulProcessor):
             "watermark": step.watermark,
             "input": shard.upstream.watermark,
             "held": step.held,
+            "idle": shard.upstream.idle(now=now),
             "late": shard.late,
             "refused": shard.refused,
         }

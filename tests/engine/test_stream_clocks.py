@@ -58,7 +58,9 @@ def test_the_slowest_partition_holds_the_watermark_until_it_is_idle(p: hr.Pipeli
     handle = p.run()
     handle.wait()
     assert fired(counts) == fired(later) == {1: [0], 4: [20], 8: [30], 11: [50]}
-    assert handle.metrics()["count/count"]["late"] == 0
+    metrics = handle.metrics()
+    assert metrics["count/count"]["late"] == 0
+    assert "idle" not in metrics["TestStream"]  # both brought something since
 
 
 def test_files_arrive_by_path_and_what_a_condition_drops_still_moves_the_watermark(
