@@ -43,12 +43,16 @@ _KEPT: Final = 256
 
 @dataclass(frozen=True)
 class ShardSpec:
-    """What a shard is: its name, the exchange it belongs to and what that does, and whom it waits for, how long."""
+    """What a shard is: its name, the exchange it belongs to and what that does, and whom it waits for.
+
+    Of sources it may know the partitions, and how long these are waited for.
+    """
 
     name: str
     label: str
     work: Work
     upstream: tuple[str, ...]
+    partitions: dict[str, tuple[str, ...]] = field(default_factory=dict)
     idle_after: dict[str, int] = field(default_factory=dict)
 
 
@@ -72,7 +76,8 @@ class Shard:
     def __init__(self, spec: ShardSpec) -> None:
         self.spec = spec
         self.processor = spec.work.processor()
-        self.upstream = Upstream(dict.fromkeys(spec.upstream, MIN_TIME), spec.idle_after)
+        partitions = {name: dict.fromkeys(parts, MIN_TIME) for name, parts in spec.partitions.items()}
+        self.upstream = Upstream(dict.fromkeys(spec.upstream, MIN_TIME), spec.idle_after, partitions)
         self.delays = Delays()
         self.late = self.refused = 0
 

@@ -68,9 +68,7 @@ rows = st.builds(
 
 
 @given(rows, st.booleans(), st.integers(0, 20))
-def test_watermarks_are_those_of_each_partition_and_dropped_rows_count(
-    source: Rows, named: bool, disorder: int
-) -> None:
+def test_watermarks_are_by_partition_and_dropped_rows_count(source: Rows, named: bool, disorder: int) -> None:
     policy = hr.BoundedDisorder(f"{disorder} us", max_skew="100 us")
     tidings, entered = read(source.batch(now=50, named=named, several=False), policy)
     latest: dict[str | None, int] = {}
