@@ -91,6 +91,7 @@ from headrace.model.triggers import (
     OrFinally,
     Repeatedly,
 )
+from headrace.model.watermarks import BoundedDisorder, Monotonic
 from headrace.model.windows import (
     CalendarWindows,
     CountWindows,
@@ -122,6 +123,7 @@ __all__ = [
     "AsIter",
     "AsList",
     "AsSingleton",
+    "BoundedDisorder",
     "CalendarWindows",
     "CoGroupByKey",
     "Collect",
@@ -154,6 +156,7 @@ __all__ = [
     "Max",
     "Mean",
     "Min",
+    "Monotonic",
     "Never",
     "OrFinally",
     "PCollection",

@@ -22,6 +22,7 @@ from headrace.engine.routing import STATUS, Tidings, ToShards, ToSink, shard_des
 from headrace.engine.shardrows import to_pairs, to_partials
 from headrace.engine.sinks import text_of
 from headrace.engine.streamprogram import HEARTBEAT
+from headrace.engine.taps import Reading, Tap, separated, shareable
 from headrace.model.algebra import CombineFn
 from headrace.model.columns import Aggregate, Columnwise
 from headrace.model.elementwise import ParDo
@@ -30,21 +31,6 @@ from headrace.model.keyed import CombinePerKey, Flatten, GroupByKey, Reshuffle, 
 from headrace.model.pipeline import Graph, Node, PCollection
 from headrace.model.sinks import Collect, ForEach, ForEachBatch, Sink, WriteFiles
 from headrace.model.sources import Source
-
-
-@dataclass(eq=False)
-class Tap:
-    """Where elements enter: a source, the transforms of its columns that Catalyst does, and who reads the result."""
-
-    name: str
-    source: Node
-    columns: tuple[Node, ...]
-    pc: PCollection
-    readers: Readers = field(default_factory=Readers)
-
-    def names(self) -> tuple[str, ...]:
-        """Those whose watermarks it sends on."""
-        return (self.name,)
 
 
 @dataclass(eq=False)
@@ -124,6 +110,9 @@ class _Lowering:
         for node in graph:
             if isinstance(node.transform, Source) and all(tap.source is not node for tap in self.line.taps):
                 self._reading(node.outputs[0])  # nobody does, but it is read
+        for tap in self.line.taps:
+            if len(tap.readings) > 1:
+                tap.readings = [separated(reading) for reading in tap.readings]
 
     def _place(self, node: Node) -> None:
         transform = node.transform
@@ -159,12 +148,20 @@ class _Lowering:
         """The readers of a collection, which enters Python here if it has not yet."""
         if id(pc) not in self.readers:
             source, columns = self.columns[id(pc)]
-            same = [tap for tap in self.line.taps if tap.source is source]
-            name = source.label if not same else f"{source.label} ({len(same) + 1})"
-            tap = Tap(name, source, columns, pc)
-            self.line.taps.append(tap)
-            self.readers[id(pc)], self.origins[id(pc)] = tap.readers, (tap,)
+            tap, reading = self._tap(source, columns), Reading(columns, pc)
+            tap.readings.append(reading)
+            self.readers[id(pc)], self.origins[id(pc)] = reading.readers, (tap,)
         return self.readers[id(pc)]
+
+    def _tap(self, source: Node, columns: tuple[Node, ...]) -> Tap:
+        """The tap of a source that these columns can be read from; there is one, unless windows repeat its rows."""
+        taps = [tap for tap in self.line.taps if tap.source is source]
+        for tap in taps:
+            if all(map(shareable, [columns, *(reading.columns for reading in tap.readings)])):
+                return tap
+        tap = Tap(f"{source.label} ({len(taps) + 1})" if taps else source.label, source)
+        self.line.taps.append(tap)
+        return tap
 
     def _step(self, node: Node, pc: PCollection, op: ops.Op) -> None:
         step = step_of(node, op)

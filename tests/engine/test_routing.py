@@ -96,7 +96,7 @@ def test_a_task_that_has_nothing_to_tell_sends_nothing() -> None:
 
 
 def test_the_watermark_may_follow_the_times_that_functions_set() -> None:
-    tidings = Tidings(followed={"lines"})
+    tidings = Tidings(followed={"lines": hr.Monotonic()})
     tidings.hear("lines", None, now=100)
     to = ToShards(to_pairs("group", FIXED, retractable=False), (1,), frozenset({"lines"}), tidings)
     ((header, _),) = sent(to, [Bundle([("a", 1), ("b", 2), ("c", 3)], **window(3))])[1]
