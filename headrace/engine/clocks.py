@@ -7,7 +7,7 @@ a wall clock: every time is given, so that a replay sees the same ones.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -159,7 +159,11 @@ class Delays:
         """Elements of these event times arrive now."""
         late = np.maximum(now - times, 0).astype(np.float64)
         numbers, counts = np.unique(np.ceil(np.log1p(late) / _GROWTH).astype(np.int64), return_counts=True)
-        for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
+        self.merge(zip(numbers.tolist(), counts.tolist(), strict=True))
+
+    def merge(self, buckets: Iterable[tuple[int, int]]) -> None:
+        """Takes in what another sketch has seen."""
+        for number, count in buckets:
             self.buckets[number] = self.buckets.get(number, 0) + count
 
     def quantile(self, q: float) -> int:

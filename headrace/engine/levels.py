@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 from headrace.engine import ops
 from headrace.engine.aggregates import columns_fn, to_keyed, to_row
 from headrace.engine.bundles import Bundle, ToBlocks, ToColumns
+from headrace.engine.clocks import Delays
 from headrace.engine.exchanges import Grouping, Work
 from headrace.engine.firing import Program as Firing
 from headrace.engine.groups import needs_times
+from headrace.engine.lateoutput import whole_elements
 from headrace.engine.operators import operator, step_of
 from headrace.engine.program import Output, Readers, Step
 from headrace.engine.routing import STATUS, Tidings, ToShards, ToSink, shard_dests
@@ -28,6 +31,7 @@ from headrace.model.columns import Aggregate, Columnwise
 from headrace.model.elementwise import ParDo
 from headrace.model.errors import PipelineError
 from headrace.model.keyed import CombinePerKey, Flatten, GroupByKey, Reshuffle, WindowInto
+from headrace.model.lateoutput import LATE
 from headrace.model.pipeline import Graph, Node, PCollection
 from headrace.model.sinks import Collect, ForEach, ForEachBatch, Sink, WriteFiles
 from headrace.model.sources import Source
@@ -131,9 +135,9 @@ class _Lowering:
         elif isinstance(transform, Flatten | Reshuffle):  # a stream spreads its rows over the shards anyway
             self._flatten(node)
         elif isinstance(transform, GroupByKey):
-            self._exchange(node, node.inputs[0], node.outputs[0], None)
+            self._exchange(node, node.inputs[0], None)
         elif isinstance(transform, CombinePerKey):
-            self._exchange(node, node.inputs[0], node.outputs[0], transform.fn)
+            self._exchange(node, node.inputs[0], transform.fn)
         elif isinstance(transform, ParDo) and transform.stateful:
             raise PipelineError(f"{node}: not yet in a stream: a DoFn with state or timers; use CombinePerKey")
         elif isinstance(transform, Sink) and not isinstance(transform, ForEach):
@@ -179,17 +183,28 @@ class _Lowering:
         self.origins[id(out)] = tuple(origins.values())
 
     def _aggregate(self, node: Node, aggregate: Aggregate) -> None:
-        (pc,), (out,) = node.inputs, node.outputs
-        pairs = Step(ops.MapOp(node.label, ops.Call(to_keyed(aggregate, pc.schema))), {None: Readers()})
+        (pc,) = node.inputs
+        keyed, fn = to_keyed(aggregate, pc.schema), columns_fn(aggregate)
+        whole = whole_elements(keyed, fn) if aggregate.gives_late else None
+        pairs = Step(ops.MapOp(node.label, ops.Call(whole.pair if whole else keyed)), {None: Readers()})
         self._reading(pc).steps.append(pairs)
-        exchange = self._exchange_over(node, pc, pairs.readers[None], columns_fn(aggregate))
+        exchange = self._exchange_over(node, pc, pairs.readers[None], whole.fn if whole else fn)
         rows = Step(ops.MapOp(node.label, ops.Call(to_row(aggregate))), {None: Readers()})
         exchange.readers[None].steps.append(rows)
-        self.readers[id(out)], self.origins[id(out)] = rows.readers[None], (exchange,)
+        self._given(node.outputs[0], rows.readers[None], exchange)
+        for out in node.outputs[1:]:
+            elements = Step(ops.MapOp(node.label, ops.Call(itemgetter(1))), {None: Readers()})
+            exchange.readers[LATE].steps.append(elements)
+            self._given(out, elements.readers[None], exchange)
 
-    def _exchange(self, node: Node, pc: PCollection, out: PCollection, fn: CombineFn[Any, Any, Any] | None) -> None:
+    def _exchange(self, node: Node, pc: PCollection, fn: CombineFn[Any, Any, Any] | None) -> None:
         exchange = self._exchange_over(node, pc, self._reading(pc), fn)
-        self.readers[id(out)], self.origins[id(out)] = exchange.readers[None], (exchange,)
+        self._given(node.outputs[0], exchange.readers[None], exchange)
+        for out in node.outputs[1:]:
+            self._given(out, exchange.readers[LATE], exchange)
+
+    def _given(self, pc: PCollection, readers: Readers, exchange: Exchange) -> None:
+        self.readers[id(pc)], self.origins[id(pc)] = readers, (exchange,)
 
     def _exchange_over(
         self, node: Node, pc: PCollection, reading: Readers, fn: CombineFn[Any, Any, Any] | None
@@ -201,24 +216,29 @@ class _Lowering:
                 f"{node}: its input takes panes back, but with accumulation='discarding' it keeps nothing to take them "
                 "from; say accumulation='accumulating' or 'retracting' in WindowInto"
             )
-        # What is combined has no time of its own, and cannot be taken back.
-        plain = not needs_times(windowing) and not Firing(windowing.trigger).fractions
-        lifted = fn is not None and plain and not retractable
+        late = len(node.outputs) > 1
+        # What is combined has no time of its own, cannot be taken back, and is late as a whole.
+        fractions = Firing(windowing.trigger).fractions
+        plain = not needs_times(windowing) and not fractions
+        lifted = fn is not None and plain and not retractable and not late
         exchange = Exchange(
             number,
             node.label,
-            Grouping(windowing, fn, lifted, retractable),
+            Grouping(windowing, fn, lifted, retractable, late),
             level=1 + max((origin.level for origin in origins if isinstance(origin, Exchange)), default=0),
             dests=shard_dests(number, self.shards, self.partitions),
             upstream=tuple(name for origin in origins for name in origin.names()),
         )
+        if late:
+            exchange.readers[LATE] = Readers()
         rows: Output
         if lifted and fn is not None:
             rows = to_partials(node.label, windowing, fn)
         else:
             rows = to_pairs(node.label, windowing, retractable=retractable)
         heard = frozenset(exchange.upstream) | ({HEARTBEAT} if exchange.level == 1 else set())
-        self._output(reading, ToShards(rows, exchange.dests, heard, self.line.tidings))
+        delays = Delays() if fractions else None
+        self._output(reading, ToShards(rows, exchange.dests, heard, self.line.tidings, delays))
         self.line.exchanges.append(exchange)
         return exchange
 

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.engine.bundles import BATCH_SIZE, Bundle
-from headrace.engine.clocks import WHOLE, source_watermark
+from headrace.engine.clocks import WHOLE, Delays, source_watermark
 from headrace.engine.program import Output
 from headrace.engine.shuffle import KEY
 from headrace.model.times import MIN_TIME, Int64Array
@@ -164,12 +164,16 @@ class Tidings:
 
 @dataclass
 class ToShards:
-    """Sends the rows of a program's output to the shards of an exchange, and every shard the tidings, rows or not."""
+    """Sends the rows of a program's output to the shards of an exchange, and every shard the tidings, rows or not.
+
+    If the exchange has to know how late its input comes, every shard hears that of all rows, not of its own alone.
+    """
 
     rows: Output
     dests: tuple[int, ...]
     upstream: frozenset[str]  # whose tidings matter to the exchange
     tidings: Tidings
+    delays: Delays | None = None
     held: list[pa.RecordBatch] = field(default_factory=list)
     sent: int = 0
     latest: int = MIN_TIME
@@ -183,9 +187,12 @@ class ToShards:
             low, skewed = source_watermark(bundle.all_times(), policy, now=self.tidings.now)
             self.latest = max(self.latest, low)
             self.skewed += skewed
+        if self.delays is not None and self.tidings.now is not None:
+            self.delays.observe(bundle.all_times(), now=self.tidings.now)
         self.held += self.rows.add(bundle)
         if sum(batch.num_rows for batch in self.held) >= _HELD_ROWS:
-            yield wire([(dest, self._body(mine, {})) for dest, mine in self._by_shard() if mine is not None])
+            told: dict[str, Any] = {"lows": {}}
+            yield wire([(dest, self._body(mine, told)) for dest, mine in self._by_shard() if mine is not None])
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         self.held += self.rows.finish()
@@ -194,7 +201,12 @@ class ToShards:
             lows |= {name: self.latest for name in lows if name in self.tidings.followed and self.latest > MIN_TIME}
             # Whoever reads the same elements mistrusts the same clocks.
             self.tidings.skewed = max(self.tidings.skewed, self.skewed)
-            yield wire([(dest, self._body(mine, lows)) for dest, mine in self._by_shard()])
+            told: dict[str, Any] = {"lows": lows}
+            if partitions := {name: each for name, each in self.tidings.partitions.items() if name in lows}:
+                told["partitions"] = partitions
+            if self.delays is not None:
+                told["delays"] = sorted(self.delays.buckets.items())
+            yield wire([(dest, self._body(mine, told)) for dest, mine in self._by_shard()])
 
     def _by_shard(self) -> Iterator[tuple[int, pa.RecordBatch | None]]:
         if not self.held:
@@ -210,13 +222,10 @@ class ToShards:
             count = edges[number + 1] - edges[number]
             yield dest, rows.slice(edges[number], count) if count else None
 
-    def _body(self, rows: pa.RecordBatch | None, lows: dict[str, int | None]) -> bytes:
-        told = self.tidings
+    def _body(self, rows: pa.RecordBatch | None, told: dict[str, Any]) -> bytes:
+        task = self.tidings
         self.sent += 1
-        header: dict[str, Any] = {"from": [told.level, told.partition, self.sent], "now": told.now, "lows": lows}
-        if partitions := {name: told.partitions[name] for name in lows if name in told.partitions}:
-            header["partitions"] = partitions
-        return pack(header, rows)
+        return pack({"from": [task.level, task.partition, self.sent], "now": task.now, **told}, rows)
 
 
 @dataclass

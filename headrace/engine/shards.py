@@ -18,7 +18,7 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
-from headrace.engine.bundles import BLOCK_SCHEMA, TIME
+from headrace.engine.bundles import BLOCK_SCHEMA
 from headrace.engine.clocks import Clocks, Delays, Upstream
 from headrace.engine.exchanges import Work
 from headrace.engine.failures import blame
@@ -90,8 +90,8 @@ class Shard:
                 for partition, low in partitions.items():
                     self.upstream.report(name, low, now=now, partition=partition)
         fractions = self.processor.fractions
-        if fractions and rows is not None:
-            self.delays.observe(np.asarray(rows.column(TIME)), now=now)
+        for header, _ in bodies:
+            self.delays.merge(header.get("delays", ()))
         watermark = self.upstream.advance(now=now)
         step = self.processor.step(rows, Clocks(watermark, now, self.delays.watermarks(fractions, now=now)))
         self.late += _elements(step.late)

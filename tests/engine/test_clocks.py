@@ -155,6 +155,17 @@ def test_quantiles_of_delay_are_at_most_two_percent_too_high(late: list[int], q:
     assert exact - 1 <= delays.quantile(q) <= exact * 1.02 + 1.02
 
 
+@given(st.lists(st.lists(st.integers(0, 10**12))))
+def test_sketches_of_parts_make_that_of_the_whole(parts: list[list[int]]) -> None:
+    whole, merged = Delays(), Delays()
+    whole.observe(np.array([time for part in parts for time in part], np.int64), now=10**12)
+    for part in parts:
+        delays = Delays()
+        delays.observe(np.array(part, np.int64), now=10**12)
+        merged.merge(delays.buckets.items())
+    assert whole == merged
+
+
 def test_percentile_watermarks_follow_processing_time() -> None:
     delays = Delays()
     assert delays.watermarks({0.5}, now=1_000) == {}

@@ -1,4 +1,4 @@
-"""Clocks of streams on real Spark: partitions, idleness, disorder, skew, and what a source tells though rows are dropped."""
+"""Clocks of streams on real Spark: partitions, idleness, disorder, skew, and what dropped rows still tell."""
 
 from __future__ import annotations
 
