@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -39,6 +39,17 @@ class Processor(Protocol):
     def changes(self) -> list[bytes]: ...
 
     def load(self, blocks: list[bytes]) -> None: ...
+
+
+@runtime_checkable
+class Sliced(Processor, Protocol):
+    """A processor whose state can be written a part at a time, and that can load changes on top of the state it has.
+
+    What it holds has a hash that stays; all parts, and the changes since the oldest of them, amount to its state.
+    """
+
+    def part(self, low: int, high: int) -> list[bytes]:
+        """All there is in a range of hashes. It does not count as written."""
 
 
 class Work(Protocol):

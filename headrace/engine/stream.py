@@ -20,6 +20,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from headrace.engine.bundles import FromBlocks, FromColumns, ToColumns
 from headrace.engine.checkpoint import Checkpoint
 from headrace.engine.counters import Counters
+from headrace.engine.deferred import Deferred
 from headrace.engine.levels import Exchange, lower
 from headrace.engine.program import Head, Program, steps_of
 from headrace.engine.routing import WIRE
@@ -102,7 +103,7 @@ class Stream:
         self._columns.check_aggregates()
         data = reduce(DataFrame.union, [self._mapped(frame, program) for frame, program in entering] + self._clocks())
         for level in range(1, self.line.depth + 1):
-            shards = Shards(self.checkpoint.manifest.stream, self._specs(level), self._classes)
+            shards: Any = Deferred(Shards(self.checkpoint.manifest.stream, self._specs(level), self._classes))
             data = data.groupBy("dest").transformWithState(shards, from_arrow_schema(WIRE), "Append", "None")
             data = self._mapped(data, self._after(level))
         self.delivery.begin(self.spark, self.checkpoint.manifest.stream, fresh=self.checkpoint.fresh)

@@ -73,7 +73,7 @@ def test_what_is_combined_before_it_travels() -> None:
         sums = events | f"w {name}" >> hr.WindowInto(TWO_MINUTES, **kind) | name >> hr.CombinePerKey(sum)
         _ = sums | f"again {name}" >> hr.CombinePerKey(sum)
     _ = events | "w count" >> hr.WindowInto(hr.CountWindows(3)) | "counted" >> hr.CombinePerKey(sum)
-    exchanges: dict[str, Any] = {exchange.label: exchange for exchange in lowered(p).exchanges}
+    exchanges = {exchange.label: exchange for exchange in lowered(p).exchanges}
     assert {label for label, each in exchanges.items() if each.work.lifted} == {"plain", "again plain", "retracting"}
     assert {label for label, each in exchanges.items() if each.work.retractable} == {"again retracting"}
 
