@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.engine import ops
-from headrace.engine.aggregates import columns_fn, to_keyed, to_row
+from headrace.engine.aggregates import columns_fn, to_keyed
 from headrace.engine.bundles import Bundle, ToBlocks, ToColumns
-from headrace.engine.exchanges import Grouping, Work
+from headrace.engine.columnrows import ToGroups
+from headrace.engine.exchanges import Grouping, Work, aggregating
 from headrace.engine.firing import Program as Firing
 from headrace.engine.groups import needs_times
 from headrace.engine.operators import operator, step_of
@@ -183,19 +184,20 @@ class _Lowering:
 
     def _aggregate(self, node: Node, aggregate: Aggregate) -> None:
         (pc,), (out,) = node.inputs, node.outputs
-        pairs = Step(ops.MapOp(node.label, ops.Call(to_keyed(aggregate, pc.schema))), {None: Readers()})
-        self._reading(pc).steps.append(pairs)
-        exchange = self._exchange_over(node, pc, pairs.readers[None], columns_fn(aggregate))
-        rows = Step(ops.MapOp(node.label, ops.Call(to_row(aggregate))), {None: Readers()})
-        exchange.readers[None].steps.append(rows)
-        self.readers[id(out)], self.origins[id(out)] = rows.readers[None], (exchange,)
+        exchange = self._exchange_over(node, pc, self._reading(pc), columns_fn(aggregate), aggregate)
+        self.readers[id(out)], self.origins[id(out)] = exchange.readers[None], (exchange,)
 
     def _exchange(self, node: Node, pc: PCollection, out: PCollection, fn: CombineFn[Any, Any, Any] | None) -> None:
         exchange = self._exchange_over(node, pc, self._reading(pc), fn)
         self.readers[id(out)], self.origins[id(out)] = exchange.readers[None], (exchange,)
 
     def _exchange_over(
-        self, node: Node, pc: PCollection, reading: Readers, fn: CombineFn[Any, Any, Any] | None
+        self,
+        node: Node,
+        pc: PCollection,
+        reading: Readers,
+        fn: CombineFn[Any, Any, Any] | None,
+        aggregate: Aggregate | None = None,
     ) -> Exchange:
         windowing, origins, number = pc.windowing, self.origins[id(pc)], len(self.line.exchanges)
         retractable = self._may_retract(pc)
@@ -207,19 +209,24 @@ class _Lowering:
         # What is combined has no time of its own, and cannot be taken back.
         plain = not needs_times(windowing) and not Firing(windowing.trigger).fractions
         lifted = fn is not None and plain and not retractable
+        work = Grouping(windowing, fn, lifted, retractable)
+        if aggregate is not None:
+            work = aggregating(work, aggregate)
         exchange = Exchange(
             number,
             node.label,
-            Grouping(windowing, fn, lifted, retractable),
+            work,
             level=1 + max((origin.level for origin in origins if isinstance(origin, Exchange)), default=0),
             dests=shard_dests(number, self.shards, self.partitions),
             upstream=tuple(name for origin in origins for name in origin.names()),
         )
-        rows: Output
+        rows: Any
         if lifted and fn is not None:
             rows = to_partials(node.label, windowing, fn)
         else:
             rows = to_pairs(node.label, windowing, retractable=retractable)
+        if aggregate is not None:
+            rows = ToGroups(node.label, columns_fn(aggregate), to_keyed(aggregate, pc.schema), rows)
         heard = frozenset(exchange.upstream) | ({HEARTBEAT} if exchange.level == 1 else set())
         self._output(reading, ToShards(rows, exchange.dests, heard, self.line.tidings))
         self.line.exchanges.append(exchange)

@@ -18,8 +18,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.engine import relational
-from headrace.engine.bundles import FromBlocks, FromColumns, ToColumns
+from headrace.engine.bundles import FromBlocks, ToColumns
 from headrace.engine.checkpoint import Checkpoint
+from headrace.engine.columnbundles import FromRecords
 from headrace.engine.counters import Counters
 from headrace.engine.levels import Tap, lower
 from headrace.engine.program import Program, steps_of
@@ -36,7 +37,6 @@ from headrace.engine.streamprogram import (
 from headrace.engine.streamside import SideInputs
 from headrace.engine.streamsinks import Delivery
 from headrace.engine.streamsources import Sources, watermarks_of
-from headrace.model.panes import NO_PANE
 from headrace.model.pickling import classes_of_script
 from headrace.model.pipeline import Graph
 from headrace.model.schema import rows_schema
@@ -123,7 +123,7 @@ class Stream:
         for node in tap.columns:
             data = relational.apply(node, data)
             self._columns.note(node.outputs[0], data)
-        rows = FromColumns(tap.pc.schema, NO_PANE) if tap.pc.has_columns else FromBlocks()
+        rows = FromRecords(tap.pc.schema) if tap.pc.has_columns else FromBlocks()
         head = FromSource(tap.name, rows, watermarks_of(tap.source), self.line.tidings)
         return data, self._source_program(head, tap)
 

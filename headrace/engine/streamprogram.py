@@ -18,6 +18,7 @@ from pyspark import TaskContext
 
 from headrace.engine.bundles import LOW, NOW, TIME, Bundle
 from headrace.engine.clocks import source_watermark
+from headrace.engine.columnbundles import ColumnBundle
 from headrace.engine.exchanges import Work
 from headrace.engine.program import Head, Program, Readers
 from headrace.engine.routing import STATUS, WIRE, Tidings, exchange_of, pack, sink_dest, unpack, wire
@@ -43,14 +44,16 @@ class FromSource:
     watermarks: Watermarks
     tidings: Tidings
 
-    def bundles(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Bundle]:
+    def bundles(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Bundle | ColumnBundle]:
         if self.watermarks == "followed":
             self.tidings.followed.add(self.name)
         for batch in batches:
             if not batch.num_rows:
                 continue
             now = pc.max(batch.column(NOW)).as_py()
-            elements = batch.filter(pc.is_null(batch.column(LOW))).drop_columns([NOW, LOW])
+            elements = batch.drop_columns([NOW, LOW])
+            if batch.column(LOW).null_count < batch.num_rows:
+                elements = elements.filter(pc.is_null(batch.column(LOW)))
             self.tidings.hear(self.name, pc.max(batch.column(LOW)).as_py(), now)
             if self.watermarks == "from times":
                 times = np.asarray(elements.column(TIME).drop_null())
@@ -133,7 +136,7 @@ class LevelProgram(Program):
     def _entries(self) -> Iterable[Readers]:
         return [readers for entry in self.entries.values() for readers in entry.readers.values()]
 
-    def _entering(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Bundle, Readers]]:
+    def _entering(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Bundle | ColumnBundle, Readers]]:
         for batch in batches:
             for dest, body in zip(batch.column("dest").to_pylist(), batch.column("body").to_pylist(), strict=True):
                 exchange = exchange_of(dest)
