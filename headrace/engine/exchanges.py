@@ -7,7 +7,7 @@ kind is a small picklable object that makes processors, and processors know neit
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,12 +19,14 @@ from headrace.engine.clocks import Clocks
 from headrace.engine.columnbundles import PANE_COLUMNS, ColumnBundle, panes_apart
 from headrace.engine.firing import Program
 from headrace.engine.keycolumns import decode_key_columns
+from headrace.engine.lateoutput import LateKeeping, late_bundles, split
 from headrace.engine.records import read_records
 from headrace.engine.shard import ShardProcessor, Step
 from headrace.engine.shuffle import KEY, SPELLING, VALUE
 from headrace.model.algebra import CombineFn
 from headrace.model.columns import Aggregate
 from headrace.model.keys import decode_keys
+from headrace.model.lateoutput import LATE
 from headrace.model.panes import Windowing
 from headrace.model.schema import row_type
 
@@ -69,13 +71,14 @@ class Work(Protocol):
 class Grouping:
     """Groups or, with `fn`, combines, and gives panes. `lifted`: rows are combined before they travel.
 
-    `retractable`: some rows take back earlier ones.
+    `retractable`: some rows take back earlier ones. `late`: it also gives what came too late.
     """
 
     windowing: Windowing
     fn: CombineFn[Any, Any, Any] | None = None
     lifted: bool = False
     retractable: bool = False
+    late: bool = False
 
     @property
     def needs_time(self) -> bool:
@@ -86,11 +89,19 @@ class Grouping:
         return self.windowing.accumulation == "retracting"
 
     def processor(self) -> ShardProcessor:
-        return ShardProcessor(self.windowing, self.fn, lifted=self.lifted, retractable=self.retractable)
+        kind = LateKeeping if self.late else ShardProcessor
+        return kind(self.windowing, self.fn, lifted=self.lifted, retractable=self.retractable)
 
-    def bundles(self, given: pa.RecordBatch) -> Iterator[tuple[None, Bundle | ColumnBundle]]:
-        for bundle in pane_bundles(given, global_windows=self.windowing.is_global):
-            yield None, bundle
+    def bundles(self, given: pa.RecordBatch) -> Iterator[tuple[str | None, Bundle | ColumnBundle]]:
+        if self.late:
+            given, late = split(given)
+            for bundle in late_bundles(late, global_windows=self.windowing.is_global):
+                yield LATE, bundle
+        if given.num_rows:
+            yield from ((None, bundle) for bundle in self._panes(given))
+
+    def _panes(self, given: pa.RecordBatch) -> Iterator[Bundle | ColumnBundle]:
+        return pane_bundles(given, global_windows=self.windowing.is_global)
 
     def describe(self) -> str:
         return f"{self.windowing!r}" + ("" if self.fn is None else f", combined by {self.fn!r}")
@@ -103,14 +114,14 @@ class Aggregating(Grouping):
     keys: tuple[str, ...] = field(kw_only=True)
     aggregates: tuple[str, ...] = field(kw_only=True)
 
-    def bundles(self, given: pa.RecordBatch) -> Iterator[tuple[None, Bundle | ColumnBundle]]:
+    def _panes(self, given: pa.RecordBatch) -> Iterator[Bundle | ColumnBundle]:
         columns = self._columns(given)
         if columns is not None:
-            yield None, ColumnBundle(columns, None, given.select(PANE_COLUMNS))
+            yield ColumnBundle(columns, None, given.select(PANE_COLUMNS))
             return
         row = row_type((*self.keys, *self.aggregates))._make
         for bundle in pane_bundles(given, global_windows=self.windowing.is_global):
-            yield None, bundle.with_elements([row((*keys, *values)) for keys, values in bundle.elements])
+            yield bundle.with_elements([row((*keys, *values)) for keys, values in bundle.elements])
 
     def _columns(self, given: pa.RecordBatch) -> pa.RecordBatch | None:
         """The panes as columns; None where they are not such as arrays can tell."""
@@ -126,7 +137,7 @@ class Aggregating(Grouping):
 def aggregating(grouping: Grouping, aggregate: Aggregate) -> Aggregating:
     """The grouping, which is this aggregate's, giving its rows."""
     names: dict[str, Any] = {"keys": aggregate.keys, "aggregates": tuple(aggregate.aggregations)}
-    return Aggregating(grouping.windowing, grouping.fn, grouping.lifted, grouping.retractable, **names)
+    return Aggregating(**{each.name: getattr(grouping, each.name) for each in fields(grouping)}, **names)
 
 
 def pane_bundles(panes: pa.RecordBatch, *, global_windows: bool) -> Iterator[Bundle]:

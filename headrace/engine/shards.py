@@ -18,7 +18,7 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
-from headrace.engine.bundles import BLOCK_SCHEMA, TIME
+from headrace.engine.bundles import BLOCK_SCHEMA
 from headrace.engine.clocks import Clocks, Delays, Upstream
 from headrace.engine.exchanges import Work
 from headrace.engine.failures import blame
@@ -43,12 +43,13 @@ _KEPT: Final = 256
 
 @dataclass(frozen=True)
 class ShardSpec:
-    """What a shard is: its name, the exchange it belongs to and what that does, and whom it waits for."""
+    """What a shard is: its name, the exchange it belongs to and what that does, and whom it waits for, how long."""
 
     name: str
     label: str
     work: Work
     upstream: tuple[str, ...]
+    idle_after: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -71,8 +72,7 @@ class Shard:
     def __init__(self, spec: ShardSpec) -> None:
         self.spec = spec
         self.processor = spec.work.processor()
-        # One that has not spoken yet is waited for.
-        self.upstream = Upstream(low=dict.fromkeys(spec.upstream, MIN_TIME))
+        self.upstream = Upstream(dict.fromkeys(spec.upstream, MIN_TIME), spec.idle_after)
         self.delays = Delays()
         self.late = self.refused = 0
 
@@ -86,9 +86,12 @@ class Shard:
             for name, low in header["lows"].items():
                 if low is not None:
                     self.upstream.report(name, low, now=now)
+            for name, partitions in header.get("partitions", {}).items():
+                for partition, low in partitions.items():
+                    self.upstream.report(name, low, now=now, partition=partition)
         fractions = self.processor.fractions
-        if fractions and rows is not None:
-            self.delays.observe(np.asarray(rows.column(TIME)), now=now)
+        for header, _ in bodies:
+            self.delays.merge(header.get("delays", ()))
         watermark = self.upstream.advance(now=now)
         step = self.processor.step(rows, Clocks(watermark, now, self.delays.watermarks(fractions, now=now)))
         self.late += _elements(step.late)
@@ -111,7 +114,7 @@ class Shard:
         read = [unpack(cell) for cell in cells]
         self.processor.load([block for _, blocks in read for block in blocks.column(0).to_pylist()])
         header, _ = read[-1]
-        self.upstream = Upstream.load(header["upstream"].encode())
+        self.upstream.load(header["upstream"].encode())
         self.delays = Delays(dict(map(tuple, header["delays"])))
         self.late, self.refused = header["late"], header["refused"]
 
