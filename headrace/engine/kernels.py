@@ -71,7 +71,8 @@ class Fold:
             self._decided = True
             self._values = self._values.astype(numbers.values.dtype)
             self._values = self._fresh(len(self._values))
-        self._ufunc.at(self._values, index, numbers.values)
+        with np.errstate(invalid="ignore", over="ignore"):  # NaN and infinities are as good as any
+            self._ufunc.at(self._values, index, numbers.values)
         self._there[index] = True
 
     def clear(self, slots: Int64Array) -> None:
