@@ -6,7 +6,7 @@ do, each row. Elements that are objects already, and columns that are not number
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -20,6 +20,7 @@ from headrace.engine.failures import blame
 from headrace.engine.kernels import kernels_of
 from headrace.engine.keycolumns import encode_key_columns
 from headrace.engine.placing import COUNT, RETRACTION
+from headrace.engine.program import Output, Readers
 from headrace.engine.records import Numbers, is_numbers, write_records
 from headrace.engine.shardrows import ToPairs, ToPartials, last_instants
 from headrace.engine.shuffle import KEY, SPELLING, VALUE
@@ -55,8 +56,7 @@ class ToGroups:
 
     def add_columns(self, bundle: ColumnBundle) -> Iterator[pa.RecordBatch]:
         if not self._numeric(bundle.rows):
-            for part in bundle.parts():
-                yield from self.add(part)
+            yield from self._as_objects(bundle)
         elif isinstance(self.pairs, ToPartials):
             self.held.append(bundle.rows.select([name for name in bundle.rows.schema.names if name in self.reads]))
             if sum(rows.nbytes for rows in self.held) >= _HELD_BYTES:
@@ -69,9 +69,15 @@ class ToGroups:
         yield from self.pairs.finish()
 
     def _numeric(self, rows: pa.RecordBatch) -> bool:
-        columns = [name for name in self.keyed.columns if name is not None]
-        there = set(rows.schema.names) >= {*columns, *self.keyed.keys}
-        return there and kernels_of(self.fn) is not None and all(is_numbers(rows.column(name).type) for name in columns)
+        kinds = [rows.column(name).type for name in self.keyed.columns if name is not None]
+        return kernels_of(self.fn) is not None and all(map(is_numbers, kinds))
+
+    def _as_objects(self, bundle: ColumnBundle) -> Iterator[pa.RecordBatch]:
+        keyed = replace(self.keyed, schema=None)  # Rows have names, also where only some columns are there
+        for part in replace(bundle, schema=None).parts():
+            with blame(self.label):
+                pairs = part.with_elements(list(map(keyed, part.elements)))
+            yield from self.pairs.add(pairs)
 
     def _values(self, rows: pa.RecordBatch) -> list[Numbers]:
         ones = Numbers.all(np.ones(rows.num_rows, np.int64))
@@ -102,9 +108,7 @@ class ToGroups:
         held = Vectors(self.fn, kernels_of(self.fn) or (), lifted=True)
         held.reserve(len(firsts))
         if not held.add_values(group, self._values(rows)):
-            keyed = replace(self.keyed, schema=None)
-            for part in ColumnBundle(rows, None).parts():
-                yield from self.pairs.add(part.with_elements(list(map(keyed, part.elements))))
+            yield from self._as_objects(ColumnBundle(rows, None))
             return
         first = rows.take(pa.array(firsts))
         columns = dict(zip(rows.schema.names, first.columns, strict=True)) | self._keys(first)
@@ -112,6 +116,14 @@ class ToGroups:
         columns[TIME] = last_instants(first)
         columns[COUNT] = pa.array(np.bincount(group, minlength=len(firsts)))
         yield pa.record_batch({name: columns[name] for name in (*self.schema().names, TIME, COUNT)})
+
+
+def columns_read(readers: Readers, outputs: Sequence[Output]) -> set[str] | None:
+    """The columns that are read, if all readers group by columns; None if one needs whole elements."""
+    groups = [getattr(outputs[number], "rows", None) for number in readers.outputs]
+    if readers.steps or not all(isinstance(each, ToGroups) for each in groups):
+        return None
+    return {name for each in groups if isinstance(each, ToGroups) for name in each.reads}
 
 
 def _groups(columns: list[pa.Array], rows: int) -> tuple[Int64Array, Int64Array]:

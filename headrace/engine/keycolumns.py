@@ -76,22 +76,24 @@ def _column(data: npt.NDArray[np.uint8], at: Int64Array, size: Int64Array) -> pa
     """The part of each key that has `size` bytes from `at` on."""
     tags = data[at]
     there = tags != ord("N")
-    kinds = set(np.unique(tags[there]).tolist())
     mask = None if there.all() else ~there
-    if not kinds:
+    if not there.any():
         return pa.nulls(len(at))
-    if kinds == {ord("i")}:
+    kind = chr(tags[np.argmax(there)])
+    if not (tags[there] == ord(kind)).all():
+        return None
+    if kind == "i":
         # Of a null there are no eight bytes to read.
         bits = _gathered(data, np.where(there, at + 1, at[there][0] + 1), 8).view(">u8").reshape(-1)
         return pa.array((bits.astype(np.uint64) ^ np.uint64(2**63)).view(np.int64), mask=mask)
-    if kinds not in ({ord("s")}, {ord("b")}):
+    if kind not in "sb":
         return None
     length = np.where(there, size - 1, 0)
     offsets = np.concatenate([[0], np.cumsum(length)])
     body = data[np.repeat(at + 1 - offsets[:-1], length) + np.arange(offsets[-1])]
     buffers = [pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(body)]
     validity = None if mask is None else pa.array(there).buffers()[1]
-    return pa.Array.from_buffers(pa.string() if kinds == {ord("s")} else pa.binary(), len(at), [validity, *buffers])
+    return pa.Array.from_buffers(pa.string() if kind == "s" else pa.binary(), len(at), [validity, *buffers])
 
 
 def _gathered(data: npt.NDArray[np.uint8], at: Int64Array, width: int) -> npt.NDArray[np.uint8]:

@@ -168,8 +168,7 @@ def record_of(cell: bytes) -> Record:
 
 def _read(tags: npt.NDArray[np.uint8], values: npt.NDArray[np.uint8]) -> Numbers | None:
     there = tags != _NONE
-    kinds = np.unique(tags[there]).tolist()
-    if len(kinds) > 1 or not set(kinds) <= set(_KINDS):
+    kind = int(tags[np.argmax(there)]) if there.any() else _INT
+    if kind not in _KINDS or not (tags[there] == kind).all():
         return None
-    numbers = np.ascontiguousarray(values).view(_KINDS[kinds[0] if kinds else _INT]).reshape(-1)
-    return Numbers(numbers, there)
+    return Numbers(np.ascontiguousarray(values).view(_KINDS[kind]).reshape(-1), there)
