@@ -161,17 +161,20 @@ class ShardProcessor:
             table.count[touched] += np.add.reduceat(counts if back is None else np.where(back, -counts, counts), starts)
             table.fresh[touched] += taken.arrived
             table.due[touched] |= (table.deadline[touched] > watermark) | (self.placing.size is not None)
-            self._hold(touched, starts, times)
+            self._hold(touched, starts, times, watermark)
         return taken
 
-    def _hold(self, slots: Int64Array, starts: Int64Array, times: Int64Array) -> None:
-        """The time of the windows' next panes, of elements that are not behind the output already."""
+    def _hold(self, slots: Int64Array, starts: Int64Array, times: Int64Array, watermark: int) -> None:
+        """The time of the windows' next panes, of elements that are not behind the input's watermark already.
+
+        That of the output may be further behind, but it depends on which other keys share the shard.
+        """
         table, combiner = self.table, self.windowing.timestamp_combiner
         if self.placing.size is not None:
             # A window of elements has no last instant, so its latest element stands for it.
             combiner, passable = "earliest" if combiner == "earliest" else "latest", times >= MIN_TIME
         else:
-            passable = times >= self.watermark
+            passable = times >= watermark
         held = table.hold[slots]
         if combiner == "earliest":
             first = np.minimum.reduceat(np.where(passable, times, NO_HOLD), starts)
@@ -182,7 +185,7 @@ class ShardProcessor:
             table.hold[slots] = np.where(latest == -NO_HOLD, NO_HOLD, latest)
         else:
             last = table.end[slots] - 1
-            table.hold[slots] = np.where(last >= self.watermark, last, held)
+            table.hold[slots] = np.where(last >= watermark, last, held)
 
     def _fire(self, taken: Taken, before: Clocks, after: Clocks) -> pa.RecordBatch:
         table, root = self.table, self.program.root
@@ -203,7 +206,7 @@ class ShardProcessor:
         on_time = fired & moment.ended & table.due[slots]
         closing = over & ~table.finished[slots]
         emitting = (fired & (fresh | on_time | (done & always))) | (closing & (fresh | always))
-        panes = self._emit(slots[emitting], (done | over)[emitting], after.watermark)
+        panes = self._emit(slots[emitting], (done | over)[emitting], before, after)
         table.finish(slots[done & ~over])
         table.close(slots[over])
         return panes
@@ -222,17 +225,17 @@ class ShardProcessor:
             parts.append(np.flatnonzero(deadline <= over))
         return np.unique(np.concatenate(parts))
 
-    def _emit(self, slots: Int64Array, last: Mask, watermark: int) -> pa.RecordBatch:
+    def _emit(self, slots: Int64Array, last: Mask, before: Clocks, after: Clocks) -> pa.RecordBatch:
         """The panes of these windows, which go on without what they emitted."""
         if not len(slots):
             return NO_PANES
         table, accumulation = self.table, self.windowing.accumulation
         order = np.lexsort((table.seq[slots], table.start[slots], table.end[slots]))
         slots, last = slots[order], last[order]
-        early = table.deadline[slots] > watermark
+        early = table.deadline[slots] > after.watermark
         panes = np.zeros(len(slots), PANE)
         panes["start"], panes["end"] = table.start[slots], table.end[slots]
-        instant = table.end[slots] - 1 if self.placing.size is None else self.watermark
+        instant = table.end[slots] - 1 if self.placing.size is None else before.watermark
         panes["time"] = np.where(table.hold[slots] == NO_HOLD, instant, table.hold[slots])
         panes["timing"] = np.where(early, EARLY, np.where(table.due[slots], ON_TIME, LATE))
         panes["index"] = table.index[slots]

@@ -16,7 +16,6 @@ import pyarrow as pa
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from headrace.engine.bundles import TIME
 from headrace.engine.clocks import Clocks, Delays, Upstream
 from headrace.engine.exchanges import Sliced, Work
 from headrace.engine.failures import blame
@@ -33,12 +32,13 @@ _KEPT: Final = 256
 
 @dataclass(frozen=True)
 class ShardSpec:
-    """What a shard is: its name, the exchange it belongs to and what that does, and whom it waits for."""
+    """What a shard is: its name, the exchange it belongs to and what that does, and whom it waits for, how long."""
 
     name: str
     label: str
     work: Work
     upstream: tuple[str, ...]
+    idle_after: dict[str, int] = field(default_factory=dict)
 
 
 class Shard:
@@ -47,8 +47,7 @@ class Shard:
     def __init__(self, spec: ShardSpec) -> None:
         self.spec = spec
         self.processor = spec.work.processor()
-        # One that has not spoken yet is waited for.
-        self.upstream = Upstream(low=dict.fromkeys(spec.upstream, MIN_TIME))
+        self.upstream = Upstream(dict.fromkeys(spec.upstream, MIN_TIME), spec.idle_after)
         self.delays = Delays()
         self.late = self.refused = 0
         self.copies = {"used": 0, "caught up": 0, "loaded": 0}  # how often workers had a copy, an older one, or none
@@ -63,9 +62,12 @@ class Shard:
             for name, low in header["lows"].items():
                 if low is not None:
                     self.upstream.report(name, low, now=now)
+            for name, partitions in header.get("partitions", {}).items():
+                for partition, low in partitions.items():
+                    self.upstream.report(name, low, now=now, partition=partition)
         fractions = self.processor.fractions
-        if fractions and rows is not None:
-            self.delays.observe(np.asarray(rows.column(TIME)), now=now)
+        for header, _ in bodies:
+            self.delays.merge(header.get("delays", ()))
         watermark = self.upstream.advance(now=now)
         step = self.processor.step(rows, Clocks(watermark, now, self.delays.watermarks(fractions, now=now)))
         self.late += _elements(step.late)
@@ -90,7 +92,7 @@ class Shard:
             header, more = unpack(cell)
             blocks += more.column(0).to_pylist()
         self.processor.load(blocks)
-        self.upstream = Upstream.load(header["upstream"].encode())
+        self.upstream.load(header["upstream"].encode())
         self.delays = Delays(dict(map(tuple, header["delays"])))
         self.late, self.refused, self.copies = header["late"], header["refused"], header["copies"]
 

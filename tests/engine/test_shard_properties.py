@@ -227,6 +227,17 @@ def check_panes(windowing: Windowing, script: list[Move]) -> None:
         late = len(reference.late)
 
 
+@settings(max_examples=400)
+@given(windowing=windowings, script=moves)
+def test_panes_do_not_depend_on_which_keys_share_a_shard(windowing: Windowing, script: list[Move]) -> None:
+    together, alone = ShardProcessor(windowing), {key: ShardProcessor(windowing) for key in KEYS}
+    for elements, clocks, _, _ in reference_steps(windowing, script):
+        whole = emissions(together.step(rows_of(elements, windowing.window), clocks))
+        for key, shard in alone.items():
+            mine = rows_of([element for element in elements if element.key == key], windowing.window)
+            assert emissions(shard.step(mine, clocks)) == [pane for pane in whole if pane[0] == key]
+
+
 AGGREGATIONS: list[CombineFn[Any, Any, Any]] = [SumFn(), CountFn(), MeanFn(), MaxFn(), TopFn(2)]
 
 
