@@ -39,7 +39,7 @@ from headrace.engine.streamprogram import (
 )
 from headrace.engine.streamside import SideInputs
 from headrace.engine.streamsinks import Delivery
-from headrace.engine.streamsources import Sources, policy_of, watermarks_of
+from headrace.engine.streamsources import Sources, partitions_of, policy_of, watermarks_of
 from headrace.engine.taps import Tap, frame_of
 from headrace.model.pickling import classes_of_script
 from headrace.model.pipeline import Graph
@@ -162,13 +162,16 @@ class Stream:
 
     def _specs(self, level: int) -> dict[int, ShardSpec]:
         return {
-            dest: ShardSpec(name, each.label, each.work, each.upstream, self._idle_of(each))
+            dest: ShardSpec(name, each.label, each.work, each.upstream, *self._sources_of(each))
             for each in self.line.level(level)
             for dest, name in zip(each.dests, each.names(), strict=True)
         }
 
-    def _idle_of(self, exchange: Exchange) -> dict[str, int]:
-        return {name: waits for name, waits in self._idle_after.items() if name in exchange.upstream}
+    def _sources_of(self, exchange: Exchange) -> tuple[dict[str, tuple[str, ...]], dict[str, int]]:
+        """Of the sources it reads from, the partitions that are known, and after how long they are idle."""
+        taps = [tap for tap in self.line.taps if tap.name in exchange.upstream]
+        partitions = {tap.name: partitions_of(tap.source) for tap in taps}
+        return partitions, {name: self._idle_after[name] for name in partitions if name in self._idle_after}
 
     def _started(self, data: DataFrame) -> StreamingQuery:
         writer = data.writeStream.outputMode("append").foreachBatch(self.delivery)
