@@ -17,8 +17,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headrace.engine.bundles import FromBlocks, FromColumns, ToColumns
+from headrace.engine import relational
+from headrace.engine.bundles import FromBlocks, ToColumns
 from headrace.engine.checkpoint import Checkpoint
+from headrace.engine.columnbundles import FromRecords
+from headrace.engine.columnrows import columns_read
 from headrace.engine.counters import Counters
 from headrace.engine.deferred import Deferred
 from headrace.engine.levels import Exchange, lower
@@ -38,7 +41,6 @@ from headrace.engine.streamside import SideInputs
 from headrace.engine.streamsinks import Delivery
 from headrace.engine.streamsources import Sources, partitions_of, policy_of, watermarks_of
 from headrace.engine.taps import Tap, frame_of
-from headrace.model.panes import NO_PANE
 from headrace.model.pickling import classes_of_script
 from headrace.model.pipeline import Graph
 from headrace.model.schema import rows_schema
@@ -53,6 +55,7 @@ _SETTINGS: Final = {
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.sql.exchange.reuse": "false",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",  # or columns come in pieces too small for arrays
 }
 _ON_LOCAL_DISK: Final = {  # elsewhere a rename is not what makes a file appear whole
     "spark.sql.streaming.checkpointFileManagerClass": (
@@ -126,8 +129,11 @@ class Stream:
     def _tapped(self, tap: Tap) -> tuple[DataFrame, Program]:
         opened, watermarks = self._columns.opened(tap.source, self._sources.open), watermarks_of(tap.source)
         data = frame_of(tap, opened, self._columns.note, timed=watermarks == "from times")
+        read = [columns_read(reading.readers, self.line.outputs) for reading in tap.readings]
+        if len(read) == 1 and read[0] is not None:
+            data = data.select(*[name for name in data.columns if name in read[0] or name in relational.HIDDEN])
         pcs = [reading.pc for reading in tap.readings]
-        rows: list[Head] = [FromColumns(pc.schema, NO_PANE) if pc.has_columns else FromBlocks() for pc in pcs]
+        rows: list[Head] = [FromRecords(pc.schema) if pc.has_columns else FromBlocks() for pc in pcs]
         tidings = self.line.tidings
         return data, SourceProgram(
             FromClocks(tidings),
