@@ -1,4 +1,7 @@
-"""A progress bar for a running pipeline. It polls the handle, in the caller's thread, and starts none of its own."""
+"""A progress bar for a running pipeline, or a line for a stream.
+
+It polls the handle, in the caller's thread, and starts none of its own.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from headrace.engine.run import Handle, Status
+from headrace.engine.streamstatus import StreamStatus
 
 POLL = 0.1  # seconds
+_TASKS = (BarColumn(bar_width=24), MofNCompleteColumn(), TextColumn("tasks"))  # of a stream there is no end to show
 
 
 def watch(handle: Handle, console: Console | None = None) -> Status:
@@ -22,12 +27,11 @@ def watch(handle: Handle, console: Console | None = None) -> Status:
     ('done', [3])
     """
     console = console or Console(stderr=True)
+    tasks = () if isinstance(handle.status(), StreamStatus) else _TASKS
     with Progress(
         SpinnerColumn(),
         TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        TextColumn("tasks"),
+        *tasks,
         TimeElapsedColumn(),
         console=console,
         auto_refresh=False,
@@ -39,7 +43,7 @@ def watch(handle: Handle, console: Console | None = None) -> Status:
         shown = bar.add_task("", total=None)
         try:
             while (status := handle.wait(timeout=POLL)).state == "running":
-                bar.update(shown, description=status.stage, completed=status.tasks_done, total=status.tasks or None)
+                bar.update(shown, description=status.line, completed=status.tasks_done, total=status.tasks or None)
                 bar.refresh()
         except KeyboardInterrupt:
             handle.stop()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -177,6 +177,9 @@ class Shards(StatefulProcessor):
             "held": step.held,
             "late": shard.late,
             "refused": shard.refused,
+            "waiting": None if step.waiting is None else asdict(step.waiting),
+            # All shards hear the same of sources; one tells.
+            "lows": shard.upstream.low if spec.name.endswith("/0") else {},
         }
         yield Row(dest=dest, body=pack(header, step.panes))
 
