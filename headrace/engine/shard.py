@@ -318,12 +318,14 @@ class ShardProcessor:
     def _waiting(self) -> Waiting | None:
         table = self.table
         deadlines = np.where((table.fresh > 0) & ~table.finished, table.deadline, GONE)
-        slot = int(deadlines.argmin()) if table.held else -1
-        if slot < 0 or deadlines[slot] == GONE:
+        earliest = int(deadlines.min(initial=GONE))
+        if earliest == GONE:
             return None
+        slots = np.flatnonzero(deadlines == earliest)
+        slot = int(slots[table.seq[slots].argmin()])
         key, spelling = (pa.array([column[slot]], pa.binary()) for column in (table.key, table.spelling))
         window = self._window(int(table.start[slot]), int(table.end[slot]))
-        return Waiting(shortened(decode_keys(key, spelling)[0]), window, self._why(slot), int(deadlines[slot]))
+        return Waiting(shortened(decode_keys(key, spelling)[0]), window, self._why(slot), earliest)
 
     def _window(self, start: int, end: int) -> str:
         if self.placing.size is not None:

@@ -24,7 +24,7 @@ class StreamPlan:
     def _lines(self) -> Iterator[str]:
         for tap in self.line.taps:
             yield f"read  {named(tap.source)}"
-            yield from (f"├─ columns  {node.label}" for node in tap.columns)
+            yield from (f"   columns  {node.label}" for node in tap.columns)
             yield from _python(tap.readers)
         for level in range(1, self.line.depth + 1):
             for exchange in self.line.level(level):
@@ -41,4 +41,4 @@ def stream_plan(graph: Graph) -> StreamPlan:
 def _python(*readers: Readers) -> Iterator[str]:
     labels = dict.fromkeys(step.op.label for step in steps_of(*readers) if not isinstance(step.op, Passing))
     if labels:
-        yield f"├─ python  {' · '.join(labels)}"
+        yield f"   python  {' · '.join(labels)}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from headrace.engine.levels import Exchange, Line
@@ -129,7 +130,7 @@ def source_statuses(
     inputs = iter([] if progress is None else progress["sources"])
     statuses = {}
     for tap in line.taps:
-        own = [each for each, _ in zip(inputs, getattr(tap.source.transform, "paths", [None]), strict=False)]
+        own = list(islice(inputs, len(getattr(tap.source.transform, "paths", [None]))))
         lows = [each["lows"][tap.name] for each in shards.values() if tap.name in each.get("lows", ())]
         statuses[tap.source.label] = SourceStatus(
             max(lows, default=None),
