@@ -95,12 +95,9 @@ class Checkpoint:
 
     def copy_to(self, path: str) -> None:
         """A savepoint of what the checkpoint has now, as a stream of its own; no batch must begin meanwhile."""
-        target = Folder(self.folder.spark, path)
-        if target.exists():
-            raise PipelineError(f"there is something at {target} already; give the savepoint a path of its own")
         if not self.folder.exists():
             raise PipelineError("the stream had no checkpoint of its own and is over; give run(checkpoint=...) one")
-        with copy(self.folder, target) as copied:
+        with copy(self.folder, Folder(self.folder.spark, path)) as copied:
             copied.write(_MANIFEST.format(self._written), self.manifest.forked().write())
 
     def close(self) -> None:

@@ -12,11 +12,16 @@ from contextlib import contextmanager
 from py4j.protocol import Py4JJavaError
 
 from headrace.engine.files import Folder, copy_file
+from headrace.model.errors import PipelineError
 
 
 @contextmanager
 def copy(source: Folder, target: Folder) -> Iterator[Folder]:
     """A copy that appears whole under its name, after whatever is done to it in the `with` block."""
+    if target.exists():
+        if target.files():
+            raise PipelineError(f"there is something at {target} already; give the copy a directory of its own")
+        target.delete()
     new = Folder(target.spark, f"{target}.new")
     new.delete()
     new.make()

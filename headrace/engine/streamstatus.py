@@ -132,7 +132,7 @@ def source_statuses(
     for tap in line.taps:
         own = list(islice(inputs, len(getattr(tap.source.transform, "paths", [None]))))
         lows = [each["lows"][tap.name] for each in shards.values() if tap.name in each.get("lows", ())]
-        statuses[tap.source.label] = SourceStatus(
+        statuses[tap.name] = SourceStatus(
             max(lows, default=None),
             sum(each["numInputRows"] for each in own) if own else None,
             sum(each["processedRowsPerSecond"] for each in own) if own else None,

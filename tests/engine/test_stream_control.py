@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import headrace as hr
+from headrace.engine.bundles import Bundle
 from headrace.engine.levels import lower
 from headrace.engine.routing import WIRE, pack, sink_dest
 from headrace.engine.stream import _SETTINGS
@@ -190,7 +191,7 @@ def test_a_sink_that_cannot_be_written_is_named(spark: SparkSession, tmp_path: p
     p | hr.Create(["a"]) | "out" >> hr.WriteText("/proc/headrace/out")
     line = lower(p.graph(), shards=1, partitions=1)
     (outlet,) = line.outlets
-    (batch,) = outlet.output.add(_bundle(["a"]))
+    (batch,) = [*outlet.output.add(Bundle(["a"])), *outlet.output.finish()]
     frame = spark.createDataFrame([(sink_dest(outlet.number, 0), bytearray(pack({}, batch)))], "dest long, body binary")
     assert frame.columns == WIRE.names
     with pytest.raises(Exception, match='"label": "out"'):
@@ -208,12 +209,6 @@ def test_options_of_streams(p: hr.Pipeline) -> None:
         handle.savepoint("there")
     handle.stop(drain=True)
     assert handle.status().state == "done"
-
-
-def _bundle(elements: list[Any]) -> Any:
-    from headrace.engine.bundles import Bundle
-
-    return Bundle(elements)
 
 
 def test_the_line_of_a_stream_is_shown(tmp_path: pathlib.Path) -> None:

@@ -138,13 +138,14 @@ def test_a_savepoint_begins_another_stream(spark: SparkSession, tmp_path: pathli
     handle = first.start()
     assert first.reached[1].wait(120)
     handle.savepoint(str(savepoint))
-    with pytest.raises(hr.PipelineError, match=r"there is something at .* already; give the savepoint a path"):
+    with pytest.raises(hr.PipelineError, match=r"there is something at .* already; give the copy a directory"):
         handle.savepoint(str(savepoint))
     assert handle.wait().state == "done"
     assert first.output() == undisturbed
 
     begins = max(int(path.name) for path in (savepoint / "spark" / "offsets").iterdir() if path.name.isdigit())
     shutil.rmtree(first.checkpoint)  # the savepoint needs nothing of it
+    pathlib.Path(second.checkpoint).mkdir(parents=True)
     assert second.start(str(savepoint)).wait().state == "done"
     assert min(second.batches) >= begins
     before = Counter(row for batch, rows in first.batches.items() for row in rows if batch < begins)
