@@ -11,8 +11,9 @@ import uuid
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 
-from headrace.engine.levels import Line, Tap
+from headrace.engine.levels import Line
 from headrace.engine.stages import shown
+from headrace.engine.taps import Tap
 
 
 @dataclass(frozen=True)

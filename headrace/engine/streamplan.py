@@ -24,8 +24,10 @@ class StreamPlan:
     def _lines(self) -> Iterator[str]:
         for tap in self.line.taps:
             yield f"read  {named(tap.source)}"
-            yield from (f"   columns  {node.label}" for node in tap.columns)
-            yield from _python(tap.readers)
+            columns = dict.fromkeys(node.label for reading in tap.readings for node in reading.columns)
+            if columns:
+                yield f"   columns  {' · '.join(columns)}"
+            yield from _python(*[reading.readers for reading in tap.readings])
         for level in range(1, self.line.depth + 1):
             for exchange in self.line.level(level):
                 yield f"level {level}  {exchange.label}: {exchange.work.describe()}"
