@@ -40,7 +40,7 @@ class StreamHandle(Handle):
         With `drain`, it stops reading instead, all windows fire as at the end of time, what they give is delivered, and
         the stream is done: it cannot be run again.
         """
-        if drain:
+        if drain and self._thread.is_alive():
             self._stream.drain()
             while self._thread.is_alive() and not self._stream.delivery.drained.wait(_LOOK):
                 pass
@@ -69,19 +69,21 @@ class StreamHandle(Handle):
             self._stream.wake()
         while not copied.done() and self._thread.is_alive():
             self._thread.join(_LOOK)
-        self._stream.delivery.catch_up()  # the stream may have ended without another batch
+        if not copied.done():  # the stream has ended without another batch
+            self._stream.delivery.catch_up()
         copied.result()
 
     def status(self) -> StreamStatus:
         """How far the stream is; printed, a table."""
         stream, delivery, progress = self._stream, self._stream.delivery, self._progress()
+        shards = dict(delivery.shards)  # a batch may be changing it
         return StreamStatus(
             self._status.state,
             f"batch {delivery.batches}",
             batches=delivery.batches,
             batch_seconds=None if progress is None else progress["durationMs"]["triggerExecution"] / 1000,
-            sources=source_statuses(stream.line, delivery.shards, progress),
-            exchanges={each.label: exchange_status(each, delivery.shards) for each in stream.line.exchanges},
+            sources=source_statuses(stream.line, shards, progress),
+            exchanges={each.label: exchange_status(each, shards) for each in stream.line.exchanges},
             notes=stream.checkpoint.notes,
         )
 
@@ -111,19 +113,27 @@ class StreamHandle(Handle):
         drained = self._stream.delivery.drained
         try:
             self._follow()
-            self._status.state = "done" if self._stream.ends and not self._stopping else "stopped"
+            done = drained.is_set() or (self._stream.ends and not self._stopping)
+            self._status.state = "done" if done else "stopped"
         except BaseException as error:
-            if not self._stopping and not drained.is_set():
+            if not self._stopping or drained.is_set():
                 self._error = plain(error)
             self._status.state = "stopped" if self._error is None else "failed"
         finally:
-            if drained.is_set():
-                self._stream.checkpoint.drained()
-                self._status.state = "done"
             self._stream.close()
 
     def _follow(self) -> None:
-        """Waits for the end of the query, and sees to what is to be done there."""
+        """Waits for the end of the query; if it was drained, that is noted, whatever became of further batches."""
+        drained = self._stream.delivery.drained
+        try:
+            self._await_end()
+        except Exception:
+            if not drained.is_set():
+                raise
+        if drained.is_set():
+            self._stream.checkpoint.drained()
+
+    def _await_end(self) -> None:
         if self._stream.draining:  # and was not done with it when it last stopped
             self._stream.drain()
             while self._query.isActive and not self._stream.delivery.drained.wait(_LOOK):

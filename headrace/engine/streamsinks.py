@@ -9,7 +9,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from queue import SimpleQueue
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import pyarrow as pa
@@ -83,8 +84,9 @@ class Delivery:
 
     def catch_up(self) -> None:
         """Does what is to be done before the next batch."""
-        while not self.before.empty():
-            self.before.get()()
+        with suppress(Empty):
+            while True:
+                self.before.get_nowait()()
 
     def _deliver(self, frame: DataFrame, batch_id: int) -> None:
         in_files = F.lit(False)
