@@ -6,7 +6,7 @@ many exchanges away from the sources are one level, and rows say where they go. 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
@@ -54,9 +54,9 @@ class Exchange:
         """Those whose watermarks it sends on: its shards."""
         return tuple(f"{self.number}/{shard}" for shard in range(len(self.dests)))
 
-    def describe(self) -> str:
-        """What must not change while there is state of it."""
-        return f"{self.label!r}: {self.work.describe()}"
+    def settings(self) -> str:
+        """What may change about it, as far as is known."""
+        return repr(getattr(self.work, "windowing", None))
 
 
 @dataclass(eq=False)
@@ -89,9 +89,12 @@ class Line:
         return [exchange for exchange in self.exchanges if exchange.level == number]
 
 
-def lower(graph: Graph, *, shards: int, partitions: int) -> Line:
-    """The line that runs this graph, each exchange with so many shards on so many partitions."""
-    return _Lowering(graph, shards, partitions).line
+def lower(graph: Graph, *, shards: int, partitions: int, numbers: Mapping[str, int] | None = None) -> Line:
+    """The line that runs this graph, each exchange with so many shards on so many partitions.
+
+    `numbers` are those that exchanges have already, by label; others get new ones.
+    """
+    return _Lowering(graph, shards, partitions, numbers or {}).line
 
 
 class Passing(ops.Op):
@@ -104,9 +107,9 @@ class Passing(ops.Op):
 class _Lowering:
     """Walks the graph in order and keeps, for each collection, its readers and where its elements come from."""
 
-    def __init__(self, graph: Graph, shards: int, partitions: int) -> None:
+    def __init__(self, graph: Graph, shards: int, partitions: int, numbers: Mapping[str, int]) -> None:
         self.line = Line(graph)
-        self.shards, self.partitions = shards, partitions
+        self.shards, self.partitions, self.numbers = shards, partitions, dict(numbers)
         self.columns: dict[int, tuple[Node, tuple[Node, ...]]] = {}  # what is not in Python yet
         self.readers: dict[int, Readers] = {}
         self.origins: dict[int, tuple[Tap | Exchange, ...]] = {}
@@ -216,7 +219,7 @@ class _Lowering:
         fn: CombineFn[Any, Any, Any] | None,
         aggregate: Aggregate | None = None,
     ) -> Exchange:
-        windowing, origins, number = pc.windowing, self.origins[id(pc)], len(self.line.exchanges)
+        windowing, origins, number = pc.windowing, self.origins[id(pc)], self._number(node.label)
         retractable = self._may_retract(pc)
         if retractable and windowing.accumulation == "discarding" and (fn is None or not fn.invertible):
             raise PipelineError(
@@ -251,6 +254,9 @@ class _Lowering:
         self._output(reading, ToShards(rows, exchange.dests, heard, self.line.tidings, delays))
         self.line.exchanges.append(exchange)
         return exchange
+
+    def _number(self, label: str) -> int:
+        return self.numbers.setdefault(label, 1 + max(self.numbers.values(), default=-1))
 
     def _may_retract(self, pc: PCollection) -> bool:
         origins = self.origins[id(pc)]
