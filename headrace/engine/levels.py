@@ -6,7 +6,7 @@ many exchanges away from the sources are one level, and rows say where they go. 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,8 +18,12 @@ from headrace.engine.firing import Program as Firing
 from headrace.engine.groups import needs_times
 from headrace.engine.operators import operator, step_of
 from headrace.engine.program import Output, Readers, Step
-from headrace.engine.routing import STATUS, Tidings, ToShards, ToSink, shard_dests
+from headrace.engine.routing import STATUS, Station, Tidings, ToShards, ToSink, shard_dests
+from headrace.engine.segments import Segment, segment
 from headrace.engine.shardrows import to_pairs, to_partials
+from headrace.engine.siderows import MAIN, ToEveryShard, ToRole, ToSpread
+from headrace.engine.sideshards import Beside
+from headrace.engine.sideviews import view
 from headrace.engine.sinks import text_of
 from headrace.engine.streamprogram import HEARTBEAT
 from headrace.model.algebra import CombineFn
@@ -30,6 +34,7 @@ from headrace.model.keyed import CombinePerKey, Flatten, GroupByKey, Reshuffle, 
 from headrace.model.pipeline import Graph, Node, PCollection
 from headrace.model.sinks import Collect, ForEach, ForEachBatch, Sink, WriteFiles
 from headrace.model.sources import Source
+from headrace.model.windows import FixedWindows, GlobalWindows
 
 
 @dataclass(eq=False)
@@ -41,6 +46,7 @@ class Tap:
     columns: tuple[Node, ...]
     pc: PCollection
     readers: Readers = field(default_factory=Readers)
+    level: int = 0
 
     def names(self) -> tuple[str, ...]:
         """Those whose watermarks it sends on."""
@@ -68,6 +74,11 @@ class Exchange:
         return f"{self.label!r}: {self.work.describe()}"
 
 
+def names_of(origins: Sequence[Tap | Exchange]) -> tuple[str, ...]:
+    """Those whose watermarks a collection with these origins waits for."""
+    return tuple(name for origin in origins for name in origin.names())
+
+
 @dataclass(eq=False)
 class Outlet:
     """A sink, and the number by which rows find it."""
@@ -84,6 +95,7 @@ class Line:
     graph: Graph
     taps: list[Tap] = field(default_factory=list)
     exchanges: list[Exchange] = field(default_factory=list)
+    segments: list[Segment] = field(default_factory=list)
     outlets: list[Outlet] = field(default_factory=list)
     outputs: list[Output] = field(default_factory=list)
     tidings: Tidings = field(default_factory=Tidings)
@@ -96,6 +108,10 @@ class Line:
     def level(self, number: int) -> list[Exchange]:
         """The exchanges of a level."""
         return [exchange for exchange in self.exchanges if exchange.level == number]
+
+    def at(self, station: Station) -> list[Segment]:
+        """The segments of columns at a station."""
+        return [segment for segment in self.segments if segment.station == station]
 
 
 def lower(graph: Graph, *, shards: int, partitions: int) -> Line:
@@ -116,9 +132,11 @@ class _Lowering:
     def __init__(self, graph: Graph, shards: int, partitions: int) -> None:
         self.line = Line(graph)
         self.shards, self.partitions = shards, partitions
-        self.columns: dict[int, tuple[Node, tuple[Node, ...]]] = {}  # what is not in Python yet
+        # What is not in Python yet, or not again: where it was read or was in Python last, and the transforms since.
+        self.columns: dict[int, tuple[Node | PCollection, tuple[Node, ...]]] = {}
         self.readers: dict[int, Readers] = {}
         self.origins: dict[int, tuple[Tap | Exchange, ...]] = {}
+        self.stations: dict[int, Station] = {}
         for node in graph:
             self._place(node)
         for node in graph:
@@ -131,14 +149,12 @@ class _Lowering:
             self.columns[id(node.outputs[0])] = node, ()
         elif isinstance(transform, Aggregate):
             self._aggregate(node, transform)
-        elif isinstance(transform, Columnwise | WindowInto) and self._in_columns(node.inputs[0]):
-            source, done = self.columns[id(node.inputs[0])]
-            self.columns[id(node.outputs[0])] = source, (*done, node)
+        elif isinstance(transform, Columnwise | WindowInto) and self._in_columns(node):
+            since, done = self.columns[id(node.inputs[0])]
+            self.columns[id(node.outputs[0])] = since, (*done, node)
         elif isinstance(transform, Columnwise):
-            raise PipelineError(
-                f"{node}: not yet in a stream: it transforms columns of what Python functions gave; put it right "
-                "after the source, or use Map and Filter"
-            )
+            self._reading(node.inputs[0])
+            self.columns[id(node.outputs[0])] = node.inputs[0], (node,)
         elif isinstance(transform, Flatten | Reshuffle):  # a stream spreads its rows over the shards anyway
             self._flatten(node)
         elif isinstance(transform, GroupByKey):
@@ -149,28 +165,52 @@ class _Lowering:
             raise PipelineError(f"{node}: not yet in a stream: a DoFn with state or timers; use CombinePerKey")
         elif isinstance(transform, Sink) and not isinstance(transform, ForEach):
             self._sink(node)
+        elif all(pc.bounded for pc in transform.side_inputs()):
+            self._step(node, node.inputs[0], operator(node, lambda pc: pc))
         else:
-            self._step(node, node.inputs[0], operator(node, lambda pc: self._side(node, pc)))
+            self._beside(node)
 
-    def _in_columns(self, pc: PCollection) -> bool:
-        return id(pc) in self.columns and pc.has_columns
+    def _in_columns(self, node: Node) -> bool:
+        """Whether Catalyst can go on with what a node reads."""
+        (pc,) = node.inputs
+        if id(pc) not in self.columns or not pc.has_columns:
+            return False
+        since, _ = self.columns[id(pc)]
+        # Other windows may be several of one row, which would repeat the rows that pass beside it.
+        windows = node.transform.windowing.window if isinstance(node.transform, WindowInto) else None
+        return isinstance(since, Node) or windows is None or isinstance(windows, FixedWindows | GlobalWindows)
 
     def _reading(self, pc: PCollection) -> Readers:
         """The readers of a collection, which enters Python here if it has not yet."""
         if id(pc) not in self.readers:
-            source, columns = self.columns[id(pc)]
-            same = [tap for tap in self.line.taps if tap.source is source]
-            name = source.label if not same else f"{source.label} ({len(same) + 1})"
-            tap = Tap(name, source, columns, pc)
-            self.line.taps.append(tap)
-            self.readers[id(pc)], self.origins[id(pc)] = tap.readers, (tap,)
+            since, nodes = self.columns[id(pc)]
+            if isinstance(since, Node):
+                self._tap(pc, since, nodes)
+            else:
+                self._segment(pc, since, nodes)
         return self.readers[id(pc)]
+
+    def _tap(self, pc: PCollection, source: Node, columns: tuple[Node, ...]) -> None:
+        same = [tap for tap in self.line.taps if tap.source is source]
+        name = source.label if not same else f"{source.label} ({len(same) + 1})"
+        tap = Tap(name, source, columns, pc)
+        self.line.taps.append(tap)
+        self.readers[id(pc)], self.origins[id(pc)], self.stations[id(pc)] = tap.readers, (tap,), (0, 0)
+
+    def _segment(self, pc: PCollection, since: PCollection, nodes: tuple[Node, ...]) -> None:
+        level, hop = self.stations[id(since)]
+        made = segment(len(self.line.segments), (level, hop + 1), nodes, self.line.tidings)
+        self.line.segments.append(made)
+        self._output(self.readers[id(since)], made.output)
+        self.readers[id(pc)], self.origins[id(pc)] = made.readers, self.origins[id(since)]
+        self.stations[id(pc)] = made.station
 
     def _step(self, node: Node, pc: PCollection, op: ops.Op) -> None:
         step = step_of(node, op)
         self._reading(pc).steps.append(step)
         for out in node.outputs:
             self.readers[id(out)], self.origins[id(out)] = step.readers[out.tag], self.origins[id(pc)]
+            self.stations[id(out)] = self.stations[id(pc)]
 
     def _flatten(self, node: Node) -> None:
         (out,) = node.outputs
@@ -180,6 +220,7 @@ class _Lowering:
             self._reading(pc).steps.append(Step(Passing(node.label), {None: together}))
             origins |= {id(origin): origin for origin in self.origins[id(pc)]}
         self.origins[id(out)] = tuple(origins.values())
+        self.stations[id(out)] = max(self.stations[id(pc)] for pc in node.inputs)
 
     def _aggregate(self, node: Node, aggregate: Aggregate) -> None:
         (pc,), (out,) = node.inputs, node.outputs
@@ -189,10 +230,12 @@ class _Lowering:
         rows = Step(ops.MapOp(node.label, ops.Call(to_row(aggregate))), {None: Readers()})
         exchange.readers[None].steps.append(rows)
         self.readers[id(out)], self.origins[id(out)] = rows.readers[None], (exchange,)
+        self.stations[id(out)] = exchange.level, 0
 
     def _exchange(self, node: Node, pc: PCollection, out: PCollection, fn: CombineFn[Any, Any, Any] | None) -> None:
         exchange = self._exchange_over(node, pc, self._reading(pc), fn)
         self.readers[id(out)], self.origins[id(out)] = exchange.readers[None], (exchange,)
+        self.stations[id(out)] = exchange.level, 0
 
     def _exchange_over(
         self, node: Node, pc: PCollection, reading: Readers, fn: CombineFn[Any, Any, Any] | None
@@ -211,9 +254,9 @@ class _Lowering:
             number,
             node.label,
             Grouping(windowing, fn, lifted, retractable),
-            level=1 + max((origin.level for origin in origins if isinstance(origin, Exchange)), default=0),
+            level=1 + max(origin.level for origin in origins),
             dests=shard_dests(number, self.shards, self.partitions),
-            upstream=tuple(name for origin in origins for name in origin.names()),
+            upstream=names_of(origins),
         )
         rows: Output
         if lifted and fn is not None:
@@ -224,6 +267,45 @@ class _Lowering:
         self._output(reading, ToShards(rows, exchange.dests, heard, self.line.tidings))
         self.line.exchanges.append(exchange)
         return exchange
+
+    def _beside(self, node: Node) -> None:
+        """A function with side inputs that are streams: its elements first go where those are."""
+        (pc,), number = node.inputs, len(self.line.exchanges)
+        if self._may_retract(pc):
+            raise PipelineError(
+                f"{node}: its input takes panes back (accumulation='retracting'), but what was made of them with a "
+                "side input that has been refreshed since is not known any more; use accumulation='accumulating'"
+            )
+        op = operator(node, lambda pc: pc)
+        assert isinstance(op, ops.CallOp)
+        sides = [side for side in op.call.sides if not side.read.bounded]
+        readings = [self._reading(pc), *(self._reading(side.read) for side in sides)]
+        main, *others = origins = [self.origins[id(each)] for each in (pc, *(side.read for side in sides))]
+        views = [
+            view(node, side, self.line.graph, retractable=self._may_retract(side.read), upstream=names_of(origin))
+            for side, origin in zip(sides, others, strict=True)
+        ]
+        exchange = Exchange(
+            number,
+            node.label,
+            Beside(pc.windowing, tuple(views), tuple(sides)),
+            level=1 + max(origin.level for each in origins for origin in each),
+            dests=shard_dests(number, self.shards, self.partitions),
+            upstream=names_of(main),
+        )
+        for side in sides:
+            side.read = None  # it is shown, not read
+        heard = frozenset(exchange.upstream) | ({HEARTBEAT} if exchange.level == 1 else set())
+        self._output(readings[0], ToSpread(ToRole(MAIN), exchange.dests, heard, self.line.tidings))
+        for role, (reading, each) in enumerate(zip(readings[1:], views, strict=True), MAIN + 1):
+            names = frozenset(each.upstream)
+            self._output(reading, ToEveryShard(ToRole(role), exchange.dests, names, self.line.tidings))
+        self.line.exchanges.append(exchange)
+        step = step_of(node, op)
+        exchange.readers[None].steps.append(step)
+        for out in node.outputs:
+            self.readers[id(out)], self.origins[id(out)] = step.readers[out.tag], (exchange,)
+            self.stations[id(out)] = exchange.level, 0
 
     def _may_retract(self, pc: PCollection) -> bool:
         origins = self.origins[id(pc)]
@@ -251,10 +333,3 @@ class _Lowering:
     def _output(self, reading: Readers, output: Output) -> None:
         reading.outputs.append(len(self.line.outputs))
         self.line.outputs.append(output)
-
-    def _side(self, node: Node, pc: PCollection) -> PCollection:
-        if not pc.bounded:
-            raise PipelineError(
-                f"{node}: not yet in a stream: a side input that is itself unbounded, {pc.label!r}; use CoGroupByKey"
-            )
-        return pc

@@ -6,6 +6,7 @@ Each aggregation has a Catalyst form here and array or Python forms elsewhere; t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -37,20 +38,30 @@ HIDDEN = (TIME, START, END, NOW, LOW)
 """Columns that are no part of the elements; the last two a stream has."""
 
 
-def apply(node: Node, data: DataFrame) -> DataFrame:
+@dataclass(frozen=True)
+class Among:
+    """Rows among others, which a transform leaves alone, and the columns that those have."""
+
+    mine: Column
+    carried: tuple[str, ...]
+
+
+def apply(node: Node, data: DataFrame, among: Among | None = None) -> DataFrame:
     """The frame after one column transform."""
     try:
-        return _applied(node, data)
+        return _applied(node, data, among)
     except AnalysisException as error:
         raise PipelineError(f"{node}: {str(error).splitlines()[0]}") from None
 
 
-def _applied(node: Node, data: DataFrame) -> DataFrame:
+def _applied(node: Node, data: DataFrame, among: Among | None) -> DataFrame:
     transform = node.transform
     if isinstance(transform, Select):
-        return _select(transform, data)
+        return _select(transform, data, among)
     if isinstance(transform, Where):
         condition = _expression(transform.condition)
+        if among is not None:
+            return data.where(F.when(among.mine, condition).otherwise(F.lit(True)))
         return data.where(condition if LOW not in data.columns else condition | F.col(LOW).isNotNull())
     if isinstance(transform, WindowInto):
         return assign_windows(node, transform.windowing.window, data)
@@ -61,10 +72,16 @@ def _applied(node: Node, data: DataFrame) -> DataFrame:
     raise NotImplementedError(f"no Catalyst form for {transform!r}")
 
 
-def _select(select: Select, data: DataFrame) -> DataFrame:
+def _select(select: Select, data: DataFrame, among: Among | None) -> DataFrame:
     shown = [_expression(column) for column in select.columns]
     named = [_expression(column).alias(name) for name, column in select.named.items()]
-    return data.select(*shown, *named, *[name for name in HIDDEN if name in data.columns])
+    hidden = [name for name in HIDDEN if name in data.columns]
+    if among is None:
+        return data.select(*shown, *named, *hidden)
+    # Other rows have nulls here, which an expression may choke on.
+    names = data.select(*shown, *named).columns
+    guarded = [F.when(among.mine, each).alias(name) for each, name in zip([*shown, *named], names, strict=True)]
+    return data.select(*guarded, *hidden, *among.carried)
 
 
 def _expression(column: Any) -> Column:

@@ -25,8 +25,12 @@ WIRE: Final = pa.schema([("dest", pa.int64()), ("body", pa.binary())])
 STATUS: Final = 0
 """The number of the sink that takes what shards tell about themselves; those of the pipeline follow."""
 
+Station = tuple[int, int]
+"""A place in a stream's line: so many levels of exchanges, and then so many hops through columns, after the sources."""
+
 _HEADER: Final = b"headrace"
 _SHARD_BITS: Final = 32
+_SEGMENTS: Final = 1 << 30
 _SPREAD: Final = 16  # rows on their way to a sink travel under so many keys
 _HELD_ROWS: Final = 10 * BATCH_SIZE
 
@@ -77,6 +81,15 @@ def shard_dests(exchange: int, shards: int, partitions: int) -> tuple[int, ...]:
 def exchange_of(dest: int) -> int | None:
     """The exchange a destination is a shard of; None for that of a sink."""
     return dest >> _SHARD_BITS if dest >= 0 else None
+
+
+def segment_dest(segment: int) -> int:
+    """The destination of a segment of columns: like that of an exchange no stream has so many of.
+
+    >>> segment_dest(2) > shard_dests(1_000_000, 1, 1)[0], exchange_of(segment_dest(0)) is None
+    (True, False)
+    """
+    return (_SEGMENTS + segment) << _SHARD_BITS
 
 
 def sink_dest(sink: int, sender: int) -> int:
@@ -138,7 +151,7 @@ class Tidings:
     Of those in `followed` the watermark is the latest time among the rows that reach an exchange.
     """
 
-    level: int = 0
+    station: Station = (0, 0)
     partition: int = 0
     now: int | None = None
     lows: dict[str, int | None] = field(default_factory=dict)
@@ -177,10 +190,14 @@ class ToShards:
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         self.held += self.rows.finish()
-        lows = {name: low for name, low in self.tidings.lows.items() if name in self.upstream}
+        lows = self._lows()
         if lows or self.held:
-            lows |= {name: self.latest for name in lows if name in self.tidings.followed and self.latest > MIN_TIME}
             yield wire([(dest, self._body(mine, lows)) for dest, mine in self._by_shard()])
+
+    def _lows(self) -> dict[str, int | None]:
+        lows = {name: low for name, low in self.tidings.lows.items() if name in self.upstream}
+        followed = [name for name in lows if name in self.tidings.followed and self.latest > MIN_TIME]
+        return lows | dict.fromkeys(followed, self.latest)
 
     def _by_shard(self) -> Iterator[tuple[int, pa.RecordBatch | None]]:
         if not self.held:
@@ -188,7 +205,7 @@ class ToShards:
             return
         rows = pa.concat_batches(self.held)
         self.held = []
-        shard = shards_of(rows.column(KEY), len(self.dests))
+        shard = self._shards(rows)
         order = np.argsort(shard, kind="stable")
         edges = np.searchsorted(shard[order], np.arange(len(self.dests) + 1)).tolist()
         rows = rows.take(pa.array(order))
@@ -196,10 +213,13 @@ class ToShards:
             count = edges[number + 1] - edges[number]
             yield dest, rows.slice(edges[number], count) if count else None
 
+    def _shards(self, rows: pa.RecordBatch) -> Int64Array:
+        return shards_of(rows.column(KEY), len(self.dests))
+
     def _body(self, rows: pa.RecordBatch | None, lows: dict[str, int | None]) -> bytes:
         told = self.tidings
         self.sent += 1
-        return pack({"from": [told.level, told.partition, self.sent], "now": told.now, "lows": lows}, rows)
+        return pack({"from": [*told.station, told.partition, self.sent], "now": told.now, "lows": lows}, rows)
 
 
 @dataclass

@@ -17,13 +17,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headrace.engine import relational
+from headrace.engine import relational, segments
 from headrace.engine.bundles import FromBlocks, FromColumns, ToColumns
 from headrace.engine.checkpoint import Checkpoint
 from headrace.engine.counters import Counters
 from headrace.engine.levels import Tap, lower
 from headrace.engine.program import Program, steps_of
-from headrace.engine.routing import WIRE
+from headrace.engine.routing import WIRE, Station
 from headrace.engine.shards import Shards, ShardSpec
 from headrace.engine.streamcolumns import ColumnsOf
 from headrace.engine.streamprogram import (
@@ -95,12 +95,15 @@ class Stream:
         for outlet in self.line.outlets:
             if isinstance(outlet.output, ToColumns) and outlet.output.element_schema is None:
                 outlet.output.element_schema = rows_schema(self._columns.of(outlet.node.inputs[0]))
+        for segment in self.line.segments:
+            segment.output.element_schema = segment.enters.schema or rows_schema(self._columns.of(segment.enters))
         self._columns.check_aggregates()
-        data = reduce(DataFrame.union, [self._mapped(frame, program) for frame, program in entering] + self._clocks())
+        entered = [self._mapped(frame, program, (0, 0)) for frame, program in entering] + self._clocks()
+        data = self._through_columns(reduce(DataFrame.union, entered), 0)
         for level in range(1, self.line.depth + 1):
             shards = Shards(self.checkpoint.manifest.stream, self._specs(level), self._classes)
             data = data.groupBy("dest").transformWithState(shards, from_arrow_schema(WIRE), "Append", "None")
-            data = self._mapped(data, self._after(level))
+            data = self._through_columns(self._mapped(data, self._after(level), (level, 0)), level)
         self.delivery.begin(self.spark, self.checkpoint.manifest.stream, fresh=self.checkpoint.fresh)
         self.checkpoint.write(self.line)
         return self._started(data)
@@ -137,16 +140,30 @@ class Stream:
         """What enters beside the sources: that those of files have ended, and the time."""
         frames = [self._sources.ends()] if self.ends and self._files() else []
         frames += [self._sources.heartbeat()] if self._heartbeat else []
-        return [self._mapped(frame, self._source_program(FromClocks(self.line.tidings))) for frame in frames]
+        return [self._mapped(frame, self._source_program(FromClocks(self.line.tidings)), (0, 0)) for frame in frames]
 
     def _after(self, level: int) -> Program:
         exchanges = self.line.level(level)
         entries = {each.number: Entry(each.work, each.readers) for each in exchanges}
-        return LevelProgram(FromClocks(self.line.tidings), tidings=self.line.tidings, level=level, entries=entries)
+        head = FromClocks(self.line.tidings)
+        return LevelProgram(head, tidings=self.line.tidings, station=(level, 0), entries=entries)
 
-    def _mapped(self, data: DataFrame, program: Program) -> DataFrame:
+    def _through_columns(self, data: DataFrame, level: int) -> DataFrame:
+        """What comes of a level, once Catalyst has worked on columns that Python functions gave there."""
+        hop = 1
+        while here := self.line.at((level, hop)):
+            program = segments.after(here, self.line.tidings, FromClocks(self.line.tidings))
+            data = self._mapped(segments.transformed(here, data), program, (level, hop))
+            hop += 1
+        return data
+
+    def _mapped(self, data: DataFrame, program: Program, station: Station) -> DataFrame:
         program.outputs = self.line.outputs
         program.counters, program.classes = self.counters, self._classes
+        level, hop = station
+        if behind := self.line.at((level, hop + 1)):
+            opening = segments.opening(program, behind)
+            return data.mapInArrow(opening, from_arrow_schema(opening.schema()))
         return data.mapInArrow(program, from_arrow_schema(WIRE))
 
     def _specs(self, level: int) -> dict[int, ShardSpec]:

@@ -54,8 +54,8 @@ def test_what_is_combined_before_it_travels() -> None:
         _ = sums | f"again {name}" >> hr.CombinePerKey(sum)
     _ = events | "w count" >> hr.WindowInto(hr.CountWindows(3)) | "counted" >> hr.CombinePerKey(sum)
     exchanges = {exchange.label: exchange for exchange in lowered(p).exchanges}
-    assert {label for label, each in exchanges.items() if each.lifted} == {"plain", "again plain", "retracting"}
-    assert {label for label, each in exchanges.items() if each.retractable} == {"again retracting"}
+    assert {label for label, each in exchanges.items() if each.work.lifted} == {"plain", "again plain", "retracting"}
+    assert {label for label, each in exchanges.items() if each.work.retractable} == {"again retracting"}
 
 
 def test_shards_of_different_exchanges_differ() -> None:

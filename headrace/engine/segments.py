@@ -1,0 +1,206 @@
+"""Columns in the midst of a stream: what Python gave is laid out as columns, for Catalyst, and read by Python again.
+
+A stream must not branch, so rows in flight that go elsewhere pass beside the columns:
+
+    Python -> (dest, body, columns of segment 1, of segment 2, ...) -> Catalyst -> Python
+
+A segment's rows have no body. Before them comes a row with one: a header, which says what pane they are of. Nothing
+between the two programs reorders rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from headrace.engine import relational
+from headrace.engine.bundles import Bundle, FromColumns, ToColumns
+from headrace.engine.program import Program, Readers
+from headrace.engine.routing import Station, Tidings, pack, segment_dest, unpack, wire
+from headrace.engine.streamprogram import LevelProgram
+from headrace.model.panes import PaneInfo
+from headrace.model.pipeline import Node, PCollection
+from headrace.model.schema import Schema
+
+DEST, BODY = "__dest", "__body"
+"""Where rows in flight go and what they hold, beside columns."""
+
+
+@dataclass(eq=False)
+class Segment:
+    """Column transforms in a row: what enters, who reads what leaves, and where in the line it is."""
+
+    number: int
+    station: Station
+    nodes: tuple[Node, ...]
+    output: ToSegment
+    readers: Readers = field(default_factory=Readers)
+
+    @property
+    def enters(self) -> PCollection:
+        return self.nodes[0].inputs[0]
+
+    @property
+    def leaves(self) -> PCollection:
+        return self.nodes[-1].outputs[0]
+
+    @property
+    def dest(self) -> int:
+        return segment_dest(self.number)
+
+    @property
+    def column(self) -> str:
+        """The name of the one column that holds all of its own."""
+        return f"__segment{self.number}"
+
+
+def segment(number: int, station: Station, nodes: tuple[Node, ...], tidings: Tidings) -> Segment:
+    """The segment of these transforms."""
+    entering = nodes[0].inputs[0]
+    windowed = not entering.windowing.is_global
+    output = ToSegment(entering.label, entering.schema, windowed, segment_dest(number), tidings)
+    return Segment(number, station, nodes, output)
+
+
+@dataclass
+class ToSegment(ToColumns):
+    """Sends elements to a segment."""
+
+    dest: int
+    tidings: Tidings
+
+    def batch(self, bundle: Bundle) -> pa.RecordBatch:
+        pane = bundle.pane
+        header = {
+            "pane": [pane.timing, pane.index, pane.on_time_index, pane.is_first, pane.is_last],
+            "retraction": bundle.retraction,
+            "followed": sorted(self.tidings.followed),
+        }
+        return wire([(self.dest, pack(header, super().batch(bundle)))])
+
+
+@dataclass
+class Opening:
+    """Callable by mapInArrow: a program, what it sends to the segments behind it laid out as columns."""
+
+    program: Program
+    columns: dict[int, pa.Schema]
+    names: dict[int, str]
+
+    def schema(self) -> pa.Schema:
+        structs = [(self.names[dest], pa.struct(list(schema))) for dest, schema in self.columns.items()]
+        return pa.schema([(DEST, pa.int64()), (BODY, pa.binary()), *structs])
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        ours = pa.array(self.columns, pa.int64())
+        for batch in self.program(batches):
+            mine = pc.is_in(batch.column("dest"), ours)
+            passing = batch.filter(pc.invert(mine))
+            if passing.num_rows:
+                yield self._laid_out(passing.column("dest"), passing.column("body"))
+            sent = batch.filter(mine)
+            for dest, body in zip(sent.column("dest").to_pylist(), sent.column("body").to_pylist(), strict=True):
+                yield from self._opened(dest, body)
+
+    def _opened(self, dest: int, body: bytes) -> Iterator[pa.RecordBatch]:
+        header, rows = unpack(body)
+        yield self._laid_out(pa.array([dest], pa.int64()), pa.array([pack(header)], pa.binary()))
+        count = rows.num_rows
+        struct = pa.StructArray.from_arrays(rows.columns, fields=list(self.columns[dest]))
+        yield self._laid_out(pa.array(np.full(count, dest)), pa.nulls(count, pa.binary()), dest, struct)
+
+    def _laid_out(
+        self, dests: pa.Array, bodies: pa.Array, mine: int | None = None, struct: pa.Array | None = None
+    ) -> pa.RecordBatch:
+        schema = self.schema()
+        columns = [
+            struct if dest == mine else pa.nulls(len(dests), schema.field(self.names[dest]).type)
+            for dest in self.columns
+        ]
+        return pa.record_batch([dests, bodies, *columns], schema=schema)
+
+
+def opening(program: Program, segments: Iterable[Segment]) -> Opening:
+    """The program, with the segments that come right behind it."""
+    each = list(segments)
+    columns = {segment.dest: segment.output.schema() for segment in each}
+    return Opening(program, columns, {segment.dest: segment.column for segment in each})
+
+
+def transformed(segments: Iterable[Segment], data: DataFrame) -> DataFrame:
+    """The frame after the transforms of these segments, each of which sees its own rows only."""
+    for segment in segments:
+        carried = tuple(name for name in data.columns if name != segment.column)
+        mine = (F.col(DEST) == segment.dest) & F.col(BODY).isNull()
+        rows = data.select(*carried, f"{segment.column}.*")
+        for node in segment.nodes:
+            rows = relational.apply(node, rows, relational.Among(mine, carried))
+        own = [F.col(f"`{name}`") for name in rows.columns if name not in carried]
+        data = rows.select(*carried, F.struct(*own).alias(segment.column))
+    return data
+
+
+@dataclass(frozen=True)
+class Leaving:
+    """Where the rows of a segment enter Python again."""
+
+    column: str
+    schema: Schema | None
+    readers: Readers
+
+
+_NOTHING: Final[dict[str, Any]] = {}
+
+
+@dataclass
+class SegmentProgram(LevelProgram):
+    """Callable by mapInArrow over what Catalyst made of segments; rows that go elsewhere pass."""
+
+    leaving: dict[int, Leaving] = field(kw_only=True)
+
+    def _entries(self) -> Iterable[Readers]:
+        return [leaving.readers for leaving in self.leaving.values()]
+
+    def _entering(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Bundle, Readers]]:
+        header = _NOTHING
+        for batch in batches:
+            dests, bodies = batch.column(DEST).to_pylist(), batch.column(BODY)
+            apart = np.flatnonzero(np.asarray(bodies.is_valid())).tolist()
+            begin = 0
+            for end in [*apart, batch.num_rows]:
+                if begin < end:
+                    yield from self._bundles(header, dests[begin], batch.slice(begin, end - begin))
+                if end < batch.num_rows:
+                    body = bodies[end].as_py()
+                    if dests[end] in self.leaving:
+                        header, _ = unpack(body)
+                        self._follow(header["followed"])
+                    else:
+                        self._passing.append((dests[end], body))
+                begin = end + 1
+
+    def _bundles(self, header: dict[str, Any], dest: int, rows: pa.RecordBatch) -> Iterator[tuple[Bundle, Readers]]:
+        leaving = self.leaving[dest]
+        columns = pa.RecordBatch.from_struct_array(rows.column(leaving.column))
+        for bundle in FromColumns(leaving.schema, PaneInfo(*header["pane"])).bundles(iter([columns])):
+            bundle.retraction = header["retraction"]
+            yield bundle, leaving.readers
+
+    def _follow(self, names: list[str]) -> None:
+        """The watermarks of these sources are the times of rows that come this way."""
+        for name in names:
+            self.tidings.followed.add(name)
+            self.tidings.hear(name, None, None)
+
+
+def after(segments: list[Segment], tidings: Tidings, head: Any) -> SegmentProgram:
+    """The program behind these segments of one station."""
+    leaving = {each.dest: Leaving(each.column, each.leaves.schema, each.readers) for each in segments}
+    return SegmentProgram(head, tidings=tidings, station=segments[0].station, entries={}, leaving=leaving)
