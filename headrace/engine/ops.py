@@ -80,10 +80,15 @@ class Call:
 
 
 @dataclass
-class MapOp(Op):
-    """One output per element."""
+class CallOp(Op):
+    """An operator that calls a user's function."""
 
     call: Call
+
+
+@dataclass
+class MapOp(CallOp):
+    """One output per element."""
 
     def run(self, bundle: Bundle) -> Iterator[Tagged]:
         elements = iter(bundle.elements)
@@ -93,10 +98,8 @@ class MapOp(Op):
 
 
 @dataclass
-class KeyByOp(Op):
+class KeyByOp(CallOp):
     """Pairs of the function's result and the element."""
-
-    call: Call
 
     def run(self, bundle: Bundle) -> Iterator[Tagged]:
         elements = iter(bundle.elements)
@@ -106,10 +109,8 @@ class KeyByOp(Op):
 
 
 @dataclass
-class FilterOp(Op):
+class FilterOp(CallOp):
     """The elements for which the function is true."""
-
-    call: Call
 
     def run(self, bundle: Bundle) -> Iterator[Tagged]:
         elements = iter(bundle.elements)
@@ -123,10 +124,9 @@ class FilterOp(Op):
 
 
 @dataclass
-class FlatMapOp(Op):
+class FlatMapOp(CallOp):
     """Any number of outputs per element, each perhaps for another tag or with a time of its own."""
 
-    call: Call
     tags: tuple[str, ...] = ()
 
     def run(self, bundle: Bundle) -> Iterator[Tagged]:
