@@ -52,6 +52,7 @@ from headrace.model.elementwise import (
     WithTimestamps,
 )
 from headrace.model.errors import PipelineError, TransformError
+from headrace.model.joins import IntervalJoin
 from headrace.model.keyed import (
     CoGroupByKey,
     CombineGlobally,
@@ -145,6 +146,7 @@ __all__ = [
     "GroupBy",
     "GroupByKey",
     "HeavyHitters",
+    "IntervalJoin",
     "KeyBy",
     "Keys",
     "ListState",
