@@ -16,7 +16,7 @@ from headrace.engine.bundles import Bundle, ToBlocks, ToColumns
 from headrace.engine.exchanges import Grouping, Work
 from headrace.engine.firing import Program as Firing
 from headrace.engine.groups import needs_times
-from headrace.engine.operators import operator, step_of
+from headrace.engine.operators import call_of, operator, step_of, tags_of, window_of
 from headrace.engine.program import Output, Readers, Step
 from headrace.engine.routing import STATUS, Station, Tidings, ToShards, ToSink, shard_dests
 from headrace.engine.segments import Segment, segment
@@ -25,6 +25,8 @@ from headrace.engine.siderows import MAIN, ToEveryShard, ToRole, ToSpread
 from headrace.engine.sideshards import Beside
 from headrace.engine.sideviews import view
 from headrace.engine.sinks import text_of
+from headrace.engine.stateful import StatefulOp
+from headrace.engine.statefulshard import Stateful
 from headrace.engine.streamprogram import HEARTBEAT
 from headrace.model.algebra import CombineFn
 from headrace.model.columns import Aggregate, Columnwise
@@ -34,7 +36,7 @@ from headrace.model.keyed import CombinePerKey, Flatten, GroupByKey, Reshuffle, 
 from headrace.model.pipeline import Graph, Node, PCollection
 from headrace.model.sinks import Collect, ForEach, ForEachBatch, Sink, WriteFiles
 from headrace.model.sources import Source
-from headrace.model.windows import FixedWindows, GlobalWindows
+from headrace.model.windows import CountWindows, FixedWindows, GlobalWindows
 
 
 @dataclass(eq=False)
@@ -162,7 +164,7 @@ class _Lowering:
         elif isinstance(transform, CombinePerKey):
             self._exchange(node, node.inputs[0], node.outputs[0], transform.fn)
         elif isinstance(transform, ParDo) and transform.stateful:
-            raise PipelineError(f"{node}: not yet in a stream: a DoFn with state or timers; use CombinePerKey")
+            self._stateful(node, transform)
         elif isinstance(transform, Sink) and not isinstance(transform, ForEach):
             self._sink(node)
         elif all(pc.bounded for pc in transform.side_inputs()):
@@ -240,7 +242,7 @@ class _Lowering:
     def _exchange_over(
         self, node: Node, pc: PCollection, reading: Readers, fn: CombineFn[Any, Any, Any] | None
     ) -> Exchange:
-        windowing, origins, number = pc.windowing, self.origins[id(pc)], len(self.line.exchanges)
+        windowing = pc.windowing
         retractable = self._may_retract(pc)
         if retractable and windowing.accumulation == "discarding" and (fn is None or not fn.invertible):
             raise PipelineError(
@@ -250,19 +252,54 @@ class _Lowering:
         # What is combined has no time of its own, and cannot be taken back.
         plain = not needs_times(windowing) and not Firing(windowing.trigger).fractions
         lifted = fn is not None and plain and not retractable
-        exchange = Exchange(
-            number,
-            node.label,
-            Grouping(windowing, fn, lifted, retractable),
-            level=1 + max(origin.level for origin in origins),
-            dests=shard_dests(number, self.shards, self.partitions),
-            upstream=names_of(origins),
-        )
         rows: Output
         if lifted and fn is not None:
             rows = to_partials(node.label, windowing, fn)
         else:
             rows = to_pairs(node.label, windowing, retractable=retractable)
+        return self._shards_over(node, pc, reading, Grouping(windowing, fn, lifted, retractable), rows)
+
+    def _stateful(self, node: Node, transform: ParDo) -> None:
+        (pc,), reading = node.inputs, self._reading(node.inputs[0])
+        window = pc.windowing.window
+        if window.merging or isinstance(window, CountWindows):
+            raise PipelineError(
+                f"{node}: a DoFn with state or timers needs windows that are known when an element comes, but "
+                f"{pc.label!r} is in {window!r}; use GlobalWindows, FixedWindows or SlidingWindows, or GroupByKey first"
+            )
+        if self._may_retract(pc):
+            raise PipelineError(
+                f"{node}: its input takes panes back (accumulation='retracting'), which state cannot follow; say "
+                "accumulation='accumulating' or 'discarding' in WindowInto"
+            )
+        if streams := [side.label for side in transform.side_inputs() if not side.bounded]:
+            raise PipelineError(
+                f"{node}: a DoFn with state or timers cannot have a side input that is a stream, {streams[0]!r}; "
+                "put a Map before it that sees the side input"
+            )
+        call = call_of(transform, lambda side: side)
+        op = StatefulOp(
+            node.label, call, tags_of(transform), fn=transform.fn, window=window_of(node), windowing=pc.windowing
+        )
+        # What was never grouped is in no pane.
+        panes = any(isinstance(origin, Exchange) for origin in self.origins[id(pc)])
+        rows = to_pairs(node.label, pc.windowing, retractable=False, panes=panes)
+        exchange = self._shards_over(node, pc, reading, Stateful(op), rows)
+        exchange.readers = step_of(node, op).readers
+        for out in node.outputs:
+            self.readers[id(out)], self.origins[id(out)] = exchange.readers[out.tag], (exchange,)
+            self.stations[id(out)] = exchange.level, 0
+
+    def _shards_over(self, node: Node, pc: PCollection, reading: Readers, work: Work, rows: Output) -> Exchange:
+        origins, number = self.origins[id(pc)], len(self.line.exchanges)
+        exchange = Exchange(
+            number,
+            node.label,
+            work,
+            level=1 + max(origin.level for origin in origins),
+            dests=shard_dests(number, self.shards, self.partitions),
+            upstream=names_of(origins),
+        )
         heard = frozenset(exchange.upstream) | ({HEARTBEAT} if exchange.level == 1 else set())
         self._output(reading, ToShards(rows, exchange.dests, heard, self.line.tidings))
         self.line.exchanges.append(exchange)

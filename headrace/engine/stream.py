@@ -22,9 +22,10 @@ from headrace.engine.bundles import FromBlocks, FromColumns, ToColumns
 from headrace.engine.checkpoint import Checkpoint
 from headrace.engine.counters import Counters
 from headrace.engine.levels import Tap, lower
-from headrace.engine.program import Program, steps_of
+from headrace.engine.program import Program, Step, steps_of
 from headrace.engine.routing import WIRE, Station
 from headrace.engine.shards import Shards, ShardSpec
+from headrace.engine.statefulshard import Stateful
 from headrace.engine.streamcolumns import ColumnsOf
 from headrace.engine.streamprogram import (
     Entry,
@@ -91,6 +92,7 @@ class Stream:
         logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
         self._sides.fill(step for tap in self.line.taps for step in steps_of(tap.readers))
         self._sides.fill(step for exchange in self.line.exchanges for step in steps_of(*exchange.readers.values()))
+        self._sides.fill(Step(each.work.op, {}) for each in self.line.exchanges if isinstance(each.work, Stateful))
         entering = [self._tapped(tap) for tap in self.line.taps]
         for outlet in self.line.outlets:
             if isinstance(outlet.output, ToColumns) and outlet.output.element_schema is None:
