@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
+from headrace.engine import levels
 from headrace.engine.bundles import Bundle
 from headrace.engine.clocks import Clocks
-from headrace.engine.levels import lower
 from headrace.engine.routing import ToShards
 from headrace.model.times import SECOND
 
@@ -95,10 +95,10 @@ def test_a_stream_joins_like_a_nested_loop_in_any_order(
     lenient = hr.WindowInto(hr.GlobalWindows(), trigger=hr.Repeatedly(hr.AfterCount(1)), allowed_lateness=lateness)
     both = p | hr.TestStream() | lenient
     _ = (both, both) | hr.IntervalJoin(*interval)
-    line = lower(p.graph(), shards=1, partitions=1)
+    line = levels.lower(p.graph(), shards=1, partitions=1)
     (exchange,) = line.exchanges
     (output,) = [each for each in line.outputs if isinstance(each, ToShards)]
-    processor, blocks = exchange.work.processor(), []
+    processor = exchange.work.processor()
     left, right = (
         [(key, f"{side} {number}", time) for number, (of, key, time) in enumerate(events) if of == side]
         for side in (0, 1)
@@ -141,7 +141,7 @@ def test_on_spark_with_late_elements_across_micro_batches(spark: SparkSession) -
         .finish()
     )
     p = hr.Pipeline(spark=spark)
-    events = p | script
+    events = p | script | hr.WindowInto(hr.GlobalWindows(), allowed_lateness=5)
 
     def of(side: str) -> Any:
         picked = events | side >> hr.Filter(lambda each: each[0] == side)
@@ -153,9 +153,8 @@ def test_on_spark_with_late_elements_across_micro_batches(spark: SparkSession) -
     counts = windowed | "collect counts" >> hr.Collect()
     handle = p.run()
     handle.wait()
-    assert {
-        batch: [(e.value, e.timestamp // SECOND) for e in each] for batch, each in paid.batches.items() if each
-    } == {
+    by_batch = {batch: [(e.value, e.timestamp // SECOND) for e in each] for batch, each in paid.batches.items()}
+    assert {batch: each for batch, each in by_batch.items() if each} == {
         2: [(("amy", ("book", "7 EUR")), 18)],
         4: [(("amy", ("ink", "7 EUR")), 18)],
     }
