@@ -42,6 +42,7 @@ from headrace.model.elementwise import (
     AsIter,
     AsList,
     AsSingleton,
+    DeadLetter,
     Filter,
     FlatMap,
     KeyBy,
@@ -92,6 +93,7 @@ from headrace.model.triggers import (
     OrFinally,
     Repeatedly,
 )
+from headrace.model.watermarks import BoundedDisorder, Monotonic
 from headrace.model.windows import (
     CalendarWindows,
     CountWindows,
@@ -123,6 +125,7 @@ __all__ = [
     "AsIter",
     "AsList",
     "AsSingleton",
+    "BoundedDisorder",
     "CalendarWindows",
     "CoGroupByKey",
     "Collect",
@@ -133,6 +136,7 @@ __all__ = [
     "Count",
     "CountWindows",
     "Create",
+    "DeadLetter",
     "DefaultTrigger",
     "Distinct",
     "DoFn",
@@ -156,6 +160,7 @@ __all__ = [
     "Max",
     "Mean",
     "Min",
+    "Monotonic",
     "Never",
     "OrFinally",
     "PCollection",

@@ -26,8 +26,9 @@ Int64Array = npt.NDArray[np.int64]
 
 TIME, START, END = "__time", "__start", "__end"
 """Columns beside the user's own: event time and window bounds in microseconds."""
-NOW, LOW = "__now", "__low"
-"""Columns of a stream's sources: the time of the batch, and the watermark where a row tells that and is no element."""
+NOW, LOW, PART = "__now", "__low", "__part"
+"""Columns of a stream's sources: the time of the batch; the watermark, where a row tells that and is no element, or the
+beginning of time, where it is none and tells nothing; and the partition a row is from, if there are several."""
 
 BLOCK_SCHEMA: Final = pa.schema([("block", pa.binary())])
 BATCH_SIZE: Final = 20_000

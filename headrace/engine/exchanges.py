@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -17,10 +17,12 @@ from headrace.engine.bundles import END, START, TIME, Bundle
 from headrace.engine.cells import decode_cells
 from headrace.engine.clocks import Clocks
 from headrace.engine.firing import Program
+from headrace.engine.lateoutput import LateKeeping, late_bundles, split
 from headrace.engine.shard import TIMINGS, ShardProcessor, Step
 from headrace.engine.shuffle import KEY, SPELLING, VALUE
 from headrace.model.algebra import CombineFn
 from headrace.model.keys import decode_keys
+from headrace.model.lateoutput import LATE
 from headrace.model.panes import PaneInfo, Windowing
 
 
@@ -37,6 +39,17 @@ class Processor(Protocol):
     def changes(self) -> list[bytes]: ...
 
     def load(self, blocks: list[bytes]) -> None: ...
+
+
+@runtime_checkable
+class Sliced(Processor, Protocol):
+    """A processor whose state can be written a part at a time, and that can load changes on top of the state it has.
+
+    What it holds has a hash that stays; all parts, and the changes since the oldest of them, amount to its state.
+    """
+
+    def part(self, low: int, high: int) -> list[bytes]:
+        """All there is in a range of hashes. It does not count as written."""
 
 
 class Work(Protocol):
@@ -64,13 +77,14 @@ class Work(Protocol):
 class Grouping:
     """Groups or, with `fn`, combines, and gives panes. `lifted`: rows are combined before they travel.
 
-    `retractable`: some rows take back earlier ones.
+    `retractable`: some rows take back earlier ones. `late`: it also gives what came too late.
     """
 
     windowing: Windowing
     fn: CombineFn[Any, Any, Any] | None = None
     lifted: bool = False
     retractable: bool = False
+    late: bool = False
 
     @property
     def needs_time(self) -> bool:
@@ -81,9 +95,14 @@ class Grouping:
         return self.windowing.accumulation == "retracting"
 
     def processor(self) -> ShardProcessor:
-        return ShardProcessor(self.windowing, self.fn, lifted=self.lifted, retractable=self.retractable)
+        kind = LateKeeping if self.late else ShardProcessor
+        return kind(self.windowing, self.fn, lifted=self.lifted, retractable=self.retractable)
 
-    def bundles(self, given: pa.RecordBatch) -> Iterator[tuple[None, Bundle]]:
+    def bundles(self, given: pa.RecordBatch) -> Iterator[tuple[str | None, Bundle]]:
+        if self.late:
+            given, late = split(given)
+            for bundle in late_bundles(late, global_windows=self.windowing.is_global):
+                yield LATE, bundle
         for bundle in pane_bundles(given, global_windows=self.windowing.is_global):
             yield None, bundle
 

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 from headrace.engine import ops
 from headrace.engine.aggregates import columns_fn, to_keyed, to_row
 from headrace.engine.bundles import Bundle, ToBlocks, ToColumns
+from headrace.engine.clocks import Delays
 from headrace.engine.exchanges import Grouping, Work
 from headrace.engine.firing import Program as Firing
 from headrace.engine.groups import needs_times
+from headrace.engine.lateoutput import whole_elements
 from headrace.engine.operators import call_of, operator, step_of, tags_of, window_of
 from headrace.engine.program import Output, Readers, Step
 from headrace.engine.routing import STATUS, Station, Tidings, ToShards, ToSink, shard_dests
@@ -28,31 +31,17 @@ from headrace.engine.sinks import text_of
 from headrace.engine.stateful import StatefulOp
 from headrace.engine.statefulshard import Stateful
 from headrace.engine.streamprogram import HEARTBEAT
+from headrace.engine.taps import Reading, Tap, separated, shareable
 from headrace.model.algebra import CombineFn
 from headrace.model.columns import Aggregate, Columnwise
 from headrace.model.elementwise import ParDo
 from headrace.model.errors import PipelineError
 from headrace.model.keyed import CombinePerKey, Flatten, GroupByKey, Reshuffle, WindowInto
+from headrace.model.lateoutput import LATE
 from headrace.model.pipeline import Graph, Node, PCollection
 from headrace.model.sinks import Collect, ForEach, ForEachBatch, Sink, WriteFiles
 from headrace.model.sources import Source
 from headrace.model.windows import CountWindows, FixedWindows, GlobalWindows
-
-
-@dataclass(eq=False)
-class Tap:
-    """Where elements enter: a source, the transforms of its columns that Catalyst does, and who reads the result."""
-
-    name: str
-    source: Node
-    columns: tuple[Node, ...]
-    pc: PCollection
-    readers: Readers = field(default_factory=Readers)
-    level: int = 0
-
-    def names(self) -> tuple[str, ...]:
-        """Those whose watermarks it sends on."""
-        return (self.name,)
 
 
 @dataclass(eq=False)
@@ -144,6 +133,9 @@ class _Lowering:
         for node in graph:
             if isinstance(node.transform, Source) and all(tap.source is not node for tap in self.line.taps):
                 self._reading(node.outputs[0])  # nobody does, but it is read
+        for tap in self.line.taps:
+            if len(tap.readings) > 1:
+                tap.readings = [separated(reading) for reading in tap.readings]
 
     def _place(self, node: Node) -> None:
         transform = node.transform
@@ -160,9 +152,9 @@ class _Lowering:
         elif isinstance(transform, Flatten | Reshuffle):  # a stream spreads its rows over the shards anyway
             self._flatten(node)
         elif isinstance(transform, GroupByKey):
-            self._exchange(node, node.inputs[0], node.outputs[0], None)
+            self._exchange(node, node.inputs[0], None)
         elif isinstance(transform, CombinePerKey):
-            self._exchange(node, node.inputs[0], node.outputs[0], transform.fn)
+            self._exchange(node, node.inputs[0], transform.fn)
         elif isinstance(transform, ParDo) and transform.stateful:
             self._stateful(node, transform)
         elif isinstance(transform, Sink) and not isinstance(transform, ForEach):
@@ -187,32 +179,35 @@ class _Lowering:
         if id(pc) not in self.readers:
             since, nodes = self.columns[id(pc)]
             if isinstance(since, Node):
-                self._tap(pc, since, nodes)
+                tap, reading = self._tap(since, nodes), Reading(nodes, pc)
+                tap.readings.append(reading)
+                self._given(pc, reading.readers, (tap,), (0, 0))
             else:
                 self._segment(pc, since, nodes)
         return self.readers[id(pc)]
 
-    def _tap(self, pc: PCollection, source: Node, columns: tuple[Node, ...]) -> None:
-        same = [tap for tap in self.line.taps if tap.source is source]
-        name = source.label if not same else f"{source.label} ({len(same) + 1})"
-        tap = Tap(name, source, columns, pc)
+    def _tap(self, source: Node, columns: tuple[Node, ...]) -> Tap:
+        """The tap of a source that these columns can be read from; there is one, unless windows repeat its rows."""
+        taps = [tap for tap in self.line.taps if tap.source is source]
+        for tap in taps:
+            if all(map(shareable, [columns, *(reading.columns for reading in tap.readings)])):
+                return tap
+        tap = Tap(f"{source.label} ({len(taps) + 1})" if taps else source.label, source)
         self.line.taps.append(tap)
-        self.readers[id(pc)], self.origins[id(pc)], self.stations[id(pc)] = tap.readers, (tap,), (0, 0)
+        return tap
 
     def _segment(self, pc: PCollection, since: PCollection, nodes: tuple[Node, ...]) -> None:
         level, hop = self.stations[id(since)]
         made = segment(len(self.line.segments), (level, hop + 1), nodes, self.line.tidings)
         self.line.segments.append(made)
         self._output(self.readers[id(since)], made.output)
-        self.readers[id(pc)], self.origins[id(pc)] = made.readers, self.origins[id(since)]
-        self.stations[id(pc)] = made.station
+        self._given(pc, made.readers, self.origins[id(since)], made.station)
 
     def _step(self, node: Node, pc: PCollection, op: ops.Op) -> None:
         step = step_of(node, op)
         self._reading(pc).steps.append(step)
         for out in node.outputs:
-            self.readers[id(out)], self.origins[id(out)] = step.readers[out.tag], self.origins[id(pc)]
-            self.stations[id(out)] = self.stations[id(pc)]
+            self._given(out, step.readers[out.tag], self.origins[id(pc)], self.stations[id(pc)])
 
     def _flatten(self, node: Node) -> None:
         (out,) = node.outputs
@@ -225,19 +220,28 @@ class _Lowering:
         self.stations[id(out)] = max(self.stations[id(pc)] for pc in node.inputs)
 
     def _aggregate(self, node: Node, aggregate: Aggregate) -> None:
-        (pc,), (out,) = node.inputs, node.outputs
-        pairs = Step(ops.MapOp(node.label, ops.Call(to_keyed(aggregate, pc.schema))), {None: Readers()})
+        (pc,) = node.inputs
+        keyed, fn = to_keyed(aggregate, pc.schema), columns_fn(aggregate)
+        whole = whole_elements(keyed, fn) if aggregate.gives_late else None
+        pairs = Step(ops.MapOp(node.label, ops.Call(whole.pair if whole else keyed)), {None: Readers()})
         self._reading(pc).steps.append(pairs)
-        exchange = self._exchange_over(node, pc, pairs.readers[None], columns_fn(aggregate))
+        exchange = self._exchange_over(node, pc, pairs.readers[None], whole.fn if whole else fn)
         rows = Step(ops.MapOp(node.label, ops.Call(to_row(aggregate))), {None: Readers()})
         exchange.readers[None].steps.append(rows)
-        self.readers[id(out)], self.origins[id(out)] = rows.readers[None], (exchange,)
-        self.stations[id(out)] = exchange.level, 0
+        self._given(node.outputs[0], rows.readers[None], (exchange,), (exchange.level, 0))
+        for out in node.outputs[1:]:
+            elements = Step(ops.MapOp(node.label, ops.Call(itemgetter(1))), {None: Readers()})
+            exchange.readers[LATE].steps.append(elements)
+            self._given(out, elements.readers[None], (exchange,), (exchange.level, 0))
 
-    def _exchange(self, node: Node, pc: PCollection, out: PCollection, fn: CombineFn[Any, Any, Any] | None) -> None:
+    def _exchange(self, node: Node, pc: PCollection, fn: CombineFn[Any, Any, Any] | None) -> None:
         exchange = self._exchange_over(node, pc, self._reading(pc), fn)
-        self.readers[id(out)], self.origins[id(out)] = exchange.readers[None], (exchange,)
-        self.stations[id(out)] = exchange.level, 0
+        self._given(node.outputs[0], exchange.readers[None], (exchange,), (exchange.level, 0))
+        for out in node.outputs[1:]:
+            self._given(out, exchange.readers[LATE], (exchange,), (exchange.level, 0))
+
+    def _given(self, pc: PCollection, readers: Readers, origins: tuple[Tap | Exchange, ...], station: Station) -> None:
+        self.readers[id(pc)], self.origins[id(pc)], self.stations[id(pc)] = readers, origins, station
 
     def _exchange_over(
         self, node: Node, pc: PCollection, reading: Readers, fn: CombineFn[Any, Any, Any] | None
@@ -249,15 +253,21 @@ class _Lowering:
                 f"{node}: its input takes panes back, but with accumulation='discarding' it keeps nothing to take them "
                 "from; say accumulation='accumulating' or 'retracting' in WindowInto"
             )
-        # What is combined has no time of its own, and cannot be taken back.
-        plain = not needs_times(windowing) and not Firing(windowing.trigger).fractions
-        lifted = fn is not None and plain and not retractable
+        late = len(node.outputs) > 1
+        # What is combined has no time of its own, cannot be taken back, and is late as a whole.
+        fractions = Firing(windowing.trigger).fractions
+        plain = not needs_times(windowing) and not fractions
+        lifted = fn is not None and plain and not retractable and not late
         rows: Output
         if lifted and fn is not None:
             rows = to_partials(node.label, windowing, fn)
         else:
             rows = to_pairs(node.label, windowing, retractable=retractable)
-        return self._shards_over(node, pc, reading, Grouping(windowing, fn, lifted, retractable), rows)
+        work = Grouping(windowing, fn, lifted, retractable, late)
+        exchange = self._shards_over(node, pc, reading, work, rows, Delays() if fractions else None)
+        if late:
+            exchange.readers[LATE] = Readers()
+        return exchange
 
     def _stateful(self, node: Node, transform: ParDo) -> None:
         (pc,), reading = node.inputs, self._reading(node.inputs[0])
@@ -287,10 +297,11 @@ class _Lowering:
         exchange = self._shards_over(node, pc, reading, Stateful(op), rows)
         exchange.readers = step_of(node, op).readers
         for out in node.outputs:
-            self.readers[id(out)], self.origins[id(out)] = exchange.readers[out.tag], (exchange,)
-            self.stations[id(out)] = exchange.level, 0
+            self._given(out, exchange.readers[out.tag], (exchange,), (exchange.level, 0))
 
-    def _shards_over(self, node: Node, pc: PCollection, reading: Readers, work: Work, rows: Output) -> Exchange:
+    def _shards_over(
+        self, node: Node, pc: PCollection, reading: Readers, work: Work, rows: Output, delays: Delays | None = None
+    ) -> Exchange:
         origins, number = self.origins[id(pc)], len(self.line.exchanges)
         exchange = Exchange(
             number,
@@ -301,7 +312,7 @@ class _Lowering:
             upstream=names_of(origins),
         )
         heard = frozenset(exchange.upstream) | ({HEARTBEAT} if exchange.level == 1 else set())
-        self._output(reading, ToShards(rows, exchange.dests, heard, self.line.tidings))
+        self._output(reading, ToShards(rows, exchange.dests, heard, self.line.tidings, delays))
         self.line.exchanges.append(exchange)
         return exchange
 
@@ -341,8 +352,7 @@ class _Lowering:
         step = step_of(node, op)
         exchange.readers[None].steps.append(step)
         for out in node.outputs:
-            self.readers[id(out)], self.origins[id(out)] = step.readers[out.tag], (exchange,)
-            self.stations[id(out)] = exchange.level, 0
+            self._given(out, step.readers[out.tag], (exchange,), (exchange.level, 0))
 
     def _may_retract(self, pc: PCollection) -> bool:
         origins = self.origins[id(pc)]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import itemgetter
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -27,9 +27,10 @@ Tagged = tuple[str | None, Bundle]
 
 @dataclass
 class Op:
-    """An operator of one transform, which its label names."""
+    """An operator of one transform, which its label names. What it gives for the tag `dead` is counted as such."""
 
     label: str
+    dead: ClassVar[str | None] = None
 
     def open(self) -> None:
         """Once per task, before the first bundle."""
@@ -81,46 +82,54 @@ class Call:
 
 @dataclass
 class CallOp(Op):
-    """An operator that calls a user's function."""
+    """An operator that calls a user's function for each element."""
 
     call: Call
+
+    def run(self, bundle: Bundle) -> Iterator[Tagged]:
+        elements = iter(bundle.elements)
+        with blame(self.label, bundle.elements, elements):
+            results = list(self.results(self.call.over(bundle)(elements)))
+        return self.given(bundle, results)
+
+    def results(self, returned: Iterator[Any]) -> Iterator[Any]:
+        """What is made of each thing the function returned while its element is at hand, which is to blame."""
+        return returned
+
+    def given(self, bundle: Bundle, results: list[Any]) -> Iterator[Tagged]:
+        """What is made of all results, one for each element."""
+        raise NotImplementedError
 
 
 @dataclass
 class MapOp(CallOp):
     """One output per element."""
 
-    def run(self, bundle: Bundle) -> Iterator[Tagged]:
-        elements = iter(bundle.elements)
-        with blame(self.label, bundle.elements, elements):
-            out = list(self.call.over(bundle)(elements))
-        yield from sorted_out(bundle.with_elements(out), ())
+    def given(self, bundle: Bundle, results: list[Any]) -> Iterator[Tagged]:
+        return sorted_out(bundle.with_elements(results), ())
 
 
 @dataclass
 class KeyByOp(CallOp):
     """Pairs of the function's result and the element."""
 
-    def run(self, bundle: Bundle) -> Iterator[Tagged]:
-        elements = iter(bundle.elements)
-        with blame(self.label, bundle.elements, elements):
-            keys = list(self.call.over(bundle)(elements))
-        yield None, bundle.with_elements(list(zip(keys, bundle.elements, strict=True)))
+    def given(self, bundle: Bundle, results: list[Any]) -> Iterator[Tagged]:
+        yield None, bundle.with_elements(list(zip(results, bundle.elements, strict=True)))
 
 
 @dataclass
 class FilterOp(CallOp):
     """The elements for which the function is true."""
 
-    def run(self, bundle: Bundle) -> Iterator[Tagged]:
-        elements = iter(bundle.elements)
-        with blame(self.label, bundle.elements, elements):
-            keep = list(map(bool, self.call.over(bundle)(elements)))
-        kept = list(itertools.compress(bundle.elements, keep))
-        if len(kept) == len(keep):
+    def results(self, returned: Iterator[Any]) -> Iterator[Any]:
+        return map(bool, returned)
+
+    def given(self, bundle: Bundle, results: list[Any]) -> Iterator[Tagged]:
+        kept = list(itertools.compress(bundle.elements, results))
+        if len(kept) == len(results):
             yield None, bundle
         elif kept:
-            yield None, bundle.with_elements(kept) if bundle.bare else bundle.take(np.flatnonzero(keep), kept)
+            yield None, bundle.with_elements(kept) if bundle.bare else bundle.take(np.flatnonzero(results), kept)
 
 
 @dataclass
@@ -132,9 +141,14 @@ class FlatMapOp(CallOp):
     def run(self, bundle: Bundle) -> Iterator[Tagged]:
         elements = iter(bundle.elements)
         with blame(self.label, bundle.elements, elements):
-            results = self.call.over(bundle)(elements)
-            for piece in _flattened(bundle, results):
-                yield from sorted_out(piece, self.tags)
+            yield from self.given(bundle, self.call.over(bundle)(elements))
+
+    def results(self, returned: Iterator[Any]) -> Iterator[Any]:
+        return (() if result is None else list(result) for result in returned)
+
+    def given(self, bundle: Bundle, results: Iterable[Any]) -> Iterator[Tagged]:
+        for piece in _flattened(bundle, results):
+            yield from sorted_out(piece, self.tags)
 
 
 @dataclass
@@ -245,7 +259,7 @@ def parts_of(bundle: Bundle) -> tuple[list[Any], list[Any]]:
     return list(map(itemgetter(0), bundle.elements)), list(map(itemgetter(1), bundle.elements))
 
 
-def _flattened(bundle: Bundle, results: Iterator[Iterable[Any] | None]) -> Iterator[Bundle]:
+def _flattened(bundle: Bundle, results: Iterable[Iterable[Any] | None]) -> Iterator[Bundle]:
     """The outputs of all results, in bundles of bounded size; None is no output."""
     given = (() if result is None else result for result in results)
     if bundle.bare:

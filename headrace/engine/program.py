@@ -110,7 +110,8 @@ class Program:
         for step in readers.steps:
             self._counts[step.op.label, "in"] += len(bundle.elements)
             for tag, result in step.op.run(bundle):
-                self._counts[step.op.label, "out"] += len(result.elements)
+                way = "out" if tag is None or tag != step.op.dead else "dead"
+                self._counts[step.op.label, way] += len(result.elements)
                 yield from self._pass(result, step.readers[tag])
 
 

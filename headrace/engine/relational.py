@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
-from headrace.engine.bundles import END, LOW, NOW, START, TIME
+from headrace.engine.bundles import END, LOW, NOW, PART, START, TIME
 from headrace.model import algebra, sketches
 from headrace.model.algebra import CombineFn
 from headrace.model.columns import Aggregate, Aggregation, Select, Where
@@ -34,8 +34,15 @@ from headrace.model.windows import (
     WindowFn,
 )
 
-HIDDEN = (TIME, START, END, NOW, LOW)
-"""Columns that are no part of the elements; the last two a stream has."""
+HIDDEN = (TIME, START, END, NOW, LOW, PART)
+"""Columns that are no part of the elements; the last three a stream has."""
+SHARED = "__tap"
+"""Columns that begin with this are not of the elements either, but of others that are read from the same source."""
+
+
+def own(data: DataFrame) -> list[str]:
+    """The columns of the elements."""
+    return [name for name in data.columns if name not in HIDDEN and not name.startswith(SHARED)]
 
 
 @dataclass(frozen=True)
@@ -46,9 +53,11 @@ class Among:
     carried: tuple[str, ...]
 
 
-def apply(node: Node, data: DataFrame, among: Among | None = None) -> DataFrame:
-    """The frame after one column transform."""
+def apply(node: Node, data: DataFrame, *, marking: bool = False, among: Among | None = None) -> DataFrame:
+    """The frame after one column transform. `marking`: rows that it drops stay, but are no elements."""
     try:
+        if marking and isinstance(node.transform, Where):
+            return _marked(node.transform, data)
         return _applied(node, data, among)
     except AnalysisException as error:
         raise PipelineError(f"{node}: {str(error).splitlines()[0]}") from None
@@ -72,16 +81,31 @@ def _applied(node: Node, data: DataFrame, among: Among | None) -> DataFrame:
     raise NotImplementedError(f"no Catalyst form for {transform!r}")
 
 
+def _marked(where: Where, data: DataFrame) -> DataFrame:
+    """Where in a stream: what it drops has no columns any more, but tells how far the source has come."""
+    dropped = F.when(_expression(where.condition), None).otherwise(MIN_TIME)
+    marked = data.withColumn(LOW, F.coalesce(LOW, dropped))
+    named = own(data)
+    # Whatever follows sees nulls, and not the values it was protected from.
+    kept = [F.when(F.col(LOW).isNull(), _named(name)).alias(name) for name in named]
+    return marked.select(*kept, *[name for name in data.columns if name not in named])
+
+
+def _named(column: str) -> Column:
+    return F.col("`" + column.replace("`", "``") + "`")
+
+
 def _select(select: Select, data: DataFrame, among: Among | None) -> DataFrame:
     shown = [_expression(column) for column in select.columns]
     named = [_expression(column).alias(name) for name, column in select.named.items()]
-    hidden = [name for name in HIDDEN if name in data.columns]
+    elements = [name for name in own(data) if among is None or name not in among.carried]
+    others = [name for name in data.columns if name not in elements]
     if among is None:
-        return data.select(*shown, *named, *hidden)
+        return data.select(*shown, *named, *others)
     # Other rows have nulls here, which an expression may choke on.
     names = data.select(*shown, *named).columns
     guarded = [F.when(among.mine, each).alias(name) for each, name in zip([*shown, *named], names, strict=True)]
-    return data.select(*guarded, *hidden, *among.carried)
+    return data.select(*guarded, *others)
 
 
 def _expression(column: Any) -> Column:

@@ -15,9 +15,11 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.engine.bundles import BATCH_SIZE, Bundle
+from headrace.engine.clocks import WHOLE, Delays, source_watermark
 from headrace.engine.program import Output
 from headrace.engine.shuffle import KEY
 from headrace.model.times import MIN_TIME, Int64Array
+from headrace.model.watermarks import WatermarkPolicy
 
 WIRE: Final = pa.schema([("dest", pa.int64()), ("body", pa.binary())])
 """The schema of rows in flight."""
@@ -147,57 +149,81 @@ def _spark_hash(number: int) -> int:
 class Tidings:
     """What a task has to tell the shards it feeds: the time of the batch, and how far what it read has come.
 
-    `lows` has an entry for every upstream that spoke in this task, None if it had nothing to say about its watermark.
-    Of those in `followed` the watermark is the latest time among the rows that reach an exchange.
+    `lows` has an entry for every upstream that spoke in this task, None if it had nothing to say about its watermark;
+    `partitions`, those of its partitions that spoke. Of those in `followed` the watermark is by the times of the rows
+    that reach an exchange.
     """
 
     station: Station = (0, 0)
     partition: int = 0
     now: int | None = None
     lows: dict[str, int | None] = field(default_factory=dict)
-    followed: set[str] = field(default_factory=set)
+    partitions: dict[str, dict[str, int]] = field(default_factory=dict)
+    followed: dict[str, WatermarkPolicy] = field(default_factory=dict)
     skewed: int = 0  # elements whose clocks are not believed
 
-    def hear(self, name: str, low: int | None, now: int | None) -> None:
-        """An upstream has come to `low`, in a batch of the time `now`."""
-        before = self.lows.get(name)
-        self.lows[name] = low if before is None else before if low is None else max(before, low)
+    def hear(self, name: str, low: int | None, now: int | None, partition: str = WHOLE) -> None:
+        """An upstream, or a partition of it, has come to `low`, in a batch of the time `now`."""
+        if partition == WHOLE:
+            before = self.lows.get(name)
+            self.lows[name] = low if before is None else before if low is None else max(before, low)
+        else:
+            self.lows.setdefault(name, None)
+            lows = self.partitions.setdefault(name, {})
+            lows[partition] = max(lows.get(partition, MIN_TIME), MIN_TIME if low is None else low)
         if now is not None:
             self.now = now if self.now is None else max(self.now, now)
 
 
 @dataclass
 class ToShards:
-    """Sends the rows of a program's output to the shards of an exchange, and every shard the tidings, rows or not."""
+    """Sends the rows of a program's output to the shards of an exchange, and every shard the tidings, rows or not.
+
+    If the exchange has to know how late its input comes, every shard hears that of all rows, not of its own alone.
+    """
 
     rows: Output
     dests: tuple[int, ...]
     upstream: frozenset[str]  # whose tidings matter to the exchange
     tidings: Tidings
+    delays: Delays | None = None
     held: list[pa.RecordBatch] = field(default_factory=list)
     sent: int = 0
     latest: int = MIN_TIME
+    skewed: int = 0
 
     def schema(self) -> pa.Schema:
         return WIRE
 
     def add(self, bundle: Bundle) -> Iterator[pa.RecordBatch]:
-        if self.tidings.followed and bundle.elements:
-            self.latest = max(self.latest, int(bundle.all_times().max()))
+        for policy in self.tidings.followed.values():
+            low, skewed = source_watermark(bundle.all_times(), policy, now=self.tidings.now)
+            self.latest = max(self.latest, low)
+            self.skewed += skewed
+        if self.delays is not None and self.tidings.now is not None:
+            self.delays.observe(bundle.all_times(), now=self.tidings.now)
         self.held += self.rows.add(bundle)
         if sum(batch.num_rows for batch in self.held) >= _HELD_ROWS:
-            yield wire([(dest, self._body(mine, {})) for dest, mine in self._by_shard() if mine is not None])
+            told: dict[str, Any] = {"lows": {}}
+            yield wire([(dest, self._body(mine, told)) for dest, mine in self._by_shard() if mine is not None])
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         self.held += self.rows.finish()
-        lows = self._lows()
-        if lows or self.held:
-            yield wire([(dest, self._body(mine, lows)) for dest, mine in self._by_shard()])
+        told = self._told()
+        if told["lows"] or self.held:
+            yield wire([(dest, self._body(mine, told)) for dest, mine in self._by_shard()])
 
-    def _lows(self) -> dict[str, int | None]:
+    def _told(self) -> dict[str, Any]:
         lows = {name: low for name, low in self.tidings.lows.items() if name in self.upstream}
-        followed = [name for name in lows if name in self.tidings.followed and self.latest > MIN_TIME]
-        return lows | dict.fromkeys(followed, self.latest)
+        lows |= {name: self.latest for name in lows if name in self.tidings.followed and self.latest > MIN_TIME}
+        # Whoever reads the same elements mistrusts the same clocks.
+        self.tidings.skewed = max(self.tidings.skewed, self.skewed)
+        told: dict[str, Any] = {"lows": lows}
+        if partitions := {name: each for name, each in self.tidings.partitions.items() if name in lows}:
+            told["partitions"] = partitions
+        if self.delays is not None:
+            told["delays"] = sorted(self.delays.buckets.items())
+        return told
 
     def _by_shard(self) -> Iterator[tuple[int, pa.RecordBatch | None]]:
         if not self.held:
@@ -216,10 +242,10 @@ class ToShards:
     def _shards(self, rows: pa.RecordBatch) -> Int64Array:
         return shards_of(rows.column(KEY), len(self.dests))
 
-    def _body(self, rows: pa.RecordBatch | None, lows: dict[str, int | None]) -> bytes:
-        told = self.tidings
+    def _body(self, rows: pa.RecordBatch | None, told: dict[str, Any]) -> bytes:
+        task = self.tidings
         self.sent += 1
-        return pack({"from": [*told.station, told.partition, self.sent], "now": told.now, "lows": lows}, rows)
+        return pack({"from": [*task.station, task.partition, self.sent], "now": task.now, **told}, rows)
 
 
 @dataclass

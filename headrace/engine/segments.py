@@ -28,6 +28,7 @@ from headrace.engine.streamprogram import LevelProgram
 from headrace.model.panes import PaneInfo
 from headrace.model.pipeline import Node, PCollection
 from headrace.model.schema import Schema
+from headrace.model.watermarks import WatermarkPolicy
 
 DEST, BODY = "__dest", "__body"
 """Where rows in flight go and what they hold, beside columns."""
@@ -141,7 +142,7 @@ def transformed(segments: Iterable[Segment], data: DataFrame) -> DataFrame:
         mine = (F.col(DEST) == segment.dest) & F.col(BODY).isNull()
         rows = data.select(*carried, f"{segment.column}.*")
         for node in segment.nodes:
-            rows = relational.apply(node, rows, relational.Among(mine, carried))
+            rows = relational.apply(node, rows, among=relational.Among(mine, carried))
         own = [F.col(f"`{name}`") for name in rows.columns if name not in carried]
         data = rows.select(*carried, F.struct(*own).alias(segment.column))
     return data
@@ -164,6 +165,7 @@ class SegmentProgram(LevelProgram):
     """Callable by mapInArrow over what Catalyst made of segments; rows that go elsewhere pass."""
 
     leaving: dict[int, Leaving] = field(kw_only=True)
+    policies: dict[str, WatermarkPolicy] = field(kw_only=True)
 
     def _entries(self) -> Iterable[Readers]:
         return [leaving.readers for leaving in self.leaving.values()]
@@ -196,11 +198,12 @@ class SegmentProgram(LevelProgram):
     def _follow(self, names: list[str]) -> None:
         """The watermarks of these sources are the times of rows that come this way."""
         for name in names:
-            self.tidings.followed.add(name)
+            self.tidings.followed[name] = self.policies[name]
             self.tidings.hear(name, None, None)
 
 
-def after(segments: list[Segment], tidings: Tidings, head: Any) -> SegmentProgram:
-    """The program behind these segments of one station."""
+def after(segments: list[Segment], tidings: Tidings, head: Any, policies: dict[str, WatermarkPolicy]) -> SegmentProgram:
+    """The program behind these segments of one station. `policies` are those of the sources."""
     leaving = {each.dest: Leaving(each.column, each.leaves.schema, each.readers) for each in segments}
-    return SegmentProgram(head, tidings=tidings, station=segments[0].station, entries={}, leaving=leaving)
+    station = segments[0].station
+    return SegmentProgram(head, tidings=tidings, station=station, entries={}, leaving=leaving, policies=policies)

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from headrace.engine.bundles import END, START, TIME, Bundle, Gathering
 from headrace.engine.cells import encode_cells
+from headrace.engine.clocks import WHOLE
 from headrace.engine.placing import RETRACTION
 from headrace.engine.routing import ToShards, shards_of, wire
 from headrace.engine.shuffle import KEY, VALUE
@@ -92,11 +93,11 @@ class ToEveryShard(ToShards):
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         self.held += self.rows.finish()
-        lows = {name: low for name, low in self._lows().items() if low is not None}
-        if lows or self.held:
+        told = self._told()
+        if told["lows"] or self.held:
             assert isinstance(self.rows, ToRole)
-            self.held.append(clock_rows(self.rows.role, lows))
-            yield wire([(dest, self._body(rows, {})) for dest, rows in self._by_shard()])
+            self.held.append(clock_rows(self.rows.role, told["lows"], told.get("partitions", {})))
+            yield wire([(dest, self._body(rows, {"lows": {}})) for dest, rows in self._by_shard()])
 
     def _by_shard(self) -> Iterator[tuple[int, pa.RecordBatch | None]]:
         rows = pa.concat_batches(self.held)
@@ -104,15 +105,19 @@ class ToEveryShard(ToShards):
         return ((dest, rows) for dest in self.dests)
 
 
-def clock_rows(role: int, lows: dict[str, int]) -> pa.RecordBatch:
+def clock_rows(
+    role: int, lows: dict[str, int | None], partitions: dict[str, dict[str, int]] | None = None
+) -> pa.RecordBatch:
     """How far a side input has come, by who said it."""
-    count = len(lows)
+    told = [(name, WHOLE, low) for name, low in lows.items() if low is not None]
+    told += [(name, part, low) for name, each in (partitions or {}).items() for part, low in each.items()]
+    count = len(told)
     return pa.record_batch(
         {
             **{name: pa.nulls(count, ROWS.field(name).type) for name in ROWS.names},
             ROLE: pa.array([role] * count, pa.int16()),
-            KEY: pa.array([name.encode() for name in lows], pa.binary()),
-            TIME: pa.array(list(lows.values()), pa.int64()),
+            KEY: pa.array([json.dumps([name, part]).encode() for name, part, _ in told], pa.binary()),
+            TIME: pa.array([low for _, _, low in told], pa.int64()),
         },
         schema=ROWS,
     )

@@ -52,7 +52,8 @@ class SideState:
         """Takes in rows of the side input; returns those that came too late, and how many were refused."""
         elements = rows.filter(rows.column(VALUE).is_valid())
         for clock in rows.filter(rows.column(VALUE).is_null()).select([KEY, TIME]).to_pylist():
-            self.upstream.report(clock[KEY].decode(), clock[TIME], now=now)
+            name, partition = json.loads(clock[KEY])
+            self.upstream.report(name, clock[TIME], now=now, partition=partition)
         step = self.groups.step(self._keyed(elements), Clocks(self.upstream.advance(now=now), now))
         for start, end, cell in zip(
             *(step.panes.column(name).to_pylist() for name in (START, END, VALUE)), strict=True
@@ -182,7 +183,7 @@ class SideProcessor:
                 for window in map(tuple, header["released"]):
                     self.waiting.pop(window, None)
                 for side, (upstream, gone) in zip(self.sides, header["sides"], strict=True):
-                    side.upstream = Upstream.load(upstream.encode())
+                    side.upstream.load(upstream.encode())
                     for window in map(tuple, gone):
                         side.shown.pop(window, None)
                 windows, which = _windows(rows)

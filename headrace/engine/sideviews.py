@@ -15,6 +15,7 @@ from headrace.engine.side import SideValue
 from headrace.model.algebra import CombineFn
 from headrace.model.errors import PipelineError
 from headrace.model.keyed import WindowInto
+from headrace.model.lateoutput import LATE
 from headrace.model.panes import Accumulation, Windowing
 from headrace.model.pipeline import Graph, Node, PCollection
 from headrace.model.triggers import AfterCount, Repeatedly
@@ -96,4 +97,6 @@ def is_grouped(graph: Graph, pc: PCollection) -> bool:
     node = graph.producer(pc)
     if isinstance(node.transform, WindowInto):
         return False
-    return is_grouping(node) or any(is_grouped(graph, read) for read in node.inputs)
+    if is_grouping(node) and pc.tag != LATE:
+        return True
+    return any(is_grouped(graph, read) for read in node.inputs)

@@ -16,6 +16,7 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.engine.bundles import END, START, TIME, Bundle, from_block, to_block
 from headrace.engine.cells import decode_cells
@@ -26,11 +27,10 @@ from headrace.engine.placing import expired
 from headrace.engine.shard import Step
 from headrace.engine.shardrows import PANE, panes_of
 from headrace.engine.shuffle import KEY, SPELLING, VALUE
-from headrace.engine.stateblocks import State, read_state, write_state
+from headrace.engine.stateblocks import Gone, State, read_state, write_state
 from headrace.engine.stateful import Calls, StatefulOp
-from headrace.engine.table import names
 from headrace.engine.timers import NEVER
-from headrace.model.keys import decode_keys
+from headrace.model.keys import decode_keys, fixed_width
 from headrace.model.panes import NO_PANE
 from headrace.model.state import TimerSpec
 from headrace.model.times import MAX_TIME, MIN_TIME, Int64Array
@@ -199,7 +199,8 @@ class StatefulShard:
             "now": self.clocks.now,
             "next_seq": self._next_seq,
         }
-        blocks = write_state(State(numbers, self._columns(records), gone=gone))
+        over = Gone(np.array(gone, np.int64), np.zeros(len(gone), np.uint64))
+        blocks = write_state(State(numbers, pa.table(self._columns(records)), gone=over))
         self.calls.changed.clear()
         self._gone = []
         self._stored = self._next_seq
@@ -223,7 +224,7 @@ class StatefulShard:
     def load(self, blocks: list[bytes]) -> None:
         """Takes over, when new, the state of a processor of the same DoFn from its blocks, in order."""
         state, calls = read_state(blocks), self.calls
-        rows = pa.table(state.windows).sort_by("seq").combine_chunks()
+        rows = pa.table(state.windows if state.windows.num_rows else self._columns([])).sort_by("seq").combine_chunks()
         self.clocks = Clocks(state.numbers["input"], state.numbers["now"])
         self.watermark = state.numbers["output"]
         self._next_seq = self._stored = state.numbers["next_seq"]
@@ -267,6 +268,11 @@ def _blank(record: Record) -> bool:
         if state is not EMPTY:
             return False
     return all(time == NEVER for time in record.due)
+
+
+def names(keys: pa.BinaryArray, start: Int64Array, end: Int64Array) -> pa.BinaryArray:
+    """What records are found by: the bytes of key and bounds."""
+    return pc.binary_join_element_wise(keys, fixed_width(b"", start), fixed_width(b"", end), b"")
 
 
 def _column(rows: pa.Table, name: str) -> pa.Array:

@@ -146,7 +146,7 @@ class Sending:
 def test_panes_and_what_is_taken_back_travel_with_their_rows() -> None:
     line = segment_line()
     (segment,) = line.segments
-    line.tidings.followed.add("lines")
+    line.tidings.followed["lines"] = hr.Monotonic()
     pane = PaneInfo("late", 3, 1, False, True)
     sent = [
         segment.output.batch(Bundle([Sale("a", 1), Sale("b", 2)], time=5, pane=pane, retraction=True)),
@@ -157,7 +157,7 @@ def test_panes_and_what_is_taken_back_travel_with_their_rows() -> None:
     opened = list(Opening(Sending(), {segment.dest: schema}, {segment.dest: segment.column})(iter(sent)))  # type: ignore[arg-type]
     whole = pa.Table.from_batches(opened).combine_chunks().to_batches()[0]
     line.tidings.followed.clear()
-    program = after([segment], line.tidings, FromClocks(line.tidings))
+    program = after([segment], line.tidings, FromClocks(line.tidings), {"lines": hr.Monotonic()})
     program._passing, program._told = [], {}
     # Catalyst cuts batches where it likes; what it dropped is not there.
     for parts in ([whole], [whole.slice(at, 1) for at in range(whole.num_rows)]):
@@ -171,4 +171,4 @@ def test_panes_and_what_is_taken_back_travel_with_their_rows() -> None:
         assert [t for b in entered for t in b.all_times().tolist()] == [5, 5, 6]
     assert program._passing == [(7, b"elsewhere")] * 2
     # A source whose watermark follows the times of rows is followed here, where its rows come by.
-    assert line.tidings.followed == {"lines"} and line.tidings.lows == {"lines": None}
+    assert line.tidings.followed == {"lines": hr.Monotonic()} and line.tidings.lows == {"lines": None}

@@ -213,6 +213,7 @@ def test_the_main_input_is_spread_and_every_shard_has_the_whole_side_input() -> 
     tidings = Tidings()
     tidings.hear("main", 7, now=9)
     tidings.hear("side", 5, now=9)
+    tidings.hear("side", 6, now=9, partition="a")
     dests = (1, 2, 3)
     spread = ToSpread(ToRole(MAIN), dests, frozenset({"main"}), tidings)
     everywhere = ToEveryShard(ToRole(1), dests, frozenset({"side"}), tidings)
@@ -230,8 +231,8 @@ def test_the_main_input_is_spread_and_every_shard_has_the_whole_side_input() -> 
     assert sum(counts) == 100 and min(counts) > 15  # equal elements are spread, too
     for rows in sent["side"]:
         told = rows.to_pylist()[-1]
-        assert (rows.num_rows, told["key"], told["__time"], told["value"]) == (101, b"side", 5, None)
-    assert [rows[ROLE].to_pylist() for rows in sent["side"]] == [[1] * 101] * 3
+        assert (rows.num_rows, told["key"], told["__time"], told["value"]) == (102, b'["side", "a"]', 6, None)
+    assert [rows[ROLE].to_pylist() for rows in sent["side"]] == [[1] * 102] * 3
 
 
 # Lowering
