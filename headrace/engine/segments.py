@@ -10,6 +10,7 @@ between the two programs reorders rows.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -21,7 +22,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headrace.engine import relational
-from headrace.engine.bundles import Bundle, FromColumns, ToColumns
+from headrace.engine.bundles import Bundle, FromColumns, Gathering, ToColumns
 from headrace.engine.program import Program, Readers
 from headrace.engine.routing import Station, Tidings, pack, segment_dest, unpack, wire
 from headrace.engine.streamprogram import LevelProgram
@@ -65,26 +66,32 @@ class Segment:
 def segment(number: int, station: Station, nodes: tuple[Node, ...], tidings: Tidings) -> Segment:
     """The segment of these transforms."""
     entering = nodes[0].inputs[0]
-    windowed = not entering.windowing.is_global
-    output = ToSegment(entering.label, entering.schema, windowed, segment_dest(number), tidings)
-    return Segment(number, station, nodes, output)
+    columns = ToColumns(entering.label, entering.schema, windowed=not entering.windowing.is_global)
+    return Segment(number, station, nodes, ToSegment(columns, segment_dest(number), tidings))
 
 
 @dataclass
-class ToSegment(ToColumns):
+class ToSegment(Gathering):
     """Sends elements to a segment."""
 
+    columns: ToColumns
     dest: int
     tidings: Tidings
 
+    def schema(self) -> pa.Schema:
+        return self.columns.schema()
+
     def batch(self, bundle: Bundle) -> pa.RecordBatch:
-        pane = bundle.pane
+        return self.sent(self.columns.batch(bundle), bundle.pane, retraction=bundle.retraction)
+
+    def sent(self, rows: pa.RecordBatch, pane: PaneInfo, *, retraction: bool) -> pa.RecordBatch:
+        """Columns that are of one pane, on their way."""
         header = {
             "pane": [pane.timing, pane.index, pane.on_time_index, pane.is_first, pane.is_last],
-            "retraction": bundle.retraction,
+            "retraction": retraction,
             "followed": sorted(self.tidings.followed),
         }
-        return wire([(self.dest, pack(header, super().batch(bundle)))])
+        return wire([(self.dest, pack(header, rows))])
 
 
 @dataclass
@@ -166,6 +173,11 @@ class SegmentProgram(LevelProgram):
 
     leaving: dict[int, Leaving] = field(kw_only=True)
     policies: dict[str, WatermarkPolicy] = field(kw_only=True)
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from super().__call__(batches)
+        if self.tidings.skewed and self.counters is not None:
+            self.counters.add(Counter({(name, "skewed"): self.tidings.skewed for name in self.tidings.followed}))
 
     def _entries(self) -> Iterable[Readers]:
         return [leaving.readers for leaving in self.leaving.values()]

@@ -104,7 +104,8 @@ class Stream:
             if isinstance(outlet.output, ToColumns) and outlet.output.element_schema is None:
                 outlet.output.element_schema = rows_schema(self._columns.of(outlet.node.inputs[0]))
         for segment in self.line.segments:
-            segment.output.element_schema = segment.enters.schema or rows_schema(self._columns.of(segment.enters))
+            if segment.output.columns.element_schema is None:
+                segment.output.columns.element_schema = rows_schema(self._columns.of(segment.enters))
         self._columns.check_aggregates()
         entered = [self._mapped(frame, program, (0, 0)) for frame, program in entering] + self._clocks()
         data = self._through_columns(reduce(DataFrame.union, entered), 0)
