@@ -236,10 +236,12 @@ class SideProcessor:
 
 
 def _windows(rows: pa.RecordBatch) -> tuple[list[WindowBounds], Int64Array]:
-    """The windows of rows in order, and which of them each row is in."""
-    bounds = np.stack([np.asarray(rows.column(START)), np.asarray(rows.column(END))], axis=1)
-    distinct, which = np.unique(bounds, axis=0, return_inverse=True)
-    return [(start, end) for start, end in distinct.tolist()], which.reshape(-1)
+    """The windows of rows, and which of them each row is in."""
+    start, end = (rows.column(name).dictionary_encode() for name in (START, END))
+    starts, ends = start.dictionary.to_pylist(), end.dictionary.to_pylist()
+    codes = np.asarray(start.indices).astype(np.int64) * len(ends) + np.asarray(end.indices)
+    distinct, which = np.unique(codes, return_inverse=True)
+    return [(starts[code // len(ends)], ends[code % len(ends)]) for code in distinct.tolist()], which
 
 
 def _earliest(rows: pa.RecordBatch) -> int:
