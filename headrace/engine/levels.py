@@ -6,7 +6,7 @@ many exchanges away from the sources are one level, and rows say where they go. 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
@@ -65,9 +65,18 @@ class Exchange:
         return f"{self.label!r}: {self.work.describe()}"
 
 
-def names_of(origins: Sequence[Tap | Exchange]) -> tuple[str, ...]:
+Origins = tuple[Tap | Exchange, ...]
+"""Where the elements of a collection come from."""
+
+
+def names_of(origins: Origins) -> tuple[str, ...]:
     """Those whose watermarks a collection with these origins waits for."""
     return tuple(name for origin in origins for name in origin.names())
+
+
+def heard_by(exchange: Exchange) -> frozenset[str]:
+    """Those whose tidings matter to an exchange."""
+    return frozenset(exchange.upstream) | ({HEARTBEAT} if exchange.level == 1 else set())
 
 
 @dataclass(eq=False)
@@ -126,7 +135,7 @@ class _Lowering:
         # What is not in Python yet, or not again: where it was read or was in Python last, and the transforms since.
         self.columns: dict[int, tuple[Node | PCollection, tuple[Node, ...]]] = {}
         self.readers: dict[int, Readers] = {}
-        self.origins: dict[int, tuple[Tap | Exchange, ...]] = {}
+        self.origins: dict[int, Origins] = {}
         self.stations: dict[int, Station] = {}
         for node in graph:
             self._place(node)
@@ -240,7 +249,7 @@ class _Lowering:
         for out in node.outputs[1:]:
             self._given(out, exchange.readers[LATE], (exchange,), (exchange.level, 0))
 
-    def _given(self, pc: PCollection, readers: Readers, origins: tuple[Tap | Exchange, ...], station: Station) -> None:
+    def _given(self, pc: PCollection, readers: Readers, origins: Origins, station: Station) -> None:
         self.readers[id(pc)], self.origins[id(pc)], self.stations[id(pc)] = readers, origins, station
 
     def _exchange_over(
@@ -302,23 +311,27 @@ class _Lowering:
     def _shards_over(
         self, node: Node, pc: PCollection, reading: Readers, work: Work, rows: Output, delays: Delays | None = None
     ) -> Exchange:
-        origins, number = self.origins[id(pc)], len(self.line.exchanges)
+        exchange = self._made(node, work, self.origins[id(pc)])
+        self._output(reading, ToShards(rows, exchange.dests, heard_by(exchange), self.line.tidings, delays))
+        return exchange
+
+    def _made(self, node: Node, work: Work, waited_for: Origins, *others: Origins) -> Exchange:
+        """An exchange behind all these origins."""
+        number = len(self.line.exchanges)
         exchange = Exchange(
             number,
             node.label,
             work,
-            level=1 + max(origin.level for origin in origins),
+            level=1 + max(origin.level for origins in (waited_for, *others) for origin in origins),
             dests=shard_dests(number, self.shards, self.partitions),
-            upstream=names_of(origins),
+            upstream=names_of(waited_for),
         )
-        heard = frozenset(exchange.upstream) | ({HEARTBEAT} if exchange.level == 1 else set())
-        self._output(reading, ToShards(rows, exchange.dests, heard, self.line.tidings, delays))
         self.line.exchanges.append(exchange)
         return exchange
 
     def _beside(self, node: Node) -> None:
         """A function with side inputs that are streams: its elements first go where those are."""
-        (pc,), number = node.inputs, len(self.line.exchanges)
+        (pc,) = node.inputs
         if self._may_retract(pc):
             raise PipelineError(
                 f"{node}: its input takes panes back (accumulation='retracting'), but what was made of them with a "
@@ -327,28 +340,19 @@ class _Lowering:
         op = operator(node, lambda pc: pc)
         assert isinstance(op, ops.CallOp)
         sides = [side for side in op.call.sides if not side.read.bounded]
-        readings = [self._reading(pc), *(self._reading(side.read) for side in sides)]
-        main, *others = origins = [self.origins[id(each)] for each in (pc, *(side.read for side in sides))]
+        readings = [self._reading(each) for each in (pc, *(side.read for side in sides))]
+        main, *others = (self.origins[id(each)] for each in (pc, *(side.read for side in sides)))
         views = [
-            view(node, side, self.line.graph, retractable=self._may_retract(side.read), upstream=names_of(origin))
-            for side, origin in zip(sides, others, strict=True)
+            view(node, side, self.line.graph, retractable=self._may_retract(side.read), upstream=names_of(origins))
+            for side, origins in zip(sides, others, strict=True)
         ]
-        exchange = Exchange(
-            number,
-            node.label,
-            Beside(pc.windowing, tuple(views), tuple(sides)),
-            level=1 + max(origin.level for each in origins for origin in each),
-            dests=shard_dests(number, self.shards, self.partitions),
-            upstream=names_of(main),
-        )
+        exchange = self._made(node, Beside(pc.windowing, tuple(views), tuple(sides)), main, *others)
+        dests, tidings = exchange.dests, self.line.tidings
+        self._output(readings[0], ToSpread(ToRole(MAIN), dests, heard_by(exchange), tidings))
+        for role, (reading, each) in enumerate(zip(readings[1:], views, strict=True), MAIN + 1):
+            self._output(reading, ToEveryShard(ToRole(role), dests, frozenset(each.upstream), tidings))
         for side in sides:
             side.read = None  # it is shown, not read
-        heard = frozenset(exchange.upstream) | ({HEARTBEAT} if exchange.level == 1 else set())
-        self._output(readings[0], ToSpread(ToRole(MAIN), exchange.dests, heard, self.line.tidings))
-        for role, (reading, each) in enumerate(zip(readings[1:], views, strict=True), MAIN + 1):
-            names = frozenset(each.upstream)
-            self._output(reading, ToEveryShard(ToRole(role), exchange.dests, names, self.line.tidings))
-        self.line.exchanges.append(exchange)
         step = step_of(node, op)
         exchange.readers[None].steps.append(step)
         for out in node.outputs:
