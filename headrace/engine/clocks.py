@@ -74,8 +74,8 @@ def source_watermark(times: Int64Array, policy: WatermarkPolicy, *, now: int | N
 class Upstream:
     """The low watermarks of what a shard reads from: their minimum is its input watermark.
 
-    What it reads from is named; sources may have partitions, which it learns of when they report. What is reported of
-    the whole holds for each of its partitions, also those to come. Whoever has not reported is waited for.
+    What it reads from is named; sources may have partitions, and it learns of new ones when they report. What is
+    reported of the whole holds for each of them, also those to come. Whoever has not reported is waited for.
 
     One that reported nothing for `idle_after` (by name, in microseconds of processing time) is not waited for until it
     reports again. If all are idle the watermark stays where it is.
@@ -92,8 +92,8 @@ class Upstream:
 
     low: dict[str, int]
     idle_after: dict[str, int] = field(default_factory=dict)
-    watermark: int = MIN_TIME
     partitions: dict[str, dict[str, int]] = field(default_factory=dict)
+    watermark: int = MIN_TIME
     active: dict[str, dict[str, int]] = field(default_factory=dict)  # when each reported last
 
     def report(self, name: str, low: int, *, now: int, partition: str = WHOLE) -> None:
@@ -108,14 +108,14 @@ class Upstream:
 
     def idle(self, *, now: int) -> list[tuple[str, str]]:
         """Those that are not waited for: names, each with its partition."""
-        return sorted((name, part) for name, part, _ in self._lows() if self._is_idle(name, part, now))
+        return sorted((name, part) for name, part, _ in self.lows() if self._is_idle(name, part, now))
 
     def advance(self, *, now: int) -> int:
         """The input watermark, moved on as far as those who are waited for allow."""
-        if now > MIN_TIME:  # one that never reports is idle some day, too
-            for name in self.idle_after:
-                self.active.setdefault(name, {}).setdefault(WHOLE, now)
-        waited_for = [low for name, part, low in self._lows() if not self._is_idle(name, part, now)]
+        for name, partition, _ in self.lows() if now > MIN_TIME else ():
+            if name in self.idle_after:  # one that never reports is idle some day, too
+                self.active.setdefault(name, {}).setdefault(partition, now)
+        waited_for = [low for name, part, low in self.lows() if not self._is_idle(name, part, now)]
         self.watermark = max(self.watermark, min(waited_for, default=MIN_TIME))
         return self.watermark
 
@@ -123,7 +123,8 @@ class Upstream:
         since = self.active.get(name, {}).get(partition)
         return name in self.idle_after and since is not None and now - since >= self.idle_after[name]
 
-    def _lows(self) -> Iterator[tuple[str, str, int]]:
+    def lows(self) -> Iterator[tuple[str, str, int]]:
+        """How far each has come: names, each with its partition."""
         for name, whole in self.low.items():
             for part, low in (self.partitions.get(name) or {WHOLE: whole}).items():
                 yield name, part, max(whole, low)

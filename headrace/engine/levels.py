@@ -12,10 +12,11 @@ from operator import itemgetter
 from typing import Any
 
 from headrace.engine import ops
-from headrace.engine.aggregates import columns_fn, to_keyed, to_row
+from headrace.engine.aggregates import columns_fn, to_keyed
 from headrace.engine.bundles import Bundle, ToBlocks, ToColumns
 from headrace.engine.clocks import Delays
-from headrace.engine.exchanges import Grouping, Work
+from headrace.engine.columnrows import ToGroups
+from headrace.engine.exchanges import Grouping, Work, aggregating
 from headrace.engine.firing import Program as Firing
 from headrace.engine.groups import needs_times
 from headrace.engine.lateoutput import whole_elements
@@ -230,14 +231,15 @@ class _Lowering:
 
     def _aggregate(self, node: Node, aggregate: Aggregate) -> None:
         (pc,) = node.inputs
-        keyed, fn = to_keyed(aggregate, pc.schema), columns_fn(aggregate)
-        whole = whole_elements(keyed, fn) if aggregate.gives_late else None
-        pairs = Step(ops.MapOp(node.label, ops.Call(whole.pair if whole else keyed)), {None: Readers()})
-        self._reading(pc).steps.append(pairs)
-        exchange = self._exchange_over(node, pc, pairs.readers[None], whole.fn if whole else fn)
-        rows = Step(ops.MapOp(node.label, ops.Call(to_row(aggregate))), {None: Readers()})
-        exchange.readers[None].steps.append(rows)
-        self._given(node.outputs[0], rows.readers[None], (exchange,), (exchange.level, 0))
+        keyed, fn, reading = to_keyed(aggregate, pc.schema), columns_fn(aggregate), self._reading(pc)
+        if aggregate.gives_late:
+            whole = whole_elements(keyed, fn)
+            pairs = Step(ops.MapOp(node.label, ops.Call(whole.pair)), {None: Readers()})
+            reading.steps.append(pairs)
+            exchange = self._exchange_over(node, pc, pairs.readers[None], whole.fn, aggregate)
+        else:
+            exchange = self._exchange_over(node, pc, reading, fn, aggregate)
+        self._given(node.outputs[0], exchange.readers[None], (exchange,), (exchange.level, 0))
         for out in node.outputs[1:]:
             elements = Step(ops.MapOp(node.label, ops.Call(itemgetter(1))), {None: Readers()})
             exchange.readers[LATE].steps.append(elements)
@@ -253,7 +255,12 @@ class _Lowering:
         self.readers[id(pc)], self.origins[id(pc)], self.stations[id(pc)] = readers, origins, station
 
     def _exchange_over(
-        self, node: Node, pc: PCollection, reading: Readers, fn: CombineFn[Any, Any, Any] | None
+        self,
+        node: Node,
+        pc: PCollection,
+        reading: Readers,
+        fn: CombineFn[Any, Any, Any] | None,
+        aggregate: Aggregate | None = None,
     ) -> Exchange:
         windowing = pc.windowing
         retractable = self._may_retract(pc)
@@ -267,12 +274,15 @@ class _Lowering:
         fractions = Firing(windowing.trigger).fractions
         plain = not needs_times(windowing) and not fractions
         lifted = fn is not None and plain and not retractable and not late
-        rows: Output
+        rows: Any
         if lifted and fn is not None:
             rows = to_partials(node.label, windowing, fn)
         else:
             rows = to_pairs(node.label, windowing, retractable=retractable)
-        work = Grouping(windowing, fn, lifted, retractable, late)
+        if aggregate is not None and not late:
+            rows = ToGroups(node.label, columns_fn(aggregate), to_keyed(aggregate, pc.schema), rows)
+        grouping = Grouping(windowing, fn, lifted, retractable, late)
+        work = grouping if aggregate is None else aggregating(grouping, aggregate)
         exchange = self._shards_over(node, pc, reading, work, rows, Delays() if fractions else None)
         if late:
             exchange.readers[LATE] = Readers()

@@ -45,6 +45,11 @@ def own(data: DataFrame) -> list[str]:
     return [name for name in data.columns if name not in HIDDEN and not name.startswith(SHARED)]
 
 
+def columns(data: DataFrame) -> list[Column]:
+    """The columns of the elements, whatever their names."""
+    return [F.col("`" + name.replace("`", "``") + "`") for name in own(data)]
+
+
 @dataclass(frozen=True)
 class Among:
     """Rows among others, which a transform leaves alone, and the columns that those have."""
@@ -87,12 +92,8 @@ def _marked(where: Where, data: DataFrame) -> DataFrame:
     marked = data.withColumn(LOW, F.coalesce(LOW, dropped))
     named = own(data)
     # Whatever follows sees nulls, and not the values it was protected from.
-    kept = [F.when(F.col(LOW).isNull(), _named(name)).alias(name) for name in named]
+    kept = [F.when(F.col(LOW).isNull(), column).alias(name) for name, column in zip(named, columns(data), strict=True)]
     return marked.select(*kept, *[name for name in data.columns if name not in named])
-
-
-def _named(column: str) -> Column:
-    return F.col("`" + column.replace("`", "``") + "`")
 
 
 def _select(select: Select, data: DataFrame, among: Among | None) -> DataFrame:

@@ -7,7 +7,7 @@ sent it and how far its clocks are. What bodies hold, and what becomes of it, is
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -16,6 +16,8 @@ import pyarrow as pa
 
 from headrace.engine.bundles import BATCH_SIZE, Bundle
 from headrace.engine.clocks import WHOLE, Delays, source_watermark
+from headrace.engine.columnbundles import Columnar, ColumnBundle
+from headrace.engine.hashing import hash_bytes
 from headrace.engine.program import Output
 from headrace.engine.shuffle import KEY
 from headrace.model.times import MIN_TIME, Int64Array
@@ -119,12 +121,9 @@ def shards_of(keys: pa.BinaryArray, shards: int) -> Int64Array:
     >>> shards_of(pa.array([b"a", b"b", b"a"]), 4).tolist()
     [0, 3, 0]
     """
-    from pandas.util import hash_array  # slow to import
-
-    encoded = keys.dictionary_encode()
-    distinct = np.array(encoded.dictionary.to_pylist(), dtype=object)
-    numbers = (hash_array(distinct, categorize=False) % np.uint64(shards)).astype(np.int64)
-    return numbers[np.asarray(encoded.indices)]  # type: ignore[no-any-return]
+    # A shard finds its windows by the lower half of the hash, which must not be the same for all its keys.
+    numbers: Int64Array = (hash_bytes(keys) >> np.uint64(32)).astype(np.int64) % shards
+    return numbers
 
 
 def _spark_hash(number: int) -> int:
@@ -196,13 +195,24 @@ class ToShards:
         return WIRE
 
     def add(self, bundle: Bundle) -> Iterator[pa.RecordBatch]:
+        return self._taken(bundle, self.rows.add)
+
+    def add_columns(self, bundle: ColumnBundle) -> Iterator[pa.RecordBatch]:
+        """Columns as they are, if the rows can be made of them."""
+        if isinstance(self.rows, Columnar):
+            yield from self._taken(bundle, self.rows.add_columns)
+        else:
+            for part in bundle.parts():
+                yield from self.add(part)
+
+    def _taken(self, bundle: Any, add: Callable[[Any], Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
         for policy in self.tidings.followed.values():
             low, skewed = source_watermark(bundle.all_times(), policy, now=self.tidings.now)
             self.latest = max(self.latest, low)
             self.skewed += skewed
         if self.delays is not None and self.tidings.now is not None:
             self.delays.observe(bundle.all_times(), now=self.tidings.now)
-        self.held += self.rows.add(bundle)
+        self.held += add(bundle)
         if sum(batch.num_rows for batch in self.held) >= _HELD_ROWS:
             told: dict[str, Any] = {"lows": {}}
             yield wire([(dest, self._body(mine, told)) for dest, mine in self._by_shard() if mine is not None])
@@ -232,7 +242,7 @@ class ToShards:
         rows = pa.concat_batches(self.held)
         self.held = []
         shard = self._shards(rows)
-        order = np.argsort(shard, kind="stable")
+        order = np.argsort(shard.astype(np.int16) if len(self.dests) < 2**15 else shard, kind="stable")  # by radix
         edges = np.searchsorted(shard[order], np.arange(len(self.dests) + 1)).tolist()
         rows = rows.take(pa.array(order))
         for number, dest in enumerate(self.dests):
@@ -261,6 +271,14 @@ class ToSink:
 
     def add(self, bundle: Bundle) -> Iterator[pa.RecordBatch]:
         return self._sent(self.batches.add(bundle))
+
+    def add_columns(self, bundle: ColumnBundle) -> Iterator[pa.RecordBatch]:
+        """Columns as they are, if the sink takes them."""
+        if isinstance(self.batches, Columnar):
+            yield from self._sent(self.batches.add_columns(bundle))
+        else:
+            for part in bundle.parts():
+                yield from self.add(part)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         return self._sent(self.batches.finish())

@@ -32,12 +32,16 @@ _KEPT: Final = 256
 
 @dataclass(frozen=True)
 class ShardSpec:
-    """What a shard is: its name, the exchange it belongs to and what that does, and whom it waits for, how long."""
+    """What a shard is: its name, the exchange it belongs to and what that does, and whom it waits for.
+
+    Of sources it may know the partitions, and how long these are waited for.
+    """
 
     name: str
     label: str
     work: Work
     upstream: tuple[str, ...]
+    partitions: dict[str, tuple[str, ...]] = field(default_factory=dict)
     idle_after: dict[str, int] = field(default_factory=dict)
 
 
@@ -47,7 +51,8 @@ class Shard:
     def __init__(self, spec: ShardSpec) -> None:
         self.spec = spec
         self.processor = spec.work.processor()
-        self.upstream = Upstream(dict.fromkeys(spec.upstream, MIN_TIME), spec.idle_after)
+        partitions = {name: dict.fromkeys(parts, MIN_TIME) for name, parts in spec.partitions.items()}
+        self.upstream = Upstream(dict.fromkeys(spec.upstream, MIN_TIME), spec.idle_after, partitions)
         self.delays = Delays()
         self.late = self.refused = 0
         self.copies = {"used": 0, "caught up": 0, "loaded": 0}  # how often workers had a copy, an older one, or none
@@ -154,6 +159,7 @@ class Shards(StatefulProcessor):
             "watermark": step.watermark,
             "input": shard.upstream.watermark,
             "held": step.held,
+            "idle": shard.upstream.idle(now=now),
             "late": shard.late,
             "refused": shard.refused,
             "copies": shard.copies,

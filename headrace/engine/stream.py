@@ -17,9 +17,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headrace.engine import segments
-from headrace.engine.bundles import FromBlocks, FromColumns, ToColumns
+from headrace.engine import relational, segments
+from headrace.engine.bundles import FromBlocks, ToColumns
 from headrace.engine.checkpoint import Checkpoint
+from headrace.engine.columnbundles import FromRecords
+from headrace.engine.columnrows import columns_read
 from headrace.engine.counters import Counters
 from headrace.engine.deferred import Deferred
 from headrace.engine.levels import Exchange, lower
@@ -38,9 +40,8 @@ from headrace.engine.streamprogram import (
 )
 from headrace.engine.streamside import SideInputs
 from headrace.engine.streamsinks import Delivery
-from headrace.engine.streamsources import Sources, policy_of, watermarks_of
+from headrace.engine.streamsources import Sources, partitions_of, policy_of, watermarks_of
 from headrace.engine.taps import Tap, frame_of
-from headrace.model.panes import NO_PANE
 from headrace.model.pickling import classes_of_script
 from headrace.model.pipeline import Graph
 from headrace.model.schema import rows_schema
@@ -55,6 +56,7 @@ _SETTINGS: Final = {
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.sql.exchange.reuse": "false",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",  # or columns come in pieces too small for arrays
 }
 _ON_LOCAL_DISK: Final = {  # elsewhere a rename is not what makes a file appear whole
     "spark.sql.streaming.checkpointFileManagerClass": (
@@ -133,8 +135,11 @@ class Stream:
     def _tapped(self, tap: Tap) -> tuple[DataFrame, Program]:
         opened, watermarks = self._columns.opened(tap.source, self._sources.open), watermarks_of(tap.source)
         data = frame_of(tap, opened, self._columns.note, timed=watermarks == "from times")
+        read = [columns_read(reading.readers, self.line.outputs) for reading in tap.readings]
+        if len(read) == 1 and read[0] is not None:
+            data = data.select(*[name for name in data.columns if name in read[0] or name in relational.HIDDEN])
         pcs = [reading.pc for reading in tap.readings]
-        rows: list[Head] = [FromColumns(pc.schema, NO_PANE) if pc.has_columns else FromBlocks() for pc in pcs]
+        rows: list[Head] = [FromRecords(pc.schema) if pc.has_columns else FromBlocks() for pc in pcs]
         tidings = self.line.tidings
         return data, SourceProgram(
             FromClocks(tidings),
@@ -177,13 +182,16 @@ class Stream:
 
     def _specs(self, level: int) -> dict[int, ShardSpec]:
         return {
-            dest: ShardSpec(name, each.label, each.work, each.upstream, self._idle_of(each))
+            dest: ShardSpec(name, each.label, each.work, each.upstream, *self._sources_of(each))
             for each in self.line.level(level)
             for dest, name in zip(each.dests, each.names(), strict=True)
         }
 
-    def _idle_of(self, exchange: Exchange) -> dict[str, int]:
-        return {name: waits for name, waits in self._idle_after.items() if name in exchange.upstream}
+    def _sources_of(self, exchange: Exchange) -> tuple[dict[str, tuple[str, ...]], dict[str, int]]:
+        """Of the sources it reads from, the partitions that are known, and after how long they are idle."""
+        taps = [tap for tap in self.line.taps if tap.name in exchange.upstream]
+        partitions = {tap.name: partitions_of(tap.source) for tap in taps}
+        return partitions, {name: self._idle_after[name] for name in partitions if name in self._idle_after}
 
     def _started(self, data: DataFrame) -> StreamingQuery:
         writer = data.writeStream.outputMode("append").foreachBatch(self.delivery)

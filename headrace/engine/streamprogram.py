@@ -18,6 +18,7 @@ from pyspark import TaskContext
 
 from headrace.engine.bundles import LOW, NOW, PART, TIME, Bundle
 from headrace.engine.clocks import WHOLE, source_watermark
+from headrace.engine.columnbundles import ColumnBundle
 from headrace.engine.exchanges import Work
 from headrace.engine.program import Head, Program, Readers
 from headrace.engine.routing import STATUS, WIRE, Station, Tidings, exchange_of, pack, sink_dest, unpack, wire
@@ -43,7 +44,7 @@ class FromSource:
     policy: WatermarkPolicy
     tidings: Tidings
 
-    def bundles(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, Bundle]]:
+    def bundles(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, Bundle | ColumnBundle]]:
         """Bundles of elements, each with the number of the head that read it."""
         if self.watermarks == "followed":
             self.tidings.followed[self.name] = self.policy
@@ -58,7 +59,9 @@ class FromSource:
         if len(self.rows) > 1:
             return [elements_of(batch, number) for number in range(len(self.rows))]
         clocks = [name for name in (NOW, LOW, PART) if name in batch.schema.names]
-        return [batch.filter(pc.is_null(batch.column(LOW))).drop_columns(clocks)]
+        elements = batch.drop_columns(clocks)
+        told = batch.column(LOW)
+        return [elements if told.null_count == len(told) else elements.filter(pc.is_null(told))]
 
     def _note(self, batch: pa.RecordBatch) -> None:
         now = pc.max(batch.column(NOW)).as_py()
@@ -131,7 +134,7 @@ class SourceProgram(ClockProgram):
     def _entries(self) -> Iterable[Readers]:
         return self.entries
 
-    def _entering(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Bundle, Readers]]:
+    def _entering(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Bundle | ColumnBundle, Readers]]:
         return ((bundle, self.entries[number]) for number, bundle in self.source.bundles(batches))
 
 
@@ -174,7 +177,7 @@ class LevelProgram(Program):
     def _entries(self) -> Iterable[Readers]:
         return [readers for entry in self.entries.values() for readers in entry.readers.values()]
 
-    def _entering(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Bundle, Readers]]:
+    def _entering(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Bundle | ColumnBundle, Readers]]:
         for batch in batches:
             for dest, body in zip(batch.column("dest").to_pylist(), batch.column("body").to_pylist(), strict=True):
                 exchange = exchange_of(dest)

@@ -86,11 +86,10 @@ class Sources:
         reader = self.spark.readStream.schema(there.schema).format(source.format)
         if isinstance(source, ReadCsv):
             reader = reader.option("header", source.header)
-        partitions = [reader.load(located(self.spark, path)) for path in source.paths]
-        if len(partitions) > 1:
-            named = zip(partitions, source.paths, strict=True)
-            partitions = [each.withColumn(PART, F.lit(path)) for each, path in named]
-        data = reduce(DataFrame.union, partitions)
+        parts = [reader.load(located(self.spark, path)) for path in source.paths]
+        if names := partitions_of(node):
+            parts = [part.withColumn(PART, F.lit(name)) for part, name in zip(parts, names, strict=True)]
+        data = reduce(DataFrame.union, parts)
         return data.withColumn(TIME, sources.event_time_of(node, data, getattr(source, "event_time", None)))
 
     def _script(self, node: Node, steps: tuple[ScriptStep, ...] | list[ScriptStep]) -> DataFrame:
@@ -116,6 +115,12 @@ def watermarks_of(source: Node) -> Watermarks:
     if isinstance(transform, Rate) or getattr(transform, "event_time", None) is not None:
         return "from times"
     return "followed"
+
+
+def partitions_of(source: Node) -> tuple[str, ...]:
+    """The partitions of a source that are known beforehand: of files, the paths, if there are several."""
+    transform = source.transform
+    return tuple(transform.paths) if isinstance(transform, ReadFiles) and len(transform.paths) > 1 else ()
 
 
 def policy_of(source: Node) -> WatermarkPolicy:

@@ -77,6 +77,14 @@ def test_who_has_not_reported_is_waited_for() -> None:
     assert (upstream.idle(now=110), upstream.advance(now=110)) == ([("others", "")], 50)
 
 
+def test_partitions_that_are_known_are_waited_for() -> None:
+    upstream = events(idle_after={"events": 10}, partitions={"events": {"a": MIN_TIME, "b": MIN_TIME}})
+    upstream.report("events", 50, now=0, partition="a")
+    assert upstream.advance(now=0) == MIN_TIME
+    upstream.report("events", 60, now=9, partition="a")
+    assert (upstream.idle(now=10), upstream.advance(now=10)) == ([("events", "b")], 60)
+
+
 def test_an_idle_partition_is_waited_for_again_once_it_brings_something() -> None:
     upstream = events(idle_after={"events": 10})
     upstream.report("events", 50, now=0, partition="a")
