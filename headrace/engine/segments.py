@@ -22,11 +22,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headrace.engine import relational
-from headrace.engine.bundles import Bundle, FromColumns, Gathering, ToColumns
+from headrace.engine.bundles import Bundle, Gathering, ToColumns
+from headrace.engine.columnbundles import PANE_COLUMNS, ColumnBundle, panes_apart
 from headrace.engine.program import Program, Readers
 from headrace.engine.routing import Station, Tidings, pack, segment_dest, unpack, wire
+from headrace.engine.shard import TIMINGS
 from headrace.engine.streamprogram import LevelProgram
-from headrace.model.panes import PaneInfo
+from headrace.model.panes import NO_PANE, PaneInfo
 from headrace.model.pipeline import Node, PCollection
 from headrace.model.schema import Schema
 from headrace.model.watermarks import WatermarkPolicy
@@ -83,6 +85,14 @@ class ToSegment(Gathering):
 
     def batch(self, bundle: Bundle) -> pa.RecordBatch:
         return self.sent(self.columns.batch(bundle), bundle.pane, retraction=bundle.retraction)
+
+    def add_columns(self, bundle: ColumnBundle) -> Iterator[pa.RecordBatch]:
+        """Columns as they are."""
+        yield from self.finish()
+        alike = [(NO_PANE, False, bundle.rows)] if bundle.panes is None else panes_apart(bundle.rows, bundle.panes)
+        for pane, back, rows in alike:
+            for batch in self.columns.add_columns(ColumnBundle(rows, bundle.schema)):
+                yield self.sent(batch, pane, retraction=back)
 
     def sent(self, rows: pa.RecordBatch, pane: PaneInfo, *, retraction: bool) -> pa.RecordBatch:
         """Columns that are of one pane, on their way."""
@@ -182,7 +192,7 @@ class SegmentProgram(LevelProgram):
     def _entries(self) -> Iterable[Readers]:
         return [leaving.readers for leaving in self.leaving.values()]
 
-    def _entering(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Bundle, Readers]]:
+    def _entering(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Bundle | ColumnBundle, Readers]]:
         header = _NOTHING
         for batch in batches:
             dests, bodies = batch.column(DEST).to_pylist(), batch.column(BODY)
@@ -190,7 +200,9 @@ class SegmentProgram(LevelProgram):
             begin = 0
             for end in [*apart, batch.num_rows]:
                 if begin < end:
-                    yield from self._bundles(header, dests[begin], batch.slice(begin, end - begin))
+                    leaving = self.leaving[dests[begin]]
+                    rows = pa.RecordBatch.from_struct_array(batch.column(leaving.column).slice(begin, end - begin))
+                    yield ColumnBundle(rows, leaving.schema, _panes(header, rows.num_rows)), leaving.readers
                 if end < batch.num_rows:
                     body = bodies[end].as_py()
                     if dests[end] in self.leaving:
@@ -200,18 +212,21 @@ class SegmentProgram(LevelProgram):
                         self._passing.append((dests[end], body))
                 begin = end + 1
 
-    def _bundles(self, header: dict[str, Any], dest: int, rows: pa.RecordBatch) -> Iterator[tuple[Bundle, Readers]]:
-        leaving = self.leaving[dest]
-        columns = pa.RecordBatch.from_struct_array(rows.column(leaving.column))
-        for bundle in FromColumns(leaving.schema, PaneInfo(*header["pane"])).bundles(iter([columns])):
-            bundle.retraction = header["retraction"]
-            yield bundle, leaving.readers
-
     def _follow(self, names: list[str]) -> None:
         """The watermarks of these sources are the times of rows that come this way."""
         for name in names:
             self.tidings.followed[name] = self.policies[name]
             self.tidings.hear(name, None, None)
+
+
+def _panes(header: dict[str, Any], rows: int) -> pa.RecordBatch | None:
+    """The pane of a header, for each of so many rows; None if there is nothing to tell."""
+    pane = PaneInfo(*header["pane"])
+    if pane == NO_PANE and not header["retraction"]:
+        return None
+    kind = (header["retraction"], TIMINGS.index(pane.timing), *header["pane"][1:])
+    columns = [pa.array(np.full(rows, value)) for value in kind]
+    return pa.record_batch(columns, names=list(PANE_COLUMNS))
 
 
 def after(segments: list[Segment], tidings: Tidings, head: Any, policies: dict[str, WatermarkPolicy]) -> SegmentProgram:

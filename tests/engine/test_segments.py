@@ -8,9 +8,10 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
-from headrace.engine.bundles import Bundle
+from headrace.engine.bundles import TIME, Bundle
+from headrace.engine.columnbundles import PANE_COLUMNS, Columnar, ColumnBundle
 from headrace.engine.levels import Line, lower
-from headrace.engine.routing import wire
+from headrace.engine.routing import unpack, wire
 from headrace.engine.segments import Opening, after
 from headrace.engine.streamprogram import FromClocks
 from headrace.model.panes import PaneInfo
@@ -161,7 +162,7 @@ def test_panes_and_what_is_taken_back_travel_with_their_rows() -> None:
     program._passing, program._told = [], {}
     # Catalyst cuts batches where it likes; what it dropped is not there.
     for parts in ([whole], [whole.slice(at, 1) for at in range(whole.num_rows)]):
-        entered = [bundle for bundle, _ in program._entering(iter(parts))]
+        entered = [part for bundle, _ in program._entering(iter(parts)) for part in bundle.parts()]  # type: ignore[union-attr]
         elements = [element for bundle in entered for element in bundle.elements]
         assert elements == [Sale("a", 1), Sale("b", 2), Sale("c", 3)]
         assert {(b.pane.timing, b.pane.index, b.retraction) for b in entered} == {
@@ -172,3 +173,24 @@ def test_panes_and_what_is_taken_back_travel_with_their_rows() -> None:
     assert program._passing == [(7, b"elsewhere")] * 2
     # A source whose watermark follows the times of rows is followed here, where its rows come by.
     assert line.tidings.followed == {"lines": hr.Monotonic()} and line.tidings.lows == {"lines": None}
+
+
+def test_columns_enter_and_leave_as_columns() -> None:
+    """Panes of a grouping that are columns are sent as they are, each kind of pane with a header of its own."""
+    line = segment_line()
+    (segment,) = line.segments
+    assert isinstance(segment.output, Columnar)
+    rows = pa.record_batch({"city": ["a", "b", "c"], "price": [1, 2, 3], TIME: [7, 7, 8]})
+    panes = pa.record_batch(
+        [pa.array(column) for column in ([True, False, False], [1] * 3, [0, 1, 1], [0] * 3, [True] * 3, [False] * 3)],
+        names=list(PANE_COLUMNS),
+    )
+    sent = {
+        (header["pane"][1], header["retraction"]): rows.to_pylist()
+        for batch in segment.output.add_columns(ColumnBundle(rows, None, panes))
+        for header, rows in map(unpack, batch["body"].to_pylist())
+    }
+    assert list(sent.items()) == [
+        ((0, True), [{"city": "a", "price": 1, TIME: 7}]),
+        ((1, False), [{"city": "b", "price": 2, TIME: 7}, {"city": "c", "price": 3, TIME: 8}]),
+    ]
