@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -52,20 +53,30 @@ def columns(data: DataFrame) -> list[Column]:
     return [F.col("`" + name.replace("`", "``") + "`") for name in own(data)]
 
 
-def apply(node: Node, data: DataFrame, *, marking: bool = False) -> DataFrame:
+@dataclass(frozen=True)
+class Among:
+    """Rows among others, which a transform leaves alone, and the columns that those have."""
+
+    mine: Column
+    carried: tuple[str, ...]
+
+
+def apply(node: Node, data: DataFrame, *, marking: bool = False, among: Among | None = None) -> DataFrame:
     """The frame after one column transform. `marking`: rows that it drops stay, but are no elements."""
     try:
-        return _marking(node, data) if marking else _applied(node, data)
+        return _marking(node, data) if marking else _applied(node, data, among)
     except AnalysisException as error:
         raise PipelineError(f"{node}: {str(error).splitlines()[0]}") from None
 
 
-def _applied(node: Node, data: DataFrame) -> DataFrame:
+def _applied(node: Node, data: DataFrame, among: Among | None) -> DataFrame:
     transform = node.transform
     if isinstance(transform, Select):
-        return _select(transform, data)
+        return _select(transform, data, among)
     if isinstance(transform, Where):
         condition = _expression(transform.condition)
+        if among is not None:
+            return data.where(F.when(among.mine, condition).otherwise(F.lit(True)))
         return data.where(condition if LOW not in data.columns else condition | F.col(LOW).isNotNull())
     if isinstance(transform, WindowInto):
         return assign_windows(node, transform.windowing.window, data)
@@ -88,12 +99,12 @@ def _marking(node: Node, data: DataFrame) -> DataFrame:
     if isinstance(transform, Where):
         return _marked(transform, data)
     if not isinstance(transform, Select) or generates(node):
-        return _applied(node, data)
+        return _applied(node, data, None)
     # Expressions are for elements: of what was dropped, they might fail.
     given = _expressions(transform)
     names = data.select(*given).columns
     if len(names) != len(given):  # some are several
-        return _applied(node, data)
+        return _applied(node, data, None)
     guarded = [F.when(F.col(LOW).isNull(), each).alias(name) for each, name in zip(given, names, strict=True)]
     elements = own(data)
     return data.select(*guarded, *[name for name in data.columns if name not in elements])
@@ -109,9 +120,17 @@ def _marked(where: Where, data: DataFrame) -> DataFrame:
     return marked.select(*kept, *[name for name in data.columns if name not in named])
 
 
-def _select(select: Select, data: DataFrame) -> DataFrame:
-    elements = own(data)
-    return data.select(*_expressions(select), *[name for name in data.columns if name not in elements])
+def _select(select: Select, data: DataFrame, among: Among | None) -> DataFrame:
+    given = _expressions(select)
+    elements = [name for name in own(data) if among is None or name not in among.carried]
+    others = [name for name in data.columns if name not in elements]
+    if among is None:
+        return data.select(*given, *others)
+    # Other rows have nulls here, which an expression may choke on.
+    names = data.select(*given).columns
+    return data.select(
+        *[F.when(among.mine, each).alias(name) for each, name in zip(given, names, strict=True)], *others
+    )
 
 
 def _expressions(select: Select) -> list[Column]:

@@ -1,228 +1,291 @@
-"""Stateful DoFns over a batch: each key and window on its own, its elements in the order of their times.
+"""Stateful DoFns: how elements and timers call them, one key and window at a time, and what a batch makes of that.
 
-The elements are their own watermark: a timer fires before the first element that is not earlier than it, and what is
-still set fires when the elements are through.
+In a batch the elements of a key come in the order of their times and are their own watermark: an event timer fires
+before the first element that is not earlier than it. What is still set fires when the elements are through.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from headrace.engine.bundles import Bundle
+from headrace.engine.bundles import BUNDLE_SIZE, Bundle
 from headrace.engine.failures import blame
-from headrace.engine.ops import ParDoOp, Tagged, sorted_out
+from headrace.engine.keptstate import EMPTY, HANDLES, Cursor, Handle, Record
+from headrace.engine.ops import Call, ParDoOp, Tagged, sorted_out
 from headrace.engine.side import SideValue
-from headrace.model.algebra import combine_fn
-from headrace.model.dofn import Param, params_of
-from headrace.model.state import (
-    CombiningState,
-    ListState,
-    MapState,
-    SetState,
-    StateSpec,
-    TimerSpec,
-    ValueState,
-)
-from headrace.model.times import Instant, instant
-from headrace.model.windows import Window
+from headrace.engine.timers import NEVER, ProcessingTimer, Queue, Timer
+from headrace.model.dofn import DoFn
+from headrace.model.panes import NO_PANE, PaneInfo, Windowing
+from headrace.model.state import StateSpec, TimerSpec
+from headrace.model.times import MAX_TIME, MIN_TIME, Instant
+from headrace.model.windows import CountWindows, Window
 
 
-class ValueCell:
-    """A single value."""
+class Layout:
+    """The states and timers of a DoFn, and where a record has their times.
 
-    def __init__(self, spec: StateSpec) -> None:
-        self._value: Any = None
+    `due` has a place for each timer, then one for the hold of each processing timer, then one for the end of each state
+    that expires.
+    """
 
-    def read(self) -> Any:
-        return self._value
+    def __init__(self, fn: DoFn) -> None:
+        specs = fn.specs()
+        self.states = [spec for spec in specs if isinstance(spec, StateSpec)]
+        self.timers = [spec for spec in specs if isinstance(spec, TimerSpec)]
+        self.processing = [index for index, spec in enumerate(self.timers) if spec.domain == "processing"]
+        self.expiring = [index for index, spec in enumerate(self.states) if spec.expires is not None]
+        self.hold_of = {index: len(self.timers) + place for place, index in enumerate(self.processing)}
+        first = len(self.timers) + len(self.processing)
+        self.end_of = {index: first + place for place, index in enumerate(self.expiring)}
+        self.state_at = {place: index for index, place in self.end_of.items()}
+        self.times = first + len(self.expiring)
 
-    def write(self, value: Any) -> None:
-        self._value = value
-
-    def clear(self) -> None:
-        self._value = None
-
-
-class ListCell:
-    """A list that grows."""
-
-    def __init__(self, spec: StateSpec) -> None:
-        self._items: list[Any] = []
-
-    def add(self, value: Any) -> None:
-        self._items.append(value)
-
-    def read(self) -> list[Any]:
-        return list(self._items)
-
-    def clear(self) -> None:
-        self._items.clear()
+    def names(self) -> list[str]:
+        """A name for each time in `due`."""
+        timers = [spec.name for spec in self.timers]
+        holds = [f"{self.timers[index].name}.hold" for index in self.processing]
+        return [*timers, *holds, *(f"{self.states[index].name}.end" for index in self.expiring)]
 
 
-class SetCell:
-    """A set that grows."""
+class Prepared:
+    """A function of the user's, its arguments found once: a call fills in only what differs from the one before."""
 
-    def __init__(self, spec: StateSpec) -> None:
-        self._items: set[Any] = set()
+    def __init__(self, call: Call, handles: dict[str, Any]) -> None:
+        self._call = call
+        self._fn = call.fn
+        self._handles = {name: handles[p.spec.name] for name, p in call.params.items() if p.spec is not None}
+        self._asked = [(n, p.what) for n, p in call.params.items() if p.spec is None and n not in call.kwargs]
+        self._windowed = any(side.windowed for side in call.sides)
+        self.renew()
 
-    def add(self, value: Any) -> None:
-        self._items.add(value)
+    def renew(self) -> None:
+        """Looks at side inputs again."""
+        self._window: Window | None = None
+        self._args: list[Any] = []
+        self._kwargs: dict[str, Any] = {}
 
-    def read(self) -> set[Any]:
-        return set(self._items)
+    def __call__(self, first: tuple[Any, ...], element: Any, time: int, window: Window, pane: PaneInfo) -> Any:
+        if self._window is None or (self._windowed and window != self._window):
+            self._fill(window)
+        kwargs = self._kwargs
+        for name, what in self._asked:
+            if what == "timestamp":
+                kwargs[name] = Instant(time)
+            elif what == "window":
+                kwargs[name] = window
+            else:
+                kwargs[name] = element if what == "element" else pane
+        return self._fn(*first, *self._args, **kwargs)
 
-    def clear(self) -> None:
-        self._items.clear()
+    def _fill(self, window: Window) -> None:
+        def value(given: Any) -> Any:
+            return given.value(window) if isinstance(given, SideValue) else given
 
-
-class MapCell:
-    """A map."""
-
-    def __init__(self, spec: StateSpec) -> None:
-        self._items: dict[Any, Any] = {}
-
-    def get(self, key: Any, default: Any = None) -> Any:
-        return self._items.get(key, default)
-
-    def put(self, key: Any, value: Any) -> None:
-        self._items[key] = value
-
-    def remove(self, key: Any) -> None:
-        self._items.pop(key, None)
-
-    def items(self) -> list[tuple[Any, Any]]:
-        return list(self._items.items())
-
-    def clear(self) -> None:
-        self._items.clear()
-
-
-class CombiningCell:
-    """An aggregation."""
-
-    def __init__(self, spec: StateSpec) -> None:
-        assert isinstance(spec, CombiningState)
-        self._fn = combine_fn(spec.fn)
-        self._acc = self._fn.zero()
-
-    def add(self, value: Any) -> None:
-        self._acc = self._fn.add(self._acc, value)
-
-    def read(self) -> Any:
-        return self._fn.finish(self._acc)
-
-    def clear(self) -> None:
-        self._acc = self._fn.zero()
+        self._window = window
+        self._args = list(map(value, self._call.args))
+        self._kwargs = {**self._handles, **{name: value(given) for name, given in self._call.kwargs.items()}}
 
 
-CELLS: dict[type[StateSpec], Callable[[StateSpec], Any]] = {
-    ValueState: ValueCell,
-    ListState: ListCell,
-    SetState: SetCell,
-    MapState: MapCell,
-    CombiningState: CombiningCell,
-}
+class Gathered:
+    """Outputs of calls that share a pane, with time and window of each call and how many it gave."""
+
+    __slots__ = ("counts", "elements", "times", "windows")
+
+    def __init__(self) -> None:
+        self.elements: list[Any] = []
+        self.counts: list[int] = []
+        self.times: list[int] = []
+        self.windows: list[Window] = []
 
 
-@dataclass
-class Timers:
-    """The timers of one key and window: when each is due, if it is set."""
+class Outputs:
+    """What calls gave, as bundles."""
 
-    due: dict[str, int] = field(default_factory=dict)
+    def __init__(self, op: StatefulOp) -> None:
+        self._op = op
+        self._ready: list[Tagged] = []
+        self._by_pane: dict[PaneInfo, Gathered] = {NO_PANE: Gathered()}
+        self._pane, self._now = NO_PANE, self._by_pane[NO_PANE]
 
-    def next(self, specs: dict[str, TimerSpec], until: int | None) -> tuple[str, int] | None:
-        """The earliest timer that fires before `until` (event time only), or at the end if there is none such limit."""
-        ready = [
-            (at, name)
-            for name, at in self.due.items()
-            if until is None or (specs[name].domain == "event" and at <= until)
+    def add(self, results: Iterable[Any] | None, time: int, window: Window, pane: PaneInfo) -> None:
+        """Takes what a call at this time gave."""
+        if results is None:
+            return
+        if pane is not self._pane:
+            self._pane, self._now = pane, self._by_pane.setdefault(pane, Gathered())
+        gathered = self._now
+        elements = gathered.elements
+        before = len(elements)
+        elements.extend(results)
+        count = len(elements) - before
+        if count:
+            gathered.counts.append(count)
+            gathered.times.append(time)
+            gathered.windows.append(window)
+            if len(elements) >= BUNDLE_SIZE:
+                self._finish(pane)
+
+    def ready(self) -> list[Tagged]:
+        """The bundles that are complete, once."""
+        ready, self._ready = self._ready, []
+        return ready
+
+    def rest(self) -> list[Tagged]:
+        """All that was not given yet."""
+        for pane in self._by_pane:
+            self._finish(pane)
+        return self.ready()
+
+    def _finish(self, pane: PaneInfo) -> None:
+        gathered = self._by_pane[pane]
+        if not gathered.elements:
+            return
+        self._by_pane[pane] = Gathered()
+        self._now = self._by_pane[self._pane]
+        counts = np.array(gathered.counts, np.int64)
+        bundle = Bundle(gathered.elements, np.repeat(np.array(gathered.times, np.int64), counts), pane=pane)
+        if not self._op.windowing.is_global:
+            bundle.starts, bundle.ends = np.repeat(np.array(gathered.windows, np.int64), counts, axis=0).T
+        self._ready += sorted_out(bundle, self._op.tags)
+
+
+class Calls:
+    """Calls a DoFn for elements and timers, and knows the records that changed and the timers that are set."""
+
+    def __init__(self, op: StatefulOp) -> None:
+        self.label, self.layout = op.label, Layout(op.fn)
+        self.at = Cursor()
+        self.pane = NO_PANE  # of timers
+        self.changed: dict[int, Record] = {}
+        self.event, self.processing, self.holds, self.expiring = Queue(), Queue(), Queue(), Queue()
+        self.outputs = Outputs(op)
+        self.states = [
+            HANDLES[type(spec)](spec, index, self.at, self.changed, self.layout.end_of.get(index, NEVER), self.expiring)
+            for index, spec in enumerate(self.layout.states)
         ]
-        if not ready:
-            return None
-        at, name = heapq.nsmallest(1, ready)[0]
-        del self.due[name]
-        return name, at
-
-
-@dataclass
-class Timer:
-    """What a DoFn holds of a timer."""
-
-    timers: Timers
-    name: str
-
-    def set(self, time: Any) -> None:
-        self.timers.due[self.name] = instant(time)
-
-    def clear(self) -> None:
-        self.timers.due.pop(self.name, None)
-
-
-@dataclass
-class StatefulOp(ParDoOp):
-    """Runs a DoFn with state over (key, [(time, value), ...]) groups."""
-
-    def _processed(self, bundle: Bundle) -> Iterator[Tagged]:
-        for (key, values), window in zip(bundle.elements, bundle.windows(), strict=True):
-            yield from _KeyRun(self, bundle, key, Window(*window)).outputs(values)
-
-
-class _KeyRun:
-    """One key and window: its states, its timers, and the calls that use them."""
-
-    def __init__(self, op: StatefulOp, bundle: Bundle, key: Any, window: Window) -> None:
-        self.op, self.bundle, self.key, self.window = op, bundle, key, window
-        specs = op.fn.specs()
-        self.timer_specs = {spec.name: spec for spec in specs if isinstance(spec, TimerSpec)}
-        self.timers = Timers()
-        states = {spec.name: CELLS[type(spec)](spec) for spec in specs if isinstance(spec, StateSpec)}
-        self.held = {**states, **{name: Timer(self.timers, name) for name in self.timer_specs}}
-        self.callbacks = {
+        handles: dict[str, Handle | Timer] = {
+            spec.name: handle for spec, handle in zip(self.layout.states, self.states, strict=True)
+        }
+        for index, spec in enumerate(self.layout.timers):
+            handles[spec.name] = self._timer(index)
+        methods = {
             method.fires.name: method
             for method in (getattr(op.fn, name) for name in dir(type(op.fn)))
             if hasattr(method, "fires")
         }
+        self._process = Prepared(op.call, handles)
+        self._callbacks = [Prepared(Call(methods[spec.name]), handles) for spec in self.layout.timers]
+        self._windowing = op.windowing
+        self._element: list[Any] = [None]  # what is being worked on, for whoever is told of a failure
 
-    def outputs(self, values: Iterable[tuple[int, Any]]) -> Iterator[Tagged]:
-        for time, value in values:
-            yield from self._fire(until=time)
-            element = (self.key, value)
-            with blame(self.op.label, [element], iter(())):
-                yield from self._emitted(self._process(element, time), time)
-        yield from self._fire(until=None)
+    def record(self, seq: int, name: bytes, key: Any, spelling: bytes | None, window: Window) -> Record:
+        """A new record."""
+        counted = isinstance(self._windowing.window, CountWindows)  # whose windows are no times
+        deadline = MAX_TIME if counted else min(window.end + self._windowing.allowed_lateness, MAX_TIME)
+        states = [EMPTY] * len(self.layout.states)
+        return Record(seq, name, key, spelling, window, deadline, states, [NEVER] * self.layout.times)
 
-    def _process(self, element: Any, time: int) -> Any:
-        call = self.op.call
-        args = [a.value(self.window) if isinstance(a, SideValue) else a for a in call.args]
-        kwargs = {n: a.value(self.window) if isinstance(a, SideValue) else a for n, a in call.kwargs.items()}
-        return call.fn(element, *args, **{**self._filled(call.params, element, time), **kwargs})
+    def element(self, record: Record, element: Any, time: int, pane: PaneInfo) -> None:
+        """Processes an element."""
+        at = self.at
+        at.record, at.time = record, time
+        self._element[0] = element
+        if self.layout.expiring:
+            self._expire(record, time)
+        self.outputs.add(self._process((element,), element, time, record.window, pane), time, record.window, pane)
 
-    def _fire(self, until: int | None) -> Iterator[Tagged]:
-        at_end = set(self.timers.due) if until is None else set()
-        while (timer := self.timers.next(self.timer_specs, until)) is not None:
-            name, time = timer
-            if until is None and self.timer_specs[name].domain == "processing":
-                if name not in at_end:
-                    continue  # one that a callback set after the end: processing time has stopped, too
-                at_end.discard(name)
-            method = self.callbacks[name]
-            with blame(self.op.label, [self.key], iter(())):
-                yield from self._emitted(method(**self._filled(params_of(method), self.key, time)), time)
+    def ring(self, watermark: int, now: int) -> None:
+        """Fires the timers that are due, also those which are set meanwhile: first by the clock, then by event time."""
+        while (due := self.processing.pop(now) or self.event.pop(watermark)) is not None:
+            self._fire(*due)
 
-    def _filled(self, params: dict[str, Param], element: Any, time: int) -> dict[str, Any]:
-        context = {"timestamp": Instant(time), "window": self.window, "pane": self.bundle.pane, "element": element}
-        return {name: self.held[p.spec.name] if p.spec is not None else context[p.what] for name, p in params.items()}
+    def close(self, record: Record) -> None:
+        """The time of a record is over: whatever timer is still set fires now.
 
-    def _emitted(self, results: Iterable[Any] | None, time: int) -> Iterator[Tagged]:
-        elements = list(results or ())
-        if not elements:
-            return
-        bundle = Bundle(elements, np.full(len(elements), time, np.int64), pane=self.bundle.pane)
-        if self.bundle.starts is not None:
-            bundle.starts, bundle.ends = (np.full(len(elements), edge, np.int64) for edge in self.window)
-        yield from sorted_out(bundle, self.op.tags)
+        Event timers up to its deadline may be set again and again meanwhile, others fire once.
+        """
+        timers, deadline, due = len(self.layout.timers), record.deadline, record.due
+        once = {
+            index
+            for index in range(timers)
+            if due[index] != NEVER and (due[index] > deadline or index in self.layout.hold_of)
+        }
+        while True:
+            in_time = [(due[i], i) for i in range(timers) if due[i] <= deadline and i not in self.layout.hold_of]
+            ready = min(in_time or [(due[i], i) for i in once if due[i] != NEVER], default=None)
+            if ready is None:
+                return
+            time, index = ready
+            if not in_time:
+                once.discard(index)
+            due[index] = NEVER
+            self._fire(record, index, time)
+
+    def blamed(self) -> Any:
+        """A context in which failures name the element or key that was being worked on."""
+        return blame(self.label, self._element, iter(()))
+
+    def _fire(self, record: Record, index: int, time: int) -> None:
+        at, hold = self.at, self.layout.hold_of.get(index)
+        at.record, at.time, emitted = record, time, time
+        if hold is not None:
+            emitted, record.due[hold] = record.due[hold], NEVER
+            at.time = max(at.watermark, emitted)
+        self._element[0] = record.key
+        self.changed[record.seq] = record
+        if self.layout.expiring:
+            self._expire(record, at.time)
+        results = self._callbacks[index]((), record.key, time, record.window, self.pane)
+        self.outputs.add(results, emitted, record.window, self.pane)
+
+    def _expire(self, record: Record, time: int) -> None:
+        for index, end in self.layout.end_of.items():
+            if record.due[end] <= time:
+                record.due[end], record.states[index] = NEVER, EMPTY
+                self.changed[record.seq] = record
+
+    def _timer(self, index: int) -> Timer:
+        hold = self.layout.hold_of.get(index)
+        if hold is None:
+            return Timer(index, self.at, self.changed, self.event)
+        return ProcessingTimer(index, self.at, self.changed, self.processing, hold, self.holds)
+
+    def renew(self) -> None:
+        """Before a bundle."""
+        for prepared in (self._process, *self._callbacks):
+            prepared.renew()
+
+
+@dataclass
+class StatefulOp(ParDoOp):
+    """Runs a DoFn with state: in a batch over (key, [(time, value), ...]) groups."""
+
+    windowing: Windowing = field(kw_only=True)
+    opened: bool = field(default=False, init=False)
+
+    def open(self) -> None:
+        super().open()
+        self.opened = True
+
+    def run(self, bundle: Bundle) -> Iterator[Tagged]:
+        return self.framed(self._groups(bundle), Bundle([], pane=bundle.pane))
+
+    def _groups(self, bundle: Bundle) -> Iterator[Tagged]:
+        calls = Calls(self)
+        at, calls.pane = calls.at, bundle.pane
+        with calls.blamed():
+            for (key, values), window in zip(bundle.elements, bundle.windows(), strict=True):
+                record = calls.record(0, b"", key, None, Window(*window))
+                for time, value in values:
+                    calls.ring(watermark=time, now=MIN_TIME - 1)
+                    at.now = at.watermark = time
+                    calls.element(record, (key, value), time, bundle.pane)
+                    yield from calls.outputs.ready()
+                calls.close(record)
+                for queue in (calls.event, calls.processing, calls.holds, calls.expiring):
+                    queue.clear()
+            yield from calls.outputs.rest()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -38,6 +39,7 @@ class Tap:
     name: str
     source: Node
     readings: list[Reading] = field(default_factory=list)
+    level: ClassVar[int] = 0  # there is no exchange before it
 
     def names(self) -> tuple[str, ...]:
         """Those whose watermarks it sends on."""
