@@ -172,11 +172,7 @@ class Calls:
         }
         for index, spec in enumerate(self.layout.timers):
             handles[spec.name] = self._timer(index)
-        methods = {
-            method.fires.name: method
-            for method in (getattr(op.fn, name) for name in dir(type(op.fn)))
-            if hasattr(method, "fires")
-        }
+        methods = op.fn.timer_methods()
         self._process = Prepared(op.call, handles)
         self._callbacks = [Prepared(Call(methods[spec.name]), handles) for spec in self.layout.timers]
         self._windowing = op.windowing

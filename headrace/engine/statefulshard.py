@@ -257,7 +257,7 @@ class StatefulShard:
                     calls.holds.note(record, index)
             elif index in calls.layout.hold_of:
                 calls.processing.note(record, index)
-            else:
+            elif time <= record.deadline:
                 calls.event.note(record, index)
 
 

@@ -127,7 +127,11 @@ def timers_have_methods(graph: Graph) -> None:
     for node in graph:
         if isinstance(node.transform, ParDo):
             fn = node.transform.fn
-            fired = {method.fires.name for method in (getattr(type(fn), name) for name in dir(type(fn))) if hasattr(method, "fires")}
+            fired = {
+                method.fires.name
+                for method in (getattr(type(fn), name) for name in dir(type(fn)))
+                if hasattr(method, "fires")
+            }
             for spec in fn.specs():
                 if isinstance(spec, TimerSpec) and spec.name not in fired:
                     raise PipelineError(

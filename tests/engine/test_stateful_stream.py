@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-
 import headrace as hr
-from headrace.model.times import SECOND
+from headrace.model.times import SECOND, Instant
 from tests.engine.test_stateful import Number, Remember, Split
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ class Total(hr.DoFn):
         end: Any = hr.DoFn.TimerParam(end),
     ) -> None:
         total.add(pair[1])
-        end.set(hr.Instant(window.end))
+        end.set(Instant(window.end))
 
     @hr.on_timer(end)
     def give(self, key: Any = hr.DoFn.ElementParam, total: Any = hr.DoFn.StateParam(total)) -> Iterator[Any]:
