@@ -27,7 +27,8 @@ from headrace.engine.shard import Step
 from headrace.engine.shardrows import PANE, panes_of
 from headrace.engine.shuffle import KEY, SPELLING, VALUE
 from headrace.engine.stateblocks import State, read_state, write_state
-from headrace.engine.stateful import Calls, StatefulOp
+from headrace.engine.stateful import StatefulOp
+from headrace.engine.statefulcalls import Calls
 from headrace.engine.table import names
 from headrace.engine.timers import NEVER
 from headrace.model.keys import decode_keys
