@@ -7,7 +7,7 @@ are elements and how far the clocks are is theirs.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -25,6 +25,8 @@ from headrace.model.windows import CountWindows, Window
 
 if TYPE_CHECKING:
     from headrace.engine.stateful import StatefulOp
+
+_NO_TIMES: Final[list[int]] = []  # one for all records that have none
 
 
 class Layout:
@@ -184,8 +186,8 @@ class Calls:
         """A new record."""
         counted = isinstance(self._windowing.window, CountWindows)  # whose windows are no times
         deadline = MAX_TIME if counted else min(window.end + self._windowing.allowed_lateness, MAX_TIME)
-        states = [EMPTY] * len(self.layout.states)
-        return Record(seq, name, key, spelling, window, deadline, states, [NEVER] * self.layout.times)
+        states, due = [EMPTY] * len(self.layout.states), [NEVER] * self.layout.times if self.layout.times else _NO_TIMES
+        return Record(seq, name, key, spelling, window, deadline, states, due)
 
     def element(self, record: Record, element: Any, time: int, pane: PaneInfo) -> None:
         """Processes an element."""

@@ -229,11 +229,12 @@ class StatefulShard:
         self.watermark = state.numbers["output"]
         self._next_seq = self._stored = state.numbers["next_seq"]
         found, spelling = (_column(rows, name) for name in ("name", "spelling"))
-        keys = [name if self.op.windowing.is_global else name[:-16] for name in found.to_pylist()]
+        global_ = self.op.windowing.is_global
+        keys = [name if global_ else name[:-16] for name in found.to_pylist()]
         identity = (_column(rows, name).to_pylist() for name in ("seq", "name", "spelling", "start", "end"))
         decoded = decode_keys(pa.array(keys, pa.binary()), spelling)
         records = [
-            calls.record(seq, name, key, spelled, Window(start, end))
+            calls.record(seq, name, key, spelled, GLOBAL_WINDOW if global_ else Window(start, end))
             for key, seq, name, spelled, start, end in zip(decoded, *identity, strict=True)
         ]
         for index, (spec, handle) in enumerate(zip(calls.layout.states, calls.states, strict=True)):
