@@ -6,6 +6,7 @@ It is broadcast, or, where it is a stream of its own, comes with the elements th
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from headrace.model.windows import GlobalWindows, WindowFn
 WindowBounds = tuple[int, int]
 
 
+@lru_cache(maxsize=4096)
 def side_window(window: WindowFn, main: WindowBounds) -> WindowBounds:
     """The window of a side input that elements of a window of the main input see: it holds that one's last instant.
 
