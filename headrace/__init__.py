@@ -42,6 +42,7 @@ from headrace.model.elementwise import (
     AsIter,
     AsList,
     AsSingleton,
+    DeadLetter,
     Filter,
     FlatMap,
     KeyBy,
@@ -91,6 +92,7 @@ from headrace.model.triggers import (
     OrFinally,
     Repeatedly,
 )
+from headrace.model.watermarks import BoundedDisorder, Monotonic
 from headrace.model.windows import (
     CalendarWindows,
     CountWindows,
@@ -122,6 +124,7 @@ __all__ = [
     "AsIter",
     "AsList",
     "AsSingleton",
+    "BoundedDisorder",
     "CalendarWindows",
     "CoGroupByKey",
     "Collect",
@@ -132,6 +135,7 @@ __all__ = [
     "Count",
     "CountWindows",
     "Create",
+    "DeadLetter",
     "DefaultTrigger",
     "Distinct",
     "DoFn",
@@ -154,6 +158,7 @@ __all__ = [
     "Max",
     "Mean",
     "Min",
+    "Monotonic",
     "Never",
     "OrFinally",
     "PCollection",

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 from headrace.engine import ops
-from headrace.engine.aggregates import columns_fn, to_keyed, to_row
+from headrace.engine.aggregates import columns_fn, to_keyed
 from headrace.engine.bundles import Bundle, ToBlocks, ToColumns
-from headrace.engine.exchanges import Grouping, Work
+from headrace.engine.clocks import Delays
+from headrace.engine.columnrows import ToGroups
+from headrace.engine.exchanges import Grouping, Work, aggregating
 from headrace.engine.firing import Program as Firing
 from headrace.engine.groups import needs_times
+from headrace.engine.lateoutput import whole_elements
 from headrace.engine.operators import call_of, operator, step_of, tags_of, window_of
 from headrace.engine.program import Output, Readers, Step
 from headrace.engine.routing import STATUS, Tidings, ToShards, ToSink, shard_dests
@@ -24,30 +28,17 @@ from headrace.engine.sinks import text_of
 from headrace.engine.stateful import StatefulOp
 from headrace.engine.statefulshard import Stateful
 from headrace.engine.streamprogram import HEARTBEAT
+from headrace.engine.taps import Reading, Tap, separated, shareable
 from headrace.model.algebra import CombineFn
 from headrace.model.columns import Aggregate, Columnwise
 from headrace.model.elementwise import ParDo
 from headrace.model.errors import PipelineError
 from headrace.model.keyed import CombinePerKey, Flatten, GroupByKey, Reshuffle, WindowInto
+from headrace.model.lateoutput import LATE
 from headrace.model.pipeline import Graph, Node, PCollection
 from headrace.model.sinks import Collect, ForEach, ForEachBatch, Sink, WriteFiles
 from headrace.model.sources import Source
 from headrace.model.windows import CountWindows
-
-
-@dataclass(eq=False)
-class Tap:
-    """Where elements enter: a source, the transforms of its columns that Catalyst does, and who reads the result."""
-
-    name: str
-    source: Node
-    columns: tuple[Node, ...]
-    pc: PCollection
-    readers: Readers = field(default_factory=Readers)
-
-    def names(self) -> tuple[str, ...]:
-        """Those whose watermarks it sends on."""
-        return (self.name,)
 
 
 @dataclass(eq=False)
@@ -127,6 +118,9 @@ class _Lowering:
         for node in graph:
             if isinstance(node.transform, Source) and all(tap.source is not node for tap in self.line.taps):
                 self._reading(node.outputs[0])  # nobody does, but it is read
+        for tap in self.line.taps:
+            if len(tap.readings) > 1:
+                tap.readings = [separated(reading) for reading in tap.readings]
 
     def _place(self, node: Node) -> None:
         transform = node.transform
@@ -145,9 +139,9 @@ class _Lowering:
         elif isinstance(transform, Flatten | Reshuffle):  # a stream spreads its rows over the shards anyway
             self._flatten(node)
         elif isinstance(transform, GroupByKey):
-            self._exchange(node, node.inputs[0], node.outputs[0], None)
+            self._exchange(node, node.inputs[0], None)
         elif isinstance(transform, CombinePerKey):
-            self._exchange(node, node.inputs[0], node.outputs[0], transform.fn)
+            self._exchange(node, node.inputs[0], transform.fn)
         elif isinstance(transform, ParDo) and transform.stateful:
             self._stateful(node, transform)
         elif isinstance(transform, Sink) and not isinstance(transform, ForEach):
@@ -162,12 +156,20 @@ class _Lowering:
         """The readers of a collection, which enters Python here if it has not yet."""
         if id(pc) not in self.readers:
             source, columns = self.columns[id(pc)]
-            same = [tap for tap in self.line.taps if tap.source is source]
-            name = source.label if not same else f"{source.label} ({len(same) + 1})"
-            tap = Tap(name, source, columns, pc)
-            self.line.taps.append(tap)
-            self.readers[id(pc)], self.origins[id(pc)] = tap.readers, (tap,)
+            tap, reading = self._tap(source, columns), Reading(columns, pc)
+            tap.readings.append(reading)
+            self.readers[id(pc)], self.origins[id(pc)] = reading.readers, (tap,)
         return self.readers[id(pc)]
+
+    def _tap(self, source: Node, columns: tuple[Node, ...]) -> Tap:
+        """The tap of a source that these columns can be read from; there is one, unless windows repeat its rows."""
+        taps = [tap for tap in self.line.taps if tap.source is source]
+        for tap in taps:
+            if all(map(shareable, [columns, *(reading.columns for reading in tap.readings)])):
+                return tap
+        tap = Tap(f"{source.label} ({len(taps) + 1})" if taps else source.label, source)
+        self.line.taps.append(tap)
+        return tap
 
     def _step(self, node: Node, pc: PCollection, op: ops.Op) -> None:
         step = step_of(node, op)
@@ -185,20 +187,37 @@ class _Lowering:
         self.origins[id(out)] = tuple(origins.values())
 
     def _aggregate(self, node: Node, aggregate: Aggregate) -> None:
-        (pc,), (out,) = node.inputs, node.outputs
-        pairs = Step(ops.MapOp(node.label, ops.Call(to_keyed(aggregate, pc.schema))), {None: Readers()})
-        self._reading(pc).steps.append(pairs)
-        exchange = self._exchange_over(node, pc, pairs.readers[None], columns_fn(aggregate))
-        rows = Step(ops.MapOp(node.label, ops.Call(to_row(aggregate))), {None: Readers()})
-        exchange.readers[None].steps.append(rows)
-        self.readers[id(out)], self.origins[id(out)] = rows.readers[None], (exchange,)
+        (pc,) = node.inputs
+        keyed, fn, reading = to_keyed(aggregate, pc.schema), columns_fn(aggregate), self._reading(pc)
+        if aggregate.gives_late:
+            whole = whole_elements(keyed, fn)
+            pairs = Step(ops.MapOp(node.label, ops.Call(whole.pair)), {None: Readers()})
+            reading.steps.append(pairs)
+            exchange = self._exchange_over(node, pc, pairs.readers[None], whole.fn, aggregate)
+        else:
+            exchange = self._exchange_over(node, pc, reading, fn, aggregate)
+        self._given(node.outputs[0], exchange.readers[None], exchange)
+        for out in node.outputs[1:]:
+            elements = Step(ops.MapOp(node.label, ops.Call(itemgetter(1))), {None: Readers()})
+            exchange.readers[LATE].steps.append(elements)
+            self._given(out, elements.readers[None], exchange)
 
-    def _exchange(self, node: Node, pc: PCollection, out: PCollection, fn: CombineFn[Any, Any, Any] | None) -> None:
+    def _exchange(self, node: Node, pc: PCollection, fn: CombineFn[Any, Any, Any] | None) -> None:
         exchange = self._exchange_over(node, pc, self._reading(pc), fn)
-        self.readers[id(out)], self.origins[id(out)] = exchange.readers[None], (exchange,)
+        self._given(node.outputs[0], exchange.readers[None], exchange)
+        for out in node.outputs[1:]:
+            self._given(out, exchange.readers[LATE], exchange)
+
+    def _given(self, pc: PCollection, readers: Readers, exchange: Exchange) -> None:
+        self.readers[id(pc)], self.origins[id(pc)] = readers, (exchange,)
 
     def _exchange_over(
-        self, node: Node, pc: PCollection, reading: Readers, fn: CombineFn[Any, Any, Any] | None
+        self,
+        node: Node,
+        pc: PCollection,
+        reading: Readers,
+        fn: CombineFn[Any, Any, Any] | None,
+        aggregate: Aggregate | None = None,
     ) -> Exchange:
         windowing = pc.windowing
         retractable = self._may_retract(pc)
@@ -207,15 +226,25 @@ class _Lowering:
                 f"{node}: its input takes panes back, but with accumulation='discarding' it keeps nothing to take them "
                 "from; say accumulation='accumulating' or 'retracting' in WindowInto"
             )
-        # What is combined has no time of its own, and cannot be taken back.
-        plain = not needs_times(windowing) and not Firing(windowing.trigger).fractions
-        lifted = fn is not None and plain and not retractable
-        rows: Output
+        late = len(node.outputs) > 1
+        # What is combined has no time of its own, cannot be taken back, and is late as a whole.
+        fractions = Firing(windowing.trigger).fractions
+        plain = not needs_times(windowing) and not fractions
+        lifted = fn is not None and plain and not retractable and not late
+        work = Grouping(windowing, fn, lifted, retractable, late)
+        rows: Any
         if lifted and fn is not None:
             rows = to_partials(node.label, windowing, fn)
         else:
             rows = to_pairs(node.label, windowing, retractable=retractable)
-        return self._shards_over(node, pc, reading, Grouping(windowing, fn, lifted, retractable), rows)
+        if aggregate is not None and not late:
+            rows = ToGroups(node.label, columns_fn(aggregate), to_keyed(aggregate, pc.schema), rows)
+        if aggregate is not None:
+            work = aggregating(work, aggregate)
+        exchange = self._shards_over(node, pc, reading, work, rows, Delays() if fractions else None)
+        if late:
+            exchange.readers[LATE] = Readers()
+        return exchange
 
     def _stateful(self, node: Node, transform: ParDo) -> None:
         (pc,), reading = node.inputs, self._reading(node.inputs[0])
@@ -240,9 +269,11 @@ class _Lowering:
         exchange = self._shards_over(node, pc, reading, Stateful(op), rows)
         exchange.readers = step_of(node, op).readers
         for out in node.outputs:
-            self.readers[id(out)], self.origins[id(out)] = exchange.readers[out.tag], (exchange,)
+            self._given(out, exchange.readers[out.tag], exchange)
 
-    def _shards_over(self, node: Node, pc: PCollection, reading: Readers, work: Work, rows: Output) -> Exchange:
+    def _shards_over(
+        self, node: Node, pc: PCollection, reading: Readers, work: Work, rows: Output, delays: Delays | None = None
+    ) -> Exchange:
         origins, number = self.origins[id(pc)], len(self.line.exchanges)
         exchange = Exchange(
             number,
@@ -253,7 +284,7 @@ class _Lowering:
             upstream=tuple(name for origin in origins for name in origin.names()),
         )
         heard = frozenset(exchange.upstream) | ({HEARTBEAT} if exchange.level == 1 else set())
-        self._output(reading, ToShards(rows, exchange.dests, heard, self.line.tidings))
+        self._output(reading, ToShards(rows, exchange.dests, heard, self.line.tidings, delays))
         self.line.exchanges.append(exchange)
         return exchange
 

@@ -36,7 +36,7 @@ from headrace.model.keyed import CombinePerKey, Flatten, GroupByKey, Reshuffle, 
 from headrace.model.panes import NO_PANE, ONLY_PANE, PaneInfo
 from headrace.model.pipeline import Graph, Node, PCollection
 from headrace.model.sinks import ForEach, Sink, WriteFiles
-from headrace.model.sources import Source
+from headrace.model.sources import Create, Source
 from headrace.model.validate import is_grouping, validate
 
 
@@ -95,9 +95,10 @@ class _Fusion:
         elif isinstance(transform, Columnwise) or (
             isinstance(transform, WindowInto | Reshuffle) and self._in_columns(node.inputs[0])
         ):
-            (pc,) = node.outputs
+            pc = node.outputs[0]
             frame = self._frame(node.inputs[0], Columns(node.inputs[0].schema))
             self.frames[id(pc)] = self._add(Relational([frame], node), Columns(pc.schema), pc)
+            self._nothing_late(node)
         elif isinstance(transform, Sink) and not isinstance(transform, ForEach):
             self._sink(node)
         else:
@@ -184,6 +185,13 @@ class _Fusion:
         else:
             stage, _ = self.inside[id(node.outputs[0])] = self._python(frame, head)
             stage.labels.append(node.label)
+            self._nothing_late(node)
+
+    def _nothing_late(self, node: Node) -> None:
+        """A batch waits for all its elements."""
+        for pc in node.outputs[1:]:
+            nothing = Node(f"{node.label}/late", Create([]), (), (pc,), node.place)
+            self.frames[id(pc)] = self._add(Read([], nothing), Blocks(), pc)
 
     def _spread(self, node: Node) -> None:
         (pc,), (out,) = node.inputs, node.outputs

@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
-from headrace.engine.bundles import END, LOW, NOW, START, TIME
+from headrace.engine.bundles import END, LOW, NOW, PART, START, TIME
 from headrace.model import algebra, sketches
 from headrace.model.algebra import CombineFn
 from headrace.model.columns import Aggregate, Aggregation, Select, Where
@@ -33,14 +33,26 @@ from headrace.model.windows import (
     WindowFn,
 )
 
-HIDDEN = (TIME, START, END, NOW, LOW)
-"""Columns that are no part of the elements; the last two a stream has."""
+HIDDEN = (TIME, START, END, NOW, LOW, PART)
+"""Columns that are no part of the elements; the last three a stream has."""
+SHARED = "__tap"
+"""Columns that begin with this are not of the elements either, but of others that are read from the same source."""
 
 
-def apply(node: Node, data: DataFrame) -> DataFrame:
-    """The frame after one column transform."""
+def own(data: DataFrame) -> list[str]:
+    """The columns of the elements."""
+    return [name for name in data.columns if name not in HIDDEN and not name.startswith(SHARED)]
+
+
+def columns(data: DataFrame) -> list[Column]:
+    """The columns of the elements, whatever their names."""
+    return [F.col("`" + name.replace("`", "``") + "`") for name in own(data)]
+
+
+def apply(node: Node, data: DataFrame, *, marking: bool = False) -> DataFrame:
+    """The frame after one column transform. `marking`: rows that it drops stay, but are no elements."""
     try:
-        return _applied(node, data)
+        return _marked(node.transform, data) if marking and isinstance(node.transform, Where) else _applied(node, data)
     except AnalysisException as error:
         raise PipelineError(f"{node}: {str(error).splitlines()[0]}") from None
 
@@ -61,10 +73,21 @@ def _applied(node: Node, data: DataFrame) -> DataFrame:
     raise NotImplementedError(f"no Catalyst form for {transform!r}")
 
 
+def _marked(where: Where, data: DataFrame) -> DataFrame:
+    """Where in a stream: what it drops has no columns any more, but tells how far the source has come."""
+    dropped = F.when(_expression(where.condition), None).otherwise(MIN_TIME)
+    marked = data.withColumn(LOW, F.coalesce(LOW, dropped))
+    named = own(data)
+    # Whatever follows sees nulls, and not the values it was protected from.
+    kept = [F.when(F.col(LOW).isNull(), column).alias(name) for name, column in zip(named, columns(data), strict=True)]
+    return marked.select(*kept, *[name for name in data.columns if name not in named])
+
+
 def _select(select: Select, data: DataFrame) -> DataFrame:
     shown = [_expression(column) for column in select.columns]
     named = [_expression(column).alias(name) for name, column in select.named.items()]
-    return data.select(*shown, *named, *[name for name in HIDDEN if name in data.columns])
+    elements = own(data)
+    return data.select(*shown, *named, *[name for name in data.columns if name not in elements])
 
 
 def _expression(column: Any) -> Column:

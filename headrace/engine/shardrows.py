@@ -18,6 +18,7 @@ import pyarrow as pa
 from headrace.engine.bundles import END, TIME, Bundle
 from headrace.engine.placing import COUNT, RETRACTION
 from headrace.engine.shuffle import ToAccumulators, ToRows, shuffle_schema
+from headrace.engine.vectors import encode_accumulators
 from headrace.model.algebra import CombineFn
 from headrace.model.panes import PaneInfo, Windowing
 from headrace.model.windows import GLOBAL_WINDOW, CountWindows
@@ -83,7 +84,13 @@ class ToPartials(ToAccumulators):
         counts = [self.counts[key] for key in self.held]
         self.counts.clear()
         for rows in super().finish():
-            # An accumulator has no time but that of its window; partials are for windows where no other is asked for.
-            ends = rows.column(END) if END in rows.schema.names else None
-            last = np.full(rows.num_rows, GLOBAL_WINDOW.end) if ends is None else np.asarray(ends)
-            yield rows.append_column(TIME, pa.array(last - 1)).append_column(COUNT, pa.array(counts, pa.int64()))
+            yield rows.append_column(TIME, last_instants(rows)).append_column(COUNT, pa.array(counts, pa.int64()))
+
+    def dumped(self, accs: list[Any]) -> pa.BinaryArray:
+        return encode_accumulators(self.fn, accs)
+
+
+def last_instants(rows: pa.RecordBatch) -> pa.Array:
+    """The times of accumulators: that of their window, as partials are for windows where no other is asked for."""
+    ends = rows.column(END) if END in rows.schema.names else None
+    return pa.array((np.full(rows.num_rows, GLOBAL_WINDOW.end) if ends is None else np.asarray(ends)) - 1)

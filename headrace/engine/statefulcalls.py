@@ -182,12 +182,14 @@ class Calls:
         self._windowing = op.windowing
         self._element: list[Any] = [None]  # what is being worked on, for whoever is told of a failure
 
-    def record(self, seq: int, name: bytes, key: Any, spelling: bytes | None, window: Window) -> Record:
+    def record(
+        self, key: Any, window: Window, seq: int = 0, bucket: int = 0, name: bytes = b"", spelling: bytes | None = None
+    ) -> Record:
         """A new record."""
         counted = isinstance(self._windowing.window, CountWindows)  # whose windows are no times
         deadline = MAX_TIME if counted else min(window.end + self._windowing.allowed_lateness, MAX_TIME)
         states, due = [EMPTY] * len(self.layout.states), [NEVER] * self.layout.times if self.layout.times else _NO_TIMES
-        return Record(seq, name, key, spelling, window, deadline, states, due)
+        return Record(seq, bucket, name, key, spelling, window, deadline, states, due)
 
     def element(self, record: Record, element: Any, time: int, pane: PaneInfo) -> None:
         """Processes an element."""

@@ -12,30 +12,36 @@ import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import repeat
+from operator import attrgetter
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.engine.bundles import END, START, TIME, Bundle, from_block, to_block
 from headrace.engine.cells import decode_cells
 from headrace.engine.clocks import Clocks, output_watermark
+from headrace.engine.hashing import HASHES, hash_bytes
 from headrace.engine.keptstate import EMPTY, Record, dump_states, load_states
 from headrace.engine.ops import Tagged
 from headrace.engine.placing import expired
 from headrace.engine.shard import Step
 from headrace.engine.shardrows import PANE, panes_of
 from headrace.engine.shuffle import KEY, SPELLING, VALUE
-from headrace.engine.stateblocks import State, read_state, write_state
+from headrace.engine.stateblocks import Gone, State, one_array, read_state, write_state
 from headrace.engine.stateful import StatefulOp
 from headrace.engine.statefulcalls import Calls
-from headrace.engine.table import names
 from headrace.engine.timers import NEVER
-from headrace.model.keys import decode_keys
+from headrace.model.keys import decode_keys, fixed_width
 from headrace.model.panes import NO_PANE
 from headrace.model.state import TimerSpec
 from headrace.model.times import MAX_TIME, MIN_TIME, Int64Array
 from headrace.model.windows import GLOBAL_WINDOW, Window
+
+_BUCKETS: Final = 256
+_WIDTH: Final = HASHES // _BUCKETS
+"""Records are found in buckets by their hashes; where a bucket begins counts as the hash of all that is in it."""
 
 GIVEN: Final = pa.schema([("tag", pa.string()), ("block", pa.binary())])
 """What a step gives: packed bundles, by tag."""
@@ -66,11 +72,12 @@ class StatefulShard:
         self.clocks = Clocks()
         self.watermark = MIN_TIME  # of the output
         self.fractions: set[float] = set()
-        self.records: dict[bytes, Record] = {}  # in order of seq
+        self.held = 0
+        self._buckets: list[dict[bytes, Record]] = [{} for _ in range(_BUCKETS)]
         self._ends: dict[int, dict[int, Record]] = {}  # those that end with a window, by deadline
         self._deadlines: list[int] = []
         self._next_seq = self._stored = 0  # records from `_stored` on were never written
-        self._gone: list[int] = []
+        self._gone: list[Record] = []
 
     def step(self, rows: pa.RecordBatch | None = None, clocks: Clocks | None = None) -> Step:
         """Takes rows in, moves the clocks on, and fires timers."""
@@ -92,12 +99,12 @@ class StatefulShard:
         self.watermark = output_watermark(self.watermark, after.watermark, np.array([hold]))
         tags, blocks = [tag for tag, _ in given], [to_block(bundle) for _, bundle in given]
         body = pa.record_batch([pa.array(tags, pa.string()), pa.array(blocks, pa.binary())], schema=GIVEN)
-        return Step(body, late, 0, self.watermark, len(self.records))
+        return Step(body, late, 0, self.watermark, self.held)
 
     def _something_due(self, clocks: Clocks) -> bool:
         calls = self.calls
         by_event = min(calls.event.first(), calls.expiring.first(), self._deadlines[0] if self._deadlines else NEVER)
-        ended = clocks.watermark >= MAX_TIME and bool(self.records)
+        ended = clocks.watermark >= MAX_TIME and self.held > 0
         return by_event <= clocks.watermark or calls.processing.first() <= clocks.now or ended
 
     def _worked(self, rows: pa.RecordBatch | None, clocks: Clocks) -> Iterator[Tagged]:
@@ -132,23 +139,26 @@ class StatefulShard:
         start, end = self._bounds(rows)
         windowed = not self.op.windowing.is_global
         keys = rows.column(KEY)
-        found = (names(keys, start, end) if windowed else keys).to_pylist()
-        records = self.records
-        missing = [i for i, name in enumerate(found) if name not in records]
+        named = _names(keys, start, end) if windowed else keys
+        numbers, found = _bucket_of(named), named.to_pylist()
+        buckets = self._buckets
+        missing = [
+            i for i, (number, name) in enumerate(zip(numbers, found, strict=True)) if name not in buckets[number]
+        ]
         if missing:
             at = pa.array(missing)
             spelling = rows.column(SPELLING).take(at)
             new = zip(missing, decode_keys(keys.take(at), spelling), spelling.to_pylist(), strict=True)
             for position, key, spelled in new:
-                name = found[position]
-                if name in records:  # opened by a row before
+                name, number = found[position], numbers[position]
+                if name in buckets[number]:  # opened by a row before
                     continue
                 window = Window(int(start[position]), int(end[position])) if windowed else GLOBAL_WINDOW
-                record = self.calls.record(self._next_seq, name, key, spelled, window)
+                record = self.calls.record(key, window, self._next_seq, number, name, spelled)
                 self._next_seq += 1
                 self._keep(record)
                 self.calls.changed[record.seq] = record
-        return [records[name] for name in found]
+        return [buckets[number][name] for number, name in zip(numbers, found, strict=True)]
 
     def _bounds(self, rows: pa.RecordBatch) -> tuple[Int64Array, Int64Array]:
         if self.op.windowing.is_global:
@@ -157,7 +167,8 @@ class StatefulShard:
         return np.asarray(rows.column(START)), np.asarray(rows.column(END))
 
     def _keep(self, record: Record) -> None:
-        self.records[record.name] = record
+        self._buckets[record.bucket][record.name] = record
+        self.held += 1
         if record.deadline < MAX_TIME:
             if record.deadline not in self._ends:
                 self._ends[record.deadline] = {}
@@ -165,46 +176,65 @@ class StatefulShard:
             self._ends[record.deadline][record.seq] = record
 
     def _close(self, watermark: int) -> None:
-        """Ends the records whose time is over."""
+        """Ends the records whose time is over, those of a window in order of age."""
         while self._deadlines and self._deadlines[0] <= watermark:
-            for record in list(self._ends[self._deadlines[0]].values()):
+            for _, record in sorted(self._ends[self._deadlines[0]].items()):
                 self.calls.close(record)
                 self._drop(record)
             del self._ends[heapq.heappop(self._deadlines)]
         if watermark >= MAX_TIME:
-            for record in list(self.records.values()):
+            for record in self._records():
                 self.calls.close(record)
                 self._drop(record)
 
     def _drop(self, record: Record) -> None:
         record.due[:] = [NEVER] * len(record.due)
-        del self.records[record.name]
+        del self._buckets[record.bucket][record.name]
+        self.held -= 1
         if record.deadline < MAX_TIME:
             del self._ends[record.deadline][record.seq]
         self.calls.changed.pop(record.seq, None)
         if record.seq < self._stored:
-            self._gone.append(record.seq)
+            self._gone.append(record)
+
+    def _records(self, low: int = 0, high: int = HASHES) -> list[Record]:
+        """The records whose hashes are in a range, in order of age."""
+        buckets = self._buckets[-(-low // _WIDTH) : -(-high // _WIDTH)]
+        return sorted((record for bucket in buckets for record in bucket.values()), key=attrgetter("seq"))
 
     def dump(self) -> list[bytes]:
         """The whole state, the same blocks for the same state."""
-        return self._written(list(self.records.values()), [])
+        blocks = self.part(0, HASHES)
+        self._written()
+        return blocks
+
+    def part(self, low: int, high: int) -> list[bytes]:
+        """The state of the records whose hashes are in a range: all ranges together are as good as `dump`."""
+        return self._blocks(self._records(low, high), [])
 
     def changes(self) -> list[bytes]:
         """What has changed since `dump`, `changes` or `load` was called last, to be loaded after what they gave."""
-        return self._written([record for _, record in sorted(self.calls.changed.items())], self._gone)
+        blocks = self._blocks([record for _, record in sorted(self.calls.changed.items())], self._gone)
+        self._written()
+        return blocks
 
-    def _written(self, records: list[Record], gone: list[int]) -> list[bytes]:
+    def _written(self) -> None:
+        self.calls.changed.clear()
+        self._gone = []
+        self._stored = self._next_seq
+
+    def _blocks(self, records: list[Record], gone: list[Record]) -> list[bytes]:
         numbers = {
             "input": self.clocks.watermark,
             "output": self.watermark,
             "now": self.clocks.now,
             "next_seq": self._next_seq,
         }
-        blocks = write_state(State(numbers, self._columns(records), gone=gone))
-        self.calls.changed.clear()
-        self._gone = []
-        self._stored = self._next_seq
-        return blocks
+        over = Gone(
+            np.array([record.seq for record in gone], np.int64),
+            np.array([record.bucket * _WIDTH for record in gone], np.uint64),
+        )
+        return write_state(State(numbers, pa.table(self._columns(records)), gone=over))
 
     def _columns(self, records: list[Record]) -> dict[str, pa.Array]:
         windows = np.array([record.window for record in records], np.int64).reshape(-1, 2)
@@ -222,30 +252,43 @@ class StatefulShard:
         return columns
 
     def load(self, blocks: list[bytes]) -> None:
-        """Takes over, when new, the state of a processor of the same DoFn from its blocks, in order."""
-        state, calls = read_state(blocks), self.calls
-        rows = pa.table(state.windows).sort_by("seq").combine_chunks()
+        """Takes over the state of a processor of the same DoFn from its blocks, in order.
+
+        One that has state goes on from there by blocks of what has changed since.
+        """
+        state = read_state(blocks)
         self.clocks = Clocks(state.numbers["input"], state.numbers["now"])
-        self.watermark = state.numbers["output"]
-        self._next_seq = self._stored = state.numbers["next_seq"]
-        found, spelling = (_column(rows, name) for name in ("name", "spelling"))
-        global_ = self.op.windowing.is_global
-        keys = [name if global_ else name[:-16] for name in found.to_pylist()]
-        identity = (_column(rows, name).to_pylist() for name in ("seq", "name", "spelling", "start", "end"))
-        decoded = decode_keys(pa.array(keys, pa.binary()), spelling)
-        records = [
-            calls.record(seq, name, key, spelled, GLOBAL_WINDOW if global_ else Window(start, end))
-            for key, seq, name, spelled, start, end in zip(decoded, *identity, strict=True)
-        ]
-        for index, (spec, handle) in enumerate(zip(calls.layout.states, calls.states, strict=True)):
-            for record, content in zip(records, load_states(handle, _column(rows, f"state {spec.name}")), strict=True):
-                record.states[index] = content
-        for index, name in enumerate(calls.layout.names()):
-            for record, time in zip(records, _column(rows, f"time {name}").to_pylist(), strict=True):
-                record.due[index] = time
-        for record in records:
+        self.watermark, self._next_seq = state.numbers["output"], state.numbers["next_seq"]
+        gone = set(state.gone.seq.tolist())
+        for number in np.unique(state.gone.hashes // np.uint64(_WIDTH)).tolist():
+            for record in [each for each in self._buckets[number].values() if each.seq in gone]:
+                self._drop(record)
+        for record in self._loaded(state.windows) if state.windows.num_rows else ():
+            before = self._buckets[record.bucket].get(record.name)
+            if before is not None:
+                self._drop(before)
             self._keep(record)
             self._note_times(record)
+        self._written()
+
+    def _loaded(self, rows: pa.Table) -> list[Record]:
+        """The records that `_columns` tells of."""
+        calls, global_ = self.calls, self.op.windowing.is_global
+        named, spelling = one_array(rows, "name"), one_array(rows, "spelling")
+        found = named.to_pylist()
+        keys = named if global_ else pa.array([name[:-16] for name in found], pa.binary())
+        start, end, seq = (one_array(rows, name).to_pylist() for name in ("start", "end", "seq"))
+        windows = repeat(GLOBAL_WINDOW, len(found)) if global_ else map(Window, start, end)
+        told = (decode_keys(keys, spelling), windows, seq, _bucket_of(named), found, spelling.to_pylist())
+        records = list(map(calls.record, *told))
+        for index, (spec, handle) in enumerate(zip(calls.layout.states, calls.states, strict=True)):
+            contents = load_states(handle, one_array(rows, f"state {spec.name}"))
+            for record, content in zip(records, contents, strict=True):
+                record.states[index] = content
+        for index, name in enumerate(calls.layout.names()):
+            for record, time in zip(records, one_array(rows, f"time {name}").to_pylist(), strict=True):
+                record.due[index] = time
+        return records
 
     def _note_times(self, record: Record) -> None:
         calls = self.calls
@@ -271,9 +314,14 @@ def _blank(record: Record) -> bool:
     return all(time == NEVER for time in record.due)
 
 
-def _column(rows: pa.Table, name: str) -> pa.Array:
-    column = rows.column(name)
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+def _names(keys: pa.BinaryArray, start: Int64Array, end: Int64Array) -> pa.BinaryArray:
+    """What records are found by: the bytes of key and bounds."""
+    return pc.binary_join_element_wise(keys, fixed_width(b"", start), fixed_width(b"", end), b"")
+
+
+def _bucket_of(names: pa.BinaryArray) -> list[int]:
+    """The bucket of each name."""
+    return (hash_bytes(names) // np.uint64(_WIDTH)).tolist()  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)

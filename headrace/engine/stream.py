@@ -18,16 +18,20 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.engine import relational
-from headrace.engine.bundles import FromBlocks, FromColumns, ToColumns
+from headrace.engine.bundles import FromBlocks, ToColumns
 from headrace.engine.checkpoint import Checkpoint
+from headrace.engine.columnbundles import FromRecords
+from headrace.engine.columnrows import columns_read
 from headrace.engine.counters import Counters
-from headrace.engine.levels import Tap, lower
-from headrace.engine.program import Program, Step, steps_of
+from headrace.engine.deferred import Deferred
+from headrace.engine.levels import Exchange, lower
+from headrace.engine.program import Head, Program, Step, steps_of
 from headrace.engine.routing import WIRE
 from headrace.engine.shards import Shards, ShardSpec
 from headrace.engine.statefulshard import Stateful
 from headrace.engine.streamcolumns import ColumnsOf
 from headrace.engine.streamprogram import (
+    ClockProgram,
     Entry,
     FromClocks,
     FromSource,
@@ -36,8 +40,8 @@ from headrace.engine.streamprogram import (
 )
 from headrace.engine.streamside import SideInputs
 from headrace.engine.streamsinks import Delivery
-from headrace.engine.streamsources import Sources, watermarks_of
-from headrace.model.panes import NO_PANE
+from headrace.engine.streamsources import Sources, partitions_of, policy_of, watermarks_of
+from headrace.engine.taps import Tap, frame_of
 from headrace.model.pickling import classes_of_script
 from headrace.model.pipeline import Graph
 from headrace.model.schema import rows_schema
@@ -52,6 +56,7 @@ _SETTINGS: Final = {
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.sql.exchange.reuse": "false",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",  # or columns come in pieces too small for arrays
 }
 _ON_LOCAL_DISK: Final = {  # elsewhere a rename is not what makes a file appear whole
     "spark.sql.streaming.checkpointFileManagerClass": (
@@ -78,7 +83,9 @@ class Stream:
         scripted_clock = any(isinstance(kind, TestStream) for kind in kinds)
         arriving = [kind for kind in kinds if isinstance(kind, ReadFiles)]
         self.ends = not any(isinstance(kind, Rate) for kind in kinds) and not (arriving and trigger is not None)
-        timed = any(exchange.work.needs_time for exchange in self.line.exchanges)
+        policies = {tap.name: policy_of(tap.source) for tap in self.line.taps}
+        self._idle_after = {name: each.idle_after for name, each in policies.items() if each.idle_after is not None}
+        timed = bool(self._idle_after) or any(exchange.work.needs_time for exchange in self.line.exchanges)
         self._heartbeat = timed and not self.ends and not scripted_clock
         self._sources = Sources(spark, self.checkpoint.control, scripted_clock=scripted_clock)
         self._sides = SideInputs(spark, graph)
@@ -90,7 +97,8 @@ class Stream:
         """Starts the query."""
         # It would log what a sink's function raises, which the handle tells.
         logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
-        self._sides.fill(step for tap in self.line.taps for step in steps_of(tap.readers))
+        entries = [reading.readers for tap in self.line.taps for reading in tap.readings]
+        self._sides.fill(steps_of(*entries))
         self._sides.fill(step for exchange in self.line.exchanges for step in steps_of(*exchange.readers.values()))
         self._sides.fill(Step(each.work.op, {}) for each in self.line.exchanges if isinstance(each.work, Stateful))
         entering = [self._tapped(tap) for tap in self.line.taps]
@@ -100,7 +108,7 @@ class Stream:
         self._columns.check_aggregates()
         data = reduce(DataFrame.union, [self._mapped(frame, program) for frame, program in entering] + self._clocks())
         for level in range(1, self.line.depth + 1):
-            shards = Shards(self.checkpoint.manifest.stream, self._specs(level), self._classes)
+            shards: Any = Deferred(Shards(self.checkpoint.manifest.stream, self._specs(level), self._classes))
             data = data.groupBy("dest").transformWithState(shards, from_arrow_schema(WIRE), "Append", "None")
             data = self._mapped(data, self._after(level))
         self.delivery.begin(self.spark, self.checkpoint.manifest.stream, fresh=self.checkpoint.fresh)
@@ -121,25 +129,28 @@ class Stream:
         return [tap for tap in self.line.taps if isinstance(tap.source.transform, ReadFiles)]
 
     def _tapped(self, tap: Tap) -> tuple[DataFrame, Program]:
-        data = self._columns.opened(tap.source, self._sources.open)
-        for node in tap.columns:
-            data = relational.apply(node, data)
-            self._columns.note(node.outputs[0], data)
-        rows = FromColumns(tap.pc.schema, NO_PANE) if tap.pc.has_columns else FromBlocks()
-        head = FromSource(tap.name, rows, watermarks_of(tap.source), self.line.tidings)
-        return data, self._source_program(head, tap)
-
-    def _source_program(self, head: Any, tap: Tap | None = None) -> Program:
-        program = SourceProgram(head, tidings=self.line.tidings, label="" if tap is None else tap.source.label)
-        if tap is not None:
-            program.readers = tap.readers
-        return program
+        opened, watermarks = self._columns.opened(tap.source, self._sources.open), watermarks_of(tap.source)
+        data = frame_of(tap, opened, self._columns.note, timed=watermarks == "from times")
+        read = [columns_read(reading.readers, self.line.outputs) for reading in tap.readings]
+        if len(read) == 1 and read[0] is not None:
+            data = data.select(*[name for name in data.columns if name in read[0] or name in relational.HIDDEN])
+        pcs = [reading.pc for reading in tap.readings]
+        rows: list[Head] = [FromRecords(pc.schema) if pc.has_columns else FromBlocks() for pc in pcs]
+        tidings = self.line.tidings
+        return data, SourceProgram(
+            FromClocks(tidings),
+            tidings=tidings,
+            label=tap.source.label,
+            source=FromSource(tap.name, rows, watermarks, policy_of(tap.source), tidings),
+            entries=[reading.readers for reading in tap.readings],
+        )
 
     def _clocks(self) -> list[DataFrame]:
         """What enters beside the sources: that those of files have ended, and the time."""
         frames = [self._sources.ends()] if self.ends and self._files() else []
         frames += [self._sources.heartbeat()] if self._heartbeat else []
-        return [self._mapped(frame, self._source_program(FromClocks(self.line.tidings))) for frame in frames]
+        tidings = self.line.tidings
+        return [self._mapped(frame, ClockProgram(FromClocks(tidings), tidings=tidings)) for frame in frames]
 
     def _after(self, level: int) -> Program:
         exchanges = self.line.level(level)
@@ -153,10 +164,16 @@ class Stream:
 
     def _specs(self, level: int) -> dict[int, ShardSpec]:
         return {
-            dest: ShardSpec(name, each.label, each.work, each.upstream)
+            dest: ShardSpec(name, each.label, each.work, each.upstream, *self._sources_of(each))
             for each in self.line.level(level)
             for dest, name in zip(each.dests, each.names(), strict=True)
         }
+
+    def _sources_of(self, exchange: Exchange) -> tuple[dict[str, tuple[str, ...]], dict[str, int]]:
+        """Of the sources it reads from, the partitions that are known, and after how long they are idle."""
+        taps = [tap for tap in self.line.taps if tap.name in exchange.upstream]
+        partitions = {tap.name: partitions_of(tap.source) for tap in taps}
+        return partitions, {name: self._idle_after[name] for name in partitions if name in self._idle_after}
 
     def _started(self, data: DataFrame) -> StreamingQuery:
         writer = data.writeStream.outputMode("append").foreachBatch(self.delivery)

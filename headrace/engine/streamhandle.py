@@ -68,7 +68,8 @@ class StreamHandle(Handle):
     def metrics(self) -> dict[str, dict[str, int]]:
         """Elements in and out of each transform, by label; of groupings, how many came too late or were refused.
 
-        Those two are of the whole life of the checkpoint, the others of this run.
+        Those two are of the whole life of the checkpoint, the others of this run. Of sources, how many elements were
+        too far ahead of time, and how many partitions are idle now.
         """
         metrics = self._stream.counters.metrics()
         shards = self._stream.delivery.shards
@@ -76,6 +77,9 @@ class StreamHandle(Handle):
             told = [shards[name] for name in exchange.names() if name in shards]
             counts = metrics.setdefault(exchange.label, {})
             counts |= {what: sum(each[what] for each in told) for what in ("late", "refused")}
+            for name in {name for each in told for name, _ in each["idle"]}:
+                idle = {partition for each in told for source, partition in each["idle"] if source == name}
+                metrics.setdefault(name, {})["idle"] = len(idle)
         return metrics
 
     def _run(self) -> None:

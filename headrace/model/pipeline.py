@@ -261,7 +261,7 @@ class Pipeline:
                 transform.label is not None,
             )
         )
-        return outputs[0] if len(outputs) == 1 else TaggedCollections(outputs)
+        return outputs[0] if len(outputs) == 1 else TaggedCollections({pc.tag: pc for pc in outputs})
 
     def graph(self) -> Graph:
         """The immutable graph; from here on the pipeline takes no more transforms."""
@@ -330,8 +330,8 @@ class TaggedCollections(Mapping[str | None, PCollection]):
     >>> low, high = p | hr.Create([1, 9]) | hr.Partition(lambda x, n: x // 5, 2)
     """
 
-    def __init__(self, outputs: tuple[PCollection, ...]) -> None:
-        self._outputs = {pc.tag: pc for pc in outputs}
+    def __init__(self, outputs: Mapping[str | None, PCollection]) -> None:
+        self._outputs = outputs
 
     def __getitem__(self, tag: str | None) -> PCollection:
         try:

@@ -32,11 +32,31 @@ def test_sources_that_are_not_read_in_python_end_with_their_columns() -> None:
     rows = p | "rows" >> hr.ReadJson("data", schema="user string, n long")
     _ = rows | "many" >> hr.Where("n > 5") | "users" >> hr.Select("user") | hr.Collect()
     _ = rows | "few" >> hr.Where("n < 5") | "collect few" >> hr.Collect()
-    taps = lowered(p).taps
-    assert [(tap.name, [node.label for node in tap.columns]) for tap in taps] == [
-        ("rows", ["many", "users"]),
-        ("rows (2)", ["few"]),
-    ]
+    (tap,) = lowered(p).taps
+    assert tap.name == "rows"
+    assert [[node.label for node in reading.columns] for reading in tap.readings] == [["many", "users"], ["few"]]
+
+
+def test_windows_that_repeat_rows_are_assigned_in_python_where_a_source_has_several_readers() -> None:
+    p = hr.Pipeline()
+    rows = p | "rows" >> hr.ReadJson("data", schema="user string, n long")
+    sliding = rows | "few" >> hr.Where("n < 5") | "sliding" >> hr.WindowInto(hr.SlidingWindows(10, 5))
+    _ = sliding | "count" >> hr.GroupBy("user").aggregate(n=hr.count())
+    (tap,) = lowered(p).taps
+    (alone,) = tap.readings
+    assert [node.label for node in alone.columns] == ["few", "sliding"]
+
+    p = hr.Pipeline()
+    rows = p | "rows" >> hr.ReadJson("data", schema="user string, n long")
+    sliding = rows | "few" >> hr.Where("n < 5") | "sliding" >> hr.WindowInto(hr.SlidingWindows(10, 5))
+    _ = sliding | "count" >> hr.GroupBy("user").aggregate(n=hr.count())
+    _ = rows | "collect" >> hr.Collect()
+    _ = sliding | "starts" >> hr.Select(start=hr.WINDOW_START) | "collect starts" >> hr.Collect()
+    shared, own = lowered(p).taps
+    assert [[node.label for node in reading.columns] for reading in shared.readings] == [["few"], []]
+    assert [step.op.label for step in shared.readings[0].readers.steps] == ["sliding"]
+    assert own.name == "rows (2)"
+    assert [[node.label for node in reading.columns] for reading in own.readings] == [["few", "sliding", "starts"]]
 
 
 def test_what_is_combined_before_it_travels() -> None:
@@ -54,8 +74,8 @@ def test_what_is_combined_before_it_travels() -> None:
         _ = sums | f"again {name}" >> hr.CombinePerKey(sum)
     _ = events | "w count" >> hr.WindowInto(hr.CountWindows(3)) | "counted" >> hr.CombinePerKey(sum)
     exchanges = {exchange.label: exchange for exchange in lowered(p).exchanges}
-    assert {label for label, each in exchanges.items() if each.lifted} == {"plain", "again plain", "retracting"}
-    assert {label for label, each in exchanges.items() if each.retractable} == {"again retracting"}
+    assert {label for label, each in exchanges.items() if each.work.lifted} == {"plain", "again plain", "retracting"}
+    assert {label for label, each in exchanges.items() if each.work.retractable} == {"again retracting"}
 
 
 def test_shards_of_different_exchanges_differ() -> None:

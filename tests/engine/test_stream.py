@@ -89,6 +89,23 @@ class Case:
         return isinstance(self.windowing["window"], hr.CountWindows)
 
 
+class Around(hr.WindowFn):
+    """Two overlapping windows for each element."""
+
+    def windows_of(self, time: int, key: object) -> list[tuple[int, int]]:
+        start = time - time % (4 * SECOND)
+        return [(start, start + 4 * SECOND), (start, start + 9 * SECOND)]
+
+
+class Bursts(hr.WindowFn):
+    """Sessions whose gap depends on the time."""
+
+    merging = True
+
+    def windows_of(self, time: int, key: object) -> list[tuple[int, int]]:
+        return [(time, time + (1 + time // SECOND % 5) * SECOND)]
+
+
 EARLY_AND_LATE = hr.AfterWatermark(early=hr.AfterCount(2), late=hr.AfterCount(1))
 CASES = [
     Case("fixed", {"window": hr.FixedWindows(10)}),
@@ -131,7 +148,31 @@ CASES = [
         "always closing",
         {"window": hr.FixedWindows(10), "trigger": EARLY_AND_LATE, "closing": "always", "allowed_lateness": 10},
     ),
+    Case(
+        "percentile",
+        {
+            "window": hr.FixedWindows(10),
+            "trigger": hr.Repeatedly(hr.AfterPercentile(0.5)),
+            "accumulation": "accumulating",
+            "allowed_lateness": 20,
+        },
+    ),
     Case("never", {"window": hr.FixedWindows(10), "trigger": hr.Never()}, sum),
+    Case("calendar", {"window": hr.CalendarWindows("day"), "trigger": EARLY_AND_LATE}, sum),
+    Case("unaligned", {"window": hr.UnalignedWindows(10), "trigger": EARLY_AND_LATE, "allowed_lateness": 5}),
+    Case("custom", {"window": Around(), "trigger": EARLY_AND_LATE, "accumulation": "accumulating"}, sum),
+    Case("custom merging", {"window": Bursts(), "trigger": EARLY_AND_LATE, "accumulation": "retracting"}, sum),
+    *(
+        Case(name, {"window": hr.FixedWindows(20), "trigger": trigger, "allowed_lateness": 30}, sum)
+        for name, trigger in {
+            "default": hr.DefaultTrigger(),
+            "always": hr.Always(),
+            "early by the clock": hr.AfterWatermark(early=hr.AfterProcessingTime(5)),
+            "all": hr.Repeatedly(hr.AfterAll(hr.AfterCount(2), hr.AfterProcessingTime(20))),
+            "each": hr.AfterEach(hr.AfterCount(1), hr.Repeatedly(hr.AfterCount(2))),
+            "or finally": hr.OrFinally(hr.Repeatedly(hr.AfterCount(1)), hr.AfterCount(3)),
+        }.items()
+    ),
 ]
 SCRIPT: Script = [
     ("input", [("a", 1, 1), ("a", 2, 3), ("b", 3, 4), ("a", 4, 12)]),
