@@ -227,6 +227,29 @@ class Calls:
             due[index] = NEVER
             self._fire(record, index, time)
 
+    def expire(self, watermark: int) -> None:
+        """Empties the states whose time is over for all."""
+        while (end := self.expiring.pop(watermark)) is not None:
+            record, place, _ = end
+            record.states[self.layout.state_at[place]] = EMPTY
+            self.changed[record.seq] = record
+
+    def note(self, record: Record) -> None:
+        """Takes up the times of a record that was stored."""
+        timers = len(self.layout.timers)
+        for place, time in enumerate(record.due):
+            if time == NEVER:
+                continue
+            if place in self.layout.state_at:
+                self.expiring.note(record, place)
+            elif place >= timers:
+                if time >= self.at.low:
+                    self.holds.note(record, place)
+            elif place in self.layout.hold_of:
+                self.processing.note(record, place)
+            elif time <= record.deadline:
+                self.event.note(record, place)
+
     def blamed(self) -> Any:
         """A context in which failures name the element or key that was being worked on."""
         return blame(self.label, self._element, iter(()))

@@ -7,41 +7,33 @@ that stay in memory; what changed is stored once per step, as columns.
 
 from __future__ import annotations
 
-import heapq
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import repeat
-from operator import attrgetter
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from headrace.engine.bundles import END, START, TIME, Bundle, from_block, to_block
+from headrace.engine.bundles import TIME, Bundle, from_block, to_block
 from headrace.engine.cells import decode_cells
 from headrace.engine.clocks import Clocks, output_watermark
-from headrace.engine.hashing import HASHES, hash_bytes
-from headrace.engine.keptstate import EMPTY, Record, dump_states, load_states
+from headrace.engine.hashing import HASHES
+from headrace.engine.keptstate import EMPTY, Record
+from headrace.engine.kepttable import KeptTable
 from headrace.engine.ops import Tagged
 from headrace.engine.placing import expired
 from headrace.engine.shard import Step
 from headrace.engine.shardrows import PANE, panes_of
-from headrace.engine.shuffle import KEY, SPELLING, VALUE
-from headrace.engine.stateblocks import Gone, State, one_array, read_state, write_state
+from headrace.engine.shuffle import VALUE
+from headrace.engine.stateblocks import Gone, State, read_state, write_state
 from headrace.engine.stateful import StatefulOp
 from headrace.engine.statefulcalls import Calls
 from headrace.engine.timers import NEVER
-from headrace.model.keys import decode_keys, fixed_width
 from headrace.model.panes import NO_PANE
 from headrace.model.state import TimerSpec
-from headrace.model.times import MAX_TIME, MIN_TIME, Int64Array
-from headrace.model.windows import GLOBAL_WINDOW, Window
-
-_BUCKETS: Final = 256
-_WIDTH: Final = HASHES // _BUCKETS
-"""Records are found in buckets by their hashes; where a bucket begins counts as the hash of all that is in it."""
+from headrace.model.times import MIN_TIME
 
 GIVEN: Final = pa.schema([("tag", pa.string()), ("block", pa.binary())])
 """What a step gives: packed bundles, by tag."""
@@ -69,23 +61,17 @@ class StatefulShard:
 
     def __init__(self, op: StatefulOp) -> None:
         self.op, self.calls = op, Calls(op)
+        self.table = KeptTable(self.calls, global_windows=op.windowing.is_global)
         self.clocks = Clocks()
         self.watermark = MIN_TIME  # of the output
         self.fractions: set[float] = set()
-        self.held = 0
-        self._buckets: list[dict[bytes, Record]] = [{} for _ in range(_BUCKETS)]
-        self._ends: dict[int, dict[int, Record]] = {}  # those that end with a window, by deadline
-        self._deadlines: list[int] = []
-        self._next_seq = self._stored = 0  # records from `_stored` on were never written
-        self._gone: list[Record] = []
 
     def step(self, rows: pa.RecordBatch | None = None, clocks: Clocks | None = None) -> Step:
         """Takes rows in, moves the clocks on, and fires timers."""
         before, after = self.clocks, self.clocks.moved(clocks or Clocks())
-        self.clocks = after
         late = None
         if rows is not None and rows.num_rows:
-            over = expired(self._bounds(rows)[1], self.op.windowing.allowed_lateness, before.watermark)
+            over = expired(self.table.bounds(rows)[1], self.op.windowing.allowed_lateness, before.watermark)
             if over.any():
                 late, rows = rows.filter(pa.array(over)), rows.filter(pa.array(~over))
         given: list[Tagged] = []
@@ -94,32 +80,30 @@ class StatefulShard:
             at.now, at.watermark, at.low = after.now, before.watermark, self.watermark
             self.calls.renew()
             given = list(self.op.framed(self._worked(rows, after), Bundle([])))
-        calls = self.calls
-        hold = min(calls.event.first(), calls.holds.first())
+        self.clocks = after
+        hold = min(self.calls.event.first(), self.calls.holds.first())
         self.watermark = output_watermark(self.watermark, after.watermark, np.array([hold]))
         tags, blocks = [tag for tag, _ in given], [to_block(bundle) for _, bundle in given]
         body = pa.record_batch([pa.array(tags, pa.string()), pa.array(blocks, pa.binary())], schema=GIVEN)
-        return Step(body, late, 0, self.watermark, self.held)
+        return Step(body, late, 0, self.watermark, self.table.held)
 
     def _something_due(self, clocks: Clocks) -> bool:
         calls = self.calls
-        by_event = min(calls.event.first(), calls.expiring.first(), self._deadlines[0] if self._deadlines else NEVER)
-        ended = clocks.watermark >= MAX_TIME and self.held > 0
-        return by_event <= clocks.watermark or calls.processing.first() <= clocks.now or ended
+        by_event = min(calls.event.first(), calls.expiring.first(), self.table.first_end())
+        return by_event <= clocks.watermark or calls.processing.first() <= clocks.now
 
     def _worked(self, rows: pa.RecordBatch | None, clocks: Clocks) -> Iterator[Tagged]:
-        calls = self.calls
+        calls, table = self.calls, self.table
         with calls.blamed():
             if rows is not None and rows.num_rows:
                 self._process(rows)
             calls.ring(clocks.watermark, clocks.now)
-            self._close(clocks.watermark)
-        while (end := calls.expiring.pop(clocks.watermark)) is not None:
-            record, place, _ = end
-            record.states[calls.layout.state_at[place]] = EMPTY
-            calls.changed[record.seq] = record
+            for record in table.ended(clocks.watermark):
+                calls.close(record)
+                table.drop(record)
+        calls.expire(clocks.watermark)
         for record in [each for each in calls.changed.values() if _blank(each)]:
-            self._drop(record)
+            table.drop(record)
         yield from calls.outputs.rest()
 
     def _process(self, rows: pa.RecordBatch) -> None:
@@ -127,129 +111,27 @@ class StatefulShard:
         if (times[1:] < times[:-1]).any():
             order = np.argsort(times, kind="stable")
             rows, times = rows.take(pa.array(order)), times[order]
-        records = self._records_of(rows)
-        element = self.calls.element
-        values = decode_cells(rows.column(VALUE))
+        records, values = self.table.of_rows(rows), decode_cells(rows.column(VALUE))
         panes = panes_of(rows.column(PANE)) if PANE in rows.schema.names else repeat(NO_PANE)
+        element = self.calls.element
         for record, value, time, pane in zip(records, values, times.tolist(), panes, strict=False):
             element(record, (record.key, value), time, pane)
-
-    def _records_of(self, rows: pa.RecordBatch) -> list[Record]:
-        """The record of each row, opened if it is not there."""
-        start, end = self._bounds(rows)
-        windowed = not self.op.windowing.is_global
-        keys = rows.column(KEY)
-        named = _names(keys, start, end) if windowed else keys
-        numbers, found = _bucket_of(named), named.to_pylist()
-        buckets = self._buckets
-        missing = [
-            i for i, (number, name) in enumerate(zip(numbers, found, strict=True)) if name not in buckets[number]
-        ]
-        if missing:
-            at = pa.array(missing)
-            spelling = rows.column(SPELLING).take(at)
-            new = zip(missing, decode_keys(keys.take(at), spelling), spelling.to_pylist(), strict=True)
-            for position, key, spelled in new:
-                name, number = found[position], numbers[position]
-                if name in buckets[number]:  # opened by a row before
-                    continue
-                window = Window(int(start[position]), int(end[position])) if windowed else GLOBAL_WINDOW
-                record = self.calls.record(key, window, self._next_seq, number, name, spelled)
-                self._next_seq += 1
-                self._keep(record)
-                self.calls.changed[record.seq] = record
-        return [buckets[number][name] for number, name in zip(numbers, found, strict=True)]
-
-    def _bounds(self, rows: pa.RecordBatch) -> tuple[Int64Array, Int64Array]:
-        if self.op.windowing.is_global:
-            start, end = (np.full(rows.num_rows, edge, np.int64) for edge in GLOBAL_WINDOW)
-            return start, end
-        return np.asarray(rows.column(START)), np.asarray(rows.column(END))
-
-    def _keep(self, record: Record) -> None:
-        self._buckets[record.bucket][record.name] = record
-        self.held += 1
-        if record.deadline < MAX_TIME:
-            if record.deadline not in self._ends:
-                self._ends[record.deadline] = {}
-                heapq.heappush(self._deadlines, record.deadline)
-            self._ends[record.deadline][record.seq] = record
-
-    def _close(self, watermark: int) -> None:
-        """Ends the records whose time is over, those of a window in order of age."""
-        while self._deadlines and self._deadlines[0] <= watermark:
-            for _, record in sorted(self._ends[self._deadlines[0]].items()):
-                self.calls.close(record)
-                self._drop(record)
-            del self._ends[heapq.heappop(self._deadlines)]
-        if watermark >= MAX_TIME:
-            for record in self._records():
-                self.calls.close(record)
-                self._drop(record)
-
-    def _drop(self, record: Record) -> None:
-        record.due[:] = [NEVER] * len(record.due)
-        del self._buckets[record.bucket][record.name]
-        self.held -= 1
-        if record.deadline < MAX_TIME:
-            del self._ends[record.deadline][record.seq]
-        self.calls.changed.pop(record.seq, None)
-        if record.seq < self._stored:
-            self._gone.append(record)
-
-    def _records(self, low: int = 0, high: int = HASHES) -> list[Record]:
-        """The records whose hashes are in a range, in order of age."""
-        buckets = self._buckets[-(-low // _WIDTH) : -(-high // _WIDTH)]
-        return sorted((record for bucket in buckets for record in bucket.values()), key=attrgetter("seq"))
 
     def dump(self) -> list[bytes]:
         """The whole state, the same blocks for the same state."""
         blocks = self.part(0, HASHES)
-        self._written()
+        self.table.written()
         return blocks
 
     def part(self, low: int, high: int) -> list[bytes]:
         """The state of the records whose hashes are in a range: all ranges together are as good as `dump`."""
-        return self._blocks(self._records(low, high), [])
+        return self._blocks(self.table.between(low, high), Gone())
 
     def changes(self) -> list[bytes]:
         """What has changed since `dump`, `changes` or `load` was called last, to be loaded after what they gave."""
-        blocks = self._blocks([record for _, record in sorted(self.calls.changed.items())], self._gone)
-        self._written()
+        blocks = self._blocks(self.table.changed(), self.table.gone())
+        self.table.written()
         return blocks
-
-    def _written(self) -> None:
-        self.calls.changed.clear()
-        self._gone = []
-        self._stored = self._next_seq
-
-    def _blocks(self, records: list[Record], gone: list[Record]) -> list[bytes]:
-        numbers = {
-            "input": self.clocks.watermark,
-            "output": self.watermark,
-            "now": self.clocks.now,
-            "next_seq": self._next_seq,
-        }
-        over = Gone(
-            np.array([record.seq for record in gone], np.int64),
-            np.array([record.bucket * _WIDTH for record in gone], np.uint64),
-        )
-        return write_state(State(numbers, pa.table(self._columns(records)), gone=over))
-
-    def _columns(self, records: list[Record]) -> dict[str, pa.Array]:
-        windows = np.array([record.window for record in records], np.int64).reshape(-1, 2)
-        columns = {
-            "seq": pa.array([record.seq for record in records], pa.int64()),
-            "name": pa.array([record.name for record in records], pa.binary()),
-            "spelling": pa.array([record.spelling for record in records], pa.binary()),
-            "start": pa.array(windows[:, 0]),
-            "end": pa.array(windows[:, 1]),
-        }
-        for index, name in enumerate(self.calls.layout.names()):
-            columns[f"time {name}"] = pa.array([record.due[index] for record in records], pa.int64())
-        for index, (spec, handle) in enumerate(zip(self.calls.layout.states, self.calls.states, strict=True)):
-            columns[f"state {spec.name}"] = dump_states(handle, [record.states[index] for record in records])
-        return columns
 
     def load(self, blocks: list[bytes]) -> None:
         """Takes over the state of a processor of the same DoFn from its blocks, in order.
@@ -258,52 +140,18 @@ class StatefulShard:
         """
         state = read_state(blocks)
         self.clocks = Clocks(state.numbers["input"], state.numbers["now"])
-        self.watermark, self._next_seq = state.numbers["output"], state.numbers["next_seq"]
-        gone = set(state.gone.seq.tolist())
-        for number in np.unique(state.gone.hashes // np.uint64(_WIDTH)).tolist():
-            for record in [each for each in self._buckets[number].values() if each.seq in gone]:
-                self._drop(record)
-        for record in self._loaded(state.windows) if state.windows.num_rows else ():
-            before = self._buckets[record.bucket].get(record.name)
-            if before is not None:
-                self._drop(before)
-            self._keep(record)
-            self._note_times(record)
-        self._written()
+        self.watermark = self.calls.at.low = state.numbers["output"]
+        self.table.next_seq = state.numbers["next_seq"]
+        self.table.load(state.windows, state.gone)
 
-    def _loaded(self, rows: pa.Table) -> list[Record]:
-        """The records that `_columns` tells of."""
-        calls, global_ = self.calls, self.op.windowing.is_global
-        named, spelling = one_array(rows, "name"), one_array(rows, "spelling")
-        found = named.to_pylist()
-        keys = named if global_ else pa.array([name[:-16] for name in found], pa.binary())
-        start, end, seq = (one_array(rows, name).to_pylist() for name in ("start", "end", "seq"))
-        windows = repeat(GLOBAL_WINDOW, len(found)) if global_ else map(Window, start, end)
-        told = (decode_keys(keys, spelling), windows, seq, _bucket_of(named), found, spelling.to_pylist())
-        records = list(map(calls.record, *told))
-        for index, (spec, handle) in enumerate(zip(calls.layout.states, calls.states, strict=True)):
-            contents = load_states(handle, one_array(rows, f"state {spec.name}"))
-            for record, content in zip(records, contents, strict=True):
-                record.states[index] = content
-        for index, name in enumerate(calls.layout.names()):
-            for record, time in zip(records, one_array(rows, f"time {name}").to_pylist(), strict=True):
-                record.due[index] = time
-        return records
-
-    def _note_times(self, record: Record) -> None:
-        calls = self.calls
-        for index, time in enumerate(record.due):
-            if time == NEVER:
-                continue
-            if index in calls.layout.state_at:
-                calls.expiring.note(record, index)
-            elif index >= len(calls.layout.timers):
-                if time >= self.watermark:
-                    calls.holds.note(record, index)
-            elif index in calls.layout.hold_of:
-                calls.processing.note(record, index)
-            elif time <= record.deadline:
-                calls.event.note(record, index)
+    def _blocks(self, records: list[Record], gone: Gone) -> list[bytes]:
+        numbers = {
+            "input": self.clocks.watermark,
+            "output": self.watermark,
+            "now": self.clocks.now,
+            "next_seq": self.table.next_seq,
+        }
+        return write_state(State(numbers, self.table.columns(records), gone=gone))
 
 
 def _blank(record: Record) -> bool:
@@ -312,16 +160,6 @@ def _blank(record: Record) -> bool:
         if state is not EMPTY:
             return False
     return all(time == NEVER for time in record.due)
-
-
-def _names(keys: pa.BinaryArray, start: Int64Array, end: Int64Array) -> pa.BinaryArray:
-    """What records are found by: the bytes of key and bounds."""
-    return pc.binary_join_element_wise(keys, fixed_width(b"", start), fixed_width(b"", end), b"")
-
-
-def _bucket_of(names: pa.BinaryArray) -> list[int]:
-    """The bucket of each name."""
-    return (hash_bytes(names) // np.uint64(_WIDTH)).tolist()  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
