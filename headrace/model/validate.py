@@ -123,6 +123,25 @@ def side_inputs_have_one_window(graph: Graph) -> None:
                 )
 
 
+def side_inputs_are_seen(graph: Graph) -> None:
+    for node in graph:
+        for pc in node.transform.side_inputs():
+            if pc.bounded:
+                continue
+            if pc.windowing.is_global and isinstance(pc.windowing.trigger, DefaultTrigger):
+                raise PipelineError(
+                    f"{node}: it would wait for ever: its side input {pc.label!r} is unbounded, in the global window, "
+                    "with the default trigger; put WindowInto(GlobalWindows(), trigger=...) or "
+                    "WindowInto(FixedWindows(...)) before it"
+                )
+            if node.inputs[0].windowing.is_global and not pc.windowing.is_global:
+                raise PipelineError(
+                    f"{node}: it would wait for ever: its input is in the global window, whose last instant no window "
+                    f"of its side input {pc.label!r} will hold; put its input into windows, or the side input into "
+                    "GlobalWindows with a trigger"
+                )
+
+
 def timers_have_methods(graph: Graph) -> None:
     for node in graph:
         if isinstance(node.transform, ParDo):
@@ -163,6 +182,7 @@ RULES: tuple[Callable[[Graph], None], ...] = (
     groupings_end,
     windows_can_be_assigned,
     side_inputs_have_one_window,
+    side_inputs_are_seen,
     timers_have_methods,
     functions_travel,
 )
