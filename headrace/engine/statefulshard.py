@@ -31,7 +31,7 @@ from headrace.engine.stateblocks import Gone, State, read_state, write_state
 from headrace.engine.stateful import StatefulOp
 from headrace.engine.statefulcalls import Calls
 from headrace.engine.timers import NEVER
-from headrace.model.panes import NO_PANE
+from headrace.model.panes import NO_PANE, Windowing
 from headrace.model.state import TimerSpec
 from headrace.model.times import MIN_TIME
 
@@ -169,6 +169,10 @@ class Stateful:
     op: StatefulOp
 
     @property
+    def windowing(self) -> Windowing:
+        return self.op.windowing
+
+    @property
     def needs_time(self) -> bool:
         return any(isinstance(spec, TimerSpec) and spec.domain == "processing" for spec in self.op.fn.specs())
 
@@ -188,4 +192,4 @@ class Stateful:
             yield tag, from_block(block)
 
     def describe(self) -> str:
-        return f"{self.op.windowing!r}, with {', '.join(map(repr, self.op.fn.specs()))}"
+        return f"{self.windowing.window!r}, with {', '.join(map(repr, self.op.fn.specs()))}"
