@@ -112,6 +112,9 @@ class Outputs:
     def __init__(self, op: StatefulOp) -> None:
         self._op = op
         self._ready: list[Tagged] = []
+        self._begin()
+
+    def _begin(self) -> None:
         self._by_pane: dict[PaneInfo, Gathered] = {NO_PANE: Gathered()}
         self._pane, self._now = NO_PANE, self._by_pane[NO_PANE]
 
@@ -142,6 +145,7 @@ class Outputs:
         """All that was not given yet."""
         for pane in self._by_pane:
             self._finish(pane)
+        self._begin()
         return self.ready()
 
     def _finish(self, pane: PaneInfo) -> None:

@@ -227,7 +227,7 @@ class Restored:
             self.processor, self.older, self.since = self.older, self.processor, []
 
 
-@settings(max_examples=400)
+@settings(max_examples=250)
 @given(windowings, st.lists(moves, min_size=1, max_size=8), st.booleans())
 def test_the_processor_is_the_definition(windowing: Windowing, script: list[Move], finish: bool) -> None:
     work = Stateful(op_of(windowing))
