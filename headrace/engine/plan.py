@@ -184,6 +184,7 @@ class _Fusion:
                     tags_of(transform),
                     fn=transform.fn,
                     window=window_of(node),
+                    windowing=windowing,
                 ),
             )
         else:

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headrace.engine import relational
+from headrace.engine import relational, segments
 from headrace.engine.admission import Admission
 from headrace.engine.bundles import FromBlocks, ToColumns
 from headrace.engine.checkpoint import Checkpoint
@@ -30,9 +30,10 @@ from headrace.engine.counters import Counters
 from headrace.engine.deferred import Deferred
 from headrace.engine.levels import Exchange, lower
 from headrace.engine.pressure import Pace
-from headrace.engine.program import Head, Program, steps_of
-from headrace.engine.routing import WIRE
+from headrace.engine.program import Head, Program, Step, steps_of
+from headrace.engine.routing import WIRE, Station
 from headrace.engine.shards import Shards, ShardSpec
+from headrace.engine.statefulshard import Stateful
 from headrace.engine.streamcolumns import ColumnsOf
 from headrace.engine.streamprogram import (
     ClockProgram,
@@ -102,7 +103,7 @@ class Stream:
         scripted_clock = any(isinstance(kind, TestStream) for kind in kinds)
         arriving = self._files() and self.trigger is not None
         self.ends = not any(isinstance(kind, Rate) for kind in kinds) and not arriving
-        policies = {tap.name: policy_of(tap.source) for tap in self.line.taps}
+        self._policies = policies = {tap.name: policy_of(tap.source) for tap in self.line.taps}
         self._idle_after = {name: each.idle_after for name, each in policies.items() if each.idle_after is not None}
         timed = bool(self._idle_after) or any(exchange.work.needs_time for exchange in self.line.exchanges)
         self._heartbeat = (timed or held.heartbeat) and not self.ends and not scripted_clock
@@ -133,16 +134,21 @@ class Stream:
         entries = [reading.readers for tap in self.line.taps for reading in tap.readings]
         self._sides.fill(steps_of(*entries))
         self._sides.fill(step for exchange in self.line.exchanges for step in steps_of(*exchange.readers.values()))
+        self._sides.fill(Step(each.work.op, {}) for each in self.line.exchanges if isinstance(each.work, Stateful))
         entering = [self._tapped(tap) for tap in self.line.taps]
         for outlet in self.line.outlets:
             if isinstance(outlet.output, ToColumns) and outlet.output.element_schema is None:
                 outlet.output.element_schema = rows_schema(self._columns.of(outlet.node.inputs[0]))
+        for segment in self.line.segments:
+            if segment.output.columns.element_schema is None:
+                segment.output.columns.element_schema = rows_schema(self._columns.of(segment.enters))
         self._columns.check_aggregates()
-        data = reduce(DataFrame.union, [self._mapped(frame, program) for frame, program in entering] + self._clocks())
+        entered = [self._mapped(frame, program, (0, 0)) for frame, program in entering] + self._clocks()
+        data = self._through_columns(reduce(DataFrame.union, entered), 0)
         for level in range(1, self.line.depth + 1):
             shards: Any = Deferred(Shards(self._run, self._specs(level), self._classes))
             data = data.groupBy("dest").transformWithState(shards, from_arrow_schema(WIRE), "Append", "None")
-            data = self._mapped(data, self._after(level))
+            data = self._through_columns(self._mapped(data, self._after(level), (level, 0)), level)
         self.delivery.begin(self.spark, self._manifest, known=self.checkpoint.manifest.sinks)
         self.checkpoint.write(self._manifest)
         query = self._started(data)
@@ -197,16 +203,30 @@ class Stream:
         """What enters beside the sources: that they have ended, and the time."""
         frames = [self._sources.ends(), *([self._sources.heartbeat()] if self._heartbeat else [])]
         tidings = self.line.tidings
-        return [self._mapped(frame, ClockProgram(FromClocks(tidings), tidings=tidings)) for frame in frames]
+        return [self._mapped(frame, ClockProgram(FromClocks(tidings), tidings=tidings), (0, 0)) for frame in frames]
 
     def _after(self, level: int) -> Program:
         exchanges = self.line.level(level)
         entries = {each.number: Entry(each.work, each.readers) for each in exchanges}
-        return LevelProgram(FromClocks(self.line.tidings), tidings=self.line.tidings, level=level, entries=entries)
+        head = FromClocks(self.line.tidings)
+        return LevelProgram(head, tidings=self.line.tidings, station=(level, 0), entries=entries)
 
-    def _mapped(self, data: DataFrame, program: Program) -> DataFrame:
+    def _through_columns(self, data: DataFrame, level: int) -> DataFrame:
+        """What comes of a level, once Catalyst has worked on columns that Python functions gave there."""
+        hop = 1
+        while here := self.line.at((level, hop)):
+            program = segments.after(here, self.line.tidings, FromClocks(self.line.tidings), self._policies)
+            data = self._mapped(segments.transformed(here, data), program, (level, hop))
+            hop += 1
+        return data
+
+    def _mapped(self, data: DataFrame, program: Program, station: Station) -> DataFrame:
         program.outputs = self.line.outputs
         program.counters, program.classes = self.counters, self._classes
+        level, hop = station
+        if behind := self.line.at((level, hop + 1)):
+            opening = segments.opening(program, behind)
+            return data.mapInArrow(opening, from_arrow_schema(opening.schema()))
         return data.mapInArrow(program, from_arrow_schema(WIRE))
 
     def _specs(self, level: int) -> dict[int, ShardSpec]:
