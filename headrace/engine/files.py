@@ -40,8 +40,9 @@ class Folder:
         return sorted(names)
 
     def uri(self) -> str:
-        """Its address, as Spark writes it."""
-        return str(self._path.toUri())
+        """Its address as Spark writes it in its logs: escaped, and of local files with an empty host."""
+        plain = path_of(self.spark, self._path.toUri().getPath())
+        return str(self.file_system.makeQualified(plain).toUri())
 
     def folder(self, name: str) -> Folder:
         """A directory in this one, which need not exist."""
