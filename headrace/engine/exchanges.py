@@ -115,7 +115,15 @@ class Grouping:
         return pane_bundles(given, global_windows=self.windowing.is_global)
 
     def describe(self) -> str:
-        return f"{self.windowing!r}" + ("" if self.fn is None else f", combined by {self.fn!r}")
+        windowing, keeps = self.windowing, Program(self.windowing.trigger).keeps
+        parts = [f"{windowing.window!r}, {windowing.accumulation}"]
+        parts += (
+            [f"timestamps {windowing.timestamp_combiner}"] if windowing.timestamp_combiner != "end_of_window" else []
+        )
+        parts += [f"state of {', '.join(keeps)}"] if keeps else []
+        parts += [f"combined by {self.fn!r}"] if self.fn is not None else []
+        parts += ["of input that is taken back"] if self.retractable else []
+        return ", ".join(parts)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ many exchanges away from the sources are one level, and rows say where they go. 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
@@ -61,9 +61,9 @@ class Exchange:
         """Those whose watermarks it sends on: its shards."""
         return tuple(f"{self.number}/{shard}" for shard in range(len(self.dests)))
 
-    def describe(self) -> str:
-        """What must not change while there is state of it."""
-        return f"{self.label!r}: {self.work.describe()}"
+    def settings(self) -> str:
+        """What may change about it, as far as is known."""
+        return repr(getattr(self.work, "windowing", None))
 
 
 Origins = tuple[Tap | Exchange, ...]
@@ -115,9 +115,12 @@ class Line:
         return [segment for segment in self.segments if segment.station == station]
 
 
-def lower(graph: Graph, *, shards: int, partitions: int) -> Line:
-    """The line that runs this graph, each exchange with so many shards on so many partitions."""
-    return _Lowering(graph, shards, partitions).line
+def lower(graph: Graph, *, shards: int, partitions: int, numbers: Mapping[str, int] | None = None) -> Line:
+    """The line that runs this graph, each exchange with so many shards on so many partitions.
+
+    `numbers` are those that exchanges have already, by label; others get new ones.
+    """
+    return _Lowering(graph, shards, partitions, numbers or {}).line
 
 
 class Passing(ops.Op):
@@ -130,9 +133,9 @@ class Passing(ops.Op):
 class _Lowering:
     """Walks the graph in order and keeps, for each collection, its readers and where its elements come from."""
 
-    def __init__(self, graph: Graph, shards: int, partitions: int) -> None:
+    def __init__(self, graph: Graph, shards: int, partitions: int, numbers: Mapping[str, int]) -> None:
         self.line = Line(graph)
-        self.shards, self.partitions = shards, partitions
+        self.shards, self.partitions, self.numbers = shards, partitions, dict(numbers)
         # What is not in Python yet, or not again: where it was read or was in Python last, and the transforms since.
         self.columns: dict[int, tuple[Node | PCollection, tuple[Node, ...]]] = {}
         self.readers: dict[int, Readers] = {}
@@ -327,7 +330,7 @@ class _Lowering:
 
     def _made(self, node: Node, work: Work, waited_for: Origins, *others: Origins) -> Exchange:
         """An exchange behind all these origins."""
-        number = len(self.line.exchanges)
+        number = self._number(node.label)
         exchange = Exchange(
             number,
             node.label,
@@ -338,6 +341,9 @@ class _Lowering:
         )
         self.line.exchanges.append(exchange)
         return exchange
+
+    def _number(self, label: str) -> int:
+        return self.numbers.setdefault(label, 1 + max(self.numbers.values(), default=-1))
 
     def _beside(self, node: Node) -> None:
         """A function with side inputs that are streams: its elements first go where those are."""

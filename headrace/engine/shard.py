@@ -16,16 +16,17 @@ import pyarrow as pa
 from headrace.engine.accumulators import Incoming, accumulators
 from headrace.engine.bundles import END, START, TIME
 from headrace.engine.clocks import Clocks, output_watermark
+from headrace.engine.failures import shortened
 from headrace.engine.firing import Program
 from headrace.engine.hashing import HASHES
 from headrace.engine.placing import COUNT, RETRACTION, Placing, expired
 from headrace.engine.retractions import PANE, PaneArray
 from headrace.engine.shuffle import KEY, SPELLING, VALUE
 from headrace.engine.stateblocks import Gone, State, read_state, write_state
-from headrace.engine.table import NO_HOLD, Table, runs
+from headrace.engine.table import GONE, NO_HOLD, Table, runs
 from headrace.engine.triggernodes import Mask, Moment
 from headrace.model.algebra import CombineFn
-from headrace.model.keys import encode_key
+from headrace.model.keys import decode_keys, encode_key
 from headrace.model.panes import Timing, Windowing
 from headrace.model.times import MAX_TIME, MIN_TIME, Int64Array, format_duration, format_instant
 
@@ -55,6 +56,16 @@ NO_PANES: Final = pa.record_batch([pa.array([], kind) for kind in PANES.types], 
 
 
 @dataclass(frozen=True)
+class Waiting:
+    """A window that has not fired yet: its key, its bounds and why, in words, and the watermark that ends it."""
+
+    key: str
+    window: str
+    why: str
+    deadline: int
+
+
+@dataclass(frozen=True)
 class Step:
     """What came of a step.
 
@@ -64,6 +75,7 @@ class Step:
     - refused: how many rows came to windows whose trigger had finished, or were waiting in one that merged with such
     - watermark: the output watermark; what is emitted later and is not late itself is not older
     - held: how many windows have state
+    - waiting: the earliest window that has elements it has not fired yet, if there is one and it is known
     """
 
     panes: pa.RecordBatch
@@ -71,6 +83,7 @@ class Step:
     refused: int
     watermark: int
     held: int
+    waiting: Waiting | None = None
 
 
 @dataclass
@@ -133,7 +146,7 @@ class ShardProcessor:
         panes = self._fire(taken, before, after)
         self.clocks = after
         self.watermark = output_watermark(self.watermark, after.watermark, self.table.hold[: self.table.used])
-        return Step(panes, taken.late, taken.refused, self.watermark, self.table.held)
+        return Step(panes, taken.late, taken.refused, self.watermark, self.table.held, self._waiting())
 
     def _take_in(self, rows: pa.RecordBatch, watermark: int) -> Taken:
         table, late = self.table, self.placing.late(rows, watermark)
@@ -285,19 +298,40 @@ class ShardProcessor:
         held = [slot for slot, name in zip(slots.tolist(), names, strict=True) if name == encode_key(key)]
         if not held:
             return "holds nothing: no element came, or the window was closed"
-        if table.finished[held[0]]:
+        return self._why(held[0])
+
+    def _why(self, slot: int) -> str:
+        table = self.table
+        if table.finished[slot]:
             return "its trigger has finished: elements that still come are refused"
-        at = np.array(held[:1])
-        moment = Moment(table.deadline[at], np.zeros(1, np.int64), table.state[:, at], self.clocks, self.clocks)
+        at = np.array([slot])
         if self.placing.size is not None:
-            missing = window[1] - self.placing.ordinals.of(encode_key(key))
+            missing = int(table.end[slot]) - self.placing.ordinals.of(table.keys.take(at)[0].as_py())
             return f"needs {missing} more element{'s' * (missing > 1)} to be full"
+        moment = Moment(table.deadline[at], np.zeros(1, np.int64), table.state[:, at], self.clocks, self.clocks)
         reason = self.program.root.why(moment)
         if moment.ended[0]:
-            closes = int(table.deadline[held[0]]) + self.placing.lateness
+            closes = int(table.deadline[slot]) + self.placing.lateness
             lateness = format_duration(self.placing.lateness)
             reason += f"; it closes when the watermark passes {format_instant(closes)}, {lateness} after its end"
         return reason
+
+    def _waiting(self) -> Waiting | None:
+        table, used = self.table, self.table.used
+        deadlines = np.where((table.fresh[:used] > 0) & ~table.finished[:used], table.deadline[:used], GONE)
+        earliest = int(deadlines.min(initial=GONE))
+        if earliest == GONE:
+            return None
+        slots = np.flatnonzero(deadlines == earliest)
+        slot = int(slots[table.seq[slots].argmin()])
+        (key,) = decode_keys(table.keys.take(np.array([slot])), table.spellings.take(np.array([slot])))
+        window = self._window(int(table.start[slot]), int(table.end[slot]))
+        return Waiting(shortened(key), window, self._why(slot), earliest)
+
+    def _window(self, start: int, end: int) -> str:
+        if self.placing.size is not None:
+            return f"elements {start} to {end - 1}"
+        return "the global window" if self.windowing.is_global else f"{format_instant(start)} to {format_instant(end)}"
 
     def dump(self) -> list[bytes]:
         """The whole state, the same blocks for the same state."""
