@@ -54,7 +54,10 @@ def _declaring() -> type:
                 for name, arguments in self.calls:
                     getattr(handle, name)(*arguments)
             else:
+                from headrace.engine.workers import settle
+
                 self.processor = pickle.loads(self.pickled)
+                settle()
                 self.processor.init(handle)
 
         def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:

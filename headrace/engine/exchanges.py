@@ -117,9 +117,8 @@ class Grouping:
     def describe(self) -> str:
         windowing, keeps = self.windowing, Program(self.windowing.trigger).keeps
         parts = [f"{windowing.window!r}, {windowing.accumulation}"]
-        parts += (
-            [f"timestamps {windowing.timestamp_combiner}"] if windowing.timestamp_combiner != "end_of_window" else []
-        )
+        if windowing.timestamp_combiner != "end_of_window":
+            parts.append(f"timestamps {windowing.timestamp_combiner}")
         parts += [f"state of {', '.join(keeps)}"] if keeps else []
         parts += [f"combined by {self.fn!r}"] if self.fn is not None else []
         parts += ["of input that is taken back"] if self.retractable else []
@@ -132,6 +131,9 @@ class Aggregating(Grouping):
 
     keys: tuple[str, ...] = field(kw_only=True)
     aggregates: tuple[str, ...] = field(kw_only=True)
+
+    def describe(self) -> str:
+        return f"{', '.join(self.aggregates)} by {', '.join(self.keys)}, {super().describe()}"
 
     def _panes(self, given: pa.RecordBatch) -> Iterator[Bundle | ColumnBundle]:
         columns = self._columns(given)

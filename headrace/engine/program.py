@@ -17,6 +17,7 @@ from headrace.engine.bundles import BLOCK_SCHEMA, Bundle
 from headrace.engine.columnbundles import Columnar, ColumnBundle
 from headrace.engine.counters import Counters
 from headrace.engine.ops import Op
+from headrace.engine.workers import settle
 from headrace.model.pickling import define_in_script
 
 
@@ -80,6 +81,7 @@ class Program:
         return (_numbered(number, batch) for number, batch in results)
 
     def _run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Numbered]:
+        settle()
         self._counts: Counter[tuple[str, str]] = Counter()
         steps = steps_of(*self._entries())
         for step in steps:

@@ -99,12 +99,12 @@ def _marking(node: Node, data: DataFrame) -> DataFrame:
     if isinstance(transform, Where):
         return _marked(transform, data)
     if not isinstance(transform, Select) or generates(node):
-        return _applied(node, data)
+        return _applied(node, data, None)
     # Expressions are for elements: of what was dropped, they might fail.
     given = _expressions(transform)
     names = data.select(*given).columns
     if len(names) != len(given):  # some are several
-        return _applied(node, data)
+        return _applied(node, data, None)
     guarded = [F.when(F.col(LOW).isNull(), each).alias(name) for each, name in zip(given, names, strict=True)]
     elements = own(data)
     return data.select(*guarded, *[name for name in data.columns if name not in elements])

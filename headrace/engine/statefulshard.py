@@ -28,7 +28,8 @@ from headrace.engine.shard import Step
 from headrace.engine.shardrows import PANE, panes_of
 from headrace.engine.shuffle import KEY, SPELLING, VALUE
 from headrace.engine.stateblocks import Gone, State, read_state, write_state
-from headrace.engine.stateful import Calls, StatefulOp
+from headrace.engine.stateful import StatefulOp
+from headrace.engine.statefulcalls import Calls
 from headrace.engine.timers import NEVER
 from headrace.model.keys import decode_keys, fixed_width
 from headrace.model.panes import NO_PANE
@@ -229,11 +230,12 @@ class StatefulShard:
         self.watermark = state.numbers["output"]
         self._next_seq = self._stored = state.numbers["next_seq"]
         found, spelling = (_column(rows, name) for name in ("name", "spelling"))
-        keys = [name if self.op.windowing.is_global else name[:-16] for name in found.to_pylist()]
+        global_ = self.op.windowing.is_global
+        keys = [name if global_ else name[:-16] for name in found.to_pylist()]
         identity = (_column(rows, name).to_pylist() for name in ("seq", "name", "spelling", "start", "end"))
         decoded = decode_keys(pa.array(keys, pa.binary()), spelling)
         records = [
-            calls.record(seq, name, key, spelled, Window(start, end))
+            calls.record(seq, name, key, spelled, GLOBAL_WINDOW if global_ else Window(start, end))
             for key, seq, name, spelled, start, end in zip(decoded, *identity, strict=True)
         ]
         for index, (spec, handle) in enumerate(zip(calls.layout.states, calls.states, strict=True)):
@@ -258,7 +260,7 @@ class StatefulShard:
                     calls.holds.note(record, index)
             elif index in calls.layout.hold_of:
                 calls.processing.note(record, index)
-            else:
+            elif time <= record.deadline:
                 calls.event.note(record, index)
 
 

@@ -85,8 +85,11 @@ class Timer:
 
     def _put(self, time: int) -> None:
         record = self._at.record
-        self._queue.put(record, self._index, min(time, MAX_TIME))
         self._changed[record.seq] = record
+        if time <= record.deadline:
+            self._queue.put(record, self._index, time)
+        else:  # it fires when the record ends, however far the watermark goes then
+            record.due[self._index] = min(time, MAX_TIME)
 
 
 class ProcessingTimer(Timer):
@@ -108,8 +111,9 @@ class ProcessingTimer(Timer):
         self._at.record.due[self._hold] = NEVER
 
     def _put(self, time: int) -> None:
-        super()._put(time)
         record, at = self._at.record, self._at
+        self._changed[record.seq] = record
+        self._queue.put(record, self._index, min(time, MAX_TIME))
         if record.due[self._hold] != at.time:
             record.due[self._hold] = at.time
             if at.time >= at.low:  # what is behind the output already holds nothing back

@@ -131,6 +131,18 @@ def test_groupings_may_be_added_at_levels_that_are_there_and_keep_their_numbers(
     assert compare(new, HELD).refusals == ["the grouping 'first' is gone, and would leave its state behind"]
 
 
+def test_columns_are_grouped_by_the_same_and_into_the_same() -> None:
+    def rows(p: hr.Pipeline, by: str = "user", total: Any = hr.sum("n")) -> None:
+        read = p | "rows" >> hr.ReadJson("data", schema="user string, page string, n long")
+        read | "totals" >> hr.GroupBy(by).aggregate(total=total) | "out" >> hr.Collect()
+
+    held = manifest(rows)
+    assert compare(held, manifest(rows, held)) == Changes()
+    for how in ({"by": "page"}, {"total": hr.max("n")}):
+        (refusal,) = compare(held, manifest(lambda p, how=how: rows(p, **how), held)).refusals  # type: ignore[misc]
+        assert refusal.startswith("the grouping 'totals' was total by user, ")
+
+
 def test_levels_cannot_be_added() -> None:
     assert grown(lambda sums: sums | "again" >> hr.CombinePerKey(sum)).refusals == [
         "the grouping 'again' is new and at level 2: a checkpoint keeps the number of levels it began with, 1"

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import pathlib
+import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 import headrace as hr
-from headrace.model.times import SECOND
+from headrace.model.times import SECOND, Instant
 from tests.engine.test_stateful import Number, Remember, Split
 
 if TYPE_CHECKING:
@@ -56,7 +60,7 @@ class Total(hr.DoFn):
         end: Any = hr.DoFn.TimerParam(end),
     ) -> None:
         total.add(pair[1])
-        end.set(hr.Instant(window.end))
+        end.set(Instant(window.end))
 
     @hr.on_timer(end)
     def give(self, key: Any = hr.DoFn.ElementParam, total: Any = hr.DoFn.StateParam(total)) -> Iterator[Any]:
@@ -110,3 +114,64 @@ def test_state_and_timers_of_every_kind(spark: SparkSession) -> None:
     metrics = handle.metrics()
     assert (metrics["total"]["late"], metrics["number"]["late"], metrics["sum"]["late"]) == (1, 0, 0)
     assert {status.held for status in handle.status().exchanges.values()} == {0}
+
+
+def test_timers_ring_after_a_restart(spark: SparkSession, tmp_path: pathlib.Path) -> None:
+    script = (
+        hr.TestStream()
+        .add(timed((("a", 2), 1), (("b", 3), 2)))
+        .add(timed((("a", 4), 3)))
+        .advance_clock(10)
+        .advance_watermark(10)
+        .finish()
+    )
+    crashes = [1]
+
+    def crash(elements: list[Any], batch: int) -> None:
+        if batch in crashes:
+            crashes.remove(batch)
+            raise RuntimeError("power failure")
+
+    p = hr.Pipeline(spark=spark)
+    pairs = p | script
+    flushed = pairs | "flush" >> hr.ParDo(Flush()) | "flushed" >> hr.Collect()
+    total = pairs | hr.WindowInto(hr.FixedWindows(10)) | "total" >> hr.ParDo(Total()) | "totals" >> hr.Collect()
+    _ = pairs | hr.ForEachBatch(crash)
+    checkpoint = str(tmp_path / "checkpoint")
+    with pytest.raises(hr.TransformError, match="power failure"):
+        p.run(checkpoint=checkpoint).wait()
+    assert p.run(checkpoint=checkpoint).wait().state == "done"
+    assert by_batch(flushed) == {2: [("a", [2, 4]), ("b", [3])]}
+    assert by_batch(total) == {3: [("a", 6), ("b", 3)]}
+
+
+class Soon(Flush):
+    """Flush, but sooner."""
+
+    def process(
+        self, pair: Any, waiting: Any = hr.DoFn.StateParam(Flush.waiting), flush: Any = hr.DoFn.TimerParam(Flush.flush)
+    ) -> None:
+        waiting.add(pair[1])
+        flush.after("1 second")
+
+
+def test_the_clock_rings_timers_while_no_data_comes(spark: SparkSession, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "words.txt").write_text("mill\nwheel\n")
+    some = threading.Event()
+    given: list[Any] = []
+
+    def take(elements: list[Any], batch: int) -> None:
+        given.extend((*each.value, batch) for each in elements)
+        some.set()
+
+    p = hr.Pipeline(spark=spark)
+    words = p | hr.ReadText(str(tmp_path)) | hr.Map(lambda word: ("k", word))
+    words | hr.ParDo(Soon()) | hr.ForEachBatch(take)
+    handle = p.run(stream=True, trigger="200 ms")
+    try:
+        assert some.wait(120)
+    finally:
+        handle.stop()
+    ((key, values, batch),) = given
+    assert (key, sorted(values)) == ("k", ["mill", "wheel"])
+    assert batch > 0
