@@ -24,6 +24,8 @@ from headrace.engine.columnbundles import FromRecords
 from headrace.engine.columnrows import columns_read
 from headrace.engine.counters import Counters
 from headrace.engine.deferred import Deferred
+from headrace.engine.filelogs import forget_untaken
+from headrace.engine.files import Folder
 from headrace.engine.levels import Exchange, lower
 from headrace.engine.program import Head, Program, steps_of
 from headrace.engine.routing import WIRE
@@ -111,6 +113,7 @@ class Stream:
             data = self._mapped(data, self._after(level))
         self.delivery.begin(self.spark, self.checkpoint.manifest.stream, fresh=self.checkpoint.fresh)
         self.checkpoint.write(self.line)
+        forget_untaken(Folder(self.spark, self.checkpoint.spark_path))
         return self._started(data)
 
     def end(self) -> None:
