@@ -53,6 +53,7 @@ from headrace.model.elementwise import (
     WithTimestamps,
 )
 from headrace.model.errors import PipelineError, TransformError
+from headrace.model.joins import IntervalJoin
 from headrace.model.keyed import (
     CoGroupByKey,
     CombineGlobally,
@@ -149,6 +150,7 @@ __all__ = [
     "GroupBy",
     "GroupByKey",
     "HeavyHitters",
+    "IntervalJoin",
     "KeyBy",
     "Keys",
     "ListState",

@@ -129,6 +129,13 @@ class Upstream:
             for part, low in (self.partitions.get(name) or {WHOLE: whole}).items():
                 yield name, part, max(whole, low)
 
+    def by_name(self) -> dict[str, int]:
+        """How far each has come, which is as far as its slowest partition."""
+        slowest: dict[str, int] = {}
+        for name, _, low in self.lows():
+            slowest[name] = min(low, slowest.get(name, low))
+        return slowest
+
     def dump(self) -> bytes:
         """What it has learnt, the same bytes for the same contents."""
         return json.dumps([self.watermark, self.low, self.partitions, self.active], sort_keys=True).encode()

@@ -115,7 +115,14 @@ class Grouping:
         return pane_bundles(given, global_windows=self.windowing.is_global)
 
     def describe(self) -> str:
-        return f"{self.windowing!r}" + ("" if self.fn is None else f", combined by {self.fn!r}")
+        windowing, keeps = self.windowing, Program(self.windowing.trigger).keeps
+        parts = [f"{windowing.window!r}, {windowing.accumulation}"]
+        if windowing.timestamp_combiner != "end_of_window":
+            parts.append(f"timestamps {windowing.timestamp_combiner}")
+        parts += [f"state of {', '.join(keeps)}"] if keeps else []
+        parts += [f"combined by {self.fn!r}"] if self.fn is not None else []
+        parts += ["of input that is taken back"] if self.retractable else []
+        return ", ".join(parts)
 
 
 @dataclass(frozen=True)
@@ -124,6 +131,9 @@ class Aggregating(Grouping):
 
     keys: tuple[str, ...] = field(kw_only=True)
     aggregates: tuple[str, ...] = field(kw_only=True)
+
+    def describe(self) -> str:
+        return f"{', '.join(self.aggregates)} by {', '.join(self.keys)}, {super().describe()}"
 
     def _panes(self, given: pa.RecordBatch) -> Iterator[Bundle | ColumnBundle]:
         columns = self._columns(given)

@@ -34,6 +34,8 @@ def blame(label: str, elements: Sequence[Any] = (), cursor: Iterator[Any] | None
     except WorkerFailure:
         raise
     except Exception as error:
+        if _MARK in str(error):  # Spark's, around one that was blamed in a worker
+            raise
         told: dict[str, Any] = {"label": label, "error": _one_line(error), "trace": _user_trace(error)}
         if cursor is not None:
             told["element"] = shortened(elements[max(consumed(elements, cursor) - 1, 0)])

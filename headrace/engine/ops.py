@@ -163,17 +163,22 @@ class ParDoOp(FlatMapOp):
             self.fn.setup()
 
     def run(self, bundle: Bundle) -> Iterator[Tagged]:
+        return self.framed(self.processed(bundle), Bundle([], pane=bundle.pane, retraction=bundle.retraction))
+
+    def processed(self, bundle: Bundle) -> Iterator[Tagged]:
+        """What `process` gives for the elements of a bundle."""
+        return super().run(bundle)
+
+    def framed(self, outputs: Iterator[Tagged], last: Bundle) -> Iterator[Tagged]:
+        """Outputs between the start and the end of a bundle, which may give some more, to be placed like `last`."""
         with blame(self.label):
             self.fn.start_bundle()
-        yield from self._processed(bundle)
+        yield from outputs
         with blame(self.label):
-            last = list(self.fn.finish_bundle() or ())
-        if last:
-            for tag, outputs in sorted_out(Bundle(last, pane=bundle.pane, retraction=bundle.retraction), self.tags):
-                yield from ((tag, windowed) for _, windowed in self.window.run(outputs))
-
-    def _processed(self, bundle: Bundle) -> Iterator[Tagged]:
-        return super().run(bundle)
+            elements = list(self.fn.finish_bundle() or ())
+        if elements:
+            for tag, more in sorted_out(last.with_elements(elements), self.tags):
+                yield from ((tag, windowed) for _, windowed in self.window.run(more))
 
     def close(self) -> Iterator[Tagged]:
         with blame(self.label):

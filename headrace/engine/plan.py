@@ -65,9 +65,14 @@ def plan(graph: Graph) -> Plan:
     return reduce(lambda state, step: step(state), PASSES, graph)  # type: ignore[return-value]
 
 
-def explain(graph: Graph) -> str:
-    """The plan as a tree to read."""
-    return plan(graph).tree()
+def explain(graph: Graph, *, stream: bool = False) -> str:
+    """The plan as a tree to read; with `stream`, or if it is unbounded, as the line of a stream."""
+    planned = plan(graph)
+    if not stream and graph.bounded:
+        return planned.tree()
+    from headrace.engine.streamplan import stream_plan  # a batch needs none of it
+
+    return stream_plan(graph).tree()
 
 
 class _Fusion:
@@ -179,6 +184,7 @@ class _Fusion:
                     tags_of(transform),
                     fn=transform.fn,
                     window=window_of(node),
+                    windowing=windowing,
                 ),
             )
         else:

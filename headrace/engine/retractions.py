@@ -109,8 +109,9 @@ class Emitted:
 
     def load(self, slots: Int64Array, rows: pa.Table) -> None:
         """Puts back what `columns` gave."""
-        panes = b"".join(rows.column("emitted_pane").to_pylist())
-        self.replace(slots, np.frombuffer(panes, PANE), one_array(rows, "emitted"))
+        panes = one_array(rows, "emitted_pane")
+        numbers = np.frombuffer(panes.buffers()[1], PANE)[panes.offset : panes.offset + len(panes)]
+        self.replace(slots, numbers, one_array(rows, "emitted"))
         more = one_array(rows, "emitted_more")
         if more.null_count < len(more):
             self._more |= {

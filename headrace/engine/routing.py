@@ -29,8 +29,12 @@ WIRE: Final = pa.schema([("dest", pa.int64()), ("body", pa.binary())])
 STATUS: Final = 0
 """The number of the sink that takes what shards tell about themselves; those of the pipeline follow."""
 
+Station = tuple[int, int]
+"""A place in a stream's line: so many levels of exchanges, and then so many hops through columns, after the sources."""
+
 _HEADER: Final = b"headrace"
 _SHARD_BITS: Final = 32
+_SEGMENTS: Final = 1 << 30
 _SPREAD: Final = 16  # rows on their way to a sink travel under so many keys
 _HELD_ROWS: Final = 10 * BATCH_SIZE
 
@@ -83,6 +87,15 @@ def exchange_of(dest: int) -> int | None:
     return dest >> _SHARD_BITS if dest >= 0 else None
 
 
+def segment_dest(segment: int) -> int:
+    """The destination of a segment of columns: like that of an exchange no stream has so many of.
+
+    >>> segment_dest(2) > shard_dests(1_000_000, 1, 1)[0], exchange_of(segment_dest(0)) is None
+    (True, False)
+    """
+    return (_SEGMENTS + segment) << _SHARD_BITS
+
+
 def sink_dest(sink: int, sender: int) -> int:
     """A destination of a sink, below zero; senders share the work of taking rows there.
 
@@ -106,7 +119,7 @@ def shards_of(keys: pa.BinaryArray, shards: int) -> Int64Array:
     """The shard of each encoded key, the same in every process.
 
     >>> shards_of(pa.array([b"a", b"b", b"a"]), 4).tolist()
-    [0, 3, 0]
+    [3, 2, 3]
     """
     # A shard finds its windows by the lower half of the hash, which must not be the same for all its keys.
     numbers: Int64Array = (hash_bytes(keys) >> np.uint64(32)).astype(np.int64) % shards
@@ -140,7 +153,7 @@ class Tidings:
     that reach an exchange.
     """
 
-    level: int = 0
+    station: Station = (0, 0)
     partition: int = 0
     now: int | None = None
     lows: dict[str, int | None] = field(default_factory=dict)
@@ -206,17 +219,21 @@ class ToShards:
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         self.held += self.rows.finish()
-        lows = {name: low for name, low in self.tidings.lows.items() if name in self.upstream}
-        if lows or self.held:
-            lows |= {name: self.latest for name in lows if name in self.tidings.followed and self.latest > MIN_TIME}
-            # Whoever reads the same elements mistrusts the same clocks.
-            self.tidings.skewed = max(self.tidings.skewed, self.skewed)
-            told: dict[str, Any] = {"lows": lows}
-            if partitions := {name: each for name, each in self.tidings.partitions.items() if name in lows}:
-                told["partitions"] = partitions
-            if self.delays is not None:
-                told["delays"] = sorted(self.delays.buckets.items())
+        told = self._told()
+        if told["lows"] or self.held:
             yield wire([(dest, self._body(mine, told)) for dest, mine in self._by_shard()])
+
+    def _told(self) -> dict[str, Any]:
+        lows = {name: low for name, low in self.tidings.lows.items() if name in self.upstream}
+        lows |= {name: self.latest for name in lows if name in self.tidings.followed and self.latest > MIN_TIME}
+        # Whoever reads the same elements mistrusts the same clocks.
+        self.tidings.skewed = max(self.tidings.skewed, self.skewed)
+        told: dict[str, Any] = {"lows": lows}
+        if partitions := {name: each for name, each in self.tidings.partitions.items() if name in lows}:
+            told["partitions"] = partitions
+        if self.delays is not None:
+            told["delays"] = sorted(self.delays.buckets.items())
+        return told
 
     def _by_shard(self) -> Iterator[tuple[int, pa.RecordBatch | None]]:
         if not self.held:
@@ -224,7 +241,7 @@ class ToShards:
             return
         rows = pa.concat_batches(self.held)
         self.held = []
-        shard = shards_of(rows.column(KEY), len(self.dests))
+        shard = self._shards(rows)
         order = np.argsort(shard.astype(np.int16) if len(self.dests) < 2**15 else shard, kind="stable")  # by radix
         edges = np.searchsorted(shard[order], np.arange(len(self.dests) + 1)).tolist()
         rows = rows.take(pa.array(order))
@@ -232,10 +249,13 @@ class ToShards:
             count = edges[number + 1] - edges[number]
             yield dest, rows.slice(edges[number], count) if count else None
 
+    def _shards(self, rows: pa.RecordBatch) -> Int64Array:
+        return shards_of(rows.column(KEY), len(self.dests))
+
     def _body(self, rows: pa.RecordBatch | None, told: dict[str, Any]) -> bytes:
         task = self.tidings
         self.sent += 1
-        return pack({"from": [task.level, task.partition, self.sent], "now": task.now, **told}, rows)
+        return pack({"from": [*task.station, task.partition, self.sent], "now": task.now, **told}, rows)
 
 
 @dataclass

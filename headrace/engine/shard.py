@@ -16,16 +16,18 @@ import pyarrow as pa
 from headrace.engine.accumulators import Incoming, accumulators
 from headrace.engine.bundles import END, START, TIME
 from headrace.engine.clocks import Clocks, output_watermark
+from headrace.engine.failures import shortened
 from headrace.engine.firing import Program
 from headrace.engine.hashing import HASHES
 from headrace.engine.placing import COUNT, RETRACTION, Placing, expired
 from headrace.engine.retractions import PANE, PaneArray
 from headrace.engine.shuffle import KEY, SPELLING, VALUE
+from headrace.engine.sorting import distinct
 from headrace.engine.stateblocks import Gone, State, read_state, write_state
-from headrace.engine.table import NO_HOLD, Table, runs
+from headrace.engine.table import GONE, NO_HOLD, Table, runs
 from headrace.engine.triggernodes import Mask, Moment
 from headrace.model.algebra import CombineFn
-from headrace.model.keys import encode_key
+from headrace.model.keys import decode_keys, encode_key
 from headrace.model.panes import Timing, Windowing
 from headrace.model.times import MAX_TIME, MIN_TIME, Int64Array, format_duration, format_instant
 
@@ -51,7 +53,24 @@ PANES: Final = pa.schema(
 )
 """The columns of emitted panes. A retraction repeats the pane it takes back, but for the flag."""
 
+_BROUGHT: Final = (VALUE, TIME, COUNT, RETRACTION)  # what rows bring to the windows they were placed in
+
 NO_PANES: Final = pa.record_batch([pa.array([], kind) for kind in PANES.types], schema=PANES)
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A window that has not fired yet: its key, its bounds and why, in words, and the watermark that ends it."""
+
+    key: str
+    window: str
+    why: str
+    deadline: int
+
+
+def _counts(rows: pa.RecordBatch) -> Int64Array:
+    """How many elements each row stands for."""
+    return np.asarray(rows.column(COUNT)) if COUNT in rows.schema.names else np.ones(rows.num_rows, np.int64)
 
 
 @dataclass(frozen=True)
@@ -61,9 +80,10 @@ class Step:
     - panes: by the schema PANES, ordered by end and start of the window and the arrival of its first element; a
       retraction comes right before the pane that replaces it
     - late: the rows that came too late, as they were given
-    - refused: how many rows came to windows whose trigger had finished, or were waiting in one that merged with such
+    - refused: how many elements came to windows whose trigger had finished, or waited in one that merged with such
     - watermark: the output watermark; what is emitted later and is not late itself is not older
     - held: how many windows have state
+    - waiting: the earliest window that has elements it has not fired yet, if there is one and it is known
     """
 
     panes: pa.RecordBatch
@@ -71,6 +91,7 @@ class Step:
     refused: int
     watermark: int
     held: int
+    waiting: Waiting | None = None
 
 
 @dataclass
@@ -133,7 +154,7 @@ class ShardProcessor:
         panes = self._fire(taken, before, after)
         self.clocks = after
         self.watermark = output_watermark(self.watermark, after.watermark, self.table.hold[: self.table.used])
-        return Step(panes, taken.late, taken.refused, self.watermark, self.table.held)
+        return Step(panes, taken.late, taken.refused, self.watermark, self.table.held, self._waiting())
 
     def _take_in(self, rows: pa.RecordBatch, watermark: int) -> Taken:
         table, late = self.table, self.placing.late(rows, watermark)
@@ -146,13 +167,13 @@ class ShardProcessor:
         taken.placed = slots = self.placing.place(rows)
         taken.refused = table.lost - lost
         open_ = ~table.finished[slots]
+        rows = rows.select([name for name in _BROUGHT if name in rows.schema.names])
         if not open_.all():
-            taken.refused += int(np.count_nonzero(~open_))
+            taken.refused += int(_counts(rows)[~open_].sum())
             rows, slots = rows.filter(pa.array(open_)), slots[open_]
         order, starts = runs(slots)
         rows = rows.take(pa.array(order))
-        times = np.asarray(rows.column(TIME))
-        counts = np.asarray(rows.column(COUNT)) if COUNT in rows.schema.names else np.ones(rows.num_rows, np.int64)
+        times, counts = np.asarray(rows.column(TIME)), _counts(rows)
         touched = slots[order[starts]]
         if len(touched):
             back = np.asarray(rows.column(RETRACTION)) if RETRACTION in rows.schema.names else None
@@ -223,7 +244,7 @@ class ShardProcessor:
             # A free slot's deadline is behind the end of time.
             over = MAX_TIME if after.watermark >= MAX_TIME else after.watermark - self.placing.lateness
             parts.append(np.flatnonzero(deadline <= over))
-        return np.unique(np.concatenate(parts))
+        return distinct(np.concatenate(parts))
 
     def _emit(self, slots: Int64Array, last: Mask, before: Clocks, after: Clocks) -> pa.RecordBatch:
         """The panes of these windows, which go on without what they emitted."""
@@ -285,19 +306,40 @@ class ShardProcessor:
         held = [slot for slot, name in zip(slots.tolist(), names, strict=True) if name == encode_key(key)]
         if not held:
             return "holds nothing: no element came, or the window was closed"
-        if table.finished[held[0]]:
+        return self._why(held[0])
+
+    def _why(self, slot: int) -> str:
+        table = self.table
+        if table.finished[slot]:
             return "its trigger has finished: elements that still come are refused"
-        at = np.array(held[:1])
-        moment = Moment(table.deadline[at], np.zeros(1, np.int64), table.state[:, at], self.clocks, self.clocks)
+        at = np.array([slot])
         if self.placing.size is not None:
-            missing = window[1] - self.placing.ordinals.of(encode_key(key))
+            missing = int(table.end[slot]) - self.placing.ordinals.of(table.keys.take(at)[0].as_py())
             return f"needs {missing} more element{'s' * (missing > 1)} to be full"
+        moment = Moment(table.deadline[at], np.zeros(1, np.int64), table.state[:, at], self.clocks, self.clocks)
         reason = self.program.root.why(moment)
         if moment.ended[0]:
-            closes = int(table.deadline[held[0]]) + self.placing.lateness
+            closes = int(table.deadline[slot]) + self.placing.lateness
             lateness = format_duration(self.placing.lateness)
             reason += f"; it closes when the watermark passes {format_instant(closes)}, {lateness} after its end"
         return reason
+
+    def _waiting(self) -> Waiting | None:
+        table, used = self.table, self.table.used
+        deadlines = np.where((table.fresh[:used] > 0) & ~table.finished[:used], table.deadline[:used], GONE)
+        earliest = int(deadlines.min(initial=GONE))
+        if earliest == GONE:
+            return None
+        slots = np.flatnonzero(deadlines == earliest)
+        slot = int(slots[table.seq[slots].argmin()])
+        (key,) = decode_keys(table.keys.take(np.array([slot])), table.spellings.take(np.array([slot])))
+        window = self._window(int(table.start[slot]), int(table.end[slot]))
+        return Waiting(shortened(key), window, self._why(slot), earliest)
+
+    def _window(self, start: int, end: int) -> str:
+        if self.placing.size is not None:
+            return f"elements {start} to {end - 1}"
+        return "the global window" if self.windowing.is_global else f"{format_instant(start)} to {format_instant(end)}"
 
     def dump(self) -> list[bytes]:
         """The whole state, the same blocks for the same state."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -163,6 +163,9 @@ class Shards(StatefulProcessor):
             "late": shard.late,
             "refused": shard.refused,
             "copies": shard.copies,
+            "waiting": None if step.waiting is None else asdict(step.waiting),
+            # All shards hear the same of sources; one tells.
+            "lows": shard.upstream.by_name() if spec.name.endswith("/0") else {},
         }
         yield Row(dest=dest, body=pack(header, step.panes))
 

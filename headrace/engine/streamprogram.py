@@ -21,7 +21,7 @@ from headrace.engine.clocks import WHOLE, source_watermark
 from headrace.engine.columnbundles import ColumnBundle
 from headrace.engine.exchanges import Work
 from headrace.engine.program import Head, Program, Readers
-from headrace.engine.routing import STATUS, WIRE, Tidings, exchange_of, pack, sink_dest, unpack, wire
+from headrace.engine.routing import STATUS, WIRE, Station, Tidings, exchange_of, pack, sink_dest, unpack, wire
 from headrace.engine.taps import elements_of
 from headrace.model.pickling import define_in_script
 from headrace.model.times import MIN_TIME
@@ -151,7 +151,7 @@ class LevelProgram(Program):
     """Callable by mapInArrow over what the shards of a level gave; rows that go elsewhere pass."""
 
     tidings: Tidings = field(kw_only=True)
-    level: int = field(kw_only=True)
+    station: Station = field(kw_only=True)
     entries: dict[int, Entry] = field(kw_only=True)
 
     def schema(self) -> pa.Schema:
@@ -159,7 +159,7 @@ class LevelProgram(Program):
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         define_in_script(self.classes)
-        self.tidings.level, self.tidings.partition = self.level, _partition()
+        self.tidings.station, self.tidings.partition = self.station, _partition()
         self._passing: list[tuple[int, bytes]] = []
         self._told: dict[str, Any] = {}
         for _, batch in self._run(batches):

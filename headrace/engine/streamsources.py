@@ -41,7 +41,8 @@ class Sources:
     """
 
     def __init__(self, spark: SparkSession, control: Folder, *, scripted_clock: bool) -> None:
-        self.spark, self.control = spark, control
+        self.spark, self.control, self._ends = spark, control, control.folder("ends")
+        self.max_files: int | None = None  # that a batch takes from each source of files at first
         self._now: Column = F.lit(None).cast("long") if scripted_clock else F.unix_micros(F.current_timestamp())
 
     def open(self, node: Node) -> DataFrame:
@@ -61,17 +62,19 @@ class Sources:
         raise PipelineError(f"{node}: not yet in a stream: {source}")
 
     def ends(self) -> DataFrame:
-        """Tells of bounded sources that they have come to their end, once `end` was called."""
-        folder = self.control.folder("ends")
-        folder.make()
-        return self._arriving(folder, _ENDS).withColumn(NOW, self._now)
+        """Tells of sources that they have come to their end, once `end` was called."""
+        self._ends.make()
+        return self._arriving(self._ends, _ENDS).withColumn(NOW, self._now)
 
-    def end(self, taps: list[Tap]) -> None:
-        """These have come to their end."""
+    def end(self, taps: list[Tap], name: str = "end") -> None:
+        """These have come to their end, which is told once under a name. Of none, it is only cause for a batch."""
         table = pa.table([[tap.name for tap in taps], [MAX_TIME] * len(taps)], schema=_ENDS)
-        folder = self.control.folder("ends")
-        if not folder.exists("end.parquet"):
-            folder.write("end.parquet", _parquet(table))
+        if not self.ended(name):
+            self._ends.write(f"{name}.parquet", _parquet(table))
+
+    def ended(self, name: str = "end") -> bool:
+        """Whether that was told."""
+        return self._ends.exists(f"{name}.parquet")
 
     def heartbeat(self) -> DataFrame:
         """Tells the time in every batch."""
@@ -86,6 +89,8 @@ class Sources:
         reader = self.spark.readStream.schema(there.schema).format(source.format)
         if isinstance(source, ReadCsv):
             reader = reader.option("header", source.header)
+        if self.max_files is not None:
+            reader = reader.option("maxFilesPerTrigger", self.max_files)
         parts = [reader.load(located(self.spark, path)) for path in source.paths]
         if names := partitions_of(node):
             parts = [part.withColumn(PART, F.lit(name)) for part, name in zip(parts, names, strict=True)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -38,6 +39,7 @@ class Tap:
     name: str
     source: Node
     readings: list[Reading] = field(default_factory=list)
+    level: ClassVar[int] = 0  # there is no exchange before it
 
     def names(self) -> tuple[str, ...]:
         """Those whose watermarks it sends on."""
@@ -45,7 +47,7 @@ class Tap:
 
 
 def shareable(columns: tuple[Node, ...]) -> bool:
-    """Whether others can be read beside it: Catalyst repeats no rows, or for windows only that Python can assign."""
+    """Whether others can be read beside it: Catalyst repeats no rows, or only for windows that Python can assign."""
     windows = columns[_repeating(columns) :]
     return all(isinstance(node.transform, WindowInto) and not _by_key(node.transform) for node in windows)
 
@@ -98,12 +100,11 @@ def _columns(
 
 
 def _repeating(columns: tuple[Node, ...]) -> int:
-    """Where windows begin that are no plain expression of a row's time."""
+    """The first that may make several rows of one: windows that are no plain expression of a row's time, or explode."""
     for number, node in enumerate(columns):
         transform = node.transform
-        if isinstance(transform, WindowInto) and not isinstance(
-            transform.windowing.window, FixedWindows | GlobalWindows
-        ):
+        window = transform.windowing.window if isinstance(transform, WindowInto) else None
+        if relational.generates(node) or not isinstance(window, FixedWindows | GlobalWindows | None):
             return number
     return len(columns)
 

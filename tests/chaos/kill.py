@@ -35,7 +35,7 @@ LANDMARKS: Final = (
     "raw/batch-*",
     "totals/*.json",
     "checkpoint/control/*/*.parquet",
-    "checkpoint/headrace.json",
+    "checkpoint/headrace-*.json",
 )
 """The files of a stream whose names are the same in every run."""
 

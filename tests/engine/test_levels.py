@@ -52,7 +52,9 @@ def test_windows_that_repeat_rows_are_assigned_in_python_where_a_source_has_seve
     _ = sliding | "count" >> hr.GroupBy("user").aggregate(n=hr.count())
     _ = rows | "collect" >> hr.Collect()
     _ = sliding | "starts" >> hr.Select(start=hr.WINDOW_START) | "collect starts" >> hr.Collect()
-    shared, own = lowered(p).taps
+    _ = rows | "letters" >> hr.Select(letter="explode(split(user, ''))") | "collect letters" >> hr.Collect()
+    shared, own, letters = lowered(p).taps
+    assert [reading.pc.label for reading in letters.readings] == ["letters"]
     assert [[node.label for node in reading.columns] for reading in shared.readings] == [["few"], []]
     assert [step.op.label for step in shared.readings[0].readers.steps] == ["sliding"]
     assert own.name == "rows (2)"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,13 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
+from headrace.engine import relational
 from headrace.engine.bundles import Bundle, FromColumns
+from headrace.engine.levels import lower
 from headrace.engine.routing import Tidings
 from headrace.engine.streamprogram import FromSource, Watermarks
-from headrace.engine.taps import elements_of
+from headrace.engine.taps import elements_of, frame_of
 from headrace.model.panes import NO_PANE
 from headrace.model.times import MIN_TIME
 from headrace.model.watermarks import WatermarkPolicy
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 FAR = 10**9
 
@@ -98,6 +103,43 @@ def test_several_collections_of_one_source(source: Rows) -> None:
 
 def timed(bundle: Bundle) -> list[tuple[int, int]]:
     return [(row.n, time) for row, time in zip(bundle.elements, bundle.all_times().tolist(), strict=True)]
+
+
+def test_branches_of_one_frame_are_what_each_would_be_alone(spark: SparkSession) -> None:
+    """Dropped rows are no elements anywhere, choke no expression, and keep their times."""
+    p = hr.Pipeline()
+    rows = p | "rows" >> hr.ReadJson("data", schema="user string, n long, `odd.name` int", event_time="n")
+    some = rows | "some" >> hr.Where("n > 0")
+    named = some | "named" >> hr.Select("user as who", inverse="1 / n", checked="assert_true(n > 0) is null")
+    readings = {
+        "rows": rows,
+        "some": some,
+        "named": named,
+        "few": named | "few" >> hr.Where("inverse > 0.2") | "tens" >> hr.WindowInto(hr.FixedWindows(10)),
+        "others": rows | "others" >> hr.Where("user is null") | "odd" >> hr.Select("`odd.name`", "user"),
+    }
+    for name, pc in readings.items():
+        _ = pc | f"collect {name}" >> hr.Collect()
+    (tap,) = lower(p.graph(), shards=2, partitions=2).taps
+    elements = [("amy", 3, 1, 3, 50, None), ("bob", 0, 2, 0, 50, None), (None, 9, 3, 9, 50, None)]
+    clock = (None, None, None, None, 50, 7)
+    columns = "user string, n long, `odd.name` int, __time long, __now long, __low long"
+    data = spark.createDataFrame([*elements, clock], columns).coalesce(1)
+    noted: list[str] = []
+    batch = frame_of(tap, data, lambda pc, frame: noted.append(pc.label), timed=True).toArrow().to_batches()[0]
+    assert sorted(batch.column("__time").to_pylist(), key=str) == [0, 3, 9, None]
+    assert noted == ["some", "some", "named", "some", "named", "few", "tens", "others", "odd"]
+    alone = data.where("__low is null")
+    for number, reading in enumerate(tap.readings):
+        frame = alone
+        for node in reading.columns:
+            frame = relational.apply(node, frame)
+        expected = [tuple(row) for row in frame.drop("__now", "__low").collect()]
+        given = elements_of(batch, number)
+        names = [name for name in frame.columns if name not in ("__now", "__low")]
+        assert sorted(zip(*(given.column(name).to_pylist() for name in names), strict=True), key=str) == sorted(
+            expected, key=str
+        ), reading.pc.label
 
 
 def test_a_script_tells_watermarks_itself() -> None:
