@@ -48,6 +48,11 @@ class Folder:
         """A directory in this one, which need not exist."""
         return Folder(self.spark, str(self._at(name)))
 
+    def names(self) -> list[str]:
+        """What is in it; nothing, if it does not exist."""
+        found = self.file_system.listStatus(self._path) if self.exists() else ()
+        return sorted(str(status.getPath().getName()) for status in found)
+
     def make(self) -> None:
         if not self.file_system.mkdirs(self._path):
             raise OSError(f"could not make {self}")
