@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ import pyarrow as pa
 
 from headrace.log.errors import LogError
 from headrace.log.partitions import TIMESTAMP
+from headrace.model.times import instant
 
 KEY, HEADERS, VALUE = "key", "headers", "value"
 
@@ -80,9 +82,25 @@ class Values:
         try:
             if self.kind == "json":
                 return pa.array([json.dumps(value, allow_nan=False).encode() for value in values], pa.binary())
-            return pa.array(values, self.type())
+            return pa.array(values, pa.binary()) if self.kind == "bytes" else self._rows(values)
         except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError) as error:
             raise LogError(f"a value is not {self.kind}: {error}") from None
+
+    def _rows(self, values: Sequence[Mapping[str, Any]]) -> pa.StructArray:
+        """Rows as a column of structs; times may be text or seconds, as JSON has them."""
+        fields = list(self.type())
+        names = {field.name for field in fields}
+        if unknown := sorted({name for value in values for name in value} - names):
+            raise ValueError(f"there is no column {unknown[0]!r}")
+        columns = []
+        for field in fields:
+            column = [value.get(field.name) for value in values]
+            if pa.types.is_timestamp(field.type):
+                column = [None if each is None else instant(each) for each in column]
+            elif pa.types.is_date(field.type):
+                column = [dt.date.fromisoformat(each) if isinstance(each, str) else each for each in column]
+            columns.append(pa.array(column, field.type))
+        return pa.StructArray.from_arrays(columns, fields=fields)
 
     def decoded(self, column: pa.Array) -> list[Any]:
         """The values of a column."""
