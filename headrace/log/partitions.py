@@ -84,7 +84,7 @@ class Partition:
         if not batch.num_rows:
             return self.next_offset()
         with self._locked():
-            held = self._refreshed(mend=True)
+            held = self._mended()
             if producer and (known := self._appended(held, producer, sequence)) is not None:
                 return known
             last = held[-1]
@@ -161,7 +161,7 @@ class Partition:
         """
         removed = 0
         with self._locked():
-            held = self._refreshed(mend=True)
+            held = self._mended()
             total = sum(int(known.entries["length"].sum()) for known in held)
             for known in held[:-1]:
                 own = int(known.entries["length"].sum())
@@ -196,43 +196,52 @@ class Partition:
             "not there; sequence numbers of a producer must grow"
         )
 
-    def _refreshed(self, *, mend: bool = False) -> list[_Known]:
-        """What is known of each segment, brought up to date; with `mend`, after what a broken append left was cut off.
+    def _refreshed(self) -> list[_Known]:
+        """What is known of each segment, brought up to date."""
+        held = self._read_on()
+        if self._behind(held):
+            # Somebody is appending, or died while at it; who gets the lock knows which.
+            with self._locked(wait=False) as mine:
+                if mine:
+                    return self._mended()
+        return held
 
-        Only who holds the lock may mend.
-        """
+    def _mended(self) -> list[_Known]:
+        """The same, after what a broken append left was seen to. For who holds the lock."""
+        held = self._read_on()
+        if not self._behind(held):
+            return held
+        if (torn := held[-1].segment.mend()) is not None:
+            _log.warning(torn)
+        self._last_of.clear()
+        self._known.clear()
+        return self._read_on()
+
+    def _behind(self, held: list[_Known]) -> bool:
+        last = held[-1]
+        return last.segment.data.stat().st_size != last.segment.end(last.entries)
+
+    def _read_on(self) -> list[_Known]:
         while True:
             bases = Segment.bases(self.folder)
             if not bases:
                 raise LogError(f"{self.place}: there is no such partition in {str(self.folder)!r}")
+            self._known = {base: self._known.get(base) or _Known(self._segment(base), self._last_of) for base in bases}
+            held = list(self._known.values())
             try:
-                return self._read_on(bases, mend=mend)
-            except FileNotFoundError:  # retention removed it after it was listed
-                if not self.folder.exists():
-                    raise
-
-    def _read_on(self, bases: list[int], *, mend: bool) -> list[_Known]:
-        self._known = {base: self._known.get(base) or _Known(self._segment(base), self._last_of) for base in bases}
-        last = self._known[bases[-1]]
-        for base, known in self._known.items():
-            if base == bases[-1] or not len(known.entries) or known.next_offset != _following(bases, base):
-                known.read_on()
-        if mend and last.segment.data.stat().st_size != last.segment.end(last.entries):
-            torn = last.segment.mend()
-            if torn is not None:
-                _log.warning(torn)
-            self._last_of.clear()
-            self._known = {base: _Known(self._segment(base), self._last_of) for base in bases}
-            for known in self._known.values():
-                known.read_on()
-        return list(self._known.values())
+                for known, following in zip(held, [*bases[1:], None], strict=True):
+                    if known.next_offset != following:
+                        known.read_on()
+                return held
+            except FileNotFoundError:
+                continue  # retention removed it after it was listed
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _locked(self, *, wait: bool = True) -> Iterator[bool]:
         with (self.folder / "lock").open("ab") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
-
-
-def _following(bases: list[int], base: int) -> int:
-    return bases[bases.index(base) + 1]
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+                mine = True
+            except BlockingIOError:
+                mine = False
+            yield mine
