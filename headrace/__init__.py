@@ -42,6 +42,7 @@ from headrace.model.elementwise import (
     AsIter,
     AsList,
     AsSingleton,
+    DeadLetter,
     Filter,
     FlatMap,
     KeyBy,
@@ -52,6 +53,7 @@ from headrace.model.elementwise import (
     WithTimestamps,
 )
 from headrace.model.errors import PipelineError, TransformError
+from headrace.model.joins import IntervalJoin
 from headrace.model.keyed import (
     CoGroupByKey,
     CombineGlobally,
@@ -91,6 +93,7 @@ from headrace.model.triggers import (
     OrFinally,
     Repeatedly,
 )
+from headrace.model.watermarks import BoundedDisorder, Monotonic
 from headrace.model.windows import (
     CalendarWindows,
     CountWindows,
@@ -122,6 +125,7 @@ __all__ = [
     "AsIter",
     "AsList",
     "AsSingleton",
+    "BoundedDisorder",
     "CalendarWindows",
     "CoGroupByKey",
     "Collect",
@@ -132,6 +136,7 @@ __all__ = [
     "Count",
     "CountWindows",
     "Create",
+    "DeadLetter",
     "DefaultTrigger",
     "Distinct",
     "DoFn",
@@ -145,6 +150,7 @@ __all__ = [
     "GroupBy",
     "GroupByKey",
     "HeavyHitters",
+    "IntervalJoin",
     "KeyBy",
     "Keys",
     "ListState",
@@ -154,6 +160,7 @@ __all__ = [
     "Max",
     "Mean",
     "Min",
+    "Monotonic",
     "Never",
     "OrFinally",
     "PCollection",

@@ -21,7 +21,6 @@ from rich.console import Console
 from headrace import PipelineError, TransformError, __version__
 from headrace.engine.run import Handle, Status
 from headrace.engine.settings import Settings, using
-from headrace.engine.stages import Plan
 from headrace.log.commands import topic
 from headrace.progress import watch
 
@@ -91,10 +90,10 @@ class Shown:
     def __init__(self) -> None:
         self.plans = 0
 
-    def show(self, plan: Plan) -> Handle:
+    def show(self, plan: str) -> Handle:
         if self.plans:
             print()
-        print(plan.tree())
+        print(plan)
         self.plans += 1
         return NotRun()
 
@@ -108,7 +107,7 @@ class NotRun(Handle):
     def wait(self, timeout: float | None = None) -> Status:
         return self.status()
 
-    def stop(self) -> None:
+    def stop(self, *, drain: bool = False) -> None:
         pass
 
     def status(self) -> Status:

@@ -1,9 +1,12 @@
-"""A progress bar for a running pipeline. It polls the handle, in the caller's thread, and starts none of its own."""
+"""A progress bar for a running pipeline, or a line about a stream, which has no end to show.
+
+It polls the handle, in the caller's thread, and starts none of its own.
+"""
 
 from __future__ import annotations
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from headrace.engine.run import Handle, Status
 
@@ -26,8 +29,7 @@ def watch(handle: Handle, console: Console | None = None) -> Status:
         SpinnerColumn(),
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        TextColumn("tasks"),
+        TextColumn("{task.fields[tasks]}"),
         TimeElapsedColumn(),
         console=console,
         auto_refresh=False,
@@ -36,10 +38,11 @@ def watch(handle: Handle, console: Console | None = None) -> Status:
         redirect_stderr=False,
         disable=not console.is_terminal,
     ) as bar:
-        shown = bar.add_task("", total=None)
+        shown = bar.add_task("", total=None, tasks="")
         try:
             while (status := handle.wait(timeout=POLL)).state == "running":
-                bar.update(shown, description=status.stage, completed=status.tasks_done, total=status.tasks or None)
+                bar.update(shown, description=status.line, completed=status.tasks_done, total=status.tasks or None)
+                bar.update(shown, tasks=f"{status.tasks_done}/{status.tasks} tasks" if status.tasks else "")
                 bar.refresh()
         except KeyboardInterrupt:
             handle.stop()

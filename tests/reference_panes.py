@@ -208,6 +208,7 @@ class Reference:
 
     windowing: Windowing
     time: Time = field(default_factory=Time)
+    before: int = MIN_TIME  # the input watermark before the step
     output: int = MIN_TIME  # the output watermark
     held: list[Held] = field(default_factory=list)
     ordinals: dict[Any, int] = field(default_factory=dict)
@@ -222,6 +223,7 @@ class Reference:
 
     def step(self, bundle: list[Element], watermark: int, now: int, percentiles: dict[float, int]) -> list[Emission]:
         before = self.time
+        self.before = before.watermark
         fractions = {q: max(time, before.percentiles.get(q, MIN_TIME)) for q, time in percentiles.items()}
         after = Time(max(before.watermark, watermark), max(before.now, now), before.percentiles | fractions)
         self.time = Time(before.watermark, after.now, before.percentiles)
@@ -266,7 +268,7 @@ class Reference:
             time = element.time
             if self.windowing.timestamp_combiner == "end_of_window" and self.counted is None:
                 time = held.window.end - 1
-            if time >= self.output or self.counted is not None:
+            if time >= self.time.watermark or self.counted is not None:
                 held.times.append(time)
             element_came(self.windowing.trigger, (), held, self.time)
             touched.append(held)
@@ -365,7 +367,7 @@ class Reference:
 
     def next_time(self, held: Held) -> int:
         if not held.times:
-            return held.window.end - 1 if self.counted is None else self.output
+            return held.window.end - 1 if self.counted is None else self.before
         if self.windowing.timestamp_combiner == "end_of_window" and self.counted is None:
             return held.window.end - 1
         return (min if self.windowing.timestamp_combiner == "earliest" else max)(held.times)

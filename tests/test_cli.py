@@ -18,6 +18,7 @@ import headrace as hr
 from headrace import cli
 from headrace.engine.run import Handle, Status
 from headrace.engine.settings import Settings, current, using
+from headrace.engine.streamstatus import ExchangeStatus, StreamStatus
 from headrace.progress import watch
 
 
@@ -177,7 +178,7 @@ class Running(Handle):
             raise status
         return status
 
-    def stop(self) -> None:
+    def stop(self, *, drain: bool = False) -> None:
         self.stopped = True
 
 
@@ -194,6 +195,13 @@ def test_progress_is_shown_on_a_terminal_only() -> None:
     assert "write  WriteText('out')" in text
     assert "3/8" in text
     assert shown(Running(*statuses), terminal=False) == ""
+
+
+def test_a_stream_is_shown_as_a_line() -> None:
+    status = StreamStatus("running", batches=3, batch_seconds=0.4, exchanges={"sums": ExchangeStatus(held=7)})
+    text = shown(Running(status, StreamStatus("done")), terminal=True)
+    assert "3 batches · 0.40 s · 7 windows held" in text
+    assert "tasks" not in text
 
 
 def test_stage_names_are_not_markup() -> None:

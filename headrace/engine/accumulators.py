@@ -1,4 +1,4 @@
-"""What windows hold of their values: lists of them, accumulators of a CombineFn, or sums as plain int64 columns.
+"""What windows hold of their values: lists of them, or accumulators of a CombineFn, as objects or as columns.
 
 Each kind is a column by slot, a slot being a window's place in the table of windows. When to add, merge or clear is for
 the shard to decide.
@@ -9,18 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.engine.cells import decode_cells, encode_cells, numbers_of
-from headrace.model.algebra import CombineFn, CountFn, SumFn
-from headrace.model.keys import fixed_width
+from headrace.engine.cells import decode_cells, encode_cells
+from headrace.engine.kernels import kernels_of
+from headrace.engine.vectors import Vectors, load_accumulator
+from headrace.model.algebra import CombineFn
 from headrace.model.times import Int64Array
-
-_LARGEST: Final = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -65,6 +64,7 @@ def accumulators(fn: CombineFn[Any, Any, Any] | None, *, lifted: bool, retractab
 
     `lifted`: rows come as accumulators, not as values. `retractable`: some rows take back earlier ones.
 
+    >>> from headrace.model.algebra import SumFn
     >>> column = accumulators(SumFn(), lifted=False, retractable=True)
     >>> column.reserve(2)
     >>> rows = Incoming(encode_cells([1, 2, 3, 1]), np.zeros(4, np.int64), np.array([False, False, False, True]))
@@ -79,9 +79,10 @@ def accumulators(fn: CombineFn[Any, Any, Any] | None, *, lifted: bool, retractab
         )
     if fn is None:
         return Lists()
-    if type(fn) in (SumFn, CountFn):
-        return Sums(fn, lifted)
-    return Replays(fn) if retractable and not fn.invertible else Folds(fn, lifted)
+    if retractable and not fn.invertible:
+        return Replays(fn)
+    kernels = kernels_of(fn)
+    return Folds(fn, lifted) if kernels is None else Vectors(fn, kernels, lifted)
 
 
 class Lists:
@@ -168,7 +169,7 @@ class Folds:
         values = decode_cells(rows.cells) if self._lifted else _timed(fn, rows)
         for slot, (first, last) in zip(slots.tolist(), _runs(starts, len(values)), strict=True):
             if self._lifted:
-                accs[slot] = reduce(fn.merge, map(fn.load, values[first:last]), accs[slot])
+                accs[slot] = reduce(fn.merge, [load_accumulator(fn, value) for value in values[first:last]], accs[slot])
             elif rows.back is None:
                 accs[slot] = fn.add_all(accs[slot], values[first:last])
             else:
@@ -192,77 +193,13 @@ class Folds:
 
     def load(self, slots: Int64Array, cells: pa.BinaryArray) -> Folds:
         for slot, value in zip(slots.tolist(), decode_cells(cells), strict=True):
-            self._accs[slot] = self._fn.load(value)
+            self._accs[slot] = load_accumulator(self._fn, value)
         return self
-
-
-class Sums:
-    """Sums and counts as int64, without a Python object per window; what does not fit moves it all to `Folds`."""
-
-    def __init__(self, fn: CombineFn[Any, Any, Any], lifted: bool) -> None:
-        self._fn, self._lifted = fn, lifted
-        self._counting = type(fn) is CountFn and not lifted
-        self._totals = np.zeros(0, np.int64)
-        self._peak = 0  # at least the sum of all totals, each without its sign
-
-    def reserve(self, slots: int) -> None:
-        more = max(slots - len(self._totals), 0)
-        self._totals = np.concatenate([self._totals, np.zeros(more, np.int64)])
-
-    def add(self, slots: Int64Array, starts: Int64Array, rows: Incoming) -> Accumulators:
-        numbers = np.ones(len(rows.cells), np.int64) if self._counting else _numbers(rows.cells)
-        if numbers is None or not self._fits(numbers):
-            return self._widened().add(slots, starts, rows)
-        if rows.back is not None:
-            numbers = np.where(rows.back, -numbers, numbers)
-        self._totals[slots] += np.add.reduceat(numbers, starts)
-        return self
-
-    def merge(self, slots: Int64Array, starts: Int64Array) -> None:
-        self._totals[slots[starts]] = np.add.reduceat(self._totals[slots], starts)
-
-    def clear(self, slots: Int64Array) -> None:
-        self._totals[slots] = 0
-
-    def results(self, slots: Int64Array) -> pa.BinaryArray:
-        return fixed_width(b"i", self._totals[slots]) if len(slots) else pa.array([], pa.binary())
-
-    def dump(self, slots: Int64Array) -> pa.BinaryArray:
-        return self.results(slots)
-
-    def load(self, slots: Int64Array, cells: pa.BinaryArray) -> Accumulators:
-        numbers = _numbers(cells)
-        if numbers is None or not self._fits(numbers):
-            return self._widened().load(slots, cells)
-        self._totals[slots] = numbers
-        return self
-
-    def _fits(self, numbers: Int64Array) -> bool:
-        """Whether no sum of totals can leave int64 once these are added."""
-        more = _magnitude(numbers) * len(numbers)
-        if self._peak + more > _LARGEST:
-            self._peak = _magnitude(self._totals) * len(self._totals)
-        self._peak += more
-        return self._peak <= _LARGEST
-
-    def _widened(self) -> Folds:
-        folds = Folds(self._fn, self._lifted)
-        folds.reserve(len(self._totals))
-        every = np.arange(len(self._totals))
-        return folds.load(every, self.dump(every))
 
 
 def _timed(fn: CombineFn[Any, Any, Any], rows: Incoming) -> list[Any]:
     values = decode_cells(rows.cells)
     return list(zip(rows.times.tolist(), values, strict=True)) if fn.timed else values
-
-
-def _numbers(cells: pa.BinaryArray) -> Int64Array | None:
-    return numbers_of(cells, b"i") if len(cells) else np.zeros(0, np.int64)
-
-
-def _magnitude(numbers: Int64Array) -> int:
-    return max(-int(numbers.min(initial=0)), int(numbers.max(initial=0)))
 
 
 def _runs(starts: Int64Array, end: int) -> list[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""GroupBy(...).aggregate(...) in a stream: rows become pairs of keys and columns, are combined, and become rows again.
+"""GroupBy(...).aggregate(...) in a stream: several aggregations as one, and rows as pairs of keys and columns.
 
 In a batch Catalyst does all of this; see `relational`. The answers are the same.
 """
@@ -11,7 +11,7 @@ from typing import Any
 
 from headrace.model.algebra import CombineFn
 from headrace.model.columns import Aggregate
-from headrace.model.schema import Schema, row_type
+from headrace.model.schema import Schema
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,16 @@ class ColumnsFn(CombineFn[Any, list[Any], tuple[Any, ...]]):
             else:
                 parts.append(fn.add_all(part, [value for value in column if value is not None]))
         return parts
+
+    def subtract(self, acc: list[Any], value: Any) -> list[Any]:
+        return [
+            part if each is None else fn.subtract(part, each)
+            for fn, part, each in zip(self.fns, acc, value, strict=True)
+        ]
+
+    @property
+    def invertible(self) -> bool:
+        return all(fn.invertible for fn in self.fns)
 
     def merge(self, a: list[Any], b: list[Any]) -> list[Any]:
         return [fn.merge(left, right) for fn, left, right in zip(self.fns, a, b, strict=True)]
@@ -90,19 +100,3 @@ class ToKeyed:
 def to_keyed(aggregate: Aggregate, schema: Schema | None) -> ToKeyed:
     """The function that makes pairs of elements of this schema; without one they are Rows."""
     return ToKeyed(schema, aggregate.keys, tuple(each.column for each in aggregate.aggregations.values()))
-
-
-@dataclass(frozen=True)
-class ToRow:
-    """From a pair of keys and aggregates to a Row."""
-
-    names: tuple[str, ...]
-
-    def __call__(self, pair: Any) -> Any:
-        keys, aggregates = pair
-        return row_type(self.names)._make((*keys, *aggregates))
-
-
-def to_row(aggregate: Aggregate) -> ToRow:
-    """The function that makes the aggregate's Rows."""
-    return ToRow((*aggregate.keys, *aggregate.aggregations))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
@@ -140,12 +141,19 @@ class Batch:
 
 @dataclass
 class Sent:
-    """Reads a broadcast side input in a worker."""
+    """Reads a broadcast side input in a worker.
 
-    blocks: Broadcast[Any]
+    It is looked up when it is read: in the process where Spark only looks at a stateful operator there is none.
+    """
+
+    blocks: Broadcast[Any] | bytes
 
     def __call__(self) -> list[Bundle]:
-        return [from_block(block) for block in self.blocks.value]
+        blocks = pickle.loads(self.blocks) if isinstance(self.blocks, bytes) else self.blocks
+        return [from_block(block) for block in blocks.value]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"blocks": self.blocks if isinstance(self.blocks, bytes) else pickle.dumps(self.blocks)}
 
 
 def _is_work(stage: Stage) -> bool:

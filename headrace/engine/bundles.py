@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -22,12 +22,16 @@ from headrace.model.schema import Schema, rows_schema
 from headrace.model.times import MIN_TIME
 from headrace.model.windows import GLOBAL_WINDOW
 
+if TYPE_CHECKING:
+    from headrace.engine.columnbundles import ColumnBundle
+
 Int64Array = npt.NDArray[np.int64]
 
 TIME, START, END = "__time", "__start", "__end"
 """Columns beside the user's own: event time and window bounds in microseconds."""
-NOW, LOW = "__now", "__low"
-"""Columns of a stream's sources: the time of the batch, and the watermark where a row tells that and is no element."""
+NOW, LOW, PART = "__now", "__low", "__part"
+"""Columns of a stream's sources: the time of the batch; the watermark, where a row tells that and is no element, or the
+beginning of time, where it is none and tells nothing; and the partition a row is from, if there are several."""
 
 BLOCK_SCHEMA: Final = pa.schema([("block", pa.binary())])
 BATCH_SIZE: Final = 20_000
@@ -74,6 +78,11 @@ class Bundle:
     def same_pane(self, other: Bundle) -> bool:
         """Whether the two may become one."""
         return self.retraction == other.retraction and (self.pane is other.pane or self.pane == other.pane)
+
+    @property
+    def size(self) -> int:
+        """How many elements there are."""
+        return len(self.elements)
 
     @property
     def bare(self) -> bool:
@@ -194,6 +203,12 @@ class ToColumns(Gathering):
         names = [*self.element_schema.names, TIME] + ([START, END] if self.windowed else [])
         types = [*self.element_schema.types, pa.int64()] + ([pa.int64()] * 2 if self.windowed else [])
         return pa.schema(list(zip(names, types, strict=True)))
+
+    def add_columns(self, bundle: ColumnBundle) -> Iterator[pa.RecordBatch]:
+        """Columns as they are."""
+        schema = self.schema()
+        columns = [bundle.rows.column(field.name).cast(field.type) for field in schema]
+        yield pa.record_batch(columns, schema=schema)
 
     def batch(self, bundle: Bundle) -> pa.RecordBatch:
         with blame(self.label):

@@ -1,7 +1,7 @@
 """Cells: values as bytes, one per row of a shuffle. Unlike keys, values keep their type.
 
-Values that are all int, float, str, bytes or None are encoded column by column; anything else is pickled. Only
-what this engine encoded is ever decoded.
+Values that are all int, float, str, bytes or None are encoded column by column; anything else is pickled, unless its
+maker wrote it as a record (see `records`). Only what this engine encoded is ever decoded.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from headrace.engine.records import RECORD, Record, read_records, record_of, record_width
 from headrace.model.keys import fixed_width, prefixed
 from headrace.model.pickling import dumps
 
@@ -41,6 +42,10 @@ def decode_cells(cells: pa.BinaryArray) -> list[Any]:
     if not len(cells):
         return []
     tag = cells[0].as_py()[:1]
+    if tag == RECORD:
+        columns = read_records(cells, record_width(cells[0].as_py()))
+        if columns is not None:
+            return list(map(Record, zip(*[column.tolist() for column in columns], strict=True)))
     numbers = numbers_of(cells, tag) if tag in _WIDTHS else None
     if numbers is not None:
         return numbers.tolist()  # type: ignore[no-any-return]
@@ -78,6 +83,8 @@ def _decode(cell: bytes) -> Any:
     tag = cell[:1]
     if tag == b"p":
         return pickle.loads(memoryview(cell)[1:])
+    if tag == RECORD:
+        return record_of(cell)
     if tag == b"s":
         return cell[1:].decode()
     if tag == b"i":

@@ -7,13 +7,17 @@ a wall clock: every time is given, so that a replay sees the same ones.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 
 from headrace.model.times import MAX_TIME, MIN_TIME, Int64Array
+from headrace.model.watermarks import WatermarkPolicy
+
+WHOLE: Final = ""
+"""In place of a partition's name: all of a source."""
 
 
 @dataclass(frozen=True)
@@ -52,67 +56,93 @@ def output_watermark(before: int, watermark: int, holds: Int64Array) -> int:
     return max(before, min(watermark, int(holds.min(initial=MAX_TIME))))
 
 
-def source_watermark(before: int, times: Int64Array, *, now: int, slack: int, max_skew: int) -> tuple[int, int]:
-    """The low watermark of a source partition after it read elements of these times, and how many it did not trust.
+def source_watermark(times: Int64Array, policy: WatermarkPolicy, *, now: int | None) -> tuple[int, int]:
+    """The low watermark of a source partition that brought elements of these times, and how many it did not trust.
 
-    The watermark trails the latest element by `slack`. An element more than `max_skew` ahead of processing time is a
-    wrong clock, not progress: it is counted, and does not move the watermark.
+    An element too far ahead of processing time is a wrong clock, not progress. Without `now` all are trusted.
 
-    >>> source_watermark(0, np.array([40, 90, 5_000]), now=100, slack=10, max_skew=50)
+    >>> from headrace.model.watermarks import BoundedDisorder
+    >>> source_watermark(np.array([40, 90, 5_000]), BoundedDisorder("10 us", max_skew="50 us"), now=100)
     (80, 1)
     """
-    trusted = times <= now + max_skew
+    trusted = times <= (MAX_TIME if now is None else now + policy.max_skew)
     latest = int(times[trusted].max(initial=MIN_TIME))
-    return max(before, latest - slack if latest > MIN_TIME else MIN_TIME), int(np.count_nonzero(~trusted))
+    return latest - policy.disorder if latest > MIN_TIME else MIN_TIME, int(np.count_nonzero(~trusted))
 
 
 @dataclass
 class Upstream:
-    """The low watermarks of the partitions a shard reads from: their minimum is its input watermark.
+    """The low watermarks of what a shard reads from: their minimum is its input watermark.
 
-    A partition that brought nothing for `idle_after` (microseconds of processing time) is not waited for until it
-    brings something again. If all are idle the watermark stays where it is.
+    What it reads from is named; sources may have partitions, and it learns of new ones when they report. What is
+    reported of the whole holds for each of them, also those to come. Whoever has not reported is waited for.
 
-    >>> upstream = Upstream(idle_after=60)
-    >>> upstream.report("a", 100, now=0), upstream.report("b", 40, now=0), upstream.advance(now=0)
-    (None, None, 40)
-    >>> upstream.report("a", 120, now=60), upstream.idle(now=60), upstream.advance(now=60)
-    (None, ['b'], 120)
+    One that reported nothing for `idle_after` (by name, in microseconds of processing time) is not waited for until it
+    reports again. If all are idle the watermark stays where it is.
+
+    >>> upstream = Upstream({"events": MIN_TIME}, idle_after={"events": 60})
+    >>> upstream.report("events", 100, now=0, partition="a")
+    >>> upstream.report("events", 40, now=0, partition="b")
+    >>> upstream.advance(now=0)
+    40
+    >>> upstream.report("events", 120, now=60, partition="a")
+    >>> upstream.idle(now=60), upstream.advance(now=60)
+    ([('events', 'b')], 120)
     """
 
-    idle_after: int | None = None
+    low: dict[str, int]
+    idle_after: dict[str, int] = field(default_factory=dict)
+    partitions: dict[str, dict[str, int]] = field(default_factory=dict)
     watermark: int = MIN_TIME
-    low: dict[str, int] = field(default_factory=dict)
-    active: dict[str, int] = field(default_factory=dict)
+    active: dict[str, dict[str, int]] = field(default_factory=dict)  # when each reported last
 
-    def report(self, partition: str, low: int, *, now: int, rows: int = 0) -> None:
-        """A partition has come to `low`, by a batch with this many rows."""
-        before = self.low.get(partition)
-        self.low[partition] = low if before is None else max(before, low)
-        if before is None or low > before or rows:
-            self.active[partition] = now
+    def report(self, name: str, low: int, *, now: int, partition: str = WHOLE) -> None:
+        """A source or a partition of it has come to `low`, by a batch in which it had something to say."""
+        if partition == WHOLE:
+            self.low[name] = max(self.low.get(name, MIN_TIME), low)
+        else:
+            lows = self.partitions.setdefault(name, {})
+            lows[partition] = max(lows.get(partition, MIN_TIME), low)
+        if name in self.idle_after:
+            self.active.setdefault(name, {})[partition] = now
 
-    def idle(self, *, now: int) -> list[str]:
-        """The partitions that are not waited for."""
-        if self.idle_after is None:
-            return []
-        return sorted(name for name, since in self.active.items() if now - since >= self.idle_after)
+    def idle(self, *, now: int) -> list[tuple[str, str]]:
+        """Those that are not waited for: names, each with its partition."""
+        return sorted((name, part) for name, part, _ in self.lows() if self._is_idle(name, part, now))
 
     def advance(self, *, now: int) -> int:
-        """The input watermark, moved on as far as the partitions allow."""
-        idle = set(self.idle(now=now))
-        waited_for = [low for name, low in self.low.items() if name not in idle]
+        """The input watermark, moved on as far as those who are waited for allow."""
+        for name, partition, _ in self.lows() if now > MIN_TIME else ():
+            if name in self.idle_after:  # one that never reports is idle some day, too
+                self.active.setdefault(name, {}).setdefault(partition, now)
+        waited_for = [low for name, part, low in self.lows() if not self._is_idle(name, part, now)]
         self.watermark = max(self.watermark, min(waited_for, default=MIN_TIME))
         return self.watermark
 
-    def dump(self) -> bytes:
-        """All of it, the same bytes for the same contents."""
-        return json.dumps([self.idle_after, self.watermark, self.low, self.active], sort_keys=True).encode()
+    def _is_idle(self, name: str, partition: str, now: int) -> bool:
+        since = self.active.get(name, {}).get(partition)
+        return name in self.idle_after and since is not None and now - since >= self.idle_after[name]
 
-    @classmethod
-    def load(cls, data: bytes) -> Upstream:
-        """What `dump` wrote."""
-        return cls(*json.loads(data))
+    def lows(self) -> Iterator[tuple[str, str, int]]:
+        """How far each has come: names, each with its partition."""
+        for name, whole in self.low.items():
+            for part, low in (self.partitions.get(name) or {WHOLE: whole}).items():
+                yield name, part, max(whole, low)
+
+    def by_name(self) -> dict[str, int]:
+        """How far each has come, which is as far as its slowest partition."""
+        slowest: dict[str, int] = {}
+        for name, _, low in self.lows():
+            slowest[name] = min(low, slowest.get(name, low))
+        return slowest
+
+    def dump(self) -> bytes:
+        """What it has learnt, the same bytes for the same contents."""
+        return json.dumps([self.watermark, self.low, self.partitions, self.active], sort_keys=True).encode()
+
+    def load(self, data: bytes) -> None:
+        """Takes over what `dump` wrote."""
+        self.watermark, self.low, self.partitions, self.active = json.loads(data)
 
 
 _GROWTH: Final = np.log1p(0.02)  # from bucket to bucket
@@ -137,7 +167,11 @@ class Delays:
         """Elements of these event times arrive now."""
         late = np.maximum(now - times, 0).astype(np.float64)
         numbers, counts = np.unique(np.ceil(np.log1p(late) / _GROWTH).astype(np.int64), return_counts=True)
-        for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
+        self.merge(zip(numbers.tolist(), counts.tolist(), strict=True))
+
+    def merge(self, buckets: Iterable[tuple[int, int]]) -> None:
+        """Takes in what another sketch has seen."""
+        for number, count in buckets:
             self.buckets[number] = self.buckets.get(number, 0) + count
 
     def quantile(self, q: float) -> int:

@@ -7,8 +7,8 @@ kind is a small picklable object that makes processors, and processors know neit
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from dataclasses import dataclass, field, fields
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -16,12 +16,19 @@ import pyarrow as pa
 from headrace.engine.bundles import END, START, TIME, Bundle
 from headrace.engine.cells import decode_cells
 from headrace.engine.clocks import Clocks
+from headrace.engine.columnbundles import PANE_COLUMNS, ColumnBundle, panes_apart
 from headrace.engine.firing import Program
-from headrace.engine.shard import TIMINGS, ShardProcessor, Step
+from headrace.engine.keycolumns import decode_key_columns
+from headrace.engine.lateoutput import LateKeeping, late_bundles, split
+from headrace.engine.records import read_records
+from headrace.engine.shard import ShardProcessor, Step
 from headrace.engine.shuffle import KEY, SPELLING, VALUE
 from headrace.model.algebra import CombineFn
+from headrace.model.columns import Aggregate
 from headrace.model.keys import decode_keys
-from headrace.model.panes import PaneInfo, Windowing
+from headrace.model.lateoutput import LATE
+from headrace.model.panes import Windowing
+from headrace.model.schema import row_type
 
 
 class Processor(Protocol):
@@ -39,6 +46,17 @@ class Processor(Protocol):
     def load(self, blocks: list[bytes]) -> None: ...
 
 
+@runtime_checkable
+class Sliced(Processor, Protocol):
+    """A processor whose state can be written a part at a time, and that can load changes on top of the state it has.
+
+    What it holds has a hash that stays; all parts, and the changes since the oldest of them, amount to its state.
+    """
+
+    def part(self, low: int, high: int) -> list[bytes]:
+        """All there is in a range of hashes. It does not count as written."""
+
+
 class Work(Protocol):
     """What the shards of an exchange do."""
 
@@ -53,7 +71,7 @@ class Work(Protocol):
     def processor(self) -> Processor:
         """A new shard's."""
 
-    def bundles(self, given: pa.RecordBatch) -> Iterator[tuple[str | None, Bundle]]:
+    def bundles(self, given: pa.RecordBatch) -> Iterator[tuple[str | None, Bundle | ColumnBundle]]:
         """What a step gave, by tag."""
 
     def describe(self) -> str:
@@ -64,13 +82,14 @@ class Work(Protocol):
 class Grouping:
     """Groups or, with `fn`, combines, and gives panes. `lifted`: rows are combined before they travel.
 
-    `retractable`: some rows take back earlier ones.
+    `retractable`: some rows take back earlier ones. `late`: it also gives what came too late.
     """
 
     windowing: Windowing
     fn: CombineFn[Any, Any, Any] | None = None
     lifted: bool = False
     retractable: bool = False
+    late: bool = False
 
     @property
     def needs_time(self) -> bool:
@@ -81,33 +100,76 @@ class Grouping:
         return self.windowing.accumulation == "retracting"
 
     def processor(self) -> ShardProcessor:
-        return ShardProcessor(self.windowing, self.fn, lifted=self.lifted, retractable=self.retractable)
+        kind = LateKeeping if self.late else ShardProcessor
+        return kind(self.windowing, self.fn, lifted=self.lifted, retractable=self.retractable)
 
-    def bundles(self, given: pa.RecordBatch) -> Iterator[tuple[None, Bundle]]:
-        for bundle in pane_bundles(given, global_windows=self.windowing.is_global):
-            yield None, bundle
+    def bundles(self, given: pa.RecordBatch) -> Iterator[tuple[str | None, Bundle | ColumnBundle]]:
+        if self.late:
+            given, late = split(given)
+            for bundle in late_bundles(late, global_windows=self.windowing.is_global):
+                yield LATE, bundle
+        if given.num_rows:
+            yield from ((None, bundle) for bundle in self._panes(given))
+
+    def _panes(self, given: pa.RecordBatch) -> Iterator[Bundle | ColumnBundle]:
+        return pane_bundles(given, global_windows=self.windowing.is_global)
 
     def describe(self) -> str:
-        return f"{self.windowing!r}" + ("" if self.fn is None else f", combined by {self.fn!r}")
+        windowing, keeps = self.windowing, Program(self.windowing.trigger).keeps
+        parts = [f"{windowing.window!r}, {windowing.accumulation}"]
+        if windowing.timestamp_combiner != "end_of_window":
+            parts.append(f"timestamps {windowing.timestamp_combiner}")
+        parts += [f"state of {', '.join(keeps)}"] if keeps else []
+        parts += [f"combined by {self.fn!r}"] if self.fn is not None else []
+        parts += ["of input that is taken back"] if self.retractable else []
+        return ", ".join(parts)
 
 
-_KIND: Final = ("retraction", "timing", "index", "on_time_index", "is_first", "is_last")
+@dataclass(frozen=True)
+class Aggregating(Grouping):
+    """Groups rows by columns and gives rows: of the keys, and of what `fn` makes of the others, by these names."""
+
+    keys: tuple[str, ...] = field(kw_only=True)
+    aggregates: tuple[str, ...] = field(kw_only=True)
+
+    def describe(self) -> str:
+        return f"{', '.join(self.aggregates)} by {', '.join(self.keys)}, {super().describe()}"
+
+    def _panes(self, given: pa.RecordBatch) -> Iterator[Bundle | ColumnBundle]:
+        columns = self._columns(given)
+        if columns is not None:
+            yield ColumnBundle(columns, None, given.select(PANE_COLUMNS))
+            return
+        row = row_type((*self.keys, *self.aggregates))._make
+        for bundle in pane_bundles(given, global_windows=self.windowing.is_global):
+            yield bundle.with_elements([row((*keys, *values)) for keys, values in bundle.elements])
+
+    def _columns(self, given: pa.RecordBatch) -> pa.RecordBatch | None:
+        """The panes as columns; None where they are not such as arrays can tell."""
+        keys = decode_key_columns(given.column(KEY), given.column(SPELLING), len(self.keys))
+        values = read_records(given.column(VALUE), len(self.aggregates))
+        if keys is None or values is None:
+            return None
+        columns = dict(zip((*self.keys, *self.aggregates), [*keys, *(each.array() for each in values)], strict=True))
+        hidden = (TIME,) if self.windowing.is_global else (TIME, START, END)
+        return pa.record_batch(columns | {name: given.column(name) for name in hidden})
+
+
+def aggregating(grouping: Grouping, aggregate: Aggregate) -> Aggregating:
+    """The grouping, which is this aggregate's, giving its rows."""
+    names: dict[str, Any] = {"keys": aggregate.keys, "aggregates": tuple(aggregate.aggregations)}
+    return Aggregating(**{each.name: getattr(grouping, each.name) for each in fields(grouping)}, **names)
 
 
 def pane_bundles(panes: pa.RecordBatch, *, global_windows: bool) -> Iterator[Bundle]:
     """Panes as bundles of pairs, one for each kind of pane; what is taken back comes before what replaces it."""
-    if not panes.num_rows:
-        return
-    kinds = np.stack([np.asarray(panes.column(name)).astype(np.int64) for name in _KIND], axis=1)
-    distinct, kind = np.unique(kinds, axis=0, return_inverse=True)
-    for number, (back, timing, index, on_time_index, first, last) in reversed(list(enumerate(distinct.tolist()))):
-        rows = panes if len(distinct) == 1 else panes.filter(pa.array(kind.reshape(-1) == number))
+    for pane, back, rows in panes_apart(panes, panes.select(PANE_COLUMNS)):
         keys = decode_keys(rows.column(KEY), rows.column(SPELLING))
         yield Bundle(
             list(zip(keys, decode_cells(rows.column(VALUE)), strict=True)),
             np.asarray(rows.column(TIME)),
             None if global_windows else np.asarray(rows.column(START)),
             None if global_windows else np.asarray(rows.column(END)),
-            PaneInfo(TIMINGS[timing], index, on_time_index, bool(first), bool(last)),
-            retraction=bool(back),
+            pane,
+            retraction=back,
         )

@@ -34,11 +34,22 @@ def blame(label: str, elements: Sequence[Any] = (), cursor: Iterator[Any] | None
     except WorkerFailure:
         raise
     except Exception as error:
+        if _MARK in str(error):  # Spark's, around one that was blamed in a worker
+            raise
         told: dict[str, Any] = {"label": label, "error": _one_line(error), "trace": _user_trace(error)}
         if cursor is not None:
-            consumed = len(elements) - cursor.__length_hint__()  # type: ignore[attr-defined]
-            told["element"] = shortened(elements[max(consumed - 1, 0)])
+            told["element"] = shortened(elements[max(consumed(elements, cursor) - 1, 0)])
         raise WorkerFailure(_MARK + json.dumps(told)) from None
+
+
+def consumed(elements: Sequence[Any], cursor: Iterator[Any]) -> int:
+    """How many of the elements an iterator over their list has given.
+
+    >>> cursor = iter(["a", "b", "c"])
+    >>> next(cursor), consumed(["a", "b", "c"], cursor)
+    ('a', 1)
+    """
+    return len(elements) - cursor.__length_hint__()  # type: ignore[attr-defined, no-any-return]
 
 
 def shortened(element: Any) -> str:

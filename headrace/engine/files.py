@@ -29,12 +29,27 @@ class Folder:
     def exists(self, name: str = "") -> bool:
         return bool(self.file_system.exists(self._at(name)))
 
+    def is_file(self) -> bool:
+        return self.exists() and bool(self.file_system.getFileStatus(self._path).isFile())
+
+    def files(self) -> list[str]:
+        """The names of all files below it."""
+        found, names = self.file_system.listFiles(self._path, True), []
+        while found.hasNext():
+            names.append(str(self._path.toUri().relativize(found.next().getPath().toUri()).getPath()))
+        return sorted(names)
+
+    def uri(self) -> str:
+        """Its address, as Spark writes it."""
+        return str(self._path.toUri())
+
     def folder(self, name: str) -> Folder:
         """A directory in this one, which need not exist."""
         return Folder(self.spark, str(self._at(name)))
 
     def make(self) -> None:
-        self.file_system.mkdirs(self._path)
+        if not self.file_system.mkdirs(self._path):
+            raise OSError(f"could not make {self}")
 
     def delete(self) -> None:
         self.file_system.delete(self._path, True)
@@ -69,6 +84,16 @@ class Folder:
 
     def _at(self, name: str) -> Any:
         return path_of(self.spark, f"{self._path}/{name}") if name else self._path
+
+
+def copy_file(source: Folder, target: Folder, name: str, *, same_time: bool = False) -> None:
+    """Copies a file from one directory to another; `same_time`: as modified when the original was."""
+    jvm: Any = source.spark._jvm
+    conf = source.spark._jsparkSession.sessionState().newHadoopConf()
+    at, to = source._at(name), target._at(name)
+    jvm.org.apache.hadoop.fs.FileUtil.copy(source.file_system, at, target.file_system, to, False, conf)
+    if same_time:
+        target.file_system.setTimes(to, source.file_system.getFileStatus(at).getModificationTime(), -1)
 
 
 def path_of(spark: SparkSession, path: str) -> Any:

@@ -61,6 +61,7 @@ class Program:
 
     def __init__(self, trigger: Trigger) -> None:
         self.columns: list[Column] = []
+        self.keeps: list[str] = []  # the triggers the columns are of
         self.fractions: set[float] = set()  # of the input, whose watermarks it asks for
         self.on_time = False  # whether it has a pane for the end of the window
         self.needs_time = False  # whether it fires as processing time passes, also while no data comes
@@ -76,17 +77,18 @@ class Program:
         runs = [column.merge.reduceat(values, starts) for column, values in zip(self.columns, state, strict=True)]
         return np.array(runs, np.int64).reshape(len(self.columns), len(starts))
 
-    def _column(self, zero: int, merge: np.ufunc) -> int:
+    def _column(self, trigger: Trigger, zero: int, merge: np.ufunc) -> int:
         self.columns.append(Column(zero, merge))
+        self.keeps.append(type(trigger).__name__)
         return len(self.columns) - 1
 
     def _node(self, trigger: Trigger) -> Node:
         match trigger:
             case AfterCount():
-                return Counted(trigger.n, self._column(0, np.add))
+                return Counted(trigger.n, self._column(trigger, 0, np.add))
             case AfterProcessingTime():
                 self.needs_time = True
-                return Delayed(trigger.delay, self._column(MAX_TIME, np.minimum))
+                return Delayed(trigger.delay, self._column(trigger, MAX_TIME, np.minimum))
             case AfterPercentile():
                 self.fractions.add(trigger.q)
                 self.needs_time |= trigger.q < 1
@@ -98,7 +100,7 @@ class Program:
                 self.on_time = True
                 parts = (trigger.early, trigger.late)
                 early, late = (None if part is None else Repeated(self._node(part)) for part in parts)
-                column = self._column(0, np.maximum) if late else -1
+                column = self._column(trigger, 0, np.maximum) if late else -1
                 return OnTime(early, late, column, Passed(1.0, once=True))
             case Repeatedly():
                 return Repeated(self._node(trigger.trigger))
@@ -110,7 +112,7 @@ class Program:
                 main, until = self._node(trigger.trigger), self._node(trigger.until)
                 return Parallel([main, until], np.logical_or, until)
             case AfterEach():
-                return Sequence([self._node(child) for child in trigger.triggers], self._column(0, np.maximum))
+                return Sequence([self._node(child) for child in trigger.triggers], self._column(trigger, 0, np.maximum))
             case Always():
                 return Unconditional()
             case Never():

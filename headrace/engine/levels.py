@@ -6,45 +6,43 @@ many exchanges away from the sources are one level, and rows say where they go. 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 from headrace.engine import ops
-from headrace.engine.aggregates import columns_fn, to_keyed, to_row
+from headrace.engine.aggregates import columns_fn, to_keyed
 from headrace.engine.bundles import Bundle, ToBlocks, ToColumns
-from headrace.engine.exchanges import Grouping, Work
+from headrace.engine.clocks import Delays
+from headrace.engine.columnrows import ToGroups
+from headrace.engine.exchanges import Grouping, Work, aggregating
 from headrace.engine.firing import Program as Firing
 from headrace.engine.groups import needs_times
-from headrace.engine.operators import operator, step_of
+from headrace.engine.lateoutput import whole_elements
+from headrace.engine.operators import call_of, operator, step_of, tags_of, window_of
 from headrace.engine.program import Output, Readers, Step
-from headrace.engine.routing import STATUS, Tidings, ToShards, ToSink, shard_dests
+from headrace.engine.routing import STATUS, Station, Tidings, ToShards, ToSink, shard_dests
+from headrace.engine.segments import Segment, segment
 from headrace.engine.shardrows import to_pairs, to_partials
+from headrace.engine.siderows import MAIN, ToEveryShard, ToRole, ToSpread
+from headrace.engine.sideshards import Beside
+from headrace.engine.sideviews import view
 from headrace.engine.sinks import text_of
+from headrace.engine.stateful import StatefulOp
+from headrace.engine.statefulshard import Stateful
 from headrace.engine.streamprogram import HEARTBEAT
+from headrace.engine.taps import Reading, Tap, separated, shareable
 from headrace.model.algebra import CombineFn
 from headrace.model.columns import Aggregate, Columnwise
 from headrace.model.elementwise import ParDo
 from headrace.model.errors import PipelineError
 from headrace.model.keyed import CombinePerKey, Flatten, GroupByKey, Reshuffle, WindowInto
+from headrace.model.lateoutput import LATE
 from headrace.model.pipeline import Graph, Node, PCollection
 from headrace.model.sinks import Collect, ForEach, ForEachBatch, Sink, WriteFiles
 from headrace.model.sources import Source
-
-
-@dataclass(eq=False)
-class Tap:
-    """Where elements enter: a source, the transforms of its columns that Catalyst does, and who reads the result."""
-
-    name: str
-    source: Node
-    columns: tuple[Node, ...]
-    pc: PCollection
-    readers: Readers = field(default_factory=Readers)
-
-    def names(self) -> tuple[str, ...]:
-        """Those whose watermarks it sends on."""
-        return (self.name,)
+from headrace.model.windows import CountWindows, FixedWindows, GlobalWindows
 
 
 @dataclass(eq=False)
@@ -63,9 +61,23 @@ class Exchange:
         """Those whose watermarks it sends on: its shards."""
         return tuple(f"{self.number}/{shard}" for shard in range(len(self.dests)))
 
-    def describe(self) -> str:
-        """What must not change while there is state of it."""
-        return f"{self.label!r}: {self.work.describe()}"
+    def settings(self) -> str:
+        """What may change about it, as far as is known."""
+        return repr(getattr(self.work, "windowing", None))
+
+
+Origins = tuple[Tap | Exchange, ...]
+"""Where the elements of a collection come from."""
+
+
+def names_of(origins: Origins) -> tuple[str, ...]:
+    """Those whose watermarks a collection with these origins waits for."""
+    return tuple(name for origin in origins for name in origin.names())
+
+
+def heard_by(exchange: Exchange) -> frozenset[str]:
+    """Those whose tidings matter to an exchange."""
+    return frozenset(exchange.upstream) | ({HEARTBEAT} if exchange.level == 1 else set())
 
 
 @dataclass(eq=False)
@@ -84,6 +96,7 @@ class Line:
     graph: Graph
     taps: list[Tap] = field(default_factory=list)
     exchanges: list[Exchange] = field(default_factory=list)
+    segments: list[Segment] = field(default_factory=list)
     outlets: list[Outlet] = field(default_factory=list)
     outputs: list[Output] = field(default_factory=list)
     tidings: Tidings = field(default_factory=Tidings)
@@ -97,10 +110,17 @@ class Line:
         """The exchanges of a level."""
         return [exchange for exchange in self.exchanges if exchange.level == number]
 
+    def at(self, station: Station) -> list[Segment]:
+        """The segments of columns at a station."""
+        return [segment for segment in self.segments if segment.station == station]
 
-def lower(graph: Graph, *, shards: int, partitions: int) -> Line:
-    """The line that runs this graph, each exchange with so many shards on so many partitions."""
-    return _Lowering(graph, shards, partitions).line
+
+def lower(graph: Graph, *, shards: int, partitions: int, numbers: Mapping[str, int] | None = None) -> Line:
+    """The line that runs this graph, each exchange with so many shards on so many partitions.
+
+    `numbers` are those that exchanges have already, by label; others get new ones.
+    """
+    return _Lowering(graph, shards, partitions, numbers or {}).line
 
 
 class Passing(ops.Op):
@@ -113,17 +133,22 @@ class Passing(ops.Op):
 class _Lowering:
     """Walks the graph in order and keeps, for each collection, its readers and where its elements come from."""
 
-    def __init__(self, graph: Graph, shards: int, partitions: int) -> None:
+    def __init__(self, graph: Graph, shards: int, partitions: int, numbers: Mapping[str, int]) -> None:
         self.line = Line(graph)
-        self.shards, self.partitions = shards, partitions
-        self.columns: dict[int, tuple[Node, tuple[Node, ...]]] = {}  # what is not in Python yet
+        self.shards, self.partitions, self.numbers = shards, partitions, dict(numbers)
+        # What is not in Python yet, or not again: where it was read or was in Python last, and the transforms since.
+        self.columns: dict[int, tuple[Node | PCollection, tuple[Node, ...]]] = {}
         self.readers: dict[int, Readers] = {}
-        self.origins: dict[int, tuple[Tap | Exchange, ...]] = {}
+        self.origins: dict[int, Origins] = {}
+        self.stations: dict[int, Station] = {}
         for node in graph:
             self._place(node)
         for node in graph:
             if isinstance(node.transform, Source) and all(tap.source is not node for tap in self.line.taps):
                 self._reading(node.outputs[0])  # nobody does, but it is read
+        for tap in self.line.taps:
+            if len(tap.readings) > 1:
+                tap.readings = [separated(reading) for reading in tap.readings]
 
     def _place(self, node: Node) -> None:
         transform = node.transform
@@ -131,46 +156,71 @@ class _Lowering:
             self.columns[id(node.outputs[0])] = node, ()
         elif isinstance(transform, Aggregate):
             self._aggregate(node, transform)
-        elif isinstance(transform, Columnwise | WindowInto) and self._in_columns(node.inputs[0]):
-            source, done = self.columns[id(node.inputs[0])]
-            self.columns[id(node.outputs[0])] = source, (*done, node)
+        elif isinstance(transform, Columnwise | WindowInto) and self._in_columns(node):
+            since, done = self.columns[id(node.inputs[0])]
+            self.columns[id(node.outputs[0])] = since, (*done, node)
         elif isinstance(transform, Columnwise):
-            raise PipelineError(
-                f"{node}: not yet in a stream: it transforms columns of what Python functions gave; put it right "
-                "after the source, or use Map and Filter"
-            )
+            self._reading(node.inputs[0])
+            self.columns[id(node.outputs[0])] = node.inputs[0], (node,)
         elif isinstance(transform, Flatten | Reshuffle):  # a stream spreads its rows over the shards anyway
             self._flatten(node)
         elif isinstance(transform, GroupByKey):
-            self._exchange(node, node.inputs[0], node.outputs[0], None)
+            self._exchange(node, node.inputs[0], None)
         elif isinstance(transform, CombinePerKey):
-            self._exchange(node, node.inputs[0], node.outputs[0], transform.fn)
+            self._exchange(node, node.inputs[0], transform.fn)
         elif isinstance(transform, ParDo) and transform.stateful:
-            raise PipelineError(f"{node}: not yet in a stream: a DoFn with state or timers; use CombinePerKey")
+            self._stateful(node, transform)
         elif isinstance(transform, Sink) and not isinstance(transform, ForEach):
             self._sink(node)
+        elif all(pc.bounded for pc in transform.side_inputs()):
+            self._step(node, node.inputs[0], operator(node, lambda pc: pc))
         else:
-            self._step(node, node.inputs[0], operator(node, lambda pc: self._side(node, pc)))
+            self._beside(node)
 
-    def _in_columns(self, pc: PCollection) -> bool:
-        return id(pc) in self.columns and pc.has_columns
+    def _in_columns(self, node: Node) -> bool:
+        """Whether Catalyst can go on with what a node reads."""
+        (pc,) = node.inputs
+        if id(pc) not in self.columns or not pc.has_columns:
+            return False
+        since, _ = self.columns[id(pc)]
+        # Other windows may be several of one row, which would repeat the rows that pass beside it.
+        windows = node.transform.windowing.window if isinstance(node.transform, WindowInto) else None
+        return isinstance(since, Node) or windows is None or isinstance(windows, FixedWindows | GlobalWindows)
 
     def _reading(self, pc: PCollection) -> Readers:
         """The readers of a collection, which enters Python here if it has not yet."""
         if id(pc) not in self.readers:
-            source, columns = self.columns[id(pc)]
-            same = [tap for tap in self.line.taps if tap.source is source]
-            name = source.label if not same else f"{source.label} ({len(same) + 1})"
-            tap = Tap(name, source, columns, pc)
-            self.line.taps.append(tap)
-            self.readers[id(pc)], self.origins[id(pc)] = tap.readers, (tap,)
+            since, nodes = self.columns[id(pc)]
+            if isinstance(since, Node):
+                tap, reading = self._tap(since, nodes), Reading(nodes, pc)
+                tap.readings.append(reading)
+                self._given(pc, reading.readers, (tap,), (0, 0))
+            else:
+                self._segment(pc, since, nodes)
         return self.readers[id(pc)]
+
+    def _tap(self, source: Node, columns: tuple[Node, ...]) -> Tap:
+        """The tap of a source that these columns can be read from; there is one, unless windows repeat its rows."""
+        taps = [tap for tap in self.line.taps if tap.source is source]
+        for tap in taps:
+            if all(map(shareable, [columns, *(reading.columns for reading in tap.readings)])):
+                return tap
+        tap = Tap(f"{source.label} ({len(taps) + 1})" if taps else source.label, source)
+        self.line.taps.append(tap)
+        return tap
+
+    def _segment(self, pc: PCollection, since: PCollection, nodes: tuple[Node, ...]) -> None:
+        level, hop = self.stations[id(since)]
+        made = segment(len(self.line.segments), (level, hop + 1), nodes, self.line.tidings)
+        self.line.segments.append(made)
+        self._output(self.readers[id(since)], made.output)
+        self._given(pc, made.readers, self.origins[id(since)], made.station)
 
     def _step(self, node: Node, pc: PCollection, op: ops.Op) -> None:
         step = step_of(node, op)
         self._reading(pc).steps.append(step)
         for out in node.outputs:
-            self.readers[id(out)], self.origins[id(out)] = step.readers[out.tag], self.origins[id(pc)]
+            self._given(out, step.readers[out.tag], self.origins[id(pc)], self.stations[id(pc)])
 
     def _flatten(self, node: Node) -> None:
         (out,) = node.outputs
@@ -180,50 +230,149 @@ class _Lowering:
             self._reading(pc).steps.append(Step(Passing(node.label), {None: together}))
             origins |= {id(origin): origin for origin in self.origins[id(pc)]}
         self.origins[id(out)] = tuple(origins.values())
+        self.stations[id(out)] = max(self.stations[id(pc)] for pc in node.inputs)
 
     def _aggregate(self, node: Node, aggregate: Aggregate) -> None:
-        (pc,), (out,) = node.inputs, node.outputs
-        pairs = Step(ops.MapOp(node.label, ops.Call(to_keyed(aggregate, pc.schema))), {None: Readers()})
-        self._reading(pc).steps.append(pairs)
-        exchange = self._exchange_over(node, pc, pairs.readers[None], columns_fn(aggregate))
-        rows = Step(ops.MapOp(node.label, ops.Call(to_row(aggregate))), {None: Readers()})
-        exchange.readers[None].steps.append(rows)
-        self.readers[id(out)], self.origins[id(out)] = rows.readers[None], (exchange,)
+        (pc,) = node.inputs
+        keyed, fn, reading = to_keyed(aggregate, pc.schema), columns_fn(aggregate), self._reading(pc)
+        if aggregate.gives_late:
+            whole = whole_elements(keyed, fn)
+            pairs = Step(ops.MapOp(node.label, ops.Call(whole.pair)), {None: Readers()})
+            reading.steps.append(pairs)
+            exchange = self._exchange_over(node, pc, pairs.readers[None], whole.fn, aggregate)
+        else:
+            exchange = self._exchange_over(node, pc, reading, fn, aggregate)
+        self._given(node.outputs[0], exchange.readers[None], (exchange,), (exchange.level, 0))
+        for out in node.outputs[1:]:
+            elements = Step(ops.MapOp(node.label, ops.Call(itemgetter(1))), {None: Readers()})
+            exchange.readers[LATE].steps.append(elements)
+            self._given(out, elements.readers[None], (exchange,), (exchange.level, 0))
 
-    def _exchange(self, node: Node, pc: PCollection, out: PCollection, fn: CombineFn[Any, Any, Any] | None) -> None:
+    def _exchange(self, node: Node, pc: PCollection, fn: CombineFn[Any, Any, Any] | None) -> None:
         exchange = self._exchange_over(node, pc, self._reading(pc), fn)
-        self.readers[id(out)], self.origins[id(out)] = exchange.readers[None], (exchange,)
+        self._given(node.outputs[0], exchange.readers[None], (exchange,), (exchange.level, 0))
+        for out in node.outputs[1:]:
+            self._given(out, exchange.readers[LATE], (exchange,), (exchange.level, 0))
+
+    def _given(self, pc: PCollection, readers: Readers, origins: Origins, station: Station) -> None:
+        self.readers[id(pc)], self.origins[id(pc)], self.stations[id(pc)] = readers, origins, station
 
     def _exchange_over(
-        self, node: Node, pc: PCollection, reading: Readers, fn: CombineFn[Any, Any, Any] | None
+        self,
+        node: Node,
+        pc: PCollection,
+        reading: Readers,
+        fn: CombineFn[Any, Any, Any] | None,
+        aggregate: Aggregate | None = None,
     ) -> Exchange:
-        windowing, origins, number = pc.windowing, self.origins[id(pc)], len(self.line.exchanges)
+        windowing = pc.windowing
         retractable = self._may_retract(pc)
         if retractable and windowing.accumulation == "discarding" and (fn is None or not fn.invertible):
             raise PipelineError(
                 f"{node}: its input takes panes back, but with accumulation='discarding' it keeps nothing to take them "
                 "from; say accumulation='accumulating' or 'retracting' in WindowInto"
             )
-        # What is combined has no time of its own, and cannot be taken back.
-        plain = not needs_times(windowing) and not Firing(windowing.trigger).fractions
-        lifted = fn is not None and plain and not retractable
-        exchange = Exchange(
-            number,
-            node.label,
-            Grouping(windowing, fn, lifted, retractable),
-            level=1 + max((origin.level for origin in origins if isinstance(origin, Exchange)), default=0),
-            dests=shard_dests(number, self.shards, self.partitions),
-            upstream=tuple(name for origin in origins for name in origin.names()),
-        )
-        rows: Output
+        late = len(node.outputs) > 1
+        # What is combined has no time of its own, cannot be taken back, and is late as a whole.
+        fractions = Firing(windowing.trigger).fractions
+        plain = not needs_times(windowing) and not fractions
+        lifted = fn is not None and plain and not retractable and not late
+        rows: Any
         if lifted and fn is not None:
             rows = to_partials(node.label, windowing, fn)
         else:
             rows = to_pairs(node.label, windowing, retractable=retractable)
-        heard = frozenset(exchange.upstream) | ({HEARTBEAT} if exchange.level == 1 else set())
-        self._output(reading, ToShards(rows, exchange.dests, heard, self.line.tidings))
+        if aggregate is not None and not late:
+            rows = ToGroups(node.label, columns_fn(aggregate), to_keyed(aggregate, pc.schema), rows)
+        grouping = Grouping(windowing, fn, lifted, retractable, late)
+        work = grouping if aggregate is None else aggregating(grouping, aggregate)
+        exchange = self._shards_over(node, pc, reading, work, rows, Delays() if fractions else None)
+        if late:
+            exchange.readers[LATE] = Readers()
+        return exchange
+
+    def _stateful(self, node: Node, transform: ParDo) -> None:
+        (pc,), reading = node.inputs, self._reading(node.inputs[0])
+        window = pc.windowing.window
+        if window.merging or isinstance(window, CountWindows):
+            raise PipelineError(
+                f"{node}: a DoFn with state or timers needs windows that are known when an element comes, but "
+                f"{pc.label!r} is in {window!r}; use GlobalWindows, FixedWindows or SlidingWindows, or GroupByKey first"
+            )
+        if self._may_retract(pc):
+            raise PipelineError(
+                f"{node}: its input takes panes back (accumulation='retracting'), which state cannot follow; say "
+                "accumulation='accumulating' or 'discarding' in WindowInto"
+            )
+        if streams := [side.label for side in transform.side_inputs() if not side.bounded]:
+            raise PipelineError(
+                f"{node}: a DoFn with state or timers cannot have a side input that is a stream, {streams[0]!r}; "
+                "put a Map before it that sees the side input"
+            )
+        call = call_of(transform, lambda side: side)
+        op = StatefulOp(
+            node.label, call, tags_of(transform), fn=transform.fn, window=window_of(node), windowing=pc.windowing
+        )
+        # What was never grouped is in no pane.
+        panes = any(isinstance(origin, Exchange) for origin in self.origins[id(pc)])
+        rows = to_pairs(node.label, pc.windowing, retractable=False, panes=panes)
+        exchange = self._shards_over(node, pc, reading, Stateful(op), rows)
+        exchange.readers = step_of(node, op).readers
+        for out in node.outputs:
+            self._given(out, exchange.readers[out.tag], (exchange,), (exchange.level, 0))
+
+    def _shards_over(
+        self, node: Node, pc: PCollection, reading: Readers, work: Work, rows: Output, delays: Delays | None = None
+    ) -> Exchange:
+        exchange = self._made(node, work, self.origins[id(pc)])
+        self._output(reading, ToShards(rows, exchange.dests, heard_by(exchange), self.line.tidings, delays))
+        return exchange
+
+    def _made(self, node: Node, work: Work, waited_for: Origins, *others: Origins) -> Exchange:
+        """An exchange behind all these origins."""
+        number = self._number(node.label)
+        exchange = Exchange(
+            number,
+            node.label,
+            work,
+            level=1 + max(origin.level for origins in (waited_for, *others) for origin in origins),
+            dests=shard_dests(number, self.shards, self.partitions),
+            upstream=names_of(waited_for),
+        )
         self.line.exchanges.append(exchange)
         return exchange
+
+    def _number(self, label: str) -> int:
+        return self.numbers.setdefault(label, 1 + max(self.numbers.values(), default=-1))
+
+    def _beside(self, node: Node) -> None:
+        """A function with side inputs that are streams: its elements first go where those are."""
+        (pc,) = node.inputs
+        if self._may_retract(pc):
+            raise PipelineError(
+                f"{node}: its input takes panes back (accumulation='retracting'), but what was made of them with a "
+                "side input that has been refreshed since is not known any more; use accumulation='accumulating'"
+            )
+        op = operator(node, lambda pc: pc)
+        assert isinstance(op, ops.CallOp)
+        sides = [side for side in op.call.sides if not side.read.bounded]
+        readings = [self._reading(each) for each in (pc, *(side.read for side in sides))]
+        main, *others = (self.origins[id(each)] for each in (pc, *(side.read for side in sides)))
+        views = [
+            view(node, side, self.line.graph, retractable=self._may_retract(side.read), upstream=names_of(origins))
+            for side, origins in zip(sides, others, strict=True)
+        ]
+        exchange = self._made(node, Beside(pc.windowing, tuple(views), tuple(sides)), main, *others)
+        dests, tidings = exchange.dests, self.line.tidings
+        self._output(readings[0], ToSpread(ToRole(MAIN), dests, heard_by(exchange), tidings))
+        for role, (reading, each) in enumerate(zip(readings[1:], views, strict=True), MAIN + 1):
+            self._output(reading, ToEveryShard(ToRole(role), dests, frozenset(each.upstream), tidings))
+        for side in sides:
+            side.read = None  # it is shown, not read
+        step = step_of(node, op)
+        exchange.readers[None].steps.append(step)
+        for out in node.outputs:
+            self._given(out, step.readers[out.tag], (exchange,), (exchange.level, 0))
 
     def _may_retract(self, pc: PCollection) -> bool:
         origins = self.origins[id(pc)]
@@ -251,10 +400,3 @@ class _Lowering:
     def _output(self, reading: Readers, output: Output) -> None:
         reading.outputs.append(len(self.line.outputs))
         self.line.outputs.append(output)
-
-    def _side(self, node: Node, pc: PCollection) -> PCollection:
-        if not pc.bounded:
-            raise PipelineError(
-                f"{node}: not yet in a stream: a side input that is itself unbounded, {pc.label!r}; use CoGroupByKey"
-            )
-        return pc

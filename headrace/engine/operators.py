@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from headrace.engine import ops
+from headrace.engine.deadletters import GuardedOp, GuardedParDoOp
 from headrace.engine.program import Readers, Step
 from headrace.engine.side import SideValue
 from headrace.model.elementwise import (
@@ -38,10 +39,16 @@ def operator(node: Node, side: Side) -> ops.Op:
     if isinstance(transform, ForEach):
         return ops.ForEachOp(label, transform.fn)
     assert isinstance(transform, Elementwise), transform
-    call = call_of(transform, side)
+    call, guarded = call_of(transform, side), transform.handles_exceptions
+    if isinstance(transform, ParDo):
+        kind = GuardedParDoOp if guarded else ops.ParDoOp
+        return kind(label, call, tags_of(transform), fn=transform.fn, window=window_of(node))
+    op = _plain(label, call, transform)
+    return GuardedOp(label, call, op=op) if guarded else op
+
+
+def _plain(label: str, call: ops.Call, transform: Elementwise) -> ops.CallOp:
     match transform:
-        case ParDo(fn=fn):
-            return ops.ParDoOp(label, call, tags_of(transform), fn=fn, window=window_of(node))
         case KeyBy():
             return ops.KeyByOp(label, call)
         case Map():

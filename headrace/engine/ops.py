@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import itemgetter
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -27,9 +27,10 @@ Tagged = tuple[str | None, Bundle]
 
 @dataclass
 class Op:
-    """An operator of one transform, which its label names."""
+    """An operator of one transform, which its label names. What it gives for the tag `dead` is counted as such."""
 
     label: str
+    dead: ClassVar[str | None] = None
 
     def open(self) -> None:
         """Once per task, before the first bundle."""
@@ -80,61 +81,74 @@ class Call:
 
 
 @dataclass
-class MapOp(Op):
+class CallOp(Op):
+    """An operator that calls a user's function for each element."""
+
+    call: Call
+
+    def run(self, bundle: Bundle) -> Iterator[Tagged]:
+        elements = iter(bundle.elements)
+        with blame(self.label, bundle.elements, elements):
+            results = list(self.results(self.call.over(bundle)(elements)))
+        return self.given(bundle, results)
+
+    def results(self, returned: Iterator[Any]) -> Iterator[Any]:
+        """What is made of each thing the function returned while its element is at hand, which is to blame."""
+        return returned
+
+    def given(self, bundle: Bundle, results: list[Any]) -> Iterator[Tagged]:
+        """What is made of all results, one for each element."""
+        raise NotImplementedError
+
+
+@dataclass
+class MapOp(CallOp):
     """One output per element."""
 
-    call: Call
-
-    def run(self, bundle: Bundle) -> Iterator[Tagged]:
-        elements = iter(bundle.elements)
-        with blame(self.label, bundle.elements, elements):
-            out = list(self.call.over(bundle)(elements))
-        yield from sorted_out(bundle.with_elements(out), ())
+    def given(self, bundle: Bundle, results: list[Any]) -> Iterator[Tagged]:
+        return sorted_out(bundle.with_elements(results), ())
 
 
 @dataclass
-class KeyByOp(Op):
+class KeyByOp(CallOp):
     """Pairs of the function's result and the element."""
 
-    call: Call
-
-    def run(self, bundle: Bundle) -> Iterator[Tagged]:
-        elements = iter(bundle.elements)
-        with blame(self.label, bundle.elements, elements):
-            keys = list(self.call.over(bundle)(elements))
-        yield None, bundle.with_elements(list(zip(keys, bundle.elements, strict=True)))
+    def given(self, bundle: Bundle, results: list[Any]) -> Iterator[Tagged]:
+        yield None, bundle.with_elements(list(zip(results, bundle.elements, strict=True)))
 
 
 @dataclass
-class FilterOp(Op):
+class FilterOp(CallOp):
     """The elements for which the function is true."""
 
-    call: Call
+    def results(self, returned: Iterator[Any]) -> Iterator[Any]:
+        return map(bool, returned)
 
-    def run(self, bundle: Bundle) -> Iterator[Tagged]:
-        elements = iter(bundle.elements)
-        with blame(self.label, bundle.elements, elements):
-            keep = list(map(bool, self.call.over(bundle)(elements)))
-        kept = list(itertools.compress(bundle.elements, keep))
-        if len(kept) == len(keep):
+    def given(self, bundle: Bundle, results: list[Any]) -> Iterator[Tagged]:
+        kept = list(itertools.compress(bundle.elements, results))
+        if len(kept) == len(results):
             yield None, bundle
         elif kept:
-            yield None, bundle.with_elements(kept) if bundle.bare else bundle.take(np.flatnonzero(keep), kept)
+            yield None, bundle.with_elements(kept) if bundle.bare else bundle.take(np.flatnonzero(results), kept)
 
 
 @dataclass
-class FlatMapOp(Op):
+class FlatMapOp(CallOp):
     """Any number of outputs per element, each perhaps for another tag or with a time of its own."""
 
-    call: Call
     tags: tuple[str, ...] = ()
 
     def run(self, bundle: Bundle) -> Iterator[Tagged]:
         elements = iter(bundle.elements)
         with blame(self.label, bundle.elements, elements):
-            results = self.call.over(bundle)(elements)
-            for piece in _flattened(bundle, results):
-                yield from sorted_out(piece, self.tags)
+            yield from self.given(bundle, self.call.over(bundle)(elements))
+
+    def results(self, returned: Iterator[Any]) -> Iterator[Any]:
+        return (() if result is None else list(result) for result in returned)
+
+    def given(self, bundle: Bundle, results: Iterable[Any]) -> Iterator[Tagged]:
+        for piece in _flattened(bundle, results):
+            yield from sorted_out(piece, self.tags)
 
 
 @dataclass
@@ -149,17 +163,18 @@ class ParDoOp(FlatMapOp):
             self.fn.setup()
 
     def run(self, bundle: Bundle) -> Iterator[Tagged]:
+        return self.framed(super().run(bundle), Bundle([], pane=bundle.pane, retraction=bundle.retraction))
+
+    def framed(self, outputs: Iterator[Tagged], last: Bundle) -> Iterator[Tagged]:
+        """Outputs between the start and the end of a bundle, which may give some more, to be placed like `last`."""
         with blame(self.label):
             self.fn.start_bundle()
-        yield from self._processed(bundle)
+        yield from outputs
         with blame(self.label):
-            last = list(self.fn.finish_bundle() or ())
-        if last:
-            for tag, outputs in sorted_out(Bundle(last, pane=bundle.pane, retraction=bundle.retraction), self.tags):
-                yield from ((tag, windowed) for _, windowed in self.window.run(outputs))
-
-    def _processed(self, bundle: Bundle) -> Iterator[Tagged]:
-        return super().run(bundle)
+            elements = list(self.fn.finish_bundle() or ())
+        if elements:
+            for tag, more in sorted_out(last.with_elements(elements), self.tags):
+                yield from ((tag, windowed) for _, windowed in self.window.run(more))
 
     def close(self) -> Iterator[Tagged]:
         with blame(self.label):
@@ -244,7 +259,7 @@ def parts_of(bundle: Bundle) -> tuple[list[Any], list[Any]]:
     return list(map(itemgetter(0), bundle.elements)), list(map(itemgetter(1), bundle.elements))
 
 
-def _flattened(bundle: Bundle, results: Iterator[Iterable[Any] | None]) -> Iterator[Bundle]:
+def _flattened(bundle: Bundle, results: Iterable[Iterable[Any] | None]) -> Iterator[Bundle]:
     """The outputs of all results, in bundles of bounded size; None is no output."""
     given = (() if result is None else result for result in results)
     if bundle.bare:

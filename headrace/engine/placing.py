@@ -9,11 +9,14 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.engine.bundles import END, START
+from headrace.engine.ordinals import Ordinals
 from headrace.engine.shuffle import KEY, SPELLING
-from headrace.engine.table import NO_HOLD, Table, names, runs
+from headrace.engine.table import NO_HOLD, Table, runs
 from headrace.engine.triggernodes import Mask
+from headrace.model.keys import fixed_width
 from headrace.model.panes import Windowing
 from headrace.model.times import MAX_TIME, MIN_TIME, Int64Array
 from headrace.model.windows import GLOBAL_WINDOW, CountWindows, Window, WindowFn, merge_overlapping
@@ -34,14 +37,10 @@ def expired(deadline: Int64Array, lateness: int, watermark: int) -> Mask:
 
 
 class Placing:
-    """Finds or makes the windows of rows in a table.
-
-    `ordinals` holds, of CountWindows, how many elements each key has had.
-    """
+    """Finds or makes the windows of rows in a table. `ordinals` is of CountWindows."""
 
     def __init__(self, windowing: Windowing, table: Table) -> None:
-        self.ordinals: dict[bytes, int] = {}
-        self.counted: set[bytes] = set()  # keys whose ordinals have changed since the state was last written
+        self.ordinals = Ordinals()
         self._windowing, self._table = windowing, table
         window = windowing.window
         self.size = window.n if isinstance(window, CountWindows) else None
@@ -70,22 +69,22 @@ class Placing:
         return np.asarray(rows.column(START)), np.asarray(rows.column(END))
 
     def _found(self, rows: pa.RecordBatch, start: Int64Array, end: Int64Array, deadline: Int64Array) -> Int64Array:
-        encoded = names(rows.column(KEY), start, end).dictionary_encode()
-        code = np.asarray(encoded.indices)
-        slots = self._table.find(encoded.dictionary)
+        slots = self._table.find(rows.column(KEY), start, end)
         missing = np.flatnonzero(slots < 0)
-        first = _first(code, len(slots))[missing]
-        slots[missing] = self._table.open(*_keys(rows, first), start[first], end[first], deadline[first])
-        placed: Int64Array = slots[code]
-        return placed
+        if len(missing):
+            at = pa.array(missing)
+            code, count = _codes(rows.column(KEY).take(at), start[missing], end[missing])
+            first = missing[_first(code, count)]
+            opened = self._table.open(*_keys(rows, first), start[first], end[first], deadline[first])
+            slots[missing] = opened[code]
+        return slots
 
     def _numbered(self, rows: pa.RecordBatch, size: int) -> Int64Array:
         encoded = rows.column(KEY).dictionary_encode()
-        code, keys = np.asarray(encoded.indices), encoded.dictionary.to_pylist()
-        before = np.array([self.ordinals.get(key, 0) for key in keys], np.int64)
-        after = before + np.bincount(code, minlength=len(keys))
-        self.ordinals.update(zip(keys, after.tolist(), strict=True))
-        self.counted.update(keys)
+        code, keys = np.asarray(encoded.indices), encoded.dictionary
+        more = np.bincount(code, minlength=len(keys))
+        before = self.ordinals.count(keys, more)
+        after = before + more
         order, starts = runs(code)
         rank = np.empty(len(code), np.int64)
         rank[order] = np.arange(len(code)) - np.repeat(starts, np.diff([*starts, len(code)]))
@@ -99,7 +98,7 @@ class Placing:
     def _merged(self, rows: pa.RecordBatch, start: Int64Array, end: Int64Array) -> Int64Array:
         table = self._table
         encoded = rows.column(KEY).dictionary_encode()
-        old, old_code = table.of_keys(encoded.dictionary.to_pylist())
+        old, old_code = table.of_keys(encoded.dictionary)
         label, low, high = self._labels(
             np.concatenate([old_code, np.asarray(encoded.indices)]),
             np.concatenate([table.start[old], start]),
@@ -138,7 +137,7 @@ class Placing:
         table.start[into], table.end[into], table.deadline[into] = low[label], high[label], high[label]
         if self._windowing.timestamp_combiner == "end_of_window":
             table.hold[into] = np.where(table.hold[into] == NO_HOLD, NO_HOLD, high[label] - 1)
-        table.changed[into] = True
+        table.touch(into)
         slot_of[label] = into
 
     def _labels(
@@ -162,6 +161,12 @@ class Placing:
             label[of_key] = [number_of[one] for one in each]
         low, high = np.array(bounds, np.int64).reshape(-1, 2).T
         return label, low, high
+
+
+def _codes(keys: pa.BinaryArray, start: Int64Array, end: Int64Array) -> tuple[Int64Array, int]:
+    """The same number for rows of the same window, in order of their first ones; and how many windows there are."""
+    names = pc.binary_join_element_wise(keys, fixed_width(b"", start), fixed_width(b"", end), b"").dictionary_encode()
+    return np.asarray(names.indices), len(names.dictionary)
 
 
 def _first(code: Int64Array, count: int) -> Int64Array:

@@ -36,7 +36,7 @@ from headrace.model.keyed import CombinePerKey, Flatten, GroupByKey, Reshuffle, 
 from headrace.model.panes import NO_PANE, ONLY_PANE, PaneInfo
 from headrace.model.pipeline import Graph, Node, PCollection
 from headrace.model.sinks import ForEach, Sink, WriteFiles
-from headrace.model.sources import Source
+from headrace.model.sources import Create, Source
 from headrace.model.validate import is_grouping, validate
 
 
@@ -65,9 +65,14 @@ def plan(graph: Graph) -> Plan:
     return reduce(lambda state, step: step(state), PASSES, graph)  # type: ignore[return-value]
 
 
-def explain(graph: Graph) -> str:
-    """The plan as a tree to read."""
-    return plan(graph).tree()
+def explain(graph: Graph, *, stream: bool = False) -> str:
+    """The plan as a tree to read; with `stream`, or if it is unbounded, as the line of a stream."""
+    planned = plan(graph)
+    if not stream and graph.bounded:
+        return planned.tree()
+    from headrace.engine.streamplan import stream_plan  # a batch needs none of it
+
+    return stream_plan(graph).tree()
 
 
 class _Fusion:
@@ -95,9 +100,10 @@ class _Fusion:
         elif isinstance(transform, Columnwise) or (
             isinstance(transform, WindowInto | Reshuffle) and self._in_columns(node.inputs[0])
         ):
-            (pc,) = node.outputs
+            pc = node.outputs[0]
             frame = self._frame(node.inputs[0], Columns(node.inputs[0].schema))
             self.frames[id(pc)] = self._add(Relational([frame], node), Columns(pc.schema), pc)
+            self._nothing_late(node)
         elif isinstance(transform, Sink) and not isinstance(transform, ForEach):
             self._sink(node)
         else:
@@ -178,11 +184,19 @@ class _Fusion:
                     tags_of(transform),
                     fn=transform.fn,
                     window=window_of(node),
+                    windowing=windowing,
                 ),
             )
         else:
             stage, _ = self.inside[id(node.outputs[0])] = self._python(frame, head)
             stage.labels.append(node.label)
+            self._nothing_late(node)
+
+    def _nothing_late(self, node: Node) -> None:
+        """A batch waits for all its elements."""
+        for pc in node.outputs[1:]:
+            nothing = Node(f"{node.label}/late", Create([]), (), (pc,), node.place)
+            self.frames[id(pc)] = self._add(Read([], nothing), Blocks(), pc)
 
     def _spread(self, node: Node) -> None:
         (pc,), (out,) = node.inputs, node.outputs

@@ -14,15 +14,17 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from headrace.engine.bundles import BLOCK_SCHEMA, Bundle
+from headrace.engine.columnbundles import Columnar, ColumnBundle
 from headrace.engine.counters import Counters
 from headrace.engine.ops import Op
+from headrace.engine.workers import settle
 from headrace.model.pickling import define_in_script
 
 
 class Head(Protocol):
     """How a stage reads what Spark gives it."""
 
-    def bundles(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Bundle]: ...
+    def bundles(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Bundle | ColumnBundle]: ...
 
 
 class Output(Protocol):
@@ -79,12 +81,13 @@ class Program:
         return (_numbered(number, batch) for number, batch in results)
 
     def _run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Numbered]:
+        settle()
         self._counts: Counter[tuple[str, str]] = Counter()
         steps = steps_of(*self._entries())
         for step in steps:
             step.op.open()
         for bundle, readers in self._entering(batches):
-            yield from self._pass(bundle, readers)
+            yield from self._enter(bundle, readers)
         for step in steps:
             for tag, bundle in step.op.close():
                 yield from self._pass(bundle, step.readers[tag])
@@ -98,8 +101,21 @@ class Program:
         """Whoever reads what enters."""
         return (self.readers,)
 
-    def _entering(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Bundle, Readers]]:
+    def _entering(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Bundle | ColumnBundle, Readers]]:
         return ((bundle, self.readers) for bundle in self.head.bundles(batches))
+
+    def _enter(self, bundle: Bundle | ColumnBundle, readers: Readers) -> Iterator[Numbered]:
+        if isinstance(bundle, Bundle):
+            yield from self._pass(bundle, readers)
+            return
+        columnar = [number for number in readers.outputs if isinstance(self.outputs[number], Columnar)]
+        for number in columnar:
+            for batch in self.outputs[number].add_columns(bundle):  # type: ignore[attr-defined]
+                yield number, batch
+        rest = Readers(readers.steps, [number for number in readers.outputs if number not in columnar])
+        if rest.steps or rest.outputs:
+            for part in bundle.parts():
+                yield from self._pass(part, rest)
 
     def _pass(self, bundle: Bundle, readers: Readers) -> Iterator[Numbered]:
         if not bundle.elements:
@@ -110,7 +126,8 @@ class Program:
         for step in readers.steps:
             self._counts[step.op.label, "in"] += len(bundle.elements)
             for tag, result in step.op.run(bundle):
-                self._counts[step.op.label, "out"] += len(result.elements)
+                way = "out" if tag is None or tag != step.op.dead else "dead"
+                self._counts[step.op.label, way] += len(result.elements)
                 yield from self._pass(result, step.readers[tag])
 
 

@@ -5,7 +5,9 @@ Each aggregation has a Catalyst form here and array or Python forms elsewhere; t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
-from headrace.engine.bundles import END, LOW, NOW, START, TIME
+from headrace.engine.bundles import END, LOW, NOW, PART, START, TIME
 from headrace.model import algebra, sketches
 from headrace.model.algebra import CombineFn
 from headrace.model.columns import Aggregate, Aggregation, Select, Where
@@ -33,24 +35,48 @@ from headrace.model.windows import (
     WindowFn,
 )
 
-HIDDEN = (TIME, START, END, NOW, LOW)
-"""Columns that are no part of the elements; the last two a stream has."""
+HIDDEN = (TIME, START, END, NOW, LOW, PART)
+"""Columns that are no part of the elements; the last three a stream has."""
+SHARED = "__tap"
+"""Columns that begin with this are not of the elements either, but of others that are read from the same source."""
+
+_GENERATOR = re.compile(r"\b(\w*explode(_outer)?|inline(_outer)?|stack|json_tuple)\s*\(", re.IGNORECASE)
 
 
-def apply(node: Node, data: DataFrame) -> DataFrame:
-    """The frame after one column transform."""
+def own(data: DataFrame) -> list[str]:
+    """The columns of the elements."""
+    return [name for name in data.columns if name not in HIDDEN and not name.startswith(SHARED)]
+
+
+def columns(data: DataFrame) -> list[Column]:
+    """The columns of the elements, whatever their names."""
+    return [F.col("`" + name.replace("`", "``") + "`") for name in own(data)]
+
+
+@dataclass(frozen=True)
+class Among:
+    """Rows among others, which a transform leaves alone, and the columns that those have."""
+
+    mine: Column
+    carried: tuple[str, ...]
+
+
+def apply(node: Node, data: DataFrame, *, marking: bool = False, among: Among | None = None) -> DataFrame:
+    """The frame after one column transform. `marking`: rows that it drops stay, but are no elements."""
     try:
-        return _applied(node, data)
+        return _marking(node, data) if marking else _applied(node, data, among)
     except AnalysisException as error:
         raise PipelineError(f"{node}: {str(error).splitlines()[0]}") from None
 
 
-def _applied(node: Node, data: DataFrame) -> DataFrame:
+def _applied(node: Node, data: DataFrame, among: Among | None) -> DataFrame:
     transform = node.transform
     if isinstance(transform, Select):
-        return _select(transform, data)
+        return _select(transform, data, among)
     if isinstance(transform, Where):
         condition = _expression(transform.condition)
+        if among is not None:
+            return data.where(F.when(among.mine, condition).otherwise(F.lit(True)))
         return data.where(condition if LOW not in data.columns else condition | F.col(LOW).isNotNull())
     if isinstance(transform, WindowInto):
         return assign_windows(node, transform.windowing.window, data)
@@ -61,10 +87,55 @@ def _applied(node: Node, data: DataFrame) -> DataFrame:
     raise NotImplementedError(f"no Catalyst form for {transform!r}")
 
 
-def _select(select: Select, data: DataFrame) -> DataFrame:
-    shown = [_expression(column) for column in select.columns]
+def generates(node: Node) -> bool:
+    """Whether a Select may make several rows of one, as explode does."""
+    select = node.transform
+    expressions = (*select.columns, *select.named.values()) if isinstance(select, Select) else ()
+    return any(_GENERATOR.search(str(each)) for each in expressions)
+
+
+def _marking(node: Node, data: DataFrame) -> DataFrame:
+    transform = node.transform
+    if isinstance(transform, Where):
+        return _marked(transform, data)
+    if not isinstance(transform, Select) or generates(node):
+        return _applied(node, data, None)
+    # Expressions are for elements: of what was dropped, they might fail.
+    given = _expressions(transform)
+    names = data.select(*given).columns
+    if len(names) != len(given):  # some are several
+        return _applied(node, data, None)
+    guarded = [F.when(F.col(LOW).isNull(), each).alias(name) for each, name in zip(given, names, strict=True)]
+    elements = own(data)
+    return data.select(*guarded, *[name for name in data.columns if name not in elements])
+
+
+def _marked(where: Where, data: DataFrame) -> DataFrame:
+    """Where in a stream: what it drops has no columns any more, but tells how far the source has come."""
+    dropped = F.when(_expression(where.condition), None).otherwise(MIN_TIME)
+    marked = data.withColumn(LOW, F.coalesce(LOW, dropped))
+    named = own(data)
+    # A condition that follows sees nulls, and not the values it was protected from.
+    kept = [F.when(F.col(LOW).isNull(), column).alias(name) for name, column in zip(named, columns(data), strict=True)]
+    return marked.select(*kept, *[name for name in data.columns if name not in named])
+
+
+def _select(select: Select, data: DataFrame, among: Among | None) -> DataFrame:
+    given = _expressions(select)
+    elements = [name for name in own(data) if among is None or name not in among.carried]
+    others = [name for name in data.columns if name not in elements]
+    if among is None:
+        return data.select(*given, *others)
+    # Other rows have nulls here, which an expression may choke on.
+    names = data.select(*given).columns
+    return data.select(
+        *[F.when(among.mine, each).alias(name) for each, name in zip(given, names, strict=True)], *others
+    )
+
+
+def _expressions(select: Select) -> list[Column]:
     named = [_expression(column).alias(name) for name, column in select.named.items()]
-    return data.select(*shown, *named, *[name for name in HIDDEN if name in data.columns])
+    return [*map(_expression, select.columns), *named]
 
 
 def _expression(column: Any) -> Column:

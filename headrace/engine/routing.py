@@ -7,7 +7,7 @@ sent it and how far its clocks are. What bodies hold, and what becomes of it, is
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -15,9 +15,13 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.engine.bundles import BATCH_SIZE, Bundle
+from headrace.engine.clocks import WHOLE, Delays, source_watermark
+from headrace.engine.columnbundles import Columnar, ColumnBundle
+from headrace.engine.hashing import hash_bytes
 from headrace.engine.program import Output
 from headrace.engine.shuffle import KEY
 from headrace.model.times import MIN_TIME, Int64Array
+from headrace.model.watermarks import WatermarkPolicy
 
 WIRE: Final = pa.schema([("dest", pa.int64()), ("body", pa.binary())])
 """The schema of rows in flight."""
@@ -25,8 +29,12 @@ WIRE: Final = pa.schema([("dest", pa.int64()), ("body", pa.binary())])
 STATUS: Final = 0
 """The number of the sink that takes what shards tell about themselves; those of the pipeline follow."""
 
+Station = tuple[int, int]
+"""A place in a stream's line: so many levels of exchanges, and then so many hops through columns, after the sources."""
+
 _HEADER: Final = b"headrace"
 _SHARD_BITS: Final = 32
+_SEGMENTS: Final = 1 << 30
 _SPREAD: Final = 16  # rows on their way to a sink travel under so many keys
 _HELD_ROWS: Final = 10 * BATCH_SIZE
 
@@ -79,6 +87,15 @@ def exchange_of(dest: int) -> int | None:
     return dest >> _SHARD_BITS if dest >= 0 else None
 
 
+def segment_dest(segment: int) -> int:
+    """The destination of a segment of columns: like that of an exchange no stream has so many of.
+
+    >>> segment_dest(2) > shard_dests(1_000_000, 1, 1)[0], exchange_of(segment_dest(0)) is None
+    (True, False)
+    """
+    return (_SEGMENTS + segment) << _SHARD_BITS
+
+
 def sink_dest(sink: int, sender: int) -> int:
     """A destination of a sink, below zero; senders share the work of taking rows there.
 
@@ -102,14 +119,11 @@ def shards_of(keys: pa.BinaryArray, shards: int) -> Int64Array:
     """The shard of each encoded key, the same in every process.
 
     >>> shards_of(pa.array([b"a", b"b", b"a"]), 4).tolist()
-    [0, 3, 0]
+    [3, 2, 3]
     """
-    from pandas.util import hash_array  # slow to import
-
-    encoded = keys.dictionary_encode()
-    distinct = np.array(encoded.dictionary.to_pylist(), dtype=object)
-    numbers = (hash_array(distinct, categorize=False) % np.uint64(shards)).astype(np.int64)
-    return numbers[np.asarray(encoded.indices)]  # type: ignore[no-any-return]
+    # A shard finds its windows by the lower half of the hash, which must not be the same for all its keys.
+    numbers: Int64Array = (hash_bytes(keys) >> np.uint64(32)).astype(np.int64) % shards
+    return numbers
 
 
 def _spark_hash(number: int) -> int:
@@ -134,53 +148,92 @@ def _spark_hash(number: int) -> int:
 class Tidings:
     """What a task has to tell the shards it feeds: the time of the batch, and how far what it read has come.
 
-    `lows` has an entry for every upstream that spoke in this task, None if it had nothing to say about its watermark.
-    Of those in `followed` the watermark is the latest time among the rows that reach an exchange.
+    `lows` has an entry for every upstream that spoke in this task, None if it had nothing to say about its watermark;
+    `partitions`, those of its partitions that spoke. Of those in `followed` the watermark is by the times of the rows
+    that reach an exchange.
     """
 
-    level: int = 0
+    station: Station = (0, 0)
     partition: int = 0
     now: int | None = None
     lows: dict[str, int | None] = field(default_factory=dict)
-    followed: set[str] = field(default_factory=set)
+    partitions: dict[str, dict[str, int]] = field(default_factory=dict)
+    followed: dict[str, WatermarkPolicy] = field(default_factory=dict)
     skewed: int = 0  # elements whose clocks are not believed
 
-    def hear(self, name: str, low: int | None, now: int | None) -> None:
-        """An upstream has come to `low`, in a batch of the time `now`."""
-        before = self.lows.get(name)
-        self.lows[name] = low if before is None else before if low is None else max(before, low)
+    def hear(self, name: str, low: int | None, now: int | None, partition: str = WHOLE) -> None:
+        """An upstream, or a partition of it, has come to `low`, in a batch of the time `now`."""
+        if partition == WHOLE:
+            before = self.lows.get(name)
+            self.lows[name] = low if before is None else before if low is None else max(before, low)
+        else:
+            self.lows.setdefault(name, None)
+            lows = self.partitions.setdefault(name, {})
+            lows[partition] = max(lows.get(partition, MIN_TIME), MIN_TIME if low is None else low)
         if now is not None:
             self.now = now if self.now is None else max(self.now, now)
 
 
 @dataclass
 class ToShards:
-    """Sends the rows of a program's output to the shards of an exchange, and every shard the tidings, rows or not."""
+    """Sends the rows of a program's output to the shards of an exchange, and every shard the tidings, rows or not.
+
+    If the exchange has to know how late its input comes, every shard hears that of all rows, not of its own alone.
+    """
 
     rows: Output
     dests: tuple[int, ...]
     upstream: frozenset[str]  # whose tidings matter to the exchange
     tidings: Tidings
+    delays: Delays | None = None
     held: list[pa.RecordBatch] = field(default_factory=list)
     sent: int = 0
     latest: int = MIN_TIME
+    skewed: int = 0
 
     def schema(self) -> pa.Schema:
         return WIRE
 
     def add(self, bundle: Bundle) -> Iterator[pa.RecordBatch]:
-        if self.tidings.followed and bundle.elements:
-            self.latest = max(self.latest, int(bundle.all_times().max()))
-        self.held += self.rows.add(bundle)
+        return self._taken(bundle, self.rows.add)
+
+    def add_columns(self, bundle: ColumnBundle) -> Iterator[pa.RecordBatch]:
+        """Columns as they are, if the rows can be made of them."""
+        if isinstance(self.rows, Columnar):
+            yield from self._taken(bundle, self.rows.add_columns)
+        else:
+            for part in bundle.parts():
+                yield from self.add(part)
+
+    def _taken(self, bundle: Any, add: Callable[[Any], Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+        for policy in self.tidings.followed.values():
+            low, skewed = source_watermark(bundle.all_times(), policy, now=self.tidings.now)
+            self.latest = max(self.latest, low)
+            self.skewed += skewed
+        if self.delays is not None and self.tidings.now is not None:
+            self.delays.observe(bundle.all_times(), now=self.tidings.now)
+        self.held += add(bundle)
         if sum(batch.num_rows for batch in self.held) >= _HELD_ROWS:
-            yield wire([(dest, self._body(mine, {})) for dest, mine in self._by_shard() if mine is not None])
+            told: dict[str, Any] = {"lows": {}}
+            yield wire([(dest, self._body(mine, told)) for dest, mine in self._by_shard() if mine is not None])
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         self.held += self.rows.finish()
+        told = self._told()
+        if told["lows"] or self.held:
+            yield wire([(dest, self._body(mine, told)) for dest, mine in self._by_shard()])
+
+    def _told(self) -> dict[str, Any]:
         lows = {name: low for name, low in self.tidings.lows.items() if name in self.upstream}
-        if lows or self.held:
-            lows |= {name: self.latest for name in lows if name in self.tidings.followed and self.latest > MIN_TIME}
-            yield wire([(dest, self._body(mine, lows)) for dest, mine in self._by_shard()])
+        lows |= {name: self.latest for name in lows if name in self.tidings.followed and self.latest > MIN_TIME}
+        # Whoever reads the same elements mistrusts the same clocks.
+        self.tidings.skewed = max(self.tidings.skewed, self.skewed)
+        told: dict[str, Any] = {"lows": lows}
+        if partitions := {name: each for name, each in self.tidings.partitions.items() if name in lows}:
+            told["partitions"] = partitions
+        if self.delays is not None:
+            told["delays"] = sorted(self.delays.buckets.items())
+        return told
 
     def _by_shard(self) -> Iterator[tuple[int, pa.RecordBatch | None]]:
         if not self.held:
@@ -188,18 +241,21 @@ class ToShards:
             return
         rows = pa.concat_batches(self.held)
         self.held = []
-        shard = shards_of(rows.column(KEY), len(self.dests))
-        order = np.argsort(shard, kind="stable")
+        shard = self._shards(rows)
+        order = np.argsort(shard.astype(np.int16) if len(self.dests) < 2**15 else shard, kind="stable")  # by radix
         edges = np.searchsorted(shard[order], np.arange(len(self.dests) + 1)).tolist()
         rows = rows.take(pa.array(order))
         for number, dest in enumerate(self.dests):
             count = edges[number + 1] - edges[number]
             yield dest, rows.slice(edges[number], count) if count else None
 
-    def _body(self, rows: pa.RecordBatch | None, lows: dict[str, int | None]) -> bytes:
-        told = self.tidings
+    def _shards(self, rows: pa.RecordBatch) -> Int64Array:
+        return shards_of(rows.column(KEY), len(self.dests))
+
+    def _body(self, rows: pa.RecordBatch | None, told: dict[str, Any]) -> bytes:
+        task = self.tidings
         self.sent += 1
-        return pack({"from": [told.level, told.partition, self.sent], "now": told.now, "lows": lows}, rows)
+        return pack({"from": [*task.station, task.partition, self.sent], "now": task.now, **told}, rows)
 
 
 @dataclass
@@ -215,6 +271,14 @@ class ToSink:
 
     def add(self, bundle: Bundle) -> Iterator[pa.RecordBatch]:
         return self._sent(self.batches.add(bundle))
+
+    def add_columns(self, bundle: ColumnBundle) -> Iterator[pa.RecordBatch]:
+        """Columns as they are, if the sink takes them."""
+        if isinstance(self.batches, Columnar):
+            yield from self._sent(self.batches.add_columns(bundle))
+        else:
+            for part in bundle.parts():
+                yield from self.add(part)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         return self._sent(self.batches.finish())

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from headrace.engine.batch import Batch
 from headrace.engine.counters import Counters
 from headrace.engine.failures import plain
-from headrace.engine.plan import plan
+from headrace.engine.plan import explain, plan
 from headrace.engine.session import ship_package, spark_session
 from headrace.engine.settings import current
 from headrace.model.errors import PipelineError
@@ -29,6 +29,11 @@ class Status:
     stage: str = ""
     tasks_done: int = 0
     tasks: int = 0
+
+    @property
+    def line(self) -> str:
+        """The status in one line."""
+        return self.stage
 
 
 class Handle:
@@ -53,8 +58,13 @@ class Handle:
             raise self._error
         return self.status()
 
-    def stop(self) -> None:
-        """Stops the pipeline where it is. Sinks that have not completed leave nothing behind."""
+    def stop(self, *, drain: bool = False) -> None:
+        """Stops the pipeline where it is. Sinks that have not completed leave nothing behind.
+
+        With `drain`, waits for the end: a batch has read all it will.
+        """
+        if drain:
+            self._thread.join()
         self._stopping = True
         self._spark.sparkContext.cancelJobsWithTag(self._tag)
         self._thread.join()
@@ -71,6 +81,10 @@ class Handle:
     def metrics(self) -> dict[str, dict[str, int]]:
         """Elements in and out of each transform, by label."""
         return self._counters.metrics()
+
+    def savepoint(self, path: str) -> None:
+        """Only a stream has savepoints."""
+        raise PipelineError(f"a batch has no savepoints, got {path!r}; say run(stream=True, ...) to stream it")
 
     def _at(self, stage: str) -> None:
         if self._stopping:
@@ -102,16 +116,16 @@ def run(
     spark: SparkSession | None,
     master: str | None,
     stream: bool = False,
-    checkpoint: str | None = None,
-    trigger: Any = None,
+    **options: Any,
 ) -> Handle:
-    """Plans the graph and starts it."""
+    """Plans the graph and starts it; `options` are those of a stream."""
+    streaming = stream or not graph.bounded
     planned = plan(graph)
     if (instead := current().instead) is not None:
-        return instead(planned)
-    streaming = stream or not graph.bounded
-    if not streaming and (checkpoint is not None or trigger is not None):
-        raise PipelineError("a batch has neither checkpoint nor trigger; say run(stream=True, ...) to stream it")
+        return instead(explain(graph, stream=stream))
+    given = [name for name, value in options.items() if value is not None]
+    if not streaming and given:
+        raise PipelineError(f"a batch has no {' and no '.join(given)}; say run(stream=True, ...) to stream it")
     session = spark or spark_session(master)
     ship_package(session)
     counters = Counters(session.sparkContext)
@@ -119,5 +133,5 @@ def run(
         from headrace.engine import stream as streams  # a batch needs none of it
         from headrace.engine import streamhandle
 
-        return streamhandle.start(streams.Stream(session, graph, counters, checkpoint, trigger))
+        return streamhandle.start(streams.Stream(session, graph, counters, streams.Options(**options)))
     return Handle(session, Batch(session, planned, counters, lambda stage: None), counters)

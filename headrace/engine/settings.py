@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headrace.engine.run import Handle, Status
-    from headrace.engine.stages import Plan
 
 
 @dataclass(frozen=True)
 class Settings:
-    """`instead` gets each plan in place of running it; `watch` does the waiting where no time limit is given."""
+    """`instead` gets each plan as text, in place of running it; `watch` does the waiting if no time limit is given."""
 
-    instead: Callable[[Plan], Handle] | None = None
+    instead: Callable[[str], Handle] | None = None
     watch: Callable[[Handle], Status] | None = None
 
 

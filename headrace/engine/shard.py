@@ -16,17 +16,19 @@ import pyarrow as pa
 from headrace.engine.accumulators import Incoming, accumulators
 from headrace.engine.bundles import END, START, TIME
 from headrace.engine.clocks import Clocks, output_watermark
+from headrace.engine.failures import shortened
 from headrace.engine.firing import Program
+from headrace.engine.hashing import HASHES
 from headrace.engine.placing import COUNT, RETRACTION, Placing, expired
 from headrace.engine.retractions import PANE, PaneArray
 from headrace.engine.shuffle import KEY, SPELLING, VALUE
-from headrace.engine.stateblocks import State, read_state, write_state
+from headrace.engine.stateblocks import Gone, State, read_state, write_state
 from headrace.engine.table import GONE, NO_HOLD, Table, runs
 from headrace.engine.triggernodes import Mask, Moment
 from headrace.model.algebra import CombineFn
-from headrace.model.keys import encode_key
+from headrace.model.keys import decode_keys, encode_key
 from headrace.model.panes import Timing, Windowing
-from headrace.model.times import MIN_TIME, Int64Array, format_duration, format_instant
+from headrace.model.times import MAX_TIME, MIN_TIME, Int64Array, format_duration, format_instant
 
 TIMINGS: Final[tuple[Timing, ...]] = get_args(Timing)
 """What the codes in the column `timing` of panes mean."""
@@ -54,6 +56,16 @@ NO_PANES: Final = pa.record_batch([pa.array([], kind) for kind in PANES.types], 
 
 
 @dataclass(frozen=True)
+class Waiting:
+    """A window that has not fired yet: its key, its bounds and why, in words, and the watermark that ends it."""
+
+    key: str
+    window: str
+    why: str
+    deadline: int
+
+
+@dataclass(frozen=True)
 class Step:
     """What came of a step.
 
@@ -63,6 +75,7 @@ class Step:
     - refused: how many rows came to windows whose trigger had finished, or were waiting in one that merged with such
     - watermark: the output watermark; what is emitted later and is not late itself is not older
     - held: how many windows have state
+    - waiting: the earliest window that has elements it has not fired yet, if there is one and it is known
     """
 
     panes: pa.RecordBatch
@@ -70,6 +83,7 @@ class Step:
     refused: int
     watermark: int
     held: int
+    waiting: Waiting | None = None
 
 
 @dataclass
@@ -131,8 +145,8 @@ class ShardProcessor:
         taken = self._take_in(rows, before.watermark) if rows is not None and rows.num_rows else Taken()
         panes = self._fire(taken, before, after)
         self.clocks = after
-        self.watermark = output_watermark(self.watermark, after.watermark, self.table.hold)
-        return Step(panes, taken.late, taken.refused, self.watermark, self.table.held)
+        self.watermark = output_watermark(self.watermark, after.watermark, self.table.hold[: self.table.used])
+        return Step(panes, taken.late, taken.refused, self.watermark, self.table.held, self._waiting())
 
     def _take_in(self, rows: pa.RecordBatch, watermark: int) -> Taken:
         table, late = self.table, self.placing.late(rows, watermark)
@@ -160,17 +174,20 @@ class ShardProcessor:
             table.count[touched] += np.add.reduceat(counts if back is None else np.where(back, -counts, counts), starts)
             table.fresh[touched] += taken.arrived
             table.due[touched] |= (table.deadline[touched] > watermark) | (self.placing.size is not None)
-            self._hold(touched, starts, times)
+            self._hold(touched, starts, times, watermark)
         return taken
 
-    def _hold(self, slots: Int64Array, starts: Int64Array, times: Int64Array) -> None:
-        """The time of the windows' next panes, of elements that are not behind the output already."""
+    def _hold(self, slots: Int64Array, starts: Int64Array, times: Int64Array, watermark: int) -> None:
+        """The time of the windows' next panes, of elements that are not behind the input's watermark already.
+
+        That of the output may be further behind, but it depends on which other keys share the shard.
+        """
         table, combiner = self.table, self.windowing.timestamp_combiner
         if self.placing.size is not None:
             # A window of elements has no last instant, so its latest element stands for it.
             combiner, passable = "earliest" if combiner == "earliest" else "latest", times >= MIN_TIME
         else:
-            passable = times >= self.watermark
+            passable = times >= watermark
         held = table.hold[slots]
         if combiner == "earliest":
             first = np.minimum.reduceat(np.where(passable, times, NO_HOLD), starts)
@@ -181,7 +198,7 @@ class ShardProcessor:
             table.hold[slots] = np.where(latest == -NO_HOLD, NO_HOLD, latest)
         else:
             last = table.end[slots] - 1
-            table.hold[slots] = np.where(last >= self.watermark, last, held)
+            table.hold[slots] = np.where(last >= watermark, last, held)
 
     def _fire(self, taken: Taken, before: Clocks, after: Clocks) -> pa.RecordBatch:
         table, root = self.table, self.program.root
@@ -196,41 +213,42 @@ class ShardProcessor:
         fired = judged & root.ready(moment)
         done = root.fire(moment, fired)
         table.state[:, slots] = moment.state
-        table.changed[slots] = True
+        table.touch(slots)
         over = expired(moment.end, self.placing.lateness, after.watermark)
         fresh, always = table.fresh[slots] > 0, self.windowing.closing == "always"
         on_time = fired & moment.ended & table.due[slots]
         closing = over & ~table.finished[slots]
         emitting = (fired & (fresh | on_time | (done & always))) | (closing & (fresh | always))
-        panes = self._emit(slots[emitting], (done | over)[emitting], after.watermark)
+        panes = self._emit(slots[emitting], (done | over)[emitting], before, after)
         table.finish(slots[done & ~over])
         table.close(slots[over])
         return panes
 
     def _candidates(self, placed: Int64Array, before: Clocks, after: Clocks) -> Int64Array:
         """The windows to look at: those rows came for, whose alarm may have rung, or whose time is over."""
-        table = self.table
+        table, used = self.table, self.table.used
+        deadline, nothing = table.deadline[:used], np.zeros(0, np.int64)
         parts = [placed]
-        nothing = np.zeros(0, np.int64)
-        crossed = self.program.root.crossed(Moment(table.deadline, nothing, table.state, before, after))
+        crossed = self.program.root.crossed(Moment(deadline, nothing, table.state[:, :used], before, after))
         if crossed is not None:
             parts.append(np.flatnonzero(crossed))
         if after.watermark > before.watermark:
-            over = expired(table.deadline, self.placing.lateness, after.watermark) & (table.deadline != GONE)
-            parts.append(np.flatnonzero(over))
+            # A free slot's deadline is behind the end of time.
+            over = MAX_TIME if after.watermark >= MAX_TIME else after.watermark - self.placing.lateness
+            parts.append(np.flatnonzero(deadline <= over))
         return np.unique(np.concatenate(parts))
 
-    def _emit(self, slots: Int64Array, last: Mask, watermark: int) -> pa.RecordBatch:
+    def _emit(self, slots: Int64Array, last: Mask, before: Clocks, after: Clocks) -> pa.RecordBatch:
         """The panes of these windows, which go on without what they emitted."""
         if not len(slots):
             return NO_PANES
         table, accumulation = self.table, self.windowing.accumulation
         order = np.lexsort((table.seq[slots], table.start[slots], table.end[slots]))
         slots, last = slots[order], last[order]
-        early = table.deadline[slots] > watermark
+        early = table.deadline[slots] > after.watermark
         panes = np.zeros(len(slots), PANE)
         panes["start"], panes["end"] = table.start[slots], table.end[slots]
-        instant = table.end[slots] - 1 if self.placing.size is None else self.watermark
+        instant = table.end[slots] - 1 if self.placing.size is None else before.watermark
         panes["time"] = np.where(table.hold[slots] == NO_HOLD, instant, table.hold[slots])
         panes["timing"] = np.where(early, EARLY, np.where(table.due[slots], ON_TIME, LATE))
         panes["index"] = table.index[slots]
@@ -265,9 +283,7 @@ class ShardProcessor:
             owner = np.concatenate([back, owner])[order]
             panes = np.concatenate([taken_back, panes])[order]
             cells = pa.concat_arrays([old_cells, cells]).take(pa.array(order))
-        keys, spelling = (
-            pa.array(column[slots[owner]], pa.binary()) for column in (self.table.key, self.table.spelling)
-        )
+        keys, spelling = self.table.keys.take(slots[owner]), self.table.spellings.take(slots[owner])
         numbers = [pa.array(panes[name]) for name in ("start", "end", "time")]
         described = [pa.array(panes[name]) for name in ("index", "on_time_index")]
         flags = [pa.array(flag) for flag in (panes["index"] == 0, panes["is_last"] != 0, retraction)]
@@ -277,52 +293,85 @@ class ShardProcessor:
     def why(self, key: object, window: tuple[int, int]) -> str:
         """Why a window has not fired, in words."""
         table = self.table
-        held = [
-            slot
-            for slot in np.flatnonzero((table.start == window[0]) & (table.end == window[1])).tolist()
-            if table.key[slot] == encode_key(key)
-        ]
+        slots = np.flatnonzero((table.start == window[0]) & (table.end == window[1]))
+        names = table.keys.take(slots).to_pylist()
+        held = [slot for slot, name in zip(slots.tolist(), names, strict=True) if name == encode_key(key)]
         if not held:
             return "holds nothing: no element came, or the window was closed"
-        if table.finished[held[0]]:
+        return self._why(held[0])
+
+    def _why(self, slot: int) -> str:
+        table = self.table
+        if table.finished[slot]:
             return "its trigger has finished: elements that still come are refused"
-        at = np.array(held[:1])
-        moment = Moment(table.deadline[at], np.zeros(1, np.int64), table.state[:, at], self.clocks, self.clocks)
+        at = np.array([slot])
         if self.placing.size is not None:
-            missing = window[1] - self.placing.ordinals[encode_key(key)]
+            missing = int(table.end[slot]) - self.placing.ordinals.of(table.keys.take(at)[0].as_py())
             return f"needs {missing} more element{'s' * (missing > 1)} to be full"
+        moment = Moment(table.deadline[at], np.zeros(1, np.int64), table.state[:, at], self.clocks, self.clocks)
         reason = self.program.root.why(moment)
         if moment.ended[0]:
-            closes = int(table.deadline[held[0]]) + self.placing.lateness
+            closes = int(table.deadline[slot]) + self.placing.lateness
             lateness = format_duration(self.placing.lateness)
             reason += f"; it closes when the watermark passes {format_instant(closes)}, {lateness} after its end"
         return reason
 
+    def _waiting(self) -> Waiting | None:
+        table, used = self.table, self.table.used
+        deadlines = np.where((table.fresh[:used] > 0) & ~table.finished[:used], table.deadline[:used], GONE)
+        earliest = int(deadlines.min(initial=GONE))
+        if earliest == GONE:
+            return None
+        slots = np.flatnonzero(deadlines == earliest)
+        slot = int(slots[table.seq[slots].argmin()])
+        (key,) = decode_keys(table.keys.take(np.array([slot])), table.spellings.take(np.array([slot])))
+        window = self._window(int(table.start[slot]), int(table.end[slot]))
+        return Waiting(shortened(key), window, self._why(slot), earliest)
+
+    def _window(self, start: int, end: int) -> str:
+        if self.placing.size is not None:
+            return f"elements {start} to {end - 1}"
+        return "the global window" if self.windowing.is_global else f"{format_instant(start)} to {format_instant(end)}"
+
     def dump(self) -> list[bytes]:
         """The whole state, the same blocks for the same state."""
-        return self._written(self.table.slots(), self.placing.ordinals, [])
+        blocks = self.part(0, HASHES)
+        self._written()
+        return blocks
+
+    def part(self, low: int, high: int) -> list[bytes]:
+        """The state of the windows whose hashes are in a range: all ranges together are as good as `dump`."""
+        windows = self.table.columns(self.table.slots(low=low, high=high))
+        return self._blocks(windows, Gone(), self.placing.ordinals.held(low=low, high=high))
 
     def changes(self) -> list[bytes]:
         """What has changed since `dump`, `changes` or `load` was called last, to be loaded after what they gave."""
-        ordinals = {key: self.placing.ordinals[key] for key in self.placing.counted}
-        return self._written(self.table.slots(changed=True), ordinals, self.table.gone)
+        windows = self.table.columns(self.table.changed())
+        blocks = self._blocks(windows, self.table.gone(), self.placing.ordinals.changed())
+        self._written()
+        return blocks
 
     def load(self, blocks: list[bytes]) -> None:
-        """Takes over, when new, the state of a processor of the same windowing from its blocks, in order."""
+        """Takes over the state of a processor of the same windowing from its blocks, in order.
+
+        One that has state goes on from there by blocks of what has changed since.
+        """
         state = read_state(blocks)
-        self.table.restore(state.windows)
-        self.placing.ordinals = state.ordinals
+        self.table.load(state.windows, state.gone)
+        self.placing.ordinals.load(state.ordinals)
         self.clocks = Clocks(state.numbers["input"], state.numbers["now"], state.percentiles)
         self.watermark, self.table.next_seq = state.numbers["output"], state.numbers["next_seq"]
+        self._written()
 
-    def _written(self, slots: Int64Array, ordinals: dict[bytes, int], gone: list[int]) -> list[bytes]:
+    def _blocks(self, windows: pa.Table, gone: Gone, ordinals: pa.Table) -> list[bytes]:
         numbers = {
             "input": self.clocks.watermark,
             "output": self.watermark,
             "now": self.clocks.now,
             "next_seq": self.table.next_seq,
         }
-        state = State(numbers, self.table.columns(slots), dict(self.clocks.percentiles), gone, ordinals)
+        return write_state(State(numbers, windows, dict(self.clocks.percentiles), gone, ordinals))
+
+    def _written(self) -> None:
         self.table.written()
-        self.placing.counted.clear()
-        return write_state(state)
+        self.placing.ordinals.written()

@@ -5,11 +5,12 @@ Unlike the rows of a batch's shuffle they always have times, and tell what takes
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from operator import itemgetter
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -17,9 +18,13 @@ import pyarrow as pa
 from headrace.engine.bundles import END, TIME, Bundle
 from headrace.engine.placing import COUNT, RETRACTION
 from headrace.engine.shuffle import ToAccumulators, ToRows, shuffle_schema
+from headrace.engine.vectors import encode_accumulators
 from headrace.model.algebra import CombineFn
-from headrace.model.panes import Windowing
+from headrace.model.panes import PaneInfo, Windowing
 from headrace.model.windows import GLOBAL_WINDOW, CountWindows
+
+PANE: Final = "pane"
+"""A column that tells the pane a row came in."""
 
 
 def has_bounds(windowing: Windowing) -> bool:
@@ -27,9 +32,16 @@ def has_bounds(windowing: Windowing) -> bool:
     return not windowing.is_global and not isinstance(windowing.window, CountWindows)
 
 
-def to_pairs(label: str, windowing: Windowing, *, retractable: bool) -> ToPairs:
-    """The output that sends each pair as a row."""
-    return ToPairs(label, shuffle_schema(windowed=has_bounds(windowing), timed=True), retractable)
+def to_pairs(label: str, windowing: Windowing, *, retractable: bool, panes: bool = False) -> ToPairs:
+    """The output that sends each pair as a row, with its pane if somebody asks for it."""
+    return ToPairs(label, shuffle_schema(windowed=has_bounds(windowing), timed=True), retractable, panes)
+
+
+def panes_of(column: pa.BinaryArray) -> list[PaneInfo]:
+    """The panes that rows tell."""
+    encoded = column.dictionary_encode()
+    distinct = [PaneInfo(*json.loads(told)) for told in encoded.dictionary.to_pylist()]
+    return [distinct[code] for code in encoded.indices.to_pylist()]
 
 
 def to_partials(label: str, windowing: Windowing, fn: CombineFn[Any, Any, Any]) -> ToPartials:
@@ -42,12 +54,16 @@ class ToPairs(ToRows):
     """Each pair as a row."""
 
     retractable: bool
+    panes: bool = False
 
     def batch(self, bundle: Bundle) -> pa.RecordBatch:
         rows = super().batch(bundle)
-        if not self.retractable:
-            return rows
-        return rows.append_column(RETRACTION, pa.array(np.full(rows.num_rows, bundle.retraction)))
+        if self.retractable:
+            rows = rows.append_column(RETRACTION, pa.array(np.full(rows.num_rows, bundle.retraction)))
+        if self.panes:
+            told = pa.scalar(json.dumps(astuple(bundle.pane)).encode(), pa.binary())
+            rows = rows.append_column(PANE, pa.repeat(told, rows.num_rows))
+        return rows
 
 
 @dataclass
@@ -68,7 +84,13 @@ class ToPartials(ToAccumulators):
         counts = [self.counts[key] for key in self.held]
         self.counts.clear()
         for rows in super().finish():
-            # An accumulator has no time but that of its window; partials are for windows where no other is asked for.
-            ends = rows.column(END) if END in rows.schema.names else None
-            last = np.full(rows.num_rows, GLOBAL_WINDOW.end) if ends is None else np.asarray(ends)
-            yield rows.append_column(TIME, pa.array(last - 1)).append_column(COUNT, pa.array(counts, pa.int64()))
+            yield rows.append_column(TIME, last_instants(rows)).append_column(COUNT, pa.array(counts, pa.int64()))
+
+    def dumped(self, accs: list[Any]) -> pa.BinaryArray:
+        return encode_accumulators(self.fn, accs)
+
+
+def last_instants(rows: pa.RecordBatch) -> pa.Array:
+    """The times of accumulators: that of their window, as partials are for windows where no other is asked for."""
+    ends = rows.column(END) if END in rows.schema.names else None
+    return pa.array((np.full(rows.num_rows, GLOBAL_WINDOW.end) if ends is None else np.asarray(ends)) - 1)

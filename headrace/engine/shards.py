@@ -6,63 +6,43 @@ store tells whether such a copy is the newest. What a shard does with its rows i
 
 from __future__ import annotations
 
-import os
 from collections import OrderedDict
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
-from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
-from headrace.engine.bundles import BLOCK_SCHEMA, TIME
 from headrace.engine.clocks import Clocks, Delays, Upstream
-from headrace.engine.exchanges import Work
+from headrace.engine.exchanges import Sliced, Work
 from headrace.engine.failures import blame
 from headrace.engine.placing import COUNT
 from headrace.engine.routing import pack, unpack
 from headrace.engine.shard import Step
+from headrace.engine.statecells import CELL, CELL_KEY, STAMP, Stamp, StateCells
 from headrace.model.pickling import define_in_script
 from headrace.model.times import MIN_TIME
 
-_STAMP: Final = StructType(
-    [StructField(name, LongType()) for name in ("version", "base", "whole", "deltas")]
-    + [StructField("token", BinaryType())]
-)
-_VERSION: Final = StructType([StructField("version", LongType())])
-_CELL: Final = StructType([StructField("cell", BinaryType())])
-
-_SMALL: Final = 65_536
-"""Bytes of changes that are not worth writing the whole state anew for."""
 _KEPT: Final = 256
 """How many shards a worker keeps in memory."""
 
 
 @dataclass(frozen=True)
 class ShardSpec:
-    """What a shard is: its name, the exchange it belongs to and what that does, and whom it waits for."""
+    """What a shard is: its name, the exchange it belongs to and what that does, and whom it waits for.
+
+    Of sources it may know the partitions, and how long these are waited for.
+    """
 
     name: str
     label: str
     work: Work
     upstream: tuple[str, ...]
-
-
-@dataclass
-class Stamp:
-    """Which state the store has: blocks from version `base`, a whole state, to `version`; sizes in bytes.
-
-    `token` is of one attempt at this version only: an attempt that failed may have left a copy in a worker.
-    """
-
-    version: int = 0
-    base: int = 0
-    whole: int = 0
-    deltas: int = 0
-    token: bytes = b""
+    partitions: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    idle_after: dict[str, int] = field(default_factory=dict)
 
 
 class Shard:
@@ -71,10 +51,11 @@ class Shard:
     def __init__(self, spec: ShardSpec) -> None:
         self.spec = spec
         self.processor = spec.work.processor()
-        # One that has not spoken yet is waited for.
-        self.upstream = Upstream(low=dict.fromkeys(spec.upstream, MIN_TIME))
+        partitions = {name: dict.fromkeys(parts, MIN_TIME) for name, parts in spec.partitions.items()}
+        self.upstream = Upstream(dict.fromkeys(spec.upstream, MIN_TIME), spec.idle_after, partitions)
         self.delays = Delays()
         self.late = self.refused = 0
+        self.copies = {"used": 0, "caught up": 0, "loaded": 0}  # how often workers had a copy, an older one, or none
 
     def step(self, bodies: list[tuple[dict[str, Any], pa.RecordBatch]]) -> tuple[Step, int]:
         """Takes in what the tasks of a micro-batch sent; returns what came of it, and the time it is."""
@@ -86,34 +67,39 @@ class Shard:
             for name, low in header["lows"].items():
                 if low is not None:
                     self.upstream.report(name, low, now=now)
+            for name, partitions in header.get("partitions", {}).items():
+                for partition, low in partitions.items():
+                    self.upstream.report(name, low, now=now, partition=partition)
         fractions = self.processor.fractions
-        if fractions and rows is not None:
-            self.delays.observe(np.asarray(rows.column(TIME)), now=now)
+        for header, _ in bodies:
+            self.delays.merge(header.get("delays", ()))
         watermark = self.upstream.advance(now=now)
         step = self.processor.step(rows, Clocks(watermark, now, self.delays.watermarks(fractions, now=now)))
         self.late += _elements(step.late)
         self.refused += step.refused
         return step, now
 
-    def cell(self, *, whole: bool) -> bytes:
-        """The state, or what has changed of it since it was last asked for."""
-        blocks = self.processor.dump() if whole else self.processor.changes()
-        header = {
+    def header(self) -> dict[str, Any]:
+        """What there is to store of it, besides the processor's state."""
+        return {
             "upstream": self.upstream.dump().decode(),
             "delays": list(self.delays.buckets.items()),
             "late": self.late,
             "refused": self.refused,
+            "copies": self.copies,
         }
-        return pack(header, pa.record_batch([pa.array(blocks, pa.binary())], schema=BLOCK_SCHEMA))
 
-    def load(self, cells: list[bytes]) -> None:
-        """Takes over the state of cells, a whole one first."""
-        read = [unpack(cell) for cell in cells]
-        self.processor.load([block for _, blocks in read for block in blocks.column(0).to_pylist()])
-        header, _ = read[-1]
-        self.upstream = Upstream.load(header["upstream"].encode())
+    def load(self, cells: Iterable[bytes]) -> None:
+        """Takes over the state of cells: all of it or, on top of what it has, what changed since."""
+        header: dict[str, Any] = {}
+        blocks: list[bytes] = []
+        for cell in cells:
+            header, more = unpack(cell)
+            blocks += more.column(0).to_pylist()
+        self.processor.load(blocks)
+        self.upstream.load(header["upstream"].encode())
         self.delays = Delays(dict(map(tuple, header["delays"])))
-        self.late, self.refused = header["late"], header["refused"]
+        self.late, self.refused, self.copies = header["late"], header["refused"], header["copies"]
 
 
 def _elements(rows: pa.RecordBatch | None) -> int:
@@ -124,17 +110,16 @@ def _elements(rows: pa.RecordBatch | None) -> int:
 
 @dataclass
 class Copies:
-    """The shards a worker has in memory, by stream and destination, each with the token of its state."""
+    """The shards a worker has in memory, by stream and destination, each with the stamp of its state."""
 
-    held: OrderedDict[tuple[str, int], tuple[bytes, Shard]] = field(default_factory=OrderedDict)
+    held: OrderedDict[tuple[str, int], tuple[Stamp, Shard]] = field(default_factory=OrderedDict)
 
-    def take(self, stream: str, dest: int, token: bytes) -> Shard | None:
-        """The copy, if it is of this state. It is taken out: a step that fails leaves none."""
-        kept, shard = self.held.pop((stream, dest), (b"", None))
-        return shard if kept == token else None
+    def take(self, stream: str, dest: int) -> tuple[Stamp, Shard] | None:
+        """The copy, if there is one. It is taken out: a step that fails leaves none."""
+        return self.held.pop((stream, dest), None)
 
-    def keep(self, stream: str, dest: int, token: bytes, shard: Shard) -> None:
-        self.held[stream, dest] = token, shard
+    def keep(self, stream: str, dest: int, stamp: Stamp, shard: Shard) -> None:
+        self.held[stream, dest] = stamp, shard
         while len(self.held) > _KEPT:
             self.held.popitem(last=False)
 
@@ -150,8 +135,8 @@ class Shards(StatefulProcessor):
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         define_in_script(self.classes)
-        self.stamp = handle.getValueState("stamp", _STAMP)
-        self.cells = handle.getMapState("cells", _VERSION, _CELL)
+        cells = handle.getMapState("cells", CELL_KEY, CELL)
+        self.cells = StateCells(handle.getValueState("stamp", STAMP), cells)
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         (dest,) = key
@@ -162,46 +147,43 @@ class Shards(StatefulProcessor):
             return
         # The order in which Spark fetched them is no two times the same.
         bodies = sorted((unpack(row.body) for row in rows), key=lambda body: body[0]["from"])
-        held = self.stamp.get()
-        stamp = Stamp() if held is None else Stamp(*held)
+        stamp = self.cells.stamp()
         with blame(spec.label):
-            shard = self._shard(dest, spec, stamp)
+            shard = Shard(spec) if stamp is None else self._shard(dest, spec, stamp)
             step, now = shard.step(bodies)
-            self._write(shard, stamp)
-        _copies.keep(self.stream, dest, stamp.token, shard)
+            stamp = self.cells.write(stamp or Stamp(), shard.header(), shard.processor)
+        _copies.keep(self.stream, dest, stamp, shard)
         header = {
             "name": spec.name,
             "now": now,
             "watermark": step.watermark,
             "input": shard.upstream.watermark,
             "held": step.held,
+            "idle": shard.upstream.idle(now=now),
             "late": shard.late,
             "refused": shard.refused,
+            "copies": shard.copies,
+            "waiting": None if step.waiting is None else asdict(step.waiting),
+            # All shards hear the same of sources; one tells.
+            "lows": shard.upstream.by_name() if spec.name.endswith("/0") else {},
         }
         yield Row(dest=dest, body=pack(header, step.panes))
 
     def _shard(self, dest: int, spec: ShardSpec, stamp: Stamp) -> Shard:
-        shard = _copies.take(self.stream, dest, bytes(stamp.token)) if stamp.version else None
-        if shard is None:
-            shard = Shard(spec)
-            if stamp.version:
-                versions = range(stamp.base, stamp.version + 1)
-                shard.load([bytes(self.cells.getValue((version,))[0]) for version in versions])  # type: ignore[index]
+        """The shard as it was left: a copy of this very state, an older one with the changes since, or a new one."""
+        kept, shard = _copies.take(self.stream, dest) or (None, None)
+        if shard is not None and kept is not None:
+            if kept.token == stamp.token:
+                shard.copies["used"] += 1
+                return shard
+            if isinstance(shard.processor, Sliced) and (deltas := self.cells.since(stamp, kept)) is not None:
+                shard.load(deltas)
+                shard.copies["caught up"] += 1
+                return shard
+        shard = Shard(spec)
+        shard.load(self.cells.whole(stamp))
+        shard.copies["loaded"] += 1
         return shard
-
-    def _write(self, shard: Shard, stamp: Stamp) -> None:
-        whole = not stamp.version or stamp.deltas > max(stamp.whole, _SMALL)
-        cell = shard.cell(whole=whole)
-        stamp.version += 1
-        if whole:
-            if stamp.base:
-                self.cells.clear()
-            stamp.base, stamp.whole, stamp.deltas = stamp.version, len(cell), 0
-        else:
-            stamp.deltas += len(cell)
-        self.cells.updateValue((stamp.version,), (cell,))
-        stamp.token = os.urandom(8)
-        self.stamp.update((stamp.version, stamp.base, stamp.whole, stamp.deltas, stamp.token))
 
     def close(self) -> None:
         pass

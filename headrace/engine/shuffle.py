@@ -55,9 +55,11 @@ class ToRows(Gathering):
             return row_batch(self.out, keys, values, bundle)
 
 
-def row_batch(out: pa.Schema, keys: Sequence[Any] | None, values: Sequence[Any], bundle: Bundle) -> pa.RecordBatch:
-    """Rows of these keys and values, with times and windows of the bundle."""
-    columns: dict[str, pa.Array] = {VALUE: encode_cells(values)}
+def row_batch(
+    out: pa.Schema, keys: Sequence[Any] | None, values: Sequence[Any] | pa.BinaryArray, bundle: Bundle
+) -> pa.RecordBatch:
+    """Rows of these keys and values, or cells of values, with times and windows of the bundle."""
+    columns: dict[str, pa.Array] = {VALUE: values if isinstance(values, pa.Array) else encode_cells(values)}
     if keys is not None:
         columns[KEY], spelling = encode_keys(keys)
         columns[SPELLING] = pa.nulls(len(keys), pa.binary()) if spelling is None else spelling
@@ -107,12 +109,16 @@ class ToAccumulators:
             return
         with blame(self.label):
             keys: list[Any] = list(self.held)
-            fn, starts, ends = self.fn, None, None
+            starts, ends = None, None
             if START in self.out.names:
                 keys, starts, ends = zip(*keys, strict=True)  # type: ignore[assignment]
-            values = list(map(fn.dump, self.held.values()))
+            values = self.dumped(list(self.held.values()))
             self.held.clear()
             yield row_batch(self.out, keys, values, Bundle([], None, starts, ends))  # type: ignore[arg-type]
+
+    def dumped(self, accs: list[Any]) -> list[Any] | pa.BinaryArray:
+        """Accumulators as they travel."""
+        return list(map(self.fn.dump, accs))
 
 
 @dataclass

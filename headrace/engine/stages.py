@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from headrace.engine.program import Program
 from headrace.model.panes import PaneInfo
-from headrace.model.pipeline import Node, PCollection
+from headrace.model.pipeline import Node, PCollection, Primitive
 from headrace.model.schema import Schema
 
 
@@ -73,7 +73,7 @@ class Read(Stage):
     node: Node
 
     def describe(self) -> str:
-        return f"read  {_named(self.node)}"
+        return f"read  {named(self.node)}"
 
 
 @dataclass(eq=False)
@@ -136,7 +136,7 @@ class Write(Stage):
     pane: PaneInfo
 
     def describe(self) -> str:
-        return f"write  {_named(self.node)}"
+        return f"write  {named(self.node)}"
 
 
 @dataclass(eq=False)
@@ -175,6 +175,12 @@ def _lines(stage: Stage, shown: set[int], first: str, rest: str) -> Iterator[str
         )
 
 
-def _named(node: Node) -> str:
-    what = str(node.transform) if type(node.transform).__str__ is not object.__str__ else type(node.transform).__name__
+def named(node: Node) -> str:
+    """A node as people read it: its label, if it was given one, and what it does."""
+    what = shown(node.transform)
     return f"{node.label}: {what}" if node.named else what
+
+
+def shown(transform: Primitive) -> str:
+    """What a transform does."""
+    return str(transform) if type(transform).__str__ is not object.__str__ else type(transform).__name__

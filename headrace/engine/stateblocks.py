@@ -1,4 +1,4 @@
-"""A shard's state as Arrow blocks: all of it, or what has changed since it was last written.
+"""A shard's state as Arrow blocks: all of it, a part, or what has changed since it was last written.
 
 Blocks of one shard are read in the order in which they were written; of a window the last row counts. They are for the
 engine's own checkpoints: cells may be pickles, so blocks from elsewhere must not be read.
@@ -6,14 +6,28 @@ engine's own checkpoints: cells may be pickles, so blocks from elsewhere must no
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
+from headrace.engine.hashing import Hashes
+from headrace.model.times import Int64Array
+
 _KIND: Final = b"headrace.block"
+_OPTIONS: Final = pa.ipc.IpcWriteOptions(compression="lz4")  # columns of times and counts shrink to a tenth
+_SIZE: Final = 8_000_000
+"""About how many bytes a block has at most, before it is compressed."""
+
+
+@dataclass(frozen=True)
+class Gone:
+    """Windows that are held no more: their numbers, and the hashes by which those who still have them find them."""
+
+    seq: Int64Array = field(default_factory=lambda: np.zeros(0, np.int64))
+    hashes: Hashes = field(default_factory=lambda: np.zeros(0, np.uint64))
 
 
 @dataclass
@@ -22,32 +36,37 @@ class State:
 
     - numbers: its clocks and counters, by name; percentiles: the clocks of fractions of the input
     - windows: columns of the windows it holds, with a number `seq` that no two of them ever share
-    - gone: numbers of windows it holds no more; ordinals: how many elements each key has had, where that matters
+    - gone: those it holds no more; ordinals: how many elements each key has had, where that matters
+
+    An empty table may have lost its columns.
     """
 
     numbers: dict[str, int]
-    windows: dict[str, pa.Array] | pa.Table
+    windows: pa.Table
     percentiles: dict[float, int] = field(default_factory=dict)
-    gone: list[int] = field(default_factory=list)
-    ordinals: dict[bytes, int] = field(default_factory=dict)
+    gone: Gone = field(default_factory=Gone)
+    ordinals: pa.Table = field(default_factory=lambda: pa.table({}))
 
 
 def write_state(state: State) -> list[bytes]:
     """The state as blocks, the same for the same state.
 
-    >>> first = write_state(State({"now": 1}, {"seq": pa.array([0, 1]), "x": pa.array([5, 6])}))
-    >>> second = write_state(State({"now": 2}, {"seq": pa.array([1]), "x": pa.array([7])}, gone=[0]))
+    >>> first = write_state(State({"now": 1}, pa.table({"seq": [0, 1], "x": [5, 6]})))
+    >>> gone = Gone(np.array([0]), np.array([77], np.uint64))
+    >>> second = write_state(State({"now": 2}, pa.table({"seq": [1], "x": [7]}), gone=gone))
     >>> read = read_state(first + second)
     >>> read.numbers, read.windows.to_pylist()
     ({'now': 2}, [{'seq': 1, 'x': 7}])
     """
-    return [
-        _block("numbers", {name: pa.array([number], pa.int64()) for name, number in state.numbers.items()}),
-        _block("percentiles", _pairs(state.percentiles, pa.float64())),
-        _block("windows", state.windows),
-        _block("gone", {"seq": pa.array(sorted(state.gone), pa.int64())}),
-        _block("ordinals", _pairs(state.ordinals, pa.binary())),
-    ]
+    percentiles = sorted(state.percentiles.items())
+    parts = {
+        "numbers": pa.table({name: pa.array([number], pa.int64()) for name, number in state.numbers.items()}),
+        "percentiles": pa.table({"q": [q for q, _ in percentiles], "time": [time for _, time in percentiles]}),
+        "windows": state.windows,
+        "gone": pa.table({"seq": state.gone.seq, "hash": state.gone.hashes}),
+        "ordinals": state.ordinals,
+    }
+    return [_block(kind, piece) for kind, table in parts.items() for piece in _pieces(table)]
 
 
 def read_state(blocks: Iterable[bytes]) -> State:
@@ -62,33 +81,48 @@ def read_state(blocks: Iterable[bytes]) -> State:
             )
         parts.setdefault(kind.decode(), []).append(table)
     tables = {kind: pa.concat_tables(each) for kind, each in parts.items()}
-    windows, gone = tables["windows"], tables["gone"].column("seq").to_pylist()
-    last = {seq: position for position, seq in enumerate(windows.column("seq").to_pylist())}
-    for seq in gone:
-        last.pop(seq, None)
-    positions = np.array(sorted(last.values()), np.int64)
+    percentiles, windows, gone, ordinals = (
+        tables.get(kind, pa.table({})) for kind in ("percentiles", "windows", "gone", "ordinals")
+    )
+    over = Gone(gone.column("seq").to_numpy(), gone.column("hash").to_numpy()) if gone.num_rows else Gone()
+    if windows.num_rows:
+        last = _last(windows.column("seq").to_numpy(), over.seq)
+        windows = windows if len(last) == windows.num_rows else windows.take(pa.array(last))
     return State(
         tables["numbers"].to_pylist()[-1],
-        windows.take(pa.array(positions)),
-        _mapping(tables["percentiles"]),
-        gone,
-        _mapping(tables["ordinals"]),
+        windows,
+        {row["q"]: row["time"] for row in percentiles.to_pylist()},
+        over,
+        ordinals,
     )
 
 
-def _block(kind: str, columns: dict[str, pa.Array] | pa.Table) -> bytes:
-    batch = pa.record_batch(columns)
-    schema = batch.schema.with_metadata({_KIND: kind})
+def _last(seq: Int64Array, gone: Int64Array) -> Int64Array:
+    """The positions of each number's last row, in their order, but of those that are gone."""
+    order = np.argsort(seq, kind="stable")
+    last = np.append(seq[order[1:]] != seq[order[:-1]], True)
+    positions = np.sort(order[last])
+    return positions[~np.isin(seq[positions], gone)]
+
+
+def one_array(rows: pa.Table, name: str) -> pa.Array:
+    """A column of a table as one array.
+
+    >>> one_array(pa.concat_tables([pa.table({"x": [1]}), pa.table({"x": [2]})]), "x").to_pylist()
+    [1, 2]
+    """
+    column = rows.column(name)
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
+
+
+def _pieces(table: pa.Table) -> Iterator[pa.Table]:
+    if table.num_rows:
+        rows = max(_SIZE * table.num_rows // max(table.nbytes, 1), 1)
+        yield from (table.slice(start, rows) for start in range(0, table.num_rows, rows))
+
+
+def _block(kind: str, table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, schema) as writer:
-        writer.write_batch(batch.cast(schema))
+    with pa.ipc.new_stream(sink, table.schema.with_metadata({_KIND: kind}), options=_OPTIONS) as writer:
+        writer.write_table(table)
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
-
-
-def _pairs(mapping: dict[Any, int], key: pa.DataType) -> dict[str, pa.Array]:
-    pairs = sorted(mapping.items())
-    return {"key": pa.array([k for k, _ in pairs], key), "number": pa.array([n for _, n in pairs], pa.int64())}
-
-
-def _mapping(pairs: pa.Table) -> dict[Any, int]:
-    return dict(zip(pairs.column("key").to_pylist(), pairs.column("number").to_pylist(), strict=True))

@@ -8,8 +8,11 @@ The query is put together here. What its operators do is in `streamprogram` and 
 from __future__ import annotations
 
 import logging
+import threading
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Final
 
@@ -17,16 +20,23 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headrace.engine import relational
-from headrace.engine.bundles import FromBlocks, FromColumns, ToColumns
+from headrace.engine import relational, segments
+from headrace.engine.admission import Admission
+from headrace.engine.bundles import FromBlocks, ToColumns
 from headrace.engine.checkpoint import Checkpoint
+from headrace.engine.columnbundles import FromRecords
+from headrace.engine.columnrows import columns_read
 from headrace.engine.counters import Counters
-from headrace.engine.levels import Tap, lower
-from headrace.engine.program import Program, steps_of
-from headrace.engine.routing import WIRE
+from headrace.engine.deferred import Deferred
+from headrace.engine.levels import Exchange, lower
+from headrace.engine.pressure import Pace
+from headrace.engine.program import Head, Program, Step, steps_of
+from headrace.engine.routing import WIRE, Station
 from headrace.engine.shards import Shards, ShardSpec
+from headrace.engine.statefulshard import Stateful
 from headrace.engine.streamcolumns import ColumnsOf
 from headrace.engine.streamprogram import (
+    ClockProgram,
     Entry,
     FromClocks,
     FromSource,
@@ -35,14 +45,15 @@ from headrace.engine.streamprogram import (
 )
 from headrace.engine.streamside import SideInputs
 from headrace.engine.streamsinks import Delivery
-from headrace.engine.streamsources import Sources, watermarks_of
-from headrace.model.panes import NO_PANE
+from headrace.engine.streamsources import Sources, partitions_of, policy_of, watermarks_of
+from headrace.engine.taps import Tap, frame_of
+from headrace.model.errors import PipelineError
 from headrace.model.pickling import classes_of_script
 from headrace.model.pipeline import Graph
 from headrace.model.schema import rows_schema
 from headrace.model.sources import Rate, ReadFiles
 from headrace.model.teststream import TestStream
-from headrace.model.times import duration
+from headrace.model.times import SECOND, duration
 
 _SETTINGS: Final = {
     "spark.sql.streaming.stateStore.providerClass": (
@@ -51,6 +62,7 @@ _SETTINGS: Final = {
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     "spark.sql.exchange.reuse": "false",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",  # or columns come in pieces too small for arrays
 }
 _ON_LOCAL_DISK: Final = {  # elsewhere a rename is not what makes a file appear whole
     "spark.sql.streaming.checkpointFileManagerClass": (
@@ -59,56 +71,108 @@ _ON_LOCAL_DISK: Final = {  # elsewhere a rename is not what makes a file appear 
 }
 _HEARTBEAT: Final = "1 second"
 """How often to look at the clock, where triggers wait for it and nobody says how often."""
+_DRAIN: Final = "drain"
+
+
+_starting: Final = threading.Lock()
+"""Held while a query takes over the session's settings: two that start at once would undo each other's."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a stream is run, as `Pipeline.run` takes it."""
+
+    checkpoint: str | None = None
+    savepoint: str | None = None
+    trigger: Any = None
+    batch_time: Any = None
+    max_files_per_batch: int | None = None
 
 
 class Stream:
     """One run of a graph as a stream."""
 
-    def __init__(
-        self, spark: SparkSession, graph: Graph, counters: Counters, checkpoint: str | None, trigger: Any
-    ) -> None:
+    def __init__(self, spark: SparkSession, graph: Graph, counters: Counters, options: Options) -> None:
         self.spark, self.counters = spark, counters
-        self.trigger = None if trigger is None else duration(trigger)
-        self.checkpoint = Checkpoint(spark, checkpoint)
-        manifest = self.checkpoint.manifest
-        self.line = lower(graph, shards=manifest.shards, partitions=manifest.partitions)
-        self.checkpoint.check(self.line)
+        self.trigger = None if options.trigger is None else duration(options.trigger)
+        self.checkpoint = Checkpoint(spark, options.checkpoint, options.savepoint)
+        held = self.checkpoint.manifest
+        self.line = lower(graph, shards=held.shards, partitions=held.partitions, numbers=held.numbers)
+        self.line.taps = held.in_order(self.line.taps)
         kinds = [tap.source.transform for tap in self.line.taps]
         scripted_clock = any(isinstance(kind, TestStream) for kind in kinds)
-        arriving = [kind for kind in kinds if isinstance(kind, ReadFiles)]
-        self.ends = not any(isinstance(kind, Rate) for kind in kinds) and not (arriving and trigger is not None)
-        timed = any(exchange.work.needs_time for exchange in self.line.exchanges)
-        self._heartbeat = timed and not self.ends and not scripted_clock
+        arriving = self._files() and self.trigger is not None
+        self.ends = not any(isinstance(kind, Rate) for kind in kinds) and not arriving
+        self._policies = policies = {tap.name: policy_of(tap.source) for tap in self.line.taps}
+        self._idle_after = {name: each.idle_after for name, each in policies.items() if each.idle_after is not None}
+        timed = bool(self._idle_after) or any(exchange.work.needs_time for exchange in self.line.exchanges)
+        self._heartbeat = (timed or held.heartbeat) and not self.ends and not scripted_clock
+        self._manifest = self.checkpoint.check(self.line, heartbeat=self._heartbeat)
         self._sources = Sources(spark, self.checkpoint.control, scripted_clock=scripted_clock)
         self._sides = SideInputs(spark, graph)
         self._columns = ColumnsOf(spark, graph)
         self._classes = classes_of_script()
+        self._run = uuid.uuid4().hex  # what workers remember of an earlier run may be of other functions
         self.delivery = Delivery(self.line)
+        self._admit(options)
+
+    def _admit(self, options: Options) -> None:
+        most = options.max_files_per_batch
+        if most is not None and (not isinstance(most, int) or most < 1):
+            raise PipelineError(f"max_files_per_batch is a number of files, at least 1, got {most!r}")
+        self._sources.max_files = most
+        if options.batch_time is not None:
+            pace = Pace(duration(options.batch_time) / SECOND, most=most)
+            self._sources.max_files = pace.limit
+            self.delivery.admission = Admission(self.spark, self.checkpoint.control, pace)
 
     def start(self) -> StreamingQuery:
         """Starts the query."""
         # It would log what a sink's function raises, which the handle tells.
         logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
-        self._sides.fill(step for tap in self.line.taps for step in steps_of(tap.readers))
+        self.checkpoint.prepare()
+        entries = [reading.readers for tap in self.line.taps for reading in tap.readings]
+        self._sides.fill(steps_of(*entries))
         self._sides.fill(step for exchange in self.line.exchanges for step in steps_of(*exchange.readers.values()))
+        self._sides.fill(Step(each.work.op, {}) for each in self.line.exchanges if isinstance(each.work, Stateful))
         entering = [self._tapped(tap) for tap in self.line.taps]
         for outlet in self.line.outlets:
             if isinstance(outlet.output, ToColumns) and outlet.output.element_schema is None:
                 outlet.output.element_schema = rows_schema(self._columns.of(outlet.node.inputs[0]))
+        for segment in self.line.segments:
+            if segment.output.columns.element_schema is None:
+                segment.output.columns.element_schema = rows_schema(self._columns.of(segment.enters))
         self._columns.check_aggregates()
-        data = reduce(DataFrame.union, [self._mapped(frame, program) for frame, program in entering] + self._clocks())
+        entered = [self._mapped(frame, program, (0, 0)) for frame, program in entering] + self._clocks()
+        data = self._through_columns(reduce(DataFrame.union, entered), 0)
         for level in range(1, self.line.depth + 1):
-            shards = Shards(self.checkpoint.manifest.stream, self._specs(level), self._classes)
+            shards: Any = Deferred(Shards(self._run, self._specs(level), self._classes))
             data = data.groupBy("dest").transformWithState(shards, from_arrow_schema(WIRE), "Append", "None")
-            data = self._mapped(data, self._after(level))
-        self.delivery.begin(self.spark, self.checkpoint.manifest.stream, fresh=self.checkpoint.fresh)
-        self.checkpoint.write(self.line)
-        return self._started(data)
+            data = self._through_columns(self._mapped(data, self._after(level), (level, 0)), level)
+        self.delivery.begin(self.spark, self._manifest, known=self.checkpoint.manifest.sinks)
+        self.checkpoint.write(self._manifest)
+        query = self._started(data)
+        self.delivery.started(query)
+        return query
 
     def end(self) -> None:
         """Files were read to their end: nothing will come that is older than the end of time."""
         if files := self._files():
             self._sources.end(files)
+
+    @property
+    def draining(self) -> bool:
+        """Whether the stream was being drained when it stopped."""
+        return self._sources.ended(_DRAIN)
+
+    def drain(self) -> None:
+        """Tells all sources' end. One that was told before may have been too late for a crash: it is told again."""
+        self.delivery.draining = True
+        self._sources.end(self.line.taps, f"{_DRAIN}-{self._run}" if self.draining else _DRAIN)
+
+    def wake(self) -> None:
+        """Sees to it that there is another batch, data or not."""
+        self._sources.end([], f"wake-{uuid.uuid4().hex}")
 
     def close(self) -> None:
         """After the run."""
@@ -119,42 +183,64 @@ class Stream:
         return [tap for tap in self.line.taps if isinstance(tap.source.transform, ReadFiles)]
 
     def _tapped(self, tap: Tap) -> tuple[DataFrame, Program]:
-        data = self._columns.opened(tap.source, self._sources.open)
-        for node in tap.columns:
-            data = relational.apply(node, data)
-            self._columns.note(node.outputs[0], data)
-        rows = FromColumns(tap.pc.schema, NO_PANE) if tap.pc.has_columns else FromBlocks()
-        head = FromSource(tap.name, rows, watermarks_of(tap.source), self.line.tidings)
-        return data, self._source_program(head, tap)
-
-    def _source_program(self, head: Any, tap: Tap | None = None) -> Program:
-        program = SourceProgram(head, tidings=self.line.tidings, label="" if tap is None else tap.source.label)
-        if tap is not None:
-            program.readers = tap.readers
-        return program
+        opened, watermarks = self._columns.opened(tap.source, self._sources.open), watermarks_of(tap.source)
+        data = frame_of(tap, opened, self._columns.note, timed=watermarks == "from times")
+        read = [columns_read(reading.readers, self.line.outputs) for reading in tap.readings]
+        if len(read) == 1 and read[0] is not None:
+            data = data.select(*[name for name in data.columns if name in read[0] or name in relational.HIDDEN])
+        pcs = [reading.pc for reading in tap.readings]
+        rows: list[Head] = [FromRecords(pc.schema) if pc.has_columns else FromBlocks() for pc in pcs]
+        tidings = self.line.tidings
+        return data, SourceProgram(
+            FromClocks(tidings),
+            tidings=tidings,
+            label=tap.source.label,
+            source=FromSource(tap.name, rows, watermarks, policy_of(tap.source), tidings),
+            entries=[reading.readers for reading in tap.readings],
+        )
 
     def _clocks(self) -> list[DataFrame]:
-        """What enters beside the sources: that those of files have ended, and the time."""
-        frames = [self._sources.ends()] if self.ends and self._files() else []
-        frames += [self._sources.heartbeat()] if self._heartbeat else []
-        return [self._mapped(frame, self._source_program(FromClocks(self.line.tidings))) for frame in frames]
+        """What enters beside the sources: that they have ended, and the time."""
+        frames = [self._sources.ends(), *([self._sources.heartbeat()] if self._heartbeat else [])]
+        tidings = self.line.tidings
+        return [self._mapped(frame, ClockProgram(FromClocks(tidings), tidings=tidings), (0, 0)) for frame in frames]
 
     def _after(self, level: int) -> Program:
         exchanges = self.line.level(level)
         entries = {each.number: Entry(each.work, each.readers) for each in exchanges}
-        return LevelProgram(FromClocks(self.line.tidings), tidings=self.line.tidings, level=level, entries=entries)
+        head = FromClocks(self.line.tidings)
+        return LevelProgram(head, tidings=self.line.tidings, station=(level, 0), entries=entries)
 
-    def _mapped(self, data: DataFrame, program: Program) -> DataFrame:
+    def _through_columns(self, data: DataFrame, level: int) -> DataFrame:
+        """What comes of a level, once Catalyst has worked on columns that Python functions gave there."""
+        hop = 1
+        while here := self.line.at((level, hop)):
+            program = segments.after(here, self.line.tidings, FromClocks(self.line.tidings), self._policies)
+            data = self._mapped(segments.transformed(here, data), program, (level, hop))
+            hop += 1
+        return data
+
+    def _mapped(self, data: DataFrame, program: Program, station: Station) -> DataFrame:
         program.outputs = self.line.outputs
         program.counters, program.classes = self.counters, self._classes
+        level, hop = station
+        if behind := self.line.at((level, hop + 1)):
+            opening = segments.opening(program, behind)
+            return data.mapInArrow(opening, from_arrow_schema(opening.schema()))
         return data.mapInArrow(program, from_arrow_schema(WIRE))
 
     def _specs(self, level: int) -> dict[int, ShardSpec]:
         return {
-            dest: ShardSpec(name, each.label, each.work, each.upstream)
+            dest: ShardSpec(name, each.label, each.work, each.upstream, *self._sources_of(each))
             for each in self.line.level(level)
             for dest, name in zip(each.dests, each.names(), strict=True)
         }
+
+    def _sources_of(self, exchange: Exchange) -> tuple[dict[str, tuple[str, ...]], dict[str, int]]:
+        """Of the sources it reads from, the partitions that are known, and after how long they are idle."""
+        taps = [tap for tap in self.line.taps if tap.name in exchange.upstream]
+        partitions = {tap.name: partitions_of(tap.source) for tap in taps}
+        return partitions, {name: self._idle_after[name] for name in partitions if name in self._idle_after}
 
     def _started(self, data: DataFrame) -> StreamingQuery:
         writer = data.writeStream.outputMode("append").foreachBatch(self.delivery)
@@ -162,7 +248,7 @@ class Stream:
         wait = self.trigger if self.trigger is not None else duration(_HEARTBEAT) if self._heartbeat else None
         if wait is not None:
             writer = writer.trigger(processingTime=f"{max(wait // 1000, 1)} milliseconds")
-        with self._settings():
+        with _starting, self._settings():
             return writer.start()
 
     @contextmanager

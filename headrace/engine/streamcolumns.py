@@ -10,7 +10,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from headrace.engine import relational
 from headrace.engine.bundles import END, START, TIME
-from headrace.model.columns import Aggregate
+from headrace.model.columns import Aggregate, Columnwise
 from headrace.model.pipeline import Graph, Node, PCollection
 
 
@@ -39,15 +39,15 @@ class ColumnsOf:
         if pc.schema is not None:
             return pa.schema(list(zip(pc.schema.names, pc.schema.types, strict=True)))
         node = self.graph.producer(pc)
-        return self._aggregated(node) if isinstance(node.transform, Aggregate) else self.of(node.inputs[0])
+        return self._transformed(node) if isinstance(node.transform, Columnwise) else self.of(node.inputs[0])
 
     def check_aggregates(self) -> None:
         """Refuses aggregations of columns that are not there."""
         for node in self.graph:
             if isinstance(node.transform, Aggregate):
-                self._aggregated(node)
+                self._transformed(node)
 
-    def _aggregated(self, node: Node) -> pa.Schema:
+    def _transformed(self, node: Node) -> pa.Schema:
         """Whatever a batch would give for no rows."""
         hidden = [(name, pa.int64()) for name in (TIME, START, END)]
         columns = pa.schema([*self.of(node.inputs[0]), *hidden])

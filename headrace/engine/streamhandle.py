@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import json
+from concurrent.futures import Future
+from typing import Any
 
 from pyspark import InheritableThread
 from pyspark.sql.streaming.query import StreamingQuery
@@ -10,26 +12,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from headrace.engine.failures import plain
 from headrace.engine.run import Handle, Status
 from headrace.engine.stream import Stream
-from headrace.model.times import MIN_TIME, format_instant
+from headrace.engine.streamstatus import StreamStatus, exchange_status, source_statuses
 
-
-@dataclass(frozen=True)
-class ExchangeStatus:
-    """How far a grouping is: the watermark of its input, and how many windows it holds."""
-
-    watermark: int = MIN_TIME
-    held: int = 0
-
-    def __str__(self) -> str:
-        return f"watermark {format_instant(self.watermark)}, {self.held} windows held"
-
-
-@dataclass
-class StreamStatus(Status):
-    """How far a stream is: the micro-batches it has done, and its groupings by label."""
-
-    batches: int = 0
-    exchanges: dict[str, ExchangeStatus] = field(default_factory=dict)
+_LOOK = 0.1  # seconds from one look at the stream to the next, where nothing tells of its end
 
 
 class StreamHandle(Handle):
@@ -49,26 +34,64 @@ class StreamHandle(Handle):
         """Spark's own handle, for its progress and metrics."""
         return self._query
 
-    def stop(self) -> None:
-        """Stops the stream where it is; a batch it is in the middle of is done again when it is run again."""
+    def stop(self, *, drain: bool = False) -> None:
+        """Stops the stream where it is; a batch it is in the middle of is done again when it is run again.
+
+        With `drain`, it stops reading instead, all windows fire as at the end of time, what they give is delivered, and
+        the stream is done: it cannot be run again.
+        """
+        if drain and self._thread.is_alive():
+            self._stream.drain()
+            while self._thread.is_alive() and not self._stream.delivery.drained.wait(_LOOK):
+                pass
         self._stopping = True
         self._query.stop()
         self._thread.join()
+        if drain and self._error is not None:
+            raise self._error
+
+    def savepoint(self, path: str) -> None:
+        """Copies the checkpoint to the directory `path`, as it is before the next batch; the stream then goes on.
+
+        `run(savepoint=path, checkpoint=...)` begins another stream there, with the sources where they were.
+        """
+        copied: Future[None] = Future()
+
+        def copy() -> None:
+            try:
+                self._stream.checkpoint.copy_to(path)
+                copied.set_result(None)
+            except BaseException as error:
+                copied.set_exception(error)
+
+        self._stream.delivery.before.put(copy)
+        if self._thread.is_alive():
+            self._stream.wake()
+        while not copied.done() and self._thread.is_alive():
+            self._thread.join(_LOOK)
+        if not copied.done():  # the stream has ended without another batch
+            self._stream.delivery.catch_up()
+        copied.result()
 
     def status(self) -> StreamStatus:
-        """How far the stream is."""
-        delivery = self._stream.delivery
-        status = StreamStatus(self._status.state, f"batch {delivery.batches}", batches=delivery.batches)
-        for exchange in self._stream.line.exchanges:
-            told = [delivery.shards[name] for name in exchange.names() if name in delivery.shards]
-            watermark = min((each["input"] for each in told), default=MIN_TIME)
-            status.exchanges[exchange.label] = ExchangeStatus(watermark, sum(each["held"] for each in told))
-        return status
+        """How far the stream is; printed, a table."""
+        stream, delivery, progress = self._stream, self._stream.delivery, self._progress()
+        shards = dict(delivery.shards)  # a batch may be changing it
+        return StreamStatus(
+            self._status.state,
+            f"batch {delivery.batches}",
+            batches=delivery.batches,
+            batch_seconds=None if progress is None else progress["durationMs"]["triggerExecution"] / 1000,
+            sources=source_statuses(stream.line, shards, progress),
+            exchanges={each.label: exchange_status(each, shards) for each in stream.line.exchanges},
+            notes=stream.checkpoint.notes,
+        )
 
     def metrics(self) -> dict[str, dict[str, int]]:
         """Elements in and out of each transform, by label; of groupings, how many came too late or were refused.
 
-        Those two are of the whole life of the checkpoint, the others of this run.
+        Those two are of the whole life of the checkpoint, the others of this run. Of sources, how many elements were
+        too far ahead of time, and how many partitions are idle now.
         """
         metrics = self._stream.counters.metrics()
         shards = self._stream.delivery.shards
@@ -76,27 +99,54 @@ class StreamHandle(Handle):
             told = [shards[name] for name in exchange.names() if name in shards]
             counts = metrics.setdefault(exchange.label, {})
             counts |= {what: sum(each[what] for each in told) for what in ("late", "refused")}
+            for name in {name for each in told for name, _ in each["idle"]}:
+                idle = {partition for each in told for source, partition in each["idle"] if source == name}
+                metrics.setdefault(name, {})["idle"] = len(idle)
         return metrics
 
+    def _progress(self) -> dict[str, Any] | None:
+        """Spark's account of the last batch."""
+        last = self._query.lastProgress
+        return None if last is None else json.loads(last.json)
+
     def _run(self) -> None:
+        drained = self._stream.delivery.drained
         try:
-            if self._stream.ends:
-                self._query.processAllAvailable()
-                self._stream.end()
-                self._query.processAllAvailable()
-                self._query.stop()
-                self._status.state = "stopped" if self._stopping else "done"
-            else:
-                self._query.awaitTermination()
-                self._status.state = "stopped"
+            self._follow()
+            done = drained.is_set() or (self._stream.ends and not self._stopping)
+            self._status.state = "done" if done else "stopped"
         except BaseException as error:
-            if self._stopping:
-                self._status.state = "stopped"
-            else:
+            if not self._stopping or drained.is_set():
                 self._error = plain(error)
-                self._status.state = "failed"
+            self._status.state = "stopped" if self._error is None else "failed"
         finally:
             self._stream.close()
+
+    def _follow(self) -> None:
+        """Waits for the end of the query; if it was drained, that is noted, whatever became of further batches."""
+        drained = self._stream.delivery.drained
+        try:
+            self._await_end()
+        except Exception:
+            if not drained.is_set():
+                raise
+        if drained.is_set():
+            self._stream.checkpoint.drained()
+
+    def _await_end(self) -> None:
+        if self._stream.draining:  # and was not done with it when it last stopped
+            self._stream.drain()
+            while self._query.isActive and not self._stream.delivery.drained.wait(_LOOK):
+                pass
+            self._query.stop()
+            self._query.awaitTermination()  # raises what it failed with
+        elif self._stream.ends:
+            self._query.processAllAvailable()
+            self._stream.end()
+            self._query.processAllAvailable()
+            self._query.stop()
+        else:
+            self._query.awaitTermination()
 
 
 def start(stream: Stream) -> StreamHandle:

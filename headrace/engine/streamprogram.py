@@ -16,50 +16,77 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
-from headrace.engine.bundles import LOW, NOW, TIME, Bundle
-from headrace.engine.clocks import source_watermark
+from headrace.engine.bundles import LOW, NOW, PART, TIME, Bundle
+from headrace.engine.clocks import WHOLE, source_watermark
+from headrace.engine.columnbundles import ColumnBundle
 from headrace.engine.exchanges import Work
 from headrace.engine.program import Head, Program, Readers
-from headrace.engine.routing import STATUS, WIRE, Tidings, exchange_of, pack, sink_dest, unpack, wire
+from headrace.engine.routing import STATUS, WIRE, Station, Tidings, exchange_of, pack, sink_dest, unpack, wire
+from headrace.engine.taps import elements_of
 from headrace.model.pickling import define_in_script
-from headrace.model.times import DAY, MAX_TIME, MIN_TIME
+from headrace.model.times import MIN_TIME
+from headrace.model.watermarks import WatermarkPolicy
 
 HEARTBEAT: Final = "heartbeat"
 """The name of what only tells the time."""
 
-MAX_SKEW: Final = DAY
-"""How far ahead of processing time an event may be before it is taken for a wrong clock."""
-
 Watermarks = Literal["given", "from times", "followed"]
-"""How a source's watermark is known: rows tell it; it is the latest event time; or the latest that functions set."""
+"""How a source's watermark is known: rows tell it; it is by event times; or by those that functions set."""
 
 
 @dataclass
 class FromSource:
-    """Reads the rows of a source, and notes its watermark."""
+    """Reads the rows of a source, and notes its watermark. What is read of it has a head each."""
 
     name: str
-    rows: Head
+    rows: list[Head]
     watermarks: Watermarks
+    policy: WatermarkPolicy
     tidings: Tidings
 
-    def bundles(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Bundle]:
+    def bundles(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, Bundle | ColumnBundle]]:
+        """Bundles of elements, each with the number of the head that read it."""
         if self.watermarks == "followed":
-            self.tidings.followed.add(self.name)
+            self.tidings.followed[self.name] = self.policy
         for batch in batches:
-            if not batch.num_rows:
-                continue
-            now = pc.max(batch.column(NOW)).as_py()
-            elements = batch.filter(pc.is_null(batch.column(LOW))).drop_columns([NOW, LOW])
-            self.tidings.hear(self.name, pc.max(batch.column(LOW)).as_py(), now)
+            if batch.num_rows:
+                self._note(batch)
+                for number, (head, elements) in enumerate(zip(self.rows, self._elements(batch), strict=True)):
+                    if elements.num_rows:
+                        yield from ((number, bundle) for bundle in head.bundles(iter([elements])))
+
+    def _elements(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+        if len(self.rows) > 1:
+            return [elements_of(batch, number) for number in range(len(self.rows))]
+        clocks = [name for name in (NOW, LOW, PART) if name in batch.schema.names]
+        elements = batch.drop_columns(clocks)
+        told = batch.column(LOW)
+        return [elements if told.null_count == len(told) else elements.filter(pc.is_null(told))]
+
+    def _note(self, batch: pa.RecordBatch) -> None:
+        now = pc.max(batch.column(NOW)).as_py()
+        self.tidings.hear(self.name, None, now)
+        for partition, rows in _by_partition(batch):
             if self.watermarks == "from times":
-                times = np.asarray(elements.column(TIME).drop_null())
-                at = MAX_TIME if now is None else now
-                low, skewed = source_watermark(MIN_TIME, times, now=at, slack=0, max_skew=MAX_SKEW)
-                self.tidings.hear(self.name, low, now)
+                times = np.asarray(rows.column(TIME).drop_null())
+                low, skewed = source_watermark(times, self.policy, now=now)
                 self.tidings.skewed += skewed
-            if elements.num_rows:
-                yield from self.rows.bundles(iter([elements]))
+            else:
+                told = pc.max(rows.column(LOW)).as_py()
+                low = MIN_TIME if told is None else told
+            if partition != WHOLE or low > MIN_TIME:
+                self.tidings.hear(self.name, low, now, partition)
+
+
+def _by_partition(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """The rows of each partition; those that name none are of the whole source."""
+    if PART not in batch.schema.names:
+        yield WHOLE, batch
+        return
+    for partition in pc.unique(batch.column(PART)).to_pylist():
+        named = batch.column(PART)
+        mine = pc.is_null(named) if partition is None else pc.equal(named, partition)
+        yield WHOLE if partition is None else partition, batch.filter(mine)
 
 
 @dataclass
@@ -76,11 +103,10 @@ class FromClocks:
 
 
 @dataclass
-class SourceProgram(Program):
-    """Callable by mapInArrow over the rows of a source."""
+class ClockProgram(Program):
+    """Callable by mapInArrow over rows that tell the time."""
 
     tidings: Tidings = field(kw_only=True)
-    label: str = field(kw_only=True)
 
     def schema(self) -> pa.Schema:
         return WIRE
@@ -90,8 +116,26 @@ class SourceProgram(Program):
         self.tidings.partition = _partition()
         for _, batch in self._run(batches):
             yield batch
+
+
+@dataclass
+class SourceProgram(ClockProgram):
+    """Callable by mapInArrow over the rows of a source."""
+
+    label: str = field(kw_only=True)
+    source: FromSource = field(kw_only=True)
+    entries: list[Readers] = field(kw_only=True)
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from super().__call__(batches)
         if self.tidings.skewed and self.counters is not None:
             self.counters.add(Counter({(self.label, "skewed"): self.tidings.skewed}))
+
+    def _entries(self) -> Iterable[Readers]:
+        return self.entries
+
+    def _entering(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Bundle | ColumnBundle, Readers]]:
+        return ((bundle, self.entries[number]) for number, bundle in self.source.bundles(batches))
 
 
 @dataclass(frozen=True)
@@ -107,7 +151,7 @@ class LevelProgram(Program):
     """Callable by mapInArrow over what the shards of a level gave; rows that go elsewhere pass."""
 
     tidings: Tidings = field(kw_only=True)
-    level: int = field(kw_only=True)
+    station: Station = field(kw_only=True)
     entries: dict[int, Entry] = field(kw_only=True)
 
     def schema(self) -> pa.Schema:
@@ -115,7 +159,7 @@ class LevelProgram(Program):
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         define_in_script(self.classes)
-        self.tidings.level, self.tidings.partition = self.level, _partition()
+        self.tidings.station, self.tidings.partition = self.station, _partition()
         self._passing: list[tuple[int, bytes]] = []
         self._told: dict[str, Any] = {}
         for _, batch in self._run(batches):
@@ -133,7 +177,7 @@ class LevelProgram(Program):
     def _entries(self) -> Iterable[Readers]:
         return [readers for entry in self.entries.values() for readers in entry.readers.values()]
 
-    def _entering(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Bundle, Readers]]:
+    def _entering(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Bundle | ColumnBundle, Readers]]:
         for batch in batches:
             for dest, body in zip(batch.column("dest").to_pylist(), batch.column("body").to_pylist(), strict=True):
                 exchange = exchange_of(dest)

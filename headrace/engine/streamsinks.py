@@ -6,43 +6,69 @@ has none. `ReadText("out/*")` and its like read them all.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.engine import sinks
+from headrace.engine.admission import Admission
 from headrace.engine.bundles import TIME, FromBlocks
 from headrace.engine.failures import blame
 from headrace.engine.files import Folder
 from headrace.engine.levels import Line, Outlet
+from headrace.engine.manifest import Manifest
 from headrace.engine.routing import STATUS, sink_dests, sink_of, unpack
 from headrace.model.sinks import Collect, ForEachBatch, WindowedValue, WriteFiles
+from headrace.model.times import MAX_TIME, MIN_TIME
 
 
 class Delivery:
-    """Callable by foreachBatch. Keeps what shards told about themselves last, by shard."""
+    """Callable by foreachBatch. Keeps what shards told about themselves last, by shard.
+
+    What is put into `before` is done before the next batch, when nothing is being written. If `draining`, the stream
+    is `drained` when all shards have heard of the end of time, and takes no batch after that.
+    """
 
     def __init__(self, line: Line) -> None:
         self.shards: dict[str, dict[str, Any]] = {}
         self.batches = 0
+        self.before: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self.draining = False
+        self.drained = threading.Event()
+        self.admission: Admission | None = None
+        self._names = {name for exchange in line.exchanges for name in exchange.names()}
         self._outlets = {outlet.number: outlet for outlet in line.outlets}
         self._files = [outlet for outlet in line.outlets if isinstance(outlet.node.transform, WriteFiles)]
 
-    def begin(self, spark: SparkSession, stream: str, *, fresh: bool) -> None:
-        """Before the first batch: the directories of a new stream must be new, too."""
+    def begin(self, spark: SparkSession, manifest: Manifest, *, known: dict[str, str]) -> None:
+        """Before the first batch: the directories of sinks that are not `known` yet must be new, too."""
         for outlet in self._outlets.values():
-            sink = outlet.node.transform
+            sink, label = outlet.node.transform, outlet.node.label
             if isinstance(sink, Collect):
-                sink.collected.begin(stream)
-            elif isinstance(sink, WriteFiles) and fresh:
+                sink.collected.begin(manifest.stream)
+            elif isinstance(sink, WriteFiles) and known.get(label) != manifest.sinks[label]:
                 sinks.check_target(spark, outlet.node)
                 Folder(spark, sink.path).delete()  # which is there only if it may be replaced
 
+    def started(self, query: StreamingQuery) -> None:
+        """The query runs."""
+        if self.admission is not None:
+            self.admission.begin(query)
+
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
+        if self.drained.is_set():
+            raise Drained
+        self.catch_up()
+        began = time.monotonic()
         if self._files:
             frame = frame.persist()
         try:
@@ -51,6 +77,16 @@ class Delivery:
             if self._files:
                 frame.unpersist()
         self.batches += 1
+        if self.admission is not None:
+            self.admission.after(time.monotonic() - began)
+        if self.draining and all(self.shards.get(name, {}).get("input", MIN_TIME) >= MAX_TIME for name in self._names):
+            self.drained.set()
+
+    def catch_up(self) -> None:
+        """Does what is to be done before the next batch."""
+        with suppress(Empty):
+            while True:
+                self.before.get_nowait()()
 
     def _deliver(self, frame: DataFrame, batch_id: int) -> None:
         in_files = F.lit(False)
@@ -73,12 +109,17 @@ class Delivery:
             rows = frame.where(F.col("dest").between(*sink_dests(outlet.number)))
             schema = from_arrow_schema(outlet.output.schema())
             format = "text" if isinstance(outlet.output, sinks.ToText) else sink.format
-            write_batch(sink.path, format, rows.mapInArrow(_batches, schema).drop(TIME), batch_id)
+            with blame(outlet.node.label):
+                write_batch(sink.path, format, rows.mapInArrow(_batches, schema).drop(TIME), batch_id)
         elif isinstance(sink, Collect):
             sink.collected.take(batch_id, elements_of(bodies))
         elif isinstance(sink, ForEachBatch):
             with blame(outlet.node.label):
                 sink.fn(elements_of(bodies), batch_id)
+
+
+class Drained(Exception):
+    """A batch came after the last one."""
 
 
 def elements_of(bodies: list[bytes]) -> list[WindowedValue]:

@@ -1,6 +1,7 @@
 """Sources of a stream: files as they arrive, numbers at a rate, and scripts, which are files that were written before.
 
-Every source is a frame with its elements as columns or blocks, their event times, and the columns NOW and LOW.
+Every source is a frame with its elements as columns or blocks, their event times, and the columns NOW, LOW and perhaps
+PART.
 """
 
 from __future__ import annotations
@@ -16,15 +17,16 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from headrace.engine import sources
-from headrace.engine.bundles import LOW, NOW, TIME, Bundle, to_block
+from headrace.engine.bundles import LOW, NOW, PART, TIME, Bundle, to_block
 from headrace.engine.files import Folder, located
-from headrace.engine.levels import Tap
 from headrace.engine.streamprogram import HEARTBEAT, Watermarks
+from headrace.engine.taps import Tap
 from headrace.model.errors import PipelineError
 from headrace.model.pipeline import Node, PCollection
-from headrace.model.sources import Create, Rate, ReadCsv, ReadFiles
+from headrace.model.sources import Create, Rate, ReadCsv, ReadFiles, Source
 from headrace.model.teststream import ScriptStep, TestStream
 from headrace.model.times import MAX_TIME, MIN_TIME
+from headrace.model.watermarks import WatermarkPolicy
 
 _FIRST: Final = 1_000_000_000_000
 """When, in milliseconds, the first file of a script was modified: Spark reads files in this order."""
@@ -39,7 +41,8 @@ class Sources:
     """
 
     def __init__(self, spark: SparkSession, control: Folder, *, scripted_clock: bool) -> None:
-        self.spark, self.control = spark, control
+        self.spark, self.control, self._ends = spark, control, control.folder("ends")
+        self.max_files: int | None = None  # that a batch takes from each source of files at first
         self._now: Column = F.lit(None).cast("long") if scripted_clock else F.unix_micros(F.current_timestamp())
 
     def open(self, node: Node) -> DataFrame:
@@ -59,17 +62,19 @@ class Sources:
         raise PipelineError(f"{node}: not yet in a stream: {source}")
 
     def ends(self) -> DataFrame:
-        """Tells of bounded sources that they have come to their end, once `end` was called."""
-        folder = self.control.folder("ends")
-        folder.make()
-        return self._arriving(folder, _ENDS).withColumn(NOW, self._now)
+        """Tells of sources that they have come to their end, once `end` was called."""
+        self._ends.make()
+        return self._arriving(self._ends, _ENDS).withColumn(NOW, self._now)
 
-    def end(self, taps: list[Tap]) -> None:
-        """These have come to their end."""
+    def end(self, taps: list[Tap], name: str = "end") -> None:
+        """These have come to their end, which is told once under a name. Of none, it is only cause for a batch."""
         table = pa.table([[tap.name for tap in taps], [MAX_TIME] * len(taps)], schema=_ENDS)
-        folder = self.control.folder("ends")
-        if not folder.exists("end.parquet"):
-            folder.write("end.parquet", _parquet(table))
+        if not self.ended(name):
+            self._ends.write(f"{name}.parquet", _parquet(table))
+
+    def ended(self, name: str = "end") -> bool:
+        """Whether that was told."""
+        return self._ends.exists(f"{name}.parquet")
 
     def heartbeat(self) -> DataFrame:
         """Tells the time in every batch."""
@@ -84,7 +89,12 @@ class Sources:
         reader = self.spark.readStream.schema(there.schema).format(source.format)
         if isinstance(source, ReadCsv):
             reader = reader.option("header", source.header)
-        data = reduce(DataFrame.union, [reader.load(located(self.spark, path)) for path in source.paths])
+        if self.max_files is not None:
+            reader = reader.option("maxFilesPerTrigger", self.max_files)
+        parts = [reader.load(located(self.spark, path)) for path in source.paths]
+        if names := partitions_of(node):
+            parts = [part.withColumn(PART, F.lit(name)) for part, name in zip(parts, names, strict=True)]
+        data = reduce(DataFrame.union, parts)
         return data.withColumn(TIME, sources.event_time_of(node, data, getattr(source, "event_time", None)))
 
     def _script(self, node: Node, steps: tuple[ScriptStep, ...] | list[ScriptStep]) -> DataFrame:
@@ -112,8 +122,20 @@ def watermarks_of(source: Node) -> Watermarks:
     return "followed"
 
 
+def partitions_of(source: Node) -> tuple[str, ...]:
+    """The partitions of a source that are known beforehand: of files, the paths, if there are several."""
+    transform = source.transform
+    return tuple(transform.paths) if isinstance(transform, ReadFiles) and len(transform.paths) > 1 else ()
+
+
+def policy_of(source: Node) -> WatermarkPolicy:
+    """What a source's event times say, and how long it is waited for."""
+    assert isinstance(source.transform, Source)
+    return source.transform.watermark
+
+
 def _script_schema(pc: PCollection) -> pa.Schema:
-    clocks = [(NOW, pa.int64()), (LOW, pa.int64())]
+    clocks = [(NOW, pa.int64()), (LOW, pa.int64()), (PART, pa.string())]
     if pc.schema is None:
         return pa.schema([("block", pa.binary()), *clocks])
     return pa.schema([*zip(pc.schema.names, pc.schema.types, strict=True), (TIME, pa.int64()), *clocks])
@@ -129,8 +151,10 @@ def _script_table(pc: PCollection, step: ScriptStep) -> pa.Table:
         columns = [*pc.schema.to_columns(elements), pa.array(times)]
     count = len(columns[0])
     columns = [pa.concat_arrays([column, pa.nulls(1, column.type)]) for column in columns]
-    clocks = [pa.array([step.clock] * (count + 1), pa.int64()), pa.array([None] * count + [step.watermark], pa.int64())]
-    return pa.table([*columns, *clocks], schema=_script_schema(pc))
+    low = MIN_TIME if step.watermark is None else step.watermark
+    clocks = [pa.array([step.clock] * (count + 1), pa.int64()), pa.array([None] * count + [low], pa.int64())]
+    partition = pa.array([step.partition] * (count + 1), pa.string())
+    return pa.table([*columns, *clocks, partition], schema=_script_schema(pc))
 
 
 def _parquet(table: pa.Table) -> bytes:

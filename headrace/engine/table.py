@@ -9,15 +9,17 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.engine.accumulators import Accumulators
+from headrace.engine.bytecolumn import ByteColumn
 from headrace.engine.firing import Program
+from headrace.engine.hashing import HASHES, Hashes, hash_bytes, mixed
+from headrace.engine.index import Index
 from headrace.engine.retractions import Emitted
+from headrace.engine.stateblocks import Gone, one_array
 from headrace.engine.triggernodes import Mask
-from headrace.model.keys import fixed_width
 from headrace.model.times import MAX_TIME, Int64Array
 
 NO_HOLD: Final = MAX_TIME
@@ -57,34 +59,64 @@ class Table:
         self.held = 0
         self.lost = 0  # elements that waited in windows which merged with finished ones
         self.next_seq = 0
-        self.gone: list[int] = []  # sequence numbers of windows gone since the state was last written
+        self.keys, self.spellings = ByteColumn(), ByteColumn()
+        self.used = 0  # slots from here on have never been
         self._program = program
-        self._free: list[int] = []
-        self._slot_of: dict[bytes, int] = {}
-        self._slots_of: dict[bytes, list[int]] = {}
+        self._by_hash = Index()  # by key and bounds; if windows merge, by key
+        self._free: list[Int64Array] = []
+        self._touched: list[Int64Array] = []  # what has changed since the state was last written,
+        self._gone: list[tuple[Int64Array, Hashes]] = []  # and what there is no more
         for name in NUMBERS:
             setattr(self, name, np.zeros(0, np.int64))
         for name in FLAGS:
             setattr(self, name, np.zeros(0, np.bool_))
-        self.changed = np.zeros(0, np.bool_)  # since the state was last written
         self.state = program.fresh(0)
-        self.key: npt.NDArray[np.object_] = np.zeros(0, object)
-        self.spelling: npt.NDArray[np.object_] = np.zeros(0, object)
 
-    def slots(self, *, changed: bool = False) -> Int64Array:
-        """All windows held, or those that changed since the state was last written, in order of their first element."""
-        held = np.flatnonzero((self.deadline != GONE) & self.changed if changed else self.deadline != GONE)
-        return held[np.argsort(self.seq[held])]
+    def touch(self, slots: Int64Array) -> None:
+        """These windows change."""
+        self._touched.append(slots)
 
-    def find(self, names: pa.BinaryArray) -> Int64Array:
-        """The slots of windows by name, -1 where there is none."""
-        return np.fromiter((self._slot_of.get(name, -1) for name in names.to_pylist()), np.int64, len(names))
+    def slots(self, *, low: int = 0, high: int = HASHES) -> Int64Array:
+        """The windows held whose hashes are in a range, in order of their first element."""
+        there = self.deadline[: self.used] != GONE
+        if high - low < HASHES:
+            hashes = self._by_hash.hashes[: self.used]
+            there &= (hashes >= np.uint64(low)) & (hashes <= np.uint64(high - 1))
+        return self._ordered(np.flatnonzero(there))
 
-    def of_keys(self, keys: list[bytes]) -> tuple[Int64Array, Int64Array]:
+    def changed(self) -> Int64Array:
+        """The windows held that changed since the state was last written, in order of their first element."""
+        touched = np.unique(_joined(self._touched))
+        return self._ordered(touched[self.deadline[touched] != GONE])
+
+    def gone(self) -> Gone:
+        """The windows that were closed since the state was last written."""
+        seq = _joined([seq for seq, _ in self._gone])
+        hashes = np.concatenate([np.zeros(0, np.uint64), *(hashes for _, hashes in self._gone)])
+        order = np.argsort(seq)
+        return Gone(seq[order], hashes[order])
+
+    def find(self, keys: pa.BinaryArray, start: Int64Array, end: Int64Array) -> Int64Array:
+        """The slots of windows that do not merge, -1 where there is none."""
+        at, slots = self._by_hash.pairs(self._hashes(keys, start, end))
+        same = (self.start[slots] == start[at]) & (self.end[slots] == end[at])
+        at, slots = self._of_key(keys, at[same], slots[same])
+        found = np.full(len(keys), -1, np.int64)
+        found[at] = slots
+        return found
+
+    def of_keys(self, keys: pa.BinaryArray) -> tuple[Int64Array, Int64Array]:
         """Of merging windows: the slots of all these keys, and for each the position of its key."""
-        found = [(slot, position) for position, key in enumerate(keys) for slot in self._slots_of.get(key, ())]
-        slots, positions = np.array(found, np.int64).reshape(-1, 2).T
-        return slots, positions
+        at, slots = self._of_key(keys, *self._by_hash.pairs(self._hashes(keys, self.start, self.end)))
+        order = np.lexsort((self.seq[slots], at))
+        return slots[order], at[order]
+
+    def _of_key(self, keys: pa.BinaryArray, at: Int64Array, slots: Int64Array) -> tuple[Int64Array, Int64Array]:
+        same = np.asarray(pc.equal(keys.take(pa.array(at)), self.keys.take(slots)))
+        return (at, slots) if same.all() else (at[same], slots[same])
+
+    def _hashes(self, keys: pa.BinaryArray, start: Int64Array, end: Int64Array) -> Hashes:
+        return mixed(hash_bytes(keys)) if self.merging else mixed(hash_bytes(keys), start, end)
 
     def open(
         self, keys: pa.BinaryArray, spelling: pa.BinaryArray, start: Int64Array, end: Int64Array, deadline: Int64Array
@@ -100,9 +132,7 @@ class Table:
         for name in ("count", "fresh", "index", "on_time_index", "finished", "due"):
             getattr(self, name)[slots] = 0
         self.state[:, slots] = self._program.fresh(len(slots))
-        self.key[slots] = np.array(keys.to_pylist(), object)
-        self.spelling[slots] = np.array(spelling.to_pylist(), object)
-        self._register(slots)
+        self._register(slots, keys, spelling, self._hashes(keys, start, end))
         return slots
 
     def merge(self, slots: Int64Array, starts: Int64Array, *, latest: bool) -> None:
@@ -110,9 +140,7 @@ class Table:
         into = slots[starts]
         self.values.merge(slots, starts)
         if self.emitted is not None:
-            bounds = [*starts.tolist(), len(slots)]
-            for target, first, last in zip(into.tolist(), bounds, bounds[1:], strict=False):
-                self.emitted.merge(target, slots[first + 1 : last].tolist())
+            self.emitted.merge(slots, starts)
         for name in ("count", "fresh"):
             getattr(self, name)[into] = np.add.reduceat(getattr(self, name)[slots], starts)
         for name in FLAGS:
@@ -141,65 +169,73 @@ class Table:
         """The windows are gone."""
         if not len(slots):
             return
-        if self.merging:
-            for key, slot in zip(self.key[slots].tolist(), slots.tolist(), strict=True):
-                others = self._slots_of[key]
-                others.remove(slot)
-                if not others:
-                    del self._slots_of[key]
-        else:
-            for name in self.names(slots).to_pylist():
-                del self._slot_of[name]
+        self._gone.append((self.seq[slots], self._by_hash.hashes[slots]))
+        self._by_hash.remove(slots)
         self._clear(slots)
         self.deadline[slots] = GONE
         self.hold[slots] = NO_HOLD
         self.state[:, slots] = self._program.fresh(len(slots))
-        self.key[slots] = self.spelling[slots] = None
-        self.gone += self.seq[slots].tolist()
-        self._free += slots.tolist()
+        self.keys.clear(slots)
+        self.spellings.clear(slots)
+        self._free.append(slots)
         self.held -= len(slots)
-
-    def names(self, slots: Int64Array) -> pa.BinaryArray:
-        return names(pa.array(self.key[slots], pa.binary()), self.start[slots], self.end[slots])
 
     def written(self) -> None:
         """The state was written: nothing has changed since."""
-        self.changed[:] = False
-        self.gone = []
+        self._touched, self._gone = [], []
 
-    def columns(self, slots: Int64Array) -> dict[str, pa.Array]:
+    def columns(self, slots: Int64Array) -> pa.Table:
         """All there is of these windows, to be stored."""
         columns: dict[str, Any] = {name: getattr(self, name)[slots] for name in (*NUMBERS, *FLAGS)}
         columns |= {f"trigger_{i}": column[slots] for i, column in enumerate(self.state)}
         arrays = {name: pa.array(column) for name, column in columns.items()}
-        for name in ("key", "spelling"):
-            arrays[name] = pa.array(getattr(self, name)[slots], pa.binary())
+        arrays["key"], arrays["spelling"] = self.keys.take(slots), self.spellings.take(slots)
         arrays["value"] = self.values.dump(slots)
         if self.emitted is not None:
-            arrays["emitted"] = self.emitted.dump(slots)
-        return arrays
+            arrays |= self.emitted.columns(slots)
+        return pa.table(arrays)
 
-    def restore(self, rows: pa.Table) -> None:
-        """Windows as `columns` gave them, into an empty table."""
-        slots = self._take(rows.num_rows)
-        for name in (*NUMBERS, *FLAGS, "key", "spelling"):
-            getattr(self, name)[slots] = rows.column(name).to_numpy(zero_copy_only=False)
+    def load(self, rows: pa.Table, gone: Gone) -> None:
+        """Windows as `columns` gave them, some of which may be held already, and windows that are held no more."""
+        closed = self._by_seq(gone.hashes, gone.seq)
+        self.close(closed[closed >= 0])
+        if rows.num_rows:
+            self._load(rows)
+        self.written()
+
+    def _load(self, rows: pa.Table) -> None:
+        keys, (seq, start, end) = one_array(rows, "key"), (rows.column(n).to_numpy() for n in ("seq", "start", "end"))
+        hashes = self._hashes(keys, start, end)
+        slots = self._by_seq(hashes, seq)
+        new = slots < 0
+        slots[new] = opened = self._take(int(np.count_nonzero(new)))
+        for name in (*NUMBERS, *FLAGS):
+            getattr(self, name)[slots] = rows.column(name).to_numpy()
         for i in range(len(self.state)):
             self.state[i, slots] = rows.column(f"trigger_{i}").to_numpy()
-        self.values = self.values.load(slots, _one(rows, "value"))
+        where = pa.array(new)
+        self._register(opened, keys.filter(where), one_array(rows, "spelling").filter(where), hashes[new])
+        self.values = self.values.load(slots, one_array(rows, "value"))
         if self.emitted is not None:
-            self.emitted.load(slots, _one(rows, "emitted"))
-        self._register(slots)
+            self.emitted.load(slots, rows)
 
-    def _register(self, slots: Int64Array) -> None:
+    def _by_seq(self, hashes: Hashes, seq: Int64Array) -> Int64Array:
+        """The slots of windows by number, -1 where there is none."""
+        found = np.full(len(seq), -1, np.int64)
+        if self.held:
+            at, slots = self._by_hash.pairs(hashes)
+            same = self.seq[slots] == seq[at]
+            found[at[same]] = slots[same]
+        return found
+
+    def _register(self, slots: Int64Array, keys: pa.BinaryArray, spelling: pa.BinaryArray, hashes: Hashes) -> None:
         self.held += len(slots)
-        if not len(slots):
-            return
-        if self.merging:
-            for key, slot in zip(self.key[slots].tolist(), slots.tolist(), strict=True):
-                self._slots_of.setdefault(key, []).append(slot)
-        else:
-            self._slot_of.update(zip(self.names(slots).to_pylist(), slots.tolist(), strict=True))
+        self.keys.put(slots, keys)
+        self.spellings.put(slots, spelling)
+        self._by_hash.add(slots, hashes)
+
+    def _ordered(self, slots: Int64Array) -> Int64Array:
+        return slots[np.argsort(self.seq[slots])]
 
     def _clear(self, slots: Int64Array) -> None:
         self.values.clear(slots)
@@ -207,34 +243,31 @@ class Table:
             self.emitted.clear(slots)
 
     def _take(self, count: int) -> Int64Array:
-        again, self._free = self._free[:count], self._free[count:]
-        used = self.held + len(self._free) + len(again)
-        needed = used + count - len(again)
-        if needed > len(self.start):
-            self._grow(max(needed, 2 * len(self.start)))
-        return np.concatenate([np.array(again, np.int64), np.arange(used, needed)])
+        """Slots for new windows: free ones first."""
+        parts: list[Int64Array] = []
+        while count and self._free:
+            free = self._free.pop()
+            parts.append(free[:count])
+            if len(free) > count:
+                self._free.append(free[count:])
+            count -= len(parts[-1])
+        parts.append(np.arange(self.used, self.used + count))
+        self.used += count
+        if self.used > len(self.start):
+            self._grow(max(self.used, 2 * len(self.start)))
+        return np.concatenate(parts)
 
     def _grow(self, size: int) -> None:
         more = size - len(self.start)
-        for name in (*NUMBERS, *FLAGS, "changed"):
+        for name in (*NUMBERS, *FLAGS):
             column = getattr(self, name)
             setattr(self, name, np.concatenate([column, np.zeros(more, column.dtype)]))
         self.deadline[-more:] = GONE
         self.hold[-more:] = NO_HOLD
         self.state = np.concatenate([self.state, self._program.fresh(more)], axis=1)
-        self.key, self.spelling = (np.concatenate([c, np.full(more, None, object)]) for c in (self.key, self.spelling))
-        self.values.reserve(size)
-        if self.emitted is not None:
-            self.emitted.reserve(size)
-
-
-def names(keys: pa.BinaryArray, start: Int64Array, end: Int64Array) -> pa.BinaryArray:
-    """What windows are found by: the bytes of key and bounds.
-
-    >>> names(pa.array([b"k"]), np.array([0]), np.array([1])).to_pylist()
-    [b'k\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x01\\x00\\x00\\x00\\x00\\x00\\x00\\x00']
-    """
-    return pc.binary_join_element_wise(keys, fixed_width(b"", start), fixed_width(b"", end), b"")
+        for part in (self.keys, self.spellings, self._by_hash, self.values, self.emitted):
+            if part is not None:
+                part.reserve(size)
 
 
 def runs(codes: Int64Array) -> tuple[Int64Array, Int64Array]:
@@ -251,5 +284,5 @@ def runs(codes: Int64Array) -> tuple[Int64Array, Int64Array]:
     return order, np.flatnonzero(new)
 
 
-def _one(rows: pa.Table, name: str) -> pa.BinaryArray:
-    return pa.concat_arrays(rows.column(name).chunks) if rows.num_rows else pa.array([], pa.binary())
+def _joined(parts: list[Int64Array]) -> Int64Array:
+    return np.concatenate([np.zeros(0, np.int64), *parts])

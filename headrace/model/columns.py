@@ -12,6 +12,7 @@ from typing import Any, Final
 from headrace.model import algebra, sketches
 from headrace.model.algebra import CombineFn
 from headrace.model.errors import PipelineError
+from headrace.model.lateoutput import LateOutput
 from headrace.model.pipeline import PCollection, Primitive
 from headrace.model.schema import ROWS
 
@@ -81,7 +82,7 @@ class Aggregation:
         return f"{self.fn}" if self.column is None else f"{self.fn} of {self.column}"
 
 
-class Aggregate(Columnwise):
+class Aggregate(LateOutput, Columnwise):
     """One row per group and window: the keys and the aggregates."""
 
     def __init__(self, keys: tuple[str, ...], aggregations: dict[str, Aggregation]) -> None:

@@ -19,7 +19,8 @@ from headrace.model.algebra import (
 )
 from headrace.model.elementwise import Map
 from headrace.model.keyed import CombineGlobally, CombinePerKey, Keys
-from headrace.model.pipeline import PCollection, PTransform
+from headrace.model.lateoutput import LATE, MAIN, LateOutput
+from headrace.model.pipeline import PCollection, PTransform, TaggedCollections
 from headrace.model.sketches import ApproxDistinctFn, HeavyHittersFn, QuantilesFn
 
 
@@ -52,17 +53,21 @@ class Count(_Aggregation):
     fn = CountFn
 
     @staticmethod
-    def per_element() -> PTransform:
+    def per_element() -> _PerElement:
         """Pairs (element, how often it occurs), per window."""
         return _PerElement()
 
 
-class _PerElement(PTransform):
+class _PerElement(LateOutput, PTransform):
     def default_label(self) -> str:
         return "Count.per_element"
 
     def expand(self, inputs: PCollection) -> Any:
-        return inputs | "pair" >> _alone(inputs) | "count" >> CombinePerKey(CountFn())
+        pairs, count = inputs | "pair" >> _alone(inputs), "count" >> CombinePerKey(CountFn())
+        if not self.gives_late:
+            return pairs | count
+        both = pairs | count.with_late_output()
+        return TaggedCollections({MAIN: both[MAIN], LATE: both[LATE] | "unpair late" >> Keys()})
 
 
 def _alone(inputs: PCollection) -> Map:

@@ -75,6 +75,11 @@ class DoFn:
         fired = [m.fires for m in callbacks if hasattr(m, "fires")]
         return tuple({spec.name: spec for spec in [*found, *fired]}.values())
 
+    def timer_methods(self) -> dict[str, Callable[..., Any]]:
+        """The methods that timers call, by the names of the timers."""
+        methods = (getattr(self, name) for name in dir(type(self)) if hasattr(getattr(type(self), name), "fires"))
+        return {method.fires.name: method for method in methods}
+
 
 def params_of(fn: Callable[..., Any]) -> dict[str, Param]:
     """The marked parameters of a function.

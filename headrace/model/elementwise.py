@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import GenericAlias
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Final, Self
 
 from headrace.model.dofn import DoFn, TaggedOutput
 from headrace.model.errors import PipelineError
@@ -84,8 +84,32 @@ class AsSingleton(SideInput):
     shape = "singleton"
 
 
+DEAD_LETTERS: Final = "dead_letters"
+"""The tag of what functions failed on."""
+
+
+@dataclass(frozen=True)
+class DeadLetter:
+    """An element that a function failed on: where, and with what kind of error and text.
+
+    >>> import headrace as hr
+    >>> with hr.Pipeline() as p:
+    ...     numbers = p | hr.Create(["1", "x"]) | "parse" >> hr.Map(int).with_exception_handling()
+    ...     good, dead = numbers.main | hr.Collect(), numbers.dead_letters | hr.Collect()
+    >>> list(good), dead[0].element, dead[0].label, dead[0].error
+    ([1], 'x', 'parse', 'ValueError')
+    """
+
+    element: Any
+    label: str
+    error: str
+    message: str
+
+
 class Elementwise(Primitive):
     """A primitive that calls a user's function for each element, with side inputs as further arguments."""
+
+    handles_exceptions = False
 
     def __init__(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         if not callable(fn):
@@ -97,6 +121,20 @@ class Elementwise(Primitive):
     def default_label(self) -> str:
         name = getattr(self.fn, "__name__", type(self.fn).__name__)
         return f"{type(self).__name__}({'λ' if name == '<lambda>' else name})"
+
+    def with_exception_handling(self) -> Self:
+        """The same transform with a further output `dead_letters`: a DeadLetter for each element it fails on.
+
+        The element keeps its timestamp and window, and has no other output: what was given before the error is dropped.
+        The main output is called `main`, unless it has a name. The function is called once for each element; what it
+        did besides, in its DoFn or in the world, stays done. An error in `start_bundle` or `finish_bundle` is nobody's
+        and still ends the run.
+        """
+        handling = copy.copy(self)
+        main, *others = self.outputs
+        handling.outputs = (main or "main", *others, *([] if self.handles_exceptions else [DEAD_LETTERS]))
+        handling.handles_exceptions = True
+        return handling
 
     def side_inputs(self) -> tuple[PCollection, ...]:
         return tuple(a.collection for a in (*self.args, *self.kwargs.values()) if isinstance(a, SideInput))
@@ -213,9 +251,24 @@ class ParDo(Elementwise):
         """The same ParDo with further outputs: it gives a mapping of collections by tag, `main` the untagged one."""
         if len({*tags, main}) != len(tags) + 1:
             raise PipelineError(f"ParDo: output tags must differ, got {[main, *tags]}")
+        if self.handles_exceptions:
+            raise PipelineError("ParDo: with_outputs(...) must come before with_exception_handling(); swap them")
         tagged = copy.copy(self)
         tagged.outputs = (main, *tags)
         return tagged
+
+    def with_exception_handling(self) -> Self:
+        if self.stateful:
+            raise PipelineError(
+                f"{self.default_label()}: with_exception_handling() is not for a DoFn with state or timers: its state "
+                "would be left half changed; catch what may be raised in its process, and give it as a TaggedOutput"
+            )
+        if DEAD_LETTERS in self.outputs and not self.handles_exceptions:
+            raise PipelineError(
+                f"{self.default_label()}: an output is called {DEAD_LETTERS!r}, which with_exception_handling() is to "
+                "give; choose another tag"
+            )
+        return super().with_exception_handling()
 
     @property
     def stateful(self) -> bool:

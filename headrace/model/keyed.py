@@ -9,8 +9,9 @@ from typing import Any
 from headrace.model.algebra import CombineFn, combine_fn
 from headrace.model.elementwise import AsList, FlatMap, Map
 from headrace.model.errors import PipelineError
+from headrace.model.lateoutput import LATE, MAIN, LateOutput
 from headrace.model.panes import Accumulation, Closing, TimestampCombiner, Windowing
-from headrace.model.pipeline import PCollection, Primitive, PTransform, pipeline_of
+from headrace.model.pipeline import PCollection, Primitive, PTransform, TaggedCollections, pipeline_of
 from headrace.model.schema import pair_types
 from headrace.model.triggers import DefaultTrigger, Trigger
 from headrace.model.windows import WindowFn
@@ -64,7 +65,7 @@ class WindowInto(Primitive):
         return self.windowing
 
 
-class GroupByKey(Primitive):
+class GroupByKey(LateOutput, Primitive):
     """From pairs (key, value): one (key, values) per key and window.
 
     `values` is a read-only sequence. It may be larger than memory: iterating it streams, as often as one likes.
@@ -81,7 +82,7 @@ class GroupByKey(Primitive):
         return GenericAlias(tuple, (pair[0] if pair else object, Sequence[object]))
 
 
-class CombinePerKey(Primitive):
+class CombinePerKey(LateOutput, Primitive):
     """From pairs (key, value): one (key, aggregate) per key and window, combined before the shuffle.
 
     `fn` is a CombineFn or a plain callable such as `sum`, `max` or `lambda a, b: a + b`.
@@ -107,7 +108,7 @@ class CombinePerKey(Primitive):
         return GenericAlias(tuple, (pair[0] if pair else object, object))
 
 
-class CombineGlobally(PTransform):
+class CombineGlobally(LateOutput, PTransform):
     """One aggregate of the whole collection, per window.
 
     In the global window an empty collection gives the aggregate of nothing: 0 for a sum.
@@ -125,11 +126,18 @@ class CombineGlobally(PTransform):
     def default_label(self) -> str:
         return f"CombineGlobally({self.fn})"
 
-    def expand(self, inputs: PCollection) -> PCollection:
+    def expand(self, inputs: PCollection) -> Any:
+        pairs, combine = inputs | "pair" >> Map(_with_no_key), "combine" >> CombinePerKey(self.fn)
+        if not self.gives_late:
+            return self._or_zero(inputs, pairs | combine | "unpair" >> Values())
+        both = pairs | combine.with_late_output()
+        late = both[LATE] | "unpair late" >> Values()
+        return TaggedCollections({MAIN: self._or_zero(inputs, both[MAIN] | "unpair" >> Values()), LATE: late})
+
+    def _or_zero(self, inputs: PCollection, combined: PCollection) -> PCollection:
         fn = self.fn
-        combined = inputs | "pair" >> Map(_with_no_key) | "combine" >> CombinePerKey(fn) | "unpair" >> Values()
         if not (inputs.bounded and inputs.windowing.is_global):
-            return combined  # type: ignore[no-any-return]
+            return combined
         from headrace.model.sources import Create
 
         def result_or_zero(_: None, results: list[Any]) -> list[Any]:

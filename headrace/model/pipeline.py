@@ -261,7 +261,7 @@ class Pipeline:
                 transform.label is not None,
             )
         )
-        return outputs[0] if len(outputs) == 1 else TaggedCollections(outputs)
+        return outputs[0] if len(outputs) == 1 else TaggedCollections({pc.tag: pc for pc in outputs})
 
     def graph(self) -> Graph:
         """The immutable graph; from here on the pipeline takes no more transforms."""
@@ -269,13 +269,27 @@ class Pipeline:
             self._graph = Graph(tuple(self._nodes))
         return self._graph
 
-    def run(self, *, stream: bool = False, checkpoint: str | None = None, trigger: Any = None) -> Handle:
-        """Start the pipeline and return a handle: `wait()`, `stop()`, `status()`, `metrics()`.
+    def run(
+        self,
+        *,
+        stream: bool = False,
+        checkpoint: str | None = None,
+        savepoint: str | None = None,
+        trigger: Any = None,
+        batch_time: Any = None,
+        max_files_per_batch: int | None = None,
+    ) -> Handle:
+        """Start the pipeline and return a handle: `wait()`, `stop()`, `status()`, `metrics()`, `savepoint(path)`.
 
-        A pipeline with an unbounded source runs as a stream, and `stream=True` streams a bounded one. What a stream
-        needs to go on after a crash or a stop is in the directory `checkpoint`: run the pipeline again with the same
-        one. `trigger` is the time from one micro-batch to the next, e.g. "10 seconds". If it is given, files are read
-        as they arrive until `stop()`; otherwise those that are there are read to the end, in batches as they come.
+        A pipeline with an unbounded source runs as a stream, and `stream=True` streams a bounded one. The others are of
+        streams:
+
+        - checkpoint: the directory of what it needs to go on after a crash or a stop: run it again with the same one
+        - savepoint: what a new checkpoint begins as a copy of; one that is there already goes on
+        - trigger: the time from one micro-batch to the next, e.g. "10 seconds". If it is given, files are read as they
+          arrive until `stop()`; otherwise those that are there are read to the end, in batches as they come
+        - batch_time: how long a micro-batch should take: how many files it reads of each source adapts to that
+        - max_files_per_batch: how many files it reads of each source at most
         """
         from headrace.engine.run import run  # the one way from the model to Spark
 
@@ -285,11 +299,14 @@ class Pipeline:
             master=self.master,
             stream=stream,
             checkpoint=checkpoint,
+            savepoint=savepoint,
             trigger=trigger,
+            batch_time=batch_time,
+            max_files_per_batch=max_files_per_batch,
         )
 
-    def explain(self) -> str:
-        """The stages this pipeline runs in, as a tree.
+    def explain(self, *, stream: bool = False) -> str:
+        """The stages this pipeline runs in, as a tree; of one that is a stream, its line from sources to sinks.
 
         >>> import headrace as hr
         >>> p = hr.Pipeline()
@@ -300,7 +317,7 @@ class Pipeline:
         """
         from headrace.engine.plan import explain
 
-        return explain(self.graph())
+        return explain(self.graph(), stream=stream)
 
     def __enter__(self) -> Self:
         return self
@@ -330,8 +347,8 @@ class TaggedCollections(Mapping[str | None, PCollection]):
     >>> low, high = p | hr.Create([1, 9]) | hr.Partition(lambda x, n: x // 5, 2)
     """
 
-    def __init__(self, outputs: tuple[PCollection, ...]) -> None:
-        self._outputs = {pc.tag: pc for pc in outputs}
+    def __init__(self, outputs: Mapping[str | None, PCollection]) -> None:
+        self._outputs = outputs
 
     def __getitem__(self, tag: str | None) -> PCollection:
         try:

@@ -10,12 +10,14 @@ from headrace.model.errors import PipelineError
 from headrace.model.panes import GLOBAL, Windowing
 from headrace.model.pipeline import PCollection, Pipeline, Primitive
 from headrace.model.schema import ROWS, common_type, schema_of
+from headrace.model.watermarks import Monotonic, WatermarkPolicy
 
 
 class Source(Primitive):
     """A primitive that is applied to the pipeline itself."""
 
     bounded: bool = True
+    watermark: WatermarkPolicy = Monotonic()
 
     def expand(self, inputs: Any) -> Any:
         if not isinstance(inputs, Pipeline):
@@ -100,12 +102,21 @@ class Rate(Source):
 
 
 class ReadFiles(Source):
-    """A source that reads files at a path: one path or a list of them, globs allowed."""
+    """A source that reads files at a path: one path or a list of them, globs allowed.
+
+    In a stream, `watermark` is how event times tell how far it has come; each path is a partition of its own.
+    """
 
     format: str
 
-    def __init__(self, path: str | list[str]) -> None:
+    def __init__(self, path: str | list[str], *, watermark: WatermarkPolicy = Monotonic()) -> None:
         self.paths = [path] if isinstance(path, str) else list(path)
+        if not isinstance(watermark, WatermarkPolicy):
+            raise PipelineError(
+                f"{type(self).__name__}: watermark must be a policy, got {watermark!r}; write for instance "
+                "watermark=hr.BoundedDisorder('10 seconds')"
+            )
+        self.watermark = watermark
         if not self.paths or not all(isinstance(path, str) and path for path in self.paths):
             raise PipelineError(f"{type(self).__name__} takes a path or a list of paths, got {path!r}")
 
@@ -136,8 +147,15 @@ class ReadRows(ReadFiles):
     `event_time` names the column that holds the event time: a timestamp, ISO 8601 text or seconds.
     """
 
-    def __init__(self, path: str | list[str], *, schema: Any = None, event_time: str | None = None) -> None:
-        super().__init__(path)
+    def __init__(
+        self,
+        path: str | list[str],
+        *,
+        schema: Any = None,
+        event_time: str | None = None,
+        watermark: WatermarkPolicy = Monotonic(),
+    ) -> None:
+        super().__init__(path, watermark=watermark)
         self.schema = schema
         self.event_time = event_time
 
@@ -175,9 +193,15 @@ class ReadCsv(ReadRows):
     format = "csv"
 
     def __init__(
-        self, path: str | list[str], *, schema: Any = None, event_time: str | None = None, header: bool = True
+        self,
+        path: str | list[str],
+        *,
+        schema: Any = None,
+        event_time: str | None = None,
+        header: bool = True,
+        watermark: WatermarkPolicy = Monotonic(),
     ) -> None:
-        super().__init__(path, schema=schema, event_time=event_time)
+        super().__init__(path, schema=schema, event_time=event_time, watermark=watermark)
         self.header = header
 
 

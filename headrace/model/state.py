@@ -6,23 +6,35 @@ Only the declarations live here; the engine reads them to lay out state and to f
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 from headrace.model.algebra import CombineFn, combine_fn
+from headrace.model.times import DurationLike, duration, format_duration
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
 class StateSpec:
-    """One named piece of state per key and window."""
+    """One named piece of state per key and window.
+
+    With `expires` it is empty again once so much event time has passed since it was last written: for the calls of that
+    time or later, and for all of them when the watermark has come there. The field holds microseconds.
+
+    >>> import headrace as hr
+    >>> hr.ValueState("last", expires="1 hour").expires
+    3600000000
+    """
 
     name: str
+    expires: DurationLike | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         if not self.name.isidentifier():
             raise ValueError(f"a state's name is an identifier, got {self.name!r}; use letters, digits and _")
+        if self.expires is not None:
+            object.__setattr__(self, "expires", _lifetime(self.name, self.expires))
 
 
 @dataclass(frozen=True)
@@ -91,7 +103,10 @@ class CombiningState(StateSpec):
 
 @dataclass(frozen=True)
 class TimerSpec:
-    """A named timer per key and window: `set(time)`, `clear()`; in event time or in processing time.
+    """A named timer per key and window: `set(time)`, `after(duration)`, `clear()`; in event or in processing time.
+
+    `after` counts from the time of the element or timer at hand, or from processing time as it is now. What the timer's
+    method gives has the time of an event timer, or the event time at which a processing timer was set.
 
     >>> import headrace as hr
     >>> class Alarm(hr.DoFn):
@@ -113,6 +128,15 @@ class TimerSpec:
     def __post_init__(self) -> None:
         if self.domain not in ("event", "processing"):
             raise ValueError(f"a timer's domain is 'event' or 'processing', got {self.domain!r}")
+
+
+def _lifetime(name: str, expires: DurationLike) -> int:
+    length = duration(expires)
+    if length <= 0:
+        raise ValueError(
+            f"the state {name!r} must live for some time, got expires={format_duration(length)!r}; give e.g. '1 hour'"
+        )
+    return length
 
 
 def on_timer(spec: TimerSpec) -> Callable[[F], F]:

@@ -9,6 +9,7 @@ import re
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -160,6 +161,7 @@ def format_duration(us: int) -> str:
     return ("-" if us < 0 else "") + (" ".join(parts) or "0 s")
 
 
+@lru_cache(maxsize=1024)  # functions over elements write the same durations again and again
 def _read_duration(value: str | np.timedelta64) -> int:
     import pandas  # slow to import, and needed for text only
 

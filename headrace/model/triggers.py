@@ -79,7 +79,9 @@ class AfterProcessingTime(Trigger):
 
 @dataclass(frozen=True, init=False, repr=False)
 class AfterCount(Trigger):
-    """Once, at the end of the first bundle with which the pane holds at least `n` elements.
+    """Once, at the end of the first bundle with which the pane holds at least `n` elements, perhaps many more.
+
+    It is judged once per bundle, which in a stream is what a micro-batch brings.
 
     >>> AfterCount(0)
     Traceback (most recent call last):

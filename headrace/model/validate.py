@@ -13,6 +13,7 @@ from headrace.model.errors import PipelineError
 from headrace.model.keyed import CombinePerKey, Flatten, GroupByKey, Tag
 from headrace.model.pipeline import Graph, Node, PCollection
 from headrace.model.sinks import WriteParquet
+from headrace.model.state import TimerSpec
 from headrace.model.triggers import DefaultTrigger
 from headrace.model.windows import CountWindows, GlobalWindows
 
@@ -122,6 +123,42 @@ def side_inputs_have_one_window(graph: Graph) -> None:
                 )
 
 
+def side_inputs_are_seen(graph: Graph) -> None:
+    for node in graph:
+        for pc in node.transform.side_inputs():
+            if pc.bounded:
+                continue
+            if pc.windowing.is_global and isinstance(pc.windowing.trigger, DefaultTrigger):
+                raise PipelineError(
+                    f"{node}: it would wait for ever: its side input {pc.label!r} is unbounded, in the global window, "
+                    "with the default trigger; put WindowInto(GlobalWindows(), trigger=...) or "
+                    "WindowInto(FixedWindows(...)) before it"
+                )
+            if node.inputs[0].windowing.is_global and not pc.windowing.is_global:
+                raise PipelineError(
+                    f"{node}: it would wait for ever: its input is in the global window, whose last instant no window "
+                    f"of its side input {pc.label!r} will hold; put its input into windows, or the side input into "
+                    "GlobalWindows with a trigger"
+                )
+
+
+def timers_have_methods(graph: Graph) -> None:
+    for node in graph:
+        if isinstance(node.transform, ParDo):
+            fn = node.transform.fn
+            fired = {
+                method.fires.name
+                for method in (getattr(type(fn), name) for name in dir(type(fn)))
+                if hasattr(method, "fires")
+            }
+            for spec in fn.specs():
+                if isinstance(spec, TimerSpec) and spec.name not in fired:
+                    raise PipelineError(
+                        f"{node}: its timer {spec.name!r} would fire nothing; mark a method of {type(fn).__name__} "
+                        "with @hr.on_timer(...)"
+                    )
+
+
 def functions_travel(graph: Graph) -> None:
     for node in graph:
         for fn in node.transform.functions():
@@ -145,6 +182,8 @@ RULES: tuple[Callable[[Graph], None], ...] = (
     groupings_end,
     windows_can_be_assigned,
     side_inputs_have_one_window,
+    side_inputs_are_seen,
+    timers_have_methods,
     functions_travel,
 )
 

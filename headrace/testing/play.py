@@ -55,7 +55,7 @@ def play(
       one of a session is late by its own time and gap, even if the session it would join is not over.
     - A trigger that has finished drops what still comes. Merged windows are finished if one of them was.
     - A merged window is a new one and numbers its panes from 0, unless its bounds are those of one that was there.
-    - An element behind the output watermark does not set a pane's "earliest" or "latest" timestamp; if all are, it is
+    - An element behind the watermark does not set a pane's "earliest" or "latest" timestamp; if all are, it is
       the window's last instant. In the modes that accumulate, it covers all elements up to the on-time pane.
     - A percentile's watermark is estimated: processing time less the delay most elements of the script so far had.
 

@@ -31,8 +31,6 @@ def script() -> hr.TestStream:
         .add(timed(("a", 4, 4), ("a", 5, 11)))
         .advance_watermark(10)
         .add(timed(("b", 6, 5), ("c", 7, 12), ("a", 8, 9)))
-        .advance_watermark(25)
-        .add(timed(("b", 9, 13), ("d", 10, 27)))
         .finish()
     )
 

@@ -35,7 +35,7 @@ LANDMARKS: Final = (
     "raw/batch-*",
     "totals/*.json",
     "checkpoint/control/*/*.parquet",
-    "checkpoint/headrace.json",
+    "checkpoint/headrace-*.json",
 )
 """The files of a stream whose names are the same in every run."""
 
@@ -83,7 +83,7 @@ def started(folder: Path) -> subprocess.Popen[bytes]:
         "SPARK_LOCAL_DIRS": str(scratch),
         "TMPDIR": str(scratch),
         # A JVM that lives for seconds should not spend them on optimising itself.
-        "JAVA_TOOL_OPTIONS": f"-XX:TieredStopAtLevel=1 -Djava.io.tmpdir={scratch}",
+        "JAVA_TOOL_OPTIONS": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djava.io.tmpdir={scratch}",
     }
     with (folder / "log").open("ab") as log:
         return subprocess.Popen(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,9 +11,11 @@ from hypothesis import strategies as st
 
 from headrace.engine.clocks import Clocks, Delays, Upstream, output_watermark, source_watermark
 from headrace.model.times import MAX_TIME, MIN_TIME
+from headrace.model.watermarks import BoundedDisorder, Monotonic
 
 reports = st.lists(
-    st.tuples(st.sampled_from("abc"), st.integers(0, 100), st.integers(0, 3), st.integers(0, 20)), max_size=30
+    st.tuples(st.sampled_from("xy"), st.sampled_from(["", "a", "b"]), st.integers(0, 100), st.integers(0, 20)),
+    max_size=30,
 )
 
 
@@ -31,71 +35,123 @@ def test_the_output_does_not_pass_what_is_held_back() -> None:
     assert output_watermark(40, 100, np.array([30])) == 40
 
 
+def events(**known: Any) -> Upstream:
+    return Upstream({"events": MIN_TIME}, **known)
+
+
 def test_the_slowest_partition_decides() -> None:
-    upstream = Upstream()
+    upstream = events()
     assert upstream.advance(now=0) == MIN_TIME
-    upstream.report("a", 50, now=0)
-    upstream.report("b", 20, now=0)
+    upstream.report("events", 50, now=0, partition="a")
+    upstream.report("events", 20, now=0, partition="b")
     assert upstream.advance(now=10**9) == 20
-    upstream.report("b", 70, now=0)
+    upstream.report("events", 70, now=0, partition="b")
+    upstream.report("events", 40, now=0, partition="a")  # never back
     assert upstream.advance(now=10**9) == 50
 
 
+def test_a_partition_may_appear_late() -> None:
+    upstream = events()
+    upstream.report("events", 50, now=0, partition="a")
+    assert upstream.advance(now=0) == 50
+    upstream.report("events", 20, now=0, partition="b")
+    upstream.report("events", 90, now=0, partition="a")
+    assert upstream.advance(now=0) == 50
+    upstream.report("events", 80, now=0, partition="b")
+    assert upstream.advance(now=0) == 80
+
+
+def test_what_is_said_of_the_whole_holds_for_every_partition() -> None:
+    upstream = events()
+    upstream.report("events", 20, now=0, partition="a")
+    upstream.report("events", MAX_TIME, now=0)
+    upstream.report("events", 30, now=0, partition="b")
+    assert upstream.advance(now=0) == MAX_TIME
+
+
+def test_who_has_not_reported_is_waited_for() -> None:
+    upstream = Upstream({"events": MIN_TIME, "others": MIN_TIME}, idle_after={"others": 10})
+    upstream.report("events", 50, now=100)
+    assert upstream.advance(now=100) == MIN_TIME
+    assert upstream.advance(now=109) == MIN_TIME
+    assert (upstream.idle(now=110), upstream.advance(now=110)) == ([("others", "")], 50)
+
+
+def test_partitions_that_are_known_are_waited_for() -> None:
+    upstream = events(idle_after={"events": 10}, partitions={"events": {"a": MIN_TIME, "b": MIN_TIME}})
+    upstream.report("events", 50, now=0, partition="a")
+    assert upstream.advance(now=0) == MIN_TIME
+    upstream.report("events", 60, now=9, partition="a")
+    assert (upstream.idle(now=10), upstream.advance(now=10)) == ([("events", "b")], 60)
+
+
 def test_an_idle_partition_is_waited_for_again_once_it_brings_something() -> None:
-    upstream = Upstream(idle_after=10)
-    upstream.report("a", 50, now=0)
-    upstream.report("b", 20, now=0)
-    upstream.report("a", 60, now=9)
-    upstream.report("b", 20, now=9)  # alive, but with nothing new
+    upstream = events(idle_after={"events": 10})
+    upstream.report("events", 50, now=0, partition="a")
+    upstream.report("events", 20, now=0, partition="b")
+    upstream.report("events", 60, now=9, partition="a")
     assert (upstream.idle(now=9), upstream.advance(now=9)) == ([], 20)
-    assert (upstream.idle(now=10), upstream.advance(now=10)) == (["b"], 60)
-    upstream.report("b", 30, now=11, rows=5)
-    upstream.report("a", 90, now=11)
+    assert (upstream.idle(now=10), upstream.advance(now=10)) == ([("events", "b")], 60)
+    upstream.report("events", 30, now=11, partition="b")
+    upstream.report("events", 90, now=11, partition="a")
     assert (upstream.idle(now=11), upstream.advance(now=11)) == ([], 60)  # not back to 30
-    upstream.report("b", 80, now=12)
+    upstream.report("events", 80, now=12, partition="b")
     assert upstream.advance(now=12) == 80
 
 
-def test_rows_keep_a_partition_awake_even_if_its_watermark_stands() -> None:
-    upstream = Upstream(idle_after=10)
-    upstream.report("a", 50, now=0)
-    upstream.report("a", 50, now=8, rows=1)
+def test_whatever_a_partition_reports_keeps_it_awake() -> None:
+    upstream = events(idle_after={"events": 10})
+    upstream.report("events", 50, now=0, partition="a")
+    upstream.report("events", 50, now=8, partition="a")
     assert upstream.idle(now=12) == []
 
 
 def test_if_all_partitions_are_idle_the_watermark_stays() -> None:
-    upstream = Upstream(idle_after=10)
-    upstream.report("a", 50, now=0)
-    upstream.report("b", 70, now=0)
+    upstream = events(idle_after={"events": 10})
+    upstream.report("events", 50, now=0, partition="a")
+    upstream.report("events", 70, now=0, partition="b")
     assert upstream.advance(now=0) == 50
     assert upstream.advance(now=100) == 50
 
 
 @given(reports)
-def test_watermarks_are_monotonic_and_survive_a_restart(script: list[tuple[str, int, int, int]]) -> None:
-    upstream, now, before = Upstream(idle_after=15), 0, MIN_TIME
-    for partition, low, rows, passed in script:
+def test_watermarks_are_those_of_the_definition_and_survive_a_restart(script: list[tuple[str, str, int, int]]) -> None:
+    """Against a loop over all that was ever reported."""
+    idle_after = {"x": 15}
+    upstream, now, before = Upstream({"x": MIN_TIME, "y": MIN_TIME}, idle_after), 0, MIN_TIME
+    told: list[tuple[str, str, int, int]] = []
+    for name, partition, low, passed in script:
         now += passed
-        upstream.report(partition, low, now=now, rows=rows)
-        restored = Upstream.load(upstream.dump())
+        upstream.report(name, low, now=now, partition=partition)
+        told.append((name, partition, low, now))
+        restored = Upstream({}, idle_after)
+        restored.load(upstream.dump())
         assert restored == upstream and restored.dump() == upstream.dump()
-        watermark = upstream.advance(now=now)
-        assert watermark == restored.advance(now=now) >= before
-        awake = [low for name, low in upstream.low.items() if name not in upstream.idle(now=now)]
-        assert watermark in (before, min(awake, default=before))
-        before = watermark
+        waited_for = []
+        for source in "xy":
+            floor = max([low for name, part, low, _ in told if name == source and not part], default=MIN_TIME)
+            parts = {part for name, part, _, _ in told if name == source and part} or {""}
+            for part in parts:
+                mine = [(low, time) for name, each, low, time in told if (name, each) == (source, part)]
+                awake = max([time for _, time in mine], default=told[0][3])
+                if source == "y" or now - awake < 15:
+                    waited_for.append(max([floor, *(low for low, _ in mine)]))
+        before = max(before, min(waited_for, default=before))
+        assert upstream.advance(now=now) == restored.advance(now=now) == before
 
 
 def test_a_source_trails_its_latest_element() -> None:
-    assert source_watermark(MIN_TIME, np.array([], np.int64), now=0, slack=5, max_skew=10) == (MIN_TIME, 0)
-    assert source_watermark(MIN_TIME, np.array([3, 9, 7]), now=0, slack=5, max_skew=10) == (4, 0)
-    assert source_watermark(8, np.array([3, 9, 7]), now=0, slack=5, max_skew=10) == (8, 0)
+    policy = BoundedDisorder("5 us", max_skew="10 us")
+    assert source_watermark(np.array([], np.int64), policy, now=0) == (MIN_TIME, 0)
+    assert source_watermark(np.array([3, 9, 7]), policy, now=0) == (4, 0)
+    assert source_watermark(np.array([3, 9, 7]), Monotonic(), now=0) == (9, 0)
 
 
 def test_a_record_from_the_far_future_is_counted_and_moves_nothing() -> None:
-    times = np.array([95, 110, 111, 10**15])
-    assert source_watermark(90, times, now=100, slack=0, max_skew=10) == (110, 2)
-    assert source_watermark(90, times[2:], now=100, slack=0, max_skew=10) == (90, 2)
+    times, policy = np.array([95, 110, 111, 10**15]), Monotonic(max_skew="10 us")
+    assert source_watermark(times, policy, now=100) == (110, 2)
+    assert source_watermark(times[2:], policy, now=100) == (MIN_TIME, 2)
+    assert source_watermark(times, policy, now=None) == (10**15, 0)
 
 
 @given(st.lists(st.integers(0, 10**12), min_size=1), st.floats(0.01, 1.0))
@@ -105,6 +161,17 @@ def test_quantiles_of_delay_are_at_most_two_percent_too_high(late: list[int], q:
         delays.observe(now - np.array(part, np.int64), now=now)
     exact = sorted(late)[max(int(np.ceil(q * len(late) * (1 - 1e-12))) - 1, 0)]
     assert exact - 1 <= delays.quantile(q) <= exact * 1.02 + 1.02
+
+
+@given(st.lists(st.lists(st.integers(0, 10**12))))
+def test_sketches_of_parts_make_that_of_the_whole(parts: list[list[int]]) -> None:
+    whole, merged = Delays(), Delays()
+    whole.observe(np.array([time for part in parts for time in part], np.int64), now=10**12)
+    for part in parts:
+        delays = Delays()
+        delays.observe(np.array(part, np.int64), now=10**12)
+        merged.merge(delays.buckets.items())
+    assert whole == merged
 
 
 def test_percentile_watermarks_follow_processing_time() -> None:

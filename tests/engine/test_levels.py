@@ -32,11 +32,33 @@ def test_sources_that_are_not_read_in_python_end_with_their_columns() -> None:
     rows = p | "rows" >> hr.ReadJson("data", schema="user string, n long")
     _ = rows | "many" >> hr.Where("n > 5") | "users" >> hr.Select("user") | hr.Collect()
     _ = rows | "few" >> hr.Where("n < 5") | "collect few" >> hr.Collect()
-    taps = lowered(p).taps
-    assert [(tap.name, [node.label for node in tap.columns]) for tap in taps] == [
-        ("rows", ["many", "users"]),
-        ("rows (2)", ["few"]),
-    ]
+    (tap,) = lowered(p).taps
+    assert tap.name == "rows"
+    assert [[node.label for node in reading.columns] for reading in tap.readings] == [["many", "users"], ["few"]]
+
+
+def test_windows_that_repeat_rows_are_assigned_in_python_where_a_source_has_several_readers() -> None:
+    p = hr.Pipeline()
+    rows = p | "rows" >> hr.ReadJson("data", schema="user string, n long")
+    sliding = rows | "few" >> hr.Where("n < 5") | "sliding" >> hr.WindowInto(hr.SlidingWindows(10, 5))
+    _ = sliding | "count" >> hr.GroupBy("user").aggregate(n=hr.count())
+    (tap,) = lowered(p).taps
+    (alone,) = tap.readings
+    assert [node.label for node in alone.columns] == ["few", "sliding"]
+
+    p = hr.Pipeline()
+    rows = p | "rows" >> hr.ReadJson("data", schema="user string, n long")
+    sliding = rows | "few" >> hr.Where("n < 5") | "sliding" >> hr.WindowInto(hr.SlidingWindows(10, 5))
+    _ = sliding | "count" >> hr.GroupBy("user").aggregate(n=hr.count())
+    _ = rows | "collect" >> hr.Collect()
+    _ = sliding | "starts" >> hr.Select(start=hr.WINDOW_START) | "collect starts" >> hr.Collect()
+    _ = rows | "letters" >> hr.Select(letter="explode(split(user, ''))") | "collect letters" >> hr.Collect()
+    shared, own, letters = lowered(p).taps
+    assert [reading.pc.label for reading in letters.readings] == ["letters"]
+    assert [[node.label for node in reading.columns] for reading in shared.readings] == [["few"], []]
+    assert [step.op.label for step in shared.readings[0].readers.steps] == ["sliding"]
+    assert own.name == "rows (2)"
+    assert [[node.label for node in reading.columns] for reading in own.readings] == [["few", "sliding", "starts"]]
 
 
 def test_what_is_combined_before_it_travels() -> None:

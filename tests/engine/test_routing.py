@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace.engine.bundles import Bundle
 from headrace.engine.cells import decode_cells
+from headrace.engine.clocks import Delays
 from headrace.engine.routing import (
     Tidings,
     ToShards,
@@ -26,6 +27,7 @@ from headrace.engine.routing import (
     unpack,
 )
 from headrace.engine.shardrows import to_pairs, to_partials
+from headrace.engine.vectors import load_accumulator
 from headrace.model.algebra import SumFn
 from headrace.model.keys import decode_keys, encode_keys
 from headrace.model.panes import Windowing
@@ -90,13 +92,27 @@ def test_every_row_goes_to_the_shard_of_its_key_and_every_shard_hears(pairs: lis
     assert sorted(found) == sorted(pairs)
 
 
+def test_every_shard_hears_of_partitions_and_of_the_delays_of_all_rows() -> None:
+    tidings, delays = Tidings(), Delays()
+    tidings.hear("events", 7, 9, "a")
+    tidings.hear("events", 3, 9, "b")
+    tidings.hear("others", 1, 9, "a")
+    to = ToShards(to_pairs("group", FIXED, retractable=False), (1, 2, 3), frozenset({"events"}), tidings, delays)
+    bodies = sent(to, [Bundle([("a", 1), ("b", 2)], **window(2))])
+    expected = Delays()
+    expected.observe(np.array([0, 1]), now=9)
+    for ((header, _),) in bodies.values():
+        assert header["partitions"] == {"events": {"a": 7, "b": 3}} and header["lows"] == {"events": None}
+        assert header["delays"] == [list(each) for each in sorted(expected.buckets.items())]
+
+
 def test_a_task_that_has_nothing_to_tell_sends_nothing() -> None:
     to = ToShards(to_pairs("group", FIXED, retractable=False), (1, 2), frozenset({"events"}), Tidings())
     assert list(to.finish()) == []
 
 
 def test_the_watermark_may_follow_the_times_that_functions_set() -> None:
-    tidings = Tidings(followed={"lines"})
+    tidings = Tidings(followed={"lines": hr.Monotonic()})
     tidings.hear("lines", None, now=100)
     to = ToShards(to_pairs("group", FIXED, retractable=False), (1,), frozenset({"lines"}), tidings)
     ((header, _),) = sent(to, [Bundle([("a", 1), ("b", 2), ("c", 3)], **window(3))])[1]
@@ -107,7 +123,7 @@ def test_partials_tell_how_many_elements_they_hold() -> None:
     output = to_partials("sum", FIXED, SumFn())
     assert not list(output.add(Bundle([("a", 1), ("b", 2), ("a", 3)], **window(3))))
     (rows,) = output.finish()
-    assert decode_cells(rows["value"]) == [4, 2]
+    assert [load_accumulator(SumFn(), data) for data in decode_cells(rows["value"])] == [4, 2]
     assert (rows["count"].to_pylist(), rows["__time"].to_pylist()) == ([2, 1], [9, 9])
     assert not list(output.finish())
 

@@ -174,9 +174,12 @@ def test_changes_are_as_large_as_what_was_touched() -> None:
     shard = ShardProcessor(Windowing(TEN), SumFn())
     shard.step(rows(TEN, *((key, 1, 1) for key in range(5_000))))
     whole = sum(map(len, shard.dump()))
-    empty = sum(map(len, shard.changes()))
-    shard.step(rows(TEN, (17, 1, 2)))
-    assert empty < sum(map(len, shard.changes())) < empty + 400 < whole / 20
+    sizes = [sum(map(len, shard.changes()))]
+    for touched in ([17], [17, 18]):
+        shard.step(rows(TEN, *((key, 1, 2) for key in touched)))
+        sizes.append(sum(map(len, shard.changes())))
+    empty, one, two = sizes
+    assert empty < 1_000 and empty < one <= two < one + 400 < whole / 10
     assert sum(map(len, shard.changes())) == empty
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.engine import ordinals, table
 from headrace.engine.bundles import END, START, TIME
 from headrace.engine.cells import decode_cells, encode_cells
 from headrace.engine.clocks import Clocks
+from headrace.engine.hashing import HASHES
 from headrace.engine.placing import COUNT
 from headrace.engine.shard import TIMINGS, ShardProcessor, Step
 from headrace.engine.shuffle import KEY, SPELLING, VALUE
@@ -224,6 +227,17 @@ def check_panes(windowing: Windowing, script: list[Move]) -> None:
         late = len(reference.late)
 
 
+@settings(max_examples=400)
+@given(windowing=windowings, script=moves)
+def test_panes_do_not_depend_on_which_keys_share_a_shard(windowing: Windowing, script: list[Move]) -> None:
+    together, alone = ShardProcessor(windowing), {key: ShardProcessor(windowing) for key in KEYS}
+    for elements, clocks, _, _ in reference_steps(windowing, script):
+        whole = emissions(together.step(rows_of(elements, windowing.window), clocks))
+        for key, shard in alone.items():
+            mine = rows_of([element for element in elements if element.key == key], windowing.window)
+            assert emissions(shard.step(mine, clocks)) == [pane for pane in whole if pane[0] == key]
+
+
 AGGREGATIONS: list[CombineFn[Any, Any, Any]] = [SumFn(), CountFn(), MeanFn(), MaxFn(), TopFn(2)]
 
 
@@ -258,16 +272,49 @@ def test_aggregates_are_those_of_the_values_of_the_definition(
 def test_a_restored_processor_goes_on_as_if_nothing_had_happened(
     windowing: Windowing, script: list[Move], fn: CombineFn[Any, Any, Any] | None, rewrite: list[bool]
 ) -> None:
-    undisturbed, disturbed = ShardProcessor(windowing, fn), ShardProcessor(windowing, fn)
-    blocks = disturbed.dump()
+    """Restored from the whole or from changes, or brought up to date by them: now and then, on top of what it had."""
+    undisturbed, disturbed, follower = (ShardProcessor(windowing, fn) for _ in range(3))
+    blocks, news = disturbed.dump(), list[bytes]()
     for (elements, clocks, _, _), whole in zip(reference_steps(windowing, script), rewrite, strict=False):
         rows = rows_of(elements, windowing.window)
         steps = [shard.step(rows, clocks) for shard in (undisturbed, disturbed)]
         assert steps[0] == steps[1]
-        blocks = disturbed.dump() if whole else blocks + disturbed.changes()
+        changes = disturbed.changes()
+        blocks, news = disturbed.dump() if whole else blocks + changes, news + changes
         disturbed = ShardProcessor(windowing, fn)
         disturbed.load(blocks)
         assert undisturbed.dump() == disturbed.dump()
+        if whole:
+            follower.load(news)
+            assert undisturbed.dump() == follower.dump()
+            news = []
+
+
+@settings(max_examples=100)
+@given(windowing=windowings, script=moves, cuts=st.lists(st.integers(1, HASHES - 1), max_size=2))
+def test_parts_and_changes_amount_to_the_state(windowing: Windowing, script: list[Move], cuts: list[int]) -> None:
+    """Once all ranges are written, at different times, nothing from before the first of them is needed."""
+    shard, blocks, first = ShardProcessor(windowing), list[bytes](), None
+    ranges = list(pairwise([0, *sorted(cuts), HASHES]))
+    for elements, clocks, _, _ in reference_steps(windowing, script):
+        shard.step(rows_of(elements, windowing.window), clocks)
+        blocks += shard.changes()
+        if ranges:
+            first = len(blocks) if first is None else first
+            blocks += shard.part(*ranges.pop())
+            blocks = blocks if ranges else blocks[first:]
+        restored = ShardProcessor(windowing)
+        restored.load(blocks)
+        assert restored.dump() == shard.dump()
+
+
+@settings(max_examples=60)
+@given(windowing=windowings, script=moves)
+def test_hashes_that_collide_make_no_difference(windowing: Windowing, script: list[Move]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (ordinals, table):
+            patch.setattr(module, "mixed", lambda hashes, *_: hashes & np.uint64(1))
+        check_panes(windowing, script)
 
 
 @settings(max_examples=100)

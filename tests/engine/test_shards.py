@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -11,12 +12,15 @@ from hypothesis import strategies as st
 from pyspark.sql import Row
 
 import headrace as hr
-from headrace.engine import shards
+from headrace.engine import shards, statecells
 from headrace.engine.cells import decode_cells, encode_cells
+from headrace.engine.clocks import Clocks
 from headrace.engine.exchanges import Grouping
 from headrace.engine.failures import WorkerFailure
 from headrace.engine.routing import pack, unpack
-from headrace.engine.shards import Shards, ShardSpec
+from headrace.engine.shard import ShardProcessor
+from headrace.engine.shards import Copies, Shard, Shards, ShardSpec
+from headrace.engine.statecells import StateCells
 from headrace.model.algebra import SumFn
 from headrace.model.keys import encode_keys
 from headrace.model.panes import Windowing
@@ -30,6 +34,7 @@ class Store:
     def __init__(self) -> None:
         self.value: tuple[Any, ...] | None = None
         self.map: dict[Any, tuple[Any, ...]] = {}
+        self.read = self.wrote = 0  # bytes of cells
 
     def getValueState(self, name: str, schema: Any) -> Store:
         return self
@@ -43,14 +48,16 @@ class Store:
     def update(self, value: tuple[Any, ...]) -> None:
         self.value = value
 
-    def getValue(self, key: Any) -> tuple[Any, ...]:
-        return self.map[key]
+    def getValue(self, key: Any) -> tuple[Any, ...] | None:
+        self.read += len(self.map[key][0])
+        return self.map.get(key)
 
     def updateValue(self, key: Any, value: tuple[Any, ...]) -> None:
+        self.wrote += len(value[0])
         self.map[key] = value
 
-    def clear(self) -> None:
-        self.map.clear()
+    def removeKey(self, key: Any) -> None:
+        del self.map[key]
 
     def copy(self) -> Store:
         copied = Store()
@@ -58,14 +65,16 @@ class Store:
         return copied
 
 
-def spec(fn: Any = None) -> ShardSpec:
-    trigger = hr.AfterWatermark(early=hr.AfterCount(2), late=hr.AfterCount(1))
-    windowing = Windowing(hr.FixedWindows("10 us"), trigger, "accumulating", "20 us")
-    return ShardSpec("0/0", "sums", Grouping(windowing, fn), upstream=("events",))
+TRIGGER = hr.AfterWatermark(early=hr.AfterCount(2), late=hr.AfterCount(1))
+FIXED = Windowing(hr.FixedWindows("10 us"), TRIGGER, "accumulating", "20 us")
 
 
-def operator(store: Store, fn: Any = None) -> Shards:
-    made = Shards("stream", {DEST: spec(fn)}, {})
+def spec(fn: Any = None, windowing: Windowing = FIXED, work: type[Grouping] = Grouping) -> ShardSpec:
+    return ShardSpec("0/0", "sums", work(windowing, fn), upstream=("events",))
+
+
+def operator(store: Store, fn: Any = None, windowing: Windowing = FIXED, work: type[Grouping] = Grouping) -> Shards:
+    made = Shards("stream", {DEST: spec(fn, windowing, work)}, {})
     made.init(store)  # type: ignore[arg-type]
     return made
 
@@ -90,39 +99,148 @@ def body(number: int, low: int | None, pairs: list[tuple[str, int]]) -> bytes:
 def given_by(made: Shards, *bodies: bytes) -> tuple[dict[str, Any], list[Any]]:
     (row,) = made.handleInputRows((DEST,), (Row(dest=DEST, body=each) for each in bodies), None)
     header, panes = unpack(row.body)
+    del header["copies"]  # of which the answer must not depend
     return header, sorted(zip(panes["key"].to_pylist(), decode_cells(panes["value"]), strict=True))
 
 
+@dataclass
+class Batch:
+    """A micro-batch: what comes, the worker that does it, and attempts before which came to nothing, on other data."""
+
+    pairs: list[tuple[str, int]]
+    low: int
+    worker: int
+    failed: list[tuple[int, list[tuple[str, int]]]]
+
+
+workers = st.integers(0, 2)
+several = st.lists(st.tuples(st.sampled_from("abcdefgh"), st.integers(0, 50)), max_size=5)
 batches = st.lists(
-    st.tuples(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 50)), max_size=5), st.integers(0, 60)),
+    st.builds(Batch, several, st.integers(0, 60), workers, st.lists(st.tuples(workers, several), max_size=2)),
     min_size=1,
-    max_size=12,
+    max_size=10,
+)
+windowings = st.sampled_from(
+    [
+        Windowing(hr.FixedWindows("10 us"), TRIGGER, "accumulating", "20 us"),
+        Windowing(hr.FixedWindows("10 us"), TRIGGER, "retracting", "20 us"),
+        Windowing(hr.Sessions("10 us"), TRIGGER, "discarding", "20 us"),
+        Windowing(hr.CountWindows(3)),
+    ]
 )
 
 
-@given(batches, st.lists(st.booleans(), min_size=12, max_size=12), st.booleans())
-def test_memory_makes_no_difference(script: list[Any], forgets: list[bool], small: bool) -> None:
-    """A worker that forgets, and a store that is compacted at every step or never, give the same panes and clocks."""
-    patch = pytest.MonkeyPatch()
-    patch.setattr(shards, "_SMALL", 0 if small else 1 << 30)
-    try:
-        shards._copies.held.clear()
-        steady, forgetful = Store(), Store()
-        low = 0
-        for (pairs, step), forget in zip(script, forgets, strict=False):
-            low = max(low, step)
-            expected = given_by(shards_of_stream(steady, "steady"), body(0, low, pairs))
-            if forget:
-                shards._copies.held.clear()
-            assert given_by(shards_of_stream(forgetful, "forgetful"), body(0, low, pairs)) == expected
-    finally:
-        patch.undo()
+@given(batches, windowings, st.sampled_from([0, 3_000, 1 << 30]), st.sampled_from([1, 1 << 30]))
+def test_memory_makes_no_difference(script: list[Batch], windowing: Windowing, worth: int, large: int) -> None:
+    """Whichever worker does a batch, whatever it remembers of which attempts, and however the state is written.
+
+    The other run forgets everything after every batch.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(statecells, "_WORTH", worth)
+        patch.setattr(statecells, "_LARGE", large)
+        memories = [Copies() for _ in range(3)]
+        store, other, low = Store(), Store(), 0
+
+        def attempt(memory: Copies, store: Store, pairs: list[tuple[str, int]]) -> Any:
+            patch.setattr(shards, "_copies", memory)
+            return given_by(operator(store, SumFn(), windowing), body(0, low, pairs))
+
+        for batch in script:
+            low = max(low, batch.low)
+            for worker, pairs in batch.failed:
+                attempt(memories[worker], store.copy(), pairs)
+            expected = attempt(Copies(), other, batch.pairs)
+            assert attempt(memories[batch.worker], store, batch.pairs) == expected
+        assert loaded(store, windowing).dump() == loaded(other, windowing).dump()
 
 
-def shards_of_stream(store: Store, stream: str) -> Shards:
-    made = Shards(stream, {DEST: spec(SumFn())}, {})
-    made.init(store)  # type: ignore[arg-type]
-    return made
+def loaded(store: Store, windowing: Windowing) -> Any:
+    cells = StateCells(store, store)
+    stamp = cells.stamp()
+    assert stamp is not None
+    shard = Shard(spec(SumFn(), windowing))
+    shard.load(cells.whole(stamp))
+    return shard.processor
+
+
+def test_who_is_behind_reads_only_what_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    memories, store = [Copies(), Copies()], Store()
+    crowd = [(str(number), 1) for number in range(3_000)]
+    for number, pairs in enumerate([crowd, [("0", 1)], [("1", 1)], [("2", 1)]]):
+        monkeypatch.setattr(shards, "_copies", memories[number == 0])
+        given_by(operator(store, SumFn()), body(0, 0, pairs))
+    monkeypatch.setattr(shards, "_copies", memories[1])
+    store.read = 0
+    given_by(operator(store, SumFn()), body(0, 0, [("3", 1)]))
+    _, shard = memories[1].held["stream", DEST]
+    assert shard.copies == {"used": 2, "caught up": 1, "loaded": 1}
+    assert 0 < store.read < sum(len(cell) for (cell,) in store.map.values()) / 4
+
+
+def test_no_batch_writes_much_more_than_was_touched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does what is stored grow with age."""
+    monkeypatch.setattr(statecells, "_WORTH", 20_000)
+    monkeypatch.setattr(shards, "_copies", Copies())
+    store, size = Store(), 20_000
+    given_by(operator(store, SumFn()), body(0, 0, [(str(number), 1) for number in range(size)]))
+    whole = store.wrote
+    written, stored = [], []
+    for batch in range(100):
+        store.wrote = 0
+        touched = [(str((batch * 200 + number) % size), 1) for number in range(200)]
+        given_by(operator(store, SumFn()), body(0, 0, touched))
+        written.append(store.wrote)
+        stored.append(sum(len(cell) for (cell,) in store.map.values()))
+    assert max(written) < whole / 5
+    assert max(stored[50:]) < 3 * whole and max(stored[75:]) < 1.3 * max(stored[50:75])
+    assert len(store.map) < 100
+
+
+def test_a_lost_cell_is_not_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shards, "_copies", Copies())
+    store = Store()
+    given_by(operator(store), body(0, 0, [("a", 1)]))
+    monkeypatch.setattr(store, "getValue", lambda key: None)
+    shards._copies.held.clear()
+    with pytest.raises(WorkerFailure, match="has lost a cell of kind 0, number 0"):
+        given_by(operator(store), body(0, 0, [("a", 1)]))
+
+
+class Unsliced:
+    """A processor that knows nothing of parts, and loads only when it is new."""
+
+    def __init__(self, of: ShardProcessor) -> None:
+        self.step, self.dump, self.changes, self.fractions = of.step, of.dump, of.changes, of.fractions
+        self._of = of
+
+    @property
+    def clocks(self) -> Clocks:
+        return self._of.clocks
+
+    def load(self, blocks: list[bytes]) -> None:
+        assert not self._of.table.held
+        self._of.load(blocks)
+
+
+class Plain(Grouping):
+    """Makes such processors."""
+
+    def processor(self) -> Any:
+        return Unsliced(super().processor())
+
+
+@given(batches, st.sampled_from([0, 3_000, 1 << 30]))
+def test_a_processor_need_not_have_parts(script: list[Batch], worth: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(statecells, "_WORTH", worth)
+        memories, stores, low = [Copies() for _ in range(3)], [Store(), Store()], 0
+        for batch in script:
+            low, panes = max(low, batch.low), []
+            for store, kind in zip(stores, (Plain, Grouping), strict=True):
+                patch.setattr(shards, "_copies", memories[batch.worker] if kind is Plain else Copies())
+                panes.append(given_by(operator(store, SumFn(), FIXED, kind), body(0, low, batch.pairs)))
+            assert panes[0] == panes[1]
 
 
 def test_a_copy_of_an_attempt_that_failed_is_not_used() -> None:

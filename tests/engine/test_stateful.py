@@ -166,6 +166,13 @@ def test_processing_time_timers_fire_at_the_end_of_a_batch(p: hr.Pipeline) -> No
     assert played(p, ("end", 1, 5), ("x", 0, 9)) == ["end", "x", ("closed", ["end", "x"])]
 
 
+def test_outputs_of_processing_timers_have_the_time_they_were_set_at(p: hr.Pipeline) -> None:
+    pairs = created(p, timed((("k", ("end", 1_000_000)), 3), (("k", ("x", 0)), 9)))
+    out = pairs | hr.ParDo(Alarms()) | hr.Collect()
+    run(p)
+    assert [e.timestamp // SECOND for e in out.windowed] == [3, 9, 3]
+
+
 def test_timer_outputs_have_the_time_of_the_timer(p: hr.Pipeline) -> None:
     pairs = created(p, timed((("k", ("set", 7)), 1))) | hr.WindowInto(hr.FixedWindows(10))
     out = pairs | hr.ParDo(Alarms()) | hr.Collect()

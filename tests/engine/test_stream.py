@@ -148,6 +148,15 @@ CASES = [
         "always closing",
         {"window": hr.FixedWindows(10), "trigger": EARLY_AND_LATE, "closing": "always", "allowed_lateness": 10},
     ),
+    Case(
+        "percentile",
+        {
+            "window": hr.FixedWindows(10),
+            "trigger": hr.Repeatedly(hr.AfterPercentile(0.5)),
+            "accumulation": "accumulating",
+            "allowed_lateness": 20,
+        },
+    ),
     Case("never", {"window": hr.FixedWindows(10), "trigger": hr.Never()}, sum),
     Case("calendar", {"window": hr.CalendarWindows("day"), "trigger": EARLY_AND_LATE}, sum),
     Case("unaligned", {"window": hr.UnalignedWindows(10), "trigger": EARLY_AND_LATE, "allowed_lateness": 5}),

@@ -134,17 +134,7 @@ def refused(pipeline: hr.Pipeline, match: str) -> None:
         lower(pipeline.graph(), shards=2, partitions=2)
 
 
-class Stateful(hr.DoFn):
-    seen = hr.ValueState("seen")
-
-    def process(self, element: Any, seen: Any = hr.DoFn.StateParam(seen)) -> None: ...
-
-
 def test_what_is_not_yet_in_a_stream() -> None:
-    p = hr.Pipeline()
-    p | hr.TestStream() | "stateful" >> hr.ParDo(Stateful())
-    refused(p, r"'stateful' .*: not yet in a stream: a DoFn with state or timers")
-
     p = hr.Pipeline()
     side = p | "side" >> hr.TestStream()
     p | hr.Create([1]) | "with side" >> hr.Map(lambda x, side: x, hr.AsList(side))

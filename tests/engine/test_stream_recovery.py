@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
+import shutil
 import threading
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -75,8 +77,8 @@ class Run:
             self.reached[batch].set()
         self._reach("after", batch)
 
-    def start(self) -> Any:
-        return self.pipeline.run(checkpoint=self.checkpoint)
+    def start(self, savepoint: str | None = None) -> Any:
+        return self.pipeline.run(checkpoint=self.checkpoint, savepoint=savepoint)
 
     def output(self) -> tuple[Counter[str], Counter[str], Counter[str]]:
         """What each sink has: by batch in the function's own store, in files, and in the driver."""
@@ -128,15 +130,39 @@ def test_stop_and_go_on(spark: SparkSession, tmp_path: pathlib.Path, undisturbed
     assert len(run.batches) == done
 
 
-def test_a_changed_pipeline_is_refused(spark: SparkSession, tmp_path: pathlib.Path) -> None:
-    def run(size: int) -> None:
-        p = hr.Pipeline(spark=spark)
-        events = p | hr.TestStream().add([("a", 1)]).finish()
-        _ = events | "w" >> hr.WindowInto(hr.FixedWindows(size)) | "sums" >> hr.CombinePerKey(sum) | hr.Collect()
-        p.run(checkpoint=str(tmp_path / "checkpoint")).wait()
+def test_a_savepoint_begins_another_stream(spark: SparkSession, tmp_path: pathlib.Path, undisturbed: Any) -> None:
+    """The first stream goes on; the second gives what an undisturbed run gives from the savepoint on."""
+    first, second = (Run(spark, tmp_path / name) for name in ("first", "second one"))
+    savepoint = tmp_path / "a savepoint"
+    first.reached[1] = threading.Event()
+    handle = first.start()
+    assert first.reached[1].wait(120)
+    handle.savepoint(str(savepoint))
+    with pytest.raises(hr.PipelineError, match=r"there is something at .* already; give the copy a directory"):
+        handle.savepoint(str(savepoint))
+    assert handle.wait().state == "done"
+    assert first.output() == undisturbed
 
-    run(10)
-    with pytest.raises(hr.PipelineError, match="other groupings") as refused:
-        run(20)
-    assert "was 'sums': Windowing(FixedWindows('10 s'))" in str(refused.value)
-    assert "is  'sums': Windowing(FixedWindows('20 s'))" in str(refused.value)
+    begins = max(int(path.name) for path in (savepoint / "spark" / "offsets").iterdir() if path.name.isdigit())
+    shutil.rmtree(first.checkpoint)  # the savepoint needs nothing of it
+    pathlib.Path(second.checkpoint).mkdir(parents=True)
+    assert second.start(str(savepoint)).wait().state == "done"
+    assert min(second.batches) >= begins
+    before = Counter(row for batch, rows in first.batches.items() for row in rows if batch < begins)
+    written = [path for path in first.out.glob("batch-*/part-*") if int(path.parent.name.split("-")[1]) < begins]
+    lines = Counter(line for part in written for line in part.read_text().splitlines())
+    rows, files, collected = second.output()
+    assert (before + rows, lines + files) == undisturbed[:2]
+    assert 0 < len(collected) < len(undisturbed[2])
+    first_id, second_id = (
+        json.loads(max(pathlib.Path(path).glob("headrace-*.json")).read_text())["stream"]
+        for path in (savepoint, second.checkpoint)
+    )
+    assert first_id != second_id
+    assert second.start(str(savepoint)).wait().batches == 0  # it goes on where it was, and nothing is left to do
+
+
+def test_no_savepoint_there(spark: SparkSession, tmp_path: pathlib.Path) -> None:
+    run = Run(spark, tmp_path)
+    with pytest.raises(hr.PipelineError, match=r"there is no savepoint at .*nowhere; give the path that"):
+        run.start(str(tmp_path / "nowhere"))

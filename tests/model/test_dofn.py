@@ -103,3 +103,12 @@ def test_output_tags_must_differ() -> None:
         hr.ParDo(Everything()).with_outputs("a", "a")
     with pytest.raises(hr.PipelineError, match="must differ"):
         hr.ParDo(Everything()).with_outputs("a", main="a")
+
+
+def test_states_may_expire() -> None:
+    assert hr.ValueState("x").expires is None
+    assert hr.CombiningState("x", sum, expires=1.5).expires == 1_500_000
+    with pytest.raises(ValueError, match=r"the state 'x' must live for some time, got expires='0 s'; give e.g."):
+        hr.ListState("x", expires=0)
+    with pytest.raises(ValueError, match="duration: every number needs a unit"):
+        hr.MapState("x", expires="10")

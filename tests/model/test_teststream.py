@@ -17,12 +17,25 @@ def test_steps_remember_where_the_clocks_stand() -> None:
     assert [(step.watermark, step.clock) for step in script.steps] == [
         (MIN_TIME, 0),
         (5 * SECOND, 0),
-        (5 * SECOND, 7 * SECOND),
+        (None, 7 * SECOND),
         (5 * SECOND, 7 * SECOND),
     ]
     assert script.steps[0].times == (MIN_TIME,)
     assert script.steps[-1].elements == ("b", "c")
     assert script.steps[-1].times == (5 * SECOND, 9 * SECOND)
+
+
+def test_partitions_have_watermarks_of_their_own() -> None:
+    script = hr.TestStream().advance_watermark(8, partition="a").add(["x"], partition="b").advance_watermark(3)
+    script = script.add(["y"], partition="b").add(["z"], partition="a").add(["of none"])
+    assert [(step.partition, step.watermark) for step in script.steps] == [
+        ("a", 8 * SECOND),
+        ("b", MIN_TIME),
+        (None, 3 * SECOND),
+        ("b", 3 * SECOND),
+        ("a", 8 * SECOND),
+        (None, 3 * SECOND),
+    ]
 
 
 def test_a_script_is_never_changed() -> None:
@@ -36,6 +49,9 @@ def test_a_script_is_never_changed() -> None:
     ("build", "match"),
     [
         (lambda: hr.TestStream().advance_watermark(5).advance_watermark(4), "watermark cannot go back"),
+        (lambda: hr.TestStream().advance_watermark(5).advance_watermark(4, partition="a"), "cannot go back from"),
+        (lambda: hr.TestStream().add([1], partition=""), "a partition is named by some text, got ''"),
+        (lambda: hr.ReadText("in", watermark=10), r"must be a policy, got 10; write .*BoundedDisorder"),  # type: ignore[arg-type]
         (lambda: hr.TestStream().advance_clock(5).advance_clock(4), "processing time cannot go back"),
         (lambda: hr.TestStream().finish().add([1]), "nothing can follow finish"),
         (lambda: hr.TestStream().add("abc"), r"write add\(\['abc'\]\)"),

@@ -60,6 +60,15 @@ class Counting(hr.DoFn):
         seen.write(1)
 
 
+class Silent(hr.DoFn):
+    """Has a timer, but no method for it."""
+
+    due = hr.TimerSpec("due")
+
+    def process(self, pair: Any, due: Any = hr.DoFn.TimerParam(due)) -> None:
+        due.set(1)
+
+
 BROKEN: list[tuple[Callable[[hr.Pipeline], Any], list[str]]] = [
     (lambda p: None, ["the pipeline is empty", "p | hr.Create"]),
     (used_twice, ["'same' is used twice", "test_validate.py:", "rename one"]),
@@ -69,6 +78,7 @@ BROKEN: list[tuple[Callable[[hr.Pipeline], Any], list[str]]] = [
     ),
     (lambda p: p | hr.ReadText("x") | "sum" >> hr.CombinePerKey(sum), ["'sum'", "gives str"]),
     (lambda p: p | hr.Create(["ab"]) | "state" >> hr.ParDo(Counting()), ["'state'", "gives str"]),
+    (lambda p: p | hr.Create([("k", 1)]) | "wait" >> hr.ParDo(Silent()), ["'wait'", "timer 'due'", "on_timer"]),
     (lambda p: {"x": p | hr.Create([1])} | "join" >> hr.CoGroupByKey(), ["'join/tag x'", "gives int"]),
     (lambda p: p | Endless() | "group" >> hr.GroupByKey(), ["'group'", "wait for ever", "FixedWindows", "trigger="]),
     (windows_differ, ["'both'", "FixedWindows('1 min')", "FixedWindows('1 min 1 s')", "same WindowInto"]),

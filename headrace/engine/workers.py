@@ -1,0 +1,19 @@
+"""What a Python worker of Spark does once, in its first task."""
+
+from __future__ import annotations
+
+import gc
+from functools import cache
+
+
+@cache
+def settle() -> None:
+    """Takes what a worker has imported out of its garbage collector's sight.
+
+    Spark collects garbage in a worker after every task, and the worker's next task waits for that: 50 ms for modules,
+    which never are garbage, and a micro-batch has several tasks one after another.
+    """
+    import pandas  # noqa: F401  Arrow imports it later
+
+    gc.collect()
+    gc.freeze()

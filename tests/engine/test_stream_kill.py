@@ -1,0 +1,20 @@
+"""Streams whose drivers are killed: the first of the seeds that `make chaos` tries more of."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+KILL = Path(__file__).parent.parent / "chaos" / "kill.py"
+
+
+@pytest.mark.timeout(900)
+def test_killed_drivers_leave_no_trace() -> None:
+    done = subprocess.run([sys.executable, str(KILL), "--seeds", "3"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    _, _, *rows = done.stdout.splitlines()
+    assert [row.split("|")[1].strip() for row in rows] == ["1", "2", "3"]
+    assert all("none" not in row and row.endswith("| equal |") for row in rows)
