@@ -375,6 +375,7 @@ class _Lowering:
             self._given(out, step.readers[out.tag], (exchange,), (exchange.level, 0))
 
     def _may_retract(self, pc: PCollection) -> bool:
+        self._reading(pc)  # whose origins are known once it enters Python
         origins = self.origins[id(pc)]
         return any(isinstance(origin, Exchange) and origin.work.retracts for origin in origins)
 
