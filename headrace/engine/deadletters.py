@@ -34,7 +34,7 @@ class GuardedParDoOp(ParDoOp):
 
     dead = DEAD_LETTERS
 
-    def _processed(self, bundle: Bundle) -> Iterator[Tagged]:
+    def processed(self, bundle: Bundle) -> Iterator[Tagged]:
         return guarded(self, bundle)
 
 

@@ -28,6 +28,8 @@ from headrace.engine.columnbundles import FromRecords
 from headrace.engine.columnrows import columns_read
 from headrace.engine.counters import Counters
 from headrace.engine.deferred import Deferred
+from headrace.engine.filelogs import forget_untaken
+from headrace.engine.files import Folder
 from headrace.engine.levels import Exchange, lower
 from headrace.engine.pressure import Pace
 from headrace.engine.program import Head, Program, Step, steps_of
@@ -152,6 +154,7 @@ class Stream:
             data = self._through_columns(self._mapped(data, self._after(level), (level, 0)), level)
         self.delivery.begin(self.spark, self._manifest, known=self.checkpoint.manifest.sinks)
         self.checkpoint.write(self._manifest)
+        forget_untaken(Folder(self.spark, self.checkpoint.spark_path))
         query = self._started(data)
         self.delivery.started(query)
         return query
