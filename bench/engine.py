@@ -345,6 +345,8 @@ def main() -> None:
     if unknown := [name for name in chosen if name not in SECTIONS]:
         parser.error(f"there is no section {unknown[0]!r}; there are {', '.join(SECTIONS)}")
     folder = Path(tempfile.mkdtemp(prefix="headrace-bench-"))
+    load = os.getloadavg()[0]
+    print(f"load before it began: {load:.1f}", flush=True)  # of whatever else runs, which the figures suffer from
     verdicts: list[Verdict] = []
     failed: dict[str, str] = {}
     spark = session()
@@ -368,7 +370,8 @@ def main() -> None:
     for each in results:
         each["measured"] = round(each["measured"], 2)
         del each["remedy"]
-    print(json.dumps({"bench": "engine", "quick": asked.quick, "results": results, "failed": failed}))
+    told = {"bench": "engine", "quick": asked.quick, "load": round(load, 1), "results": results, "failed": failed}
+    print(json.dumps(told))
 
 
 if __name__ == "__main__":
