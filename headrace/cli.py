@@ -1,5 +1,7 @@
 """The command line: `headrace run FILE` runs a script that builds pipelines, or shows their stages with --explain.
 
+What `headrace topic` does is in `log/commands`.
+
 The script runs as it would under `python FILE`; only how its pipelines are run and how its errors are told is ours.
 """
 
@@ -19,6 +21,7 @@ from rich.console import Console
 from headrace import PipelineError, TransformError, __version__
 from headrace.engine.run import Handle, Status
 from headrace.engine.settings import Settings, using
+from headrace.log.commands import topic
 from headrace.progress import watch
 
 main = typer.Typer(
@@ -27,6 +30,7 @@ main = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+main.add_typer(topic, name="topic")
 
 
 @main.command()

@@ -28,7 +28,7 @@ settings.load_profile("ci")
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The suite's Spark session: two cores and two partitions, so that small data still crosses a shuffle."""
-    from headrace.engine.session import spark_session
+    from headrace.engine.session import JAVA_OPTIONS, spark_session
 
     session = spark_session(
         "local[2]",
@@ -38,6 +38,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
             "spark.log.level": "ERROR",
+            # Small data is over before a JVM that optimises itself has gained anything by it.
+            "spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         },
     )
     yield session

@@ -40,12 +40,18 @@ class Folder:
         return sorted(names)
 
     def uri(self) -> str:
-        """Its address, as Spark writes it."""
-        return str(self._path.toUri())
+        """Its address as Spark writes it in its logs: escaped, and of local files with an empty host."""
+        plain = path_of(self.spark, self._path.toUri().getPath())
+        return str(self.file_system.makeQualified(plain).toUri())
 
     def folder(self, name: str) -> Folder:
         """A directory in this one, which need not exist."""
         return Folder(self.spark, str(self._at(name)))
+
+    def names(self) -> list[str]:
+        """What is in it; nothing, if it does not exist."""
+        found = self.file_system.listStatus(self._path) if self.exists() else ()
+        return sorted(str(status.getPath().getName()) for status in found)
 
     def make(self) -> None:
         if not self.file_system.mkdirs(self._path):

@@ -69,10 +69,10 @@ def apply(node: Node, data: DataFrame, *, marking: bool = False, among: Among | 
         raise PipelineError(f"{node}: {str(error).splitlines()[0]}") from None
 
 
-def _applied(node: Node, data: DataFrame, among: Among | None) -> DataFrame:
+def _applied(node: Node, data: DataFrame, among: Among | None = None) -> DataFrame:
     transform = node.transform
     if isinstance(transform, Select):
-        return _select(transform, data, among)
+        return _select(transform, data) if among is None else _select_among(node, transform, data, among)
     if isinstance(transform, Where):
         condition = _expression(transform.condition)
         if among is not None:
@@ -120,17 +120,23 @@ def _marked(where: Where, data: DataFrame) -> DataFrame:
     return marked.select(*kept, *[name for name in data.columns if name not in named])
 
 
-def _select(select: Select, data: DataFrame, among: Among | None) -> DataFrame:
+def _select(select: Select, data: DataFrame) -> DataFrame:
+    elements = own(data)
+    return data.select(*_expressions(select), *[name for name in data.columns if name not in elements])
+
+
+def _select_among(node: Node, select: Select, data: DataFrame, among: Among) -> DataFrame:
     given = _expressions(select)
-    elements = [name for name in own(data) if among is None or name not in among.carried]
-    others = [name for name in data.columns if name not in elements]
-    if among is None:
-        return data.select(*given, *others)
-    # Other rows have nulls here, which an expression may choke on.
     names = data.select(*given).columns
-    return data.select(
-        *[F.when(among.mine, each).alias(name) for each, name in zip(given, names, strict=True)], *others
-    )
+    if generates(node) or len(names) != len(given):
+        raise PipelineError(
+            f"{node}: in the midst of a stream, beside other rows, an expression gives one column and one row; name "
+            "the columns one by one, and use FlatMap to make several rows of one"
+        )
+    # Expressions are for its own rows: of others, which have nulls here, they might fail.
+    guarded = [F.when(among.mine, each).alias(name) for each, name in zip(given, names, strict=True)]
+    elements = [name for name in own(data) if name not in among.carried]
+    return data.select(*guarded, *[name for name in data.columns if name not in elements])
 
 
 def _expressions(select: Select) -> list[Column]:

@@ -33,11 +33,13 @@ def copy(source: Folder, target: Folder) -> Iterator[Folder]:
 
 def _copied(source: Folder, new: Folder, target: Folder, name: str) -> None:
     try:
-        if name.startswith("spark/sources/"):
-            # Spark's log of the files it has read: those of the checkpoint itself are the copies now.
-            was, now = (f'"{folder.folder("control").uri()}/'.encode() for folder in (source, target))
+        if name.startswith("spark/sources/") or "/_metadata/" in name:
+            # Spark's logs of the files it has read, and of where state is described: those here are the copies now.
+            text = source.read(name) or b""
+            for was, now in ((source.uri(), target.uri()), (str(source), str(target))):
+                text = text.replace(f'"{was}/'.encode(), f'"{now}/'.encode())
             folder, _, file = name.rpartition("/")
-            new.folder(folder).write(file, (source.read(name) or b"").replace(was, now))
+            new.folder(folder).write(file, text)
         else:
             # Spark reads files of the checkpoint in the order of their times.
             copy_file(source, new, name, same_time=name.startswith("control/"))

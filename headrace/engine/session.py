@@ -14,11 +14,13 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
+JAVA_OPTIONS = f"-Xss8m -Dlog4j2.configurationFile={_LOGGING.as_uri()}"
+"""What Spark's JVM is started with: deep plans, and a stop in mid-batch, overflow the default stack."""
+
 _SETTINGS: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.showConsoleProgress": "false",
-    # Deep plans, and a stop in mid-batch, overflow the default stack.
-    "spark.driver.extraJavaOptions": f"-Xss8m -Dlog4j2.configurationFile={_LOGGING.as_uri()}",
+    "spark.driver.extraJavaOptions": JAVA_OPTIONS,
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }

@@ -293,4 +293,4 @@ class Beside:
             )
 
     def describe(self) -> str:
-        return f"{self.windowing!r} beside " + ", ".join(f"{view.windowing!r}" for view in self.views)
+        return f"{self.windowing.window!r} beside " + "; ".join(view.describe() for view in self.views)

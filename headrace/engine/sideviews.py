@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from headrace.engine.exchanges import Grouping
 from headrace.engine.firing import Program
 from headrace.engine.shard import ShardProcessor
 from headrace.engine.side import SideValue
@@ -62,6 +63,11 @@ class View:
 
     def processor(self) -> ShardProcessor:
         return ShardProcessor(self.windowing, self.fn, retractable=self.retractable)
+
+    def describe(self) -> str:
+        """What must not change while there is state of it."""
+        grouping = Grouping(self.windowing, self.fn, retractable=self.retractable)
+        return f"{grouping.describe()}, of {', '.join(self.upstream)}"
 
 
 def view(node: Node, side: SideValue, graph: Graph, *, retractable: bool, upstream: tuple[str, ...]) -> View:

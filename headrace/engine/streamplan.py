@@ -28,11 +28,19 @@ class StreamPlan:
             if columns:
                 yield f"   columns  {' · '.join(columns)}"
             yield from _python(*[reading.readers for reading in tap.readings])
+        yield from self._segments(0)
         for level in range(1, self.line.depth + 1):
             for exchange in self.line.level(level):
                 yield f"level {level}  {exchange.label}: {exchange.work.describe()}"
                 yield from _python(*exchange.readers.values())
+            yield from self._segments(level)
         yield from (f"write  {named(outlet.node)}" for outlet in self.line.outlets)
+
+    def _segments(self, level: int) -> Iterator[str]:
+        for segment in sorted(self.line.segments, key=lambda segment: segment.station):
+            if segment.station[0] == level:
+                yield f"columns  {' · '.join(node.label for node in segment.nodes)}"
+                yield from _python(segment.readers)
 
 
 def stream_plan(graph: Graph) -> StreamPlan:

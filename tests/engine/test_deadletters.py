@@ -105,6 +105,22 @@ def test_functions_are_called_once_for_each_element() -> None:
     assert calls == list(range(10))
 
 
+def test_a_dofn_begins_and_ends_its_bundles() -> None:
+    class Framed(hr.DoFn):
+        def start_bundle(self) -> None:
+            self.seen: list[int] = []
+
+        def process(self, x: int) -> Any:
+            self.seen.append(choosy(x))
+
+        def finish_bundle(self) -> Any:
+            yield self.seen
+
+    given = [(tag, out.elements) for tag, out in op_of(hr.ParDo(Framed())).run(Bundle([1, 3, 4]))]
+    dead = hr.DeadLetter(3, "guarded", "ValueError", "3 is no good")
+    assert given == [("dead_letters", [dead]), (None, [[2, 8]])]
+
+
 def test_whatever_is_raised_has_a_text() -> None:
     class Mute(Exception):
         def __str__(self) -> str:

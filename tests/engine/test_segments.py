@@ -100,7 +100,7 @@ def test_rows_cannot_multiply_in_the_midst_of_a_stream(spark: SparkSession) -> N
     p = hr.Pipeline(spark=spark)
     lists = p | hr.TestStream().add(["a b"]) | hr.Map(str.split).with_output_types(list[str])
     _ = lists | "each" >> hr.Select("explode(value) AS word") | hr.Collect()
-    with pytest.raises(hr.PipelineError, match=r"'each' .*generator"):
+    with pytest.raises(hr.PipelineError, match=r"'each' .*use FlatMap to make several rows of one"):
         p.run()
 
 
@@ -128,6 +128,20 @@ def test_segments_follow_one_another_and_stand_behind_the_deepest_they_read() ->
         ("first", "same", "WindowInto(FixedWindows('10 s'))"): (0, 1),
         ("last",): (1, 1),
     }
+
+
+def test_the_plan_of_a_stream_shows_its_segments() -> None:
+    p = hr.Pipeline()
+    sales = p | "sales" >> hr.TestStream().with_output_types(str) | "parse" >> hr.Map(parse)
+    dear = sales | "dear" >> hr.Where("price > 1") | "shout" >> hr.Map(lambda sale: sale.city.upper())
+    _ = dear | "collect" >> hr.Collect()
+    assert p.explain().splitlines() == [
+        "read  sales: TestStream(0 steps)",
+        "   python  parse",
+        "columns  dear",
+        "   python  shout",
+        "write  collect: Collect",
+    ]
 
 
 def segment_line() -> Line:

@@ -168,5 +168,5 @@ def test_what_keeps_nothing_can_take_nothing_back() -> None:
 
 def test_a_batch_has_no_checkpoint(p: hr.Pipeline) -> None:
     _ = p | hr.Create([1]) | hr.Collect()
-    with pytest.raises(hr.PipelineError, match="a batch has neither checkpoint nor trigger"):
+    with pytest.raises(hr.PipelineError, match="a batch has no checkpoint; say run"):
         p.run(checkpoint="somewhere")

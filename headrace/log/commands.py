@@ -1,0 +1,249 @@
+"""`headrace topic ...`: an embedded log from the command line, with pipes."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from headrace.log.errors import LogError
+from headrace.log.groups import Consumer, Group, Start, needed, start_of
+from headrace.log.producers import Producer, now
+from headrace.log.topics import Log, Topic
+from headrace.log.values import Record
+from headrace.model.times import duration, format_duration, format_instant, instant
+
+topic = typer.Typer(help="Topics of the embedded log.", no_args_is_help=True, pretty_exceptions_enable=False)
+
+Directory = Annotated[
+    str, typer.Option("--log", envvar="HEADRACE_LOG", help="The directory of the log.", show_default=True)
+]
+Name = Annotated[str, typer.Argument(help="The topic.", show_default=False)]
+HERE = "headrace-log"
+
+_FOLLOW_EVERY = 0.2  # seconds
+
+
+@topic.command()
+def create(
+    name: Name,
+    log: Directory = HERE,
+    partitions: Annotated[int, typer.Option(help="How many partitions.")] = 1,
+    values: Annotated[
+        str, typer.Option(help='"json", "bytes", or columns such as "user string, ts timestamp".')
+    ] = "json",
+    keep: Annotated[
+        str | None, typer.Option(help='Remove records older than this, e.g. "7 days".', show_default=False)
+    ] = None,
+    keep_bytes: Annotated[
+        int | None, typer.Option(help="Keep about so many bytes a partition.", show_default=False)
+    ] = None,
+) -> None:
+    """Create a topic."""
+    with told():
+        age = None if keep is None else duration(keep)
+        Log(log).create(name, partitions=partitions, values=values, keep_age=age, keep_bytes=keep_bytes)
+    print(f"created {name}: {partitions} partition{'s' * (partitions > 1)} of {values}")
+
+
+@topic.command("list")
+def show_all(log: Directory = HERE) -> None:
+    """List the topics."""
+    table = Table("topic", "partitions", "records", "values", box=None)
+    with told():
+        for name in Log(log).topics():
+            each = Log(log).topic(name)
+            records = sum(partition.next_offset() - partition.earliest() for partition in each.partitions)
+            table.add_row(name, str(len(each.partitions)), f"{records:,}", each.settings.values)
+    _print(table)
+
+
+@topic.command()
+def describe(name: Name, log: Directory = HERE) -> None:
+    """Show the partitions of a topic."""
+    with told():
+        each = Log(log).topic(name)
+        kept = each.settings
+        age = "for ever" if kept.keep_age is None else f"for {format_duration(kept.keep_age)}"
+        size = "" if kept.keep_bytes is None else f", at most {kept.keep_bytes:,} bytes a partition"
+        print(f"{name}: {kept.values}, kept {age}{size}")
+        table = Table("partition", "first", "next", "earliest", "latest", "bytes", box=None)
+        for number, partition in enumerate(each.partitions):
+            earliest, latest, size_of = partition.spans()
+            times = (format_instant(earliest), format_instant(latest)) if size_of else ("-", "-")
+            offsets = partition.earliest(), partition.next_offset()
+            table.add_row(str(number), *map(str, offsets), *times, f"{size_of:,}")
+    _print(table)
+
+
+@topic.command()
+def produce(
+    name: Name,
+    log: Directory = HERE,
+    key: Annotated[str | None, typer.Option(help="The field that is the key.", show_default=False)] = None,
+    timestamp: Annotated[str | None, typer.Option(help="The field that is the time.", show_default=False)] = None,
+    partition: Annotated[int | None, typer.Option(help="The partition for all.", show_default=False)] = None,
+) -> None:
+    """Append lines of standard input: JSON, or plain lines if the topic's values are bytes."""
+    sent = refused = 0
+    with told(), Producer(Log(log).topic(name)) as producer:
+        for number, line in enumerate(sys.stdin.buffer, 1):
+            try:
+                value, fields = _parsed(producer.topic, line.rstrip(b"\r\n"))
+                producer.send(
+                    value,
+                    key=None if key is None else _text(fields[key]),
+                    timestamp=None if timestamp is None else instant(fields[timestamp]),
+                    partition=partition,
+                )
+                sent += 1
+            except (ValueError, KeyError, TypeError) as error:
+                refused += 1
+                what = f"no field {error}" if isinstance(error, KeyError) else error
+                print(f"line {number} refused: {what}", file=sys.stderr)
+    print(f"{sent:,} records" + (f", {refused:,} lines refused" if refused else ""))
+    if refused:
+        raise typer.Exit(1)
+
+
+@topic.command()
+def consume(
+    name: Name,
+    log: Directory = HERE,
+    group: Annotated[
+        str | None, typer.Option(help="Read on where this group was, and remember.", show_default=False)
+    ] = None,
+    start: Annotated[str, typer.Option("--from", help="earliest, latest, or a time.")] = "earliest",
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more.")] = False,
+    most: Annotated[int | None, typer.Option("--max", help="Stop after so many.", show_default=False)] = None,
+    meta: Annotated[bool, typer.Option("--meta", help="Show partition, offset, time and key as well.")] = False,
+) -> None:
+    """Print records, one a line."""
+    with told():
+        records = _of_group(log, name, group, start, follow) if group else _of_topic(log, name, start, follow)
+        try:
+            for number, record in enumerate(records, 1):
+                sys.stdout.write(_shown(record, meta=meta) + "\n")
+                sys.stdout.flush()
+                if number == most:
+                    return
+        except KeyboardInterrupt:
+            raise typer.Exit(130) from None
+
+
+@topic.command()
+def groups(name: Name, log: Directory = HERE) -> None:
+    """Show the consumer groups of a topic, how far they are, and how many records behind."""
+    table = Table("group", "partition", "offset", "lag", "members", box=None)
+    with told():
+        for each in Group.names(Log(log), Log(log).topic(name).name):
+            group = Group(Log(log), name, each)
+            committed, lag, members = group.committed(), group.lag(), len(group.members())
+            for partition, behind in lag.items():
+                table.add_row(each, str(partition), str(committed.get(partition, "-")), f"{behind:,}", str(members))
+    _print(table)
+
+
+@topic.command()
+def reset(
+    name: Name,
+    group: Annotated[str, typer.Option(help="The group to move.", show_default=False)],
+    to: Annotated[str, typer.Option(help="earliest, latest, or a time.", show_default=False)],
+    log: Directory = HERE,
+) -> None:
+    """Move a group to the start, the end, or a time."""
+    with told():
+        for partition, offset in Group(Log(log), name, group).reset(_start(to)).items():
+            print(f"{name}/{partition}: {offset}")
+
+
+@topic.command()
+def retain(name: Name, log: Directory = HERE) -> None:
+    """Remove what the topic's settings do not keep, except what a group has still to read."""
+    with told():
+        removed = Log(log).topic(name).retain(now=now(), needed=needed(Log(log), name))
+    print(f"{removed:,} records removed")
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """Errors of the log in one line."""
+    try:
+        yield
+    except (LogError, ValueError) as error:
+        Console(stderr=True).print("[bold red]error:[/]", end=" ")
+        print(error, file=sys.stderr)
+        raise typer.Exit(1) from None
+
+
+def _of_group(log: str, name: str, group: str, start: str, follow: bool) -> Iterator[Record]:
+    if start not in ("earliest", "latest"):
+        raise LogError(
+            f"a group starts at earliest or latest, got {start!r}; `headrace topic reset` moves it to a time"
+        )
+    begin: Start = "latest" if start == "latest" else "earliest"
+    with Consumer(Log(log), name, group, start=begin) as consumer:
+        yield from _following(consumer.poll, follow)
+
+
+def _of_topic(log: str, name: str, start: str, follow: bool) -> Iterator[Record]:
+    each = Log(log).topic(name)
+    positions = {number: start_of(each, number, _start(start)) for number in range(len(each.partitions))}
+
+    def poll() -> list[Record]:
+        records: list[Record] = []
+        for number, at in positions.items():
+            records += each.read(number, at)
+            positions[number] = records[-1].offset + 1 if records and records[-1].partition == number else at
+        return sorted(records, key=lambda record: record.timestamp)
+
+    yield from _following(poll, follow)
+
+
+def _following(poll: Callable[[], list[Record]], follow: bool) -> Iterator[Record]:
+    while True:
+        records = poll()
+        yield from records
+        if not records:
+            if not follow:
+                return
+            time.sleep(_FOLLOW_EVERY)
+
+
+def _start(text: str) -> Start | int:
+    return "earliest" if text == "earliest" else "latest" if text == "latest" else instant(text)
+
+
+def _parsed(topic: Topic, line: bytes) -> tuple[Any, dict[str, Any]]:
+    if topic.values.kind == "bytes":
+        return line, {}
+    value = json.loads(line)
+    topic.values.encoded([value])  # a line that is none must not fail those it would be appended with
+    return value, value if isinstance(value, dict) else {}
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _shown(record: Record, *, meta: bool) -> str:
+    value = record.value.decode(errors="replace") if isinstance(record.value, bytes) else _json(record.value)
+    if not meta:
+        return value
+    key = "-" if record.key is None else record.key.decode(errors="replace")
+    return f"{record.partition}/{record.offset}\t{format_instant(record.timestamp)}\t{key}\t{value}"
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=lambda other: getattr(other, "isoformat", other.__repr__)())
+
+
+def _print(table: Table) -> None:
+    Console(soft_wrap=True).print(table)

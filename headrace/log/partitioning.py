@@ -1,0 +1,54 @@
+"""Which partition a key belongs to: Kafka's hash, so that a key is in the partition of the same number everywhere."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+_M: Final = np.uint32(0x5BD1E995)
+_SEED: Final = 0x9747B28C
+
+U32 = npt.NDArray[np.uint32]
+
+
+def partitions_of(keys: pa.BinaryArray, partitions: int) -> npt.NDArray[np.int64]:
+    """The partition of each key.
+
+    >>> partitions_of(pa.array([b"21", b"foobar", b"a-little-bit-long-string"]), 1000).tolist()
+    [340, 166, 112]
+    """
+    return ((murmur2(keys) & np.uint32(0x7FFFFFFF)) % np.uint32(partitions)).astype(np.int64)
+
+
+def murmur2(keys: pa.BinaryArray) -> U32:
+    """MurmurHash2 of each key, as Kafka's clients compute it; keys of one length are worked on together."""
+    keys = keys.cast(pa.binary())
+    offsets = np.frombuffer(keys.buffers()[1], np.int32, len(keys) + 1, keys.offset * 4)
+    data = np.frombuffer(keys.buffers()[2] or b"", np.uint8)
+    lengths = np.diff(offsets)
+    hashes = np.zeros(len(keys), np.uint32)
+    for length in np.unique(lengths).tolist():
+        of_length = np.flatnonzero(lengths == length)
+        octets = data[offsets[of_length][:, np.newaxis] + np.arange(length)].reshape(len(of_length), length)
+        hashes[of_length] = _of_length(octets)
+    return hashes
+
+
+def _of_length(octets: npt.NDArray[np.uint8]) -> U32:
+    count, length = octets.shape
+    hashed = np.full(count, np.uint32(_SEED ^ length), np.uint32)
+    whole = length - length % 4
+    for words in np.ascontiguousarray(octets[:, :whole]).view("<u4").T:
+        mixed = words * _M
+        mixed ^= mixed >> np.uint32(24)
+        hashed = hashed * _M ^ mixed * _M
+    for place in range(length - 1, whole - 1, -1):
+        hashed ^= octets[:, place].astype(np.uint32) << np.uint32(8 * (place - whole))
+    if whole < length:
+        hashed = hashed * _M
+    hashed ^= hashed >> np.uint32(13)
+    hashed = hashed * _M
+    return hashed ^ (hashed >> np.uint32(15))

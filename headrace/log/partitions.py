@@ -1,0 +1,247 @@
+"""Partitions: an ordered, append-only sequence of records, each with an offset, kept in segments.
+
+Any number of processes may append and read at once: an append holds the partition's lock, and readers go by the index,
+which names whole batches only. What is known of the index is kept in memory and read on from where it ended.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.log.errors import LogError
+from headrace.log.segments import ENTRY, Entries, Segment
+
+TIMESTAMP: Final = "timestamp"
+"""The column of records' timestamps, in microseconds."""
+
+_log = logging.getLogger("headrace.log")
+
+
+class _Known:
+    """What was read of a segment's index; `last_of` has the last sequence number of each producer in the partition."""
+
+    def __init__(self, segment: Segment, last_of: dict[int, int]) -> None:
+        self.segment, self._last_of = segment, last_of
+        self._held, self._count = np.zeros(16, ENTRY), 0
+
+    @property
+    def entries(self) -> Entries:
+        return self._held[: self._count]
+
+    def read_on(self) -> None:
+        self.add(self.segment.entries(self._count))
+
+    def add(self, entries: Entries) -> None:
+        count = self._count + len(entries)
+        if count > len(self._held):
+            self._held = np.concatenate([self.entries, np.zeros(max(count, len(self._held)), ENTRY)])
+        self._held[self._count : count] = entries
+        self._count = count
+        self._last_of |= zip(entries["producer"].tolist(), entries["sequence"].tolist(), strict=True)
+
+    @property
+    def next_offset(self) -> int:
+        return int(self.entries[-1]["base"] + self.entries[-1]["count"]) if len(self.entries) else self.segment.base
+
+
+class Partition:
+    """One partition of a topic, in a directory.
+
+    >>> import tempfile
+    >>> schema = pa.schema([("timestamp", pa.int64()), ("value", pa.binary())])
+    >>> partition = Partition(Path(tempfile.mkdtemp()), schema, "visits/0")
+    >>> partition.create()
+    >>> batch = pa.record_batch([[100, 200], [b"a", b"b"]], schema=schema)
+    >>> partition.append(batch), partition.append(batch), partition.next_offset()
+    (0, 2, 4)
+    >>> [(offset, rows.num_rows) for offset, rows in partition.read(1)]
+    [(1, 1), (2, 2)]
+    """
+
+    def __init__(self, folder: Path, schema: pa.Schema, place: str, segment_bytes: int = 64 << 20) -> None:
+        self.folder, self.schema, self.place, self.segment_bytes = folder, schema, place, segment_bytes
+        self._known: dict[int, _Known] = {}
+        self._last_of: dict[int, int] = {}
+
+    def create(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._segment(0).create()
+
+    def append(self, batch: pa.RecordBatch, *, producer: int = 0, sequence: int = 0, durable: bool = True) -> int:
+        """Adds records, all or none; returns the offset of the first.
+
+        What a producer appends twice under one sequence number is there once, at the offset it got the first time.
+        """
+        if not batch.num_rows:
+            return self.next_offset()
+        with self._locked():
+            held = self._mended()
+            if producer and (known := self._appended(held, producer, sequence)) is not None:
+                return known
+            last = held[-1]
+            if len(last.entries) and last.segment.end(last.entries) > self.segment_bytes:
+                segment = self._segment(last.next_offset)
+                segment.create()
+                last = self._known[segment.base] = _Known(segment, self._last_of)
+            times = pc.min_max(batch.column(TIMESTAMP)).as_py()
+            entry = {
+                "base": last.next_offset,
+                "producer": producer,
+                "sequence": sequence,
+                "earliest": times["min"],
+                "latest": times["max"],
+            }
+            made = last.segment.append(batch, last.segment.end(last.entries), entry, durable=durable)
+            last.add(made)
+            return int(made[0]["base"])
+
+    def earliest(self) -> int:
+        """The offset of the first record that is still there."""
+        return self._refreshed()[0].segment.base
+
+    def next_offset(self) -> int:
+        """The offset the next record will get."""
+        return self._refreshed()[-1].next_offset
+
+    def last_sequence(self, producer: int) -> int:
+        """The sequence number of the last batch that a producer appended; -1 if there is none."""
+        self._refreshed()
+        return self._last_of.get(producer, -1)
+
+    def read(self, offset: int, until: int | None = None) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """The records from an offset on, up to `until`, as they were appended: offsets of the first, and batches."""
+        held = self._refreshed()
+        end = held[-1].next_offset if until is None else until
+        first, last = held[0].segment.base, held[-1].next_offset
+        if not first <= offset <= last:
+            what = "is gone: retention has removed it" if offset < first else "does not exist yet"
+            raise LogError(f"{self.place}: offset {offset} {what}; choose one from {first} to {last}")
+        for known in held:
+            entries = known.entries
+            entries = entries[(entries["base"] + entries["count"] > offset) & (entries["base"] < end)]
+            if not len(entries):
+                continue
+            with pa.memory_map(str(known.segment.data)) as source:
+                for entry in entries:
+                    base = int(entry["base"])
+                    batch = known.segment.read(entry, source)
+                    skip = max(offset - base, 0)
+                    yield base + skip, batch.slice(skip, min(end - base, batch.num_rows) - skip)
+
+    def offset_at(self, time: int) -> int:
+        """The first offset whose record is not older than a time; that of the next record if there is none."""
+        held = self._refreshed()
+        for known in held:
+            for entry in known.entries[known.entries["latest"] >= time]:
+                times = np.asarray(known.segment.read(entry).column(TIMESTAMP))
+                return int(entry["base"] + np.flatnonzero(times >= time)[0])
+        return held[-1].next_offset
+
+    def spans(self) -> tuple[int, int, int]:
+        """The earliest and the latest timestamp, and how many bytes there are."""
+        held = self._refreshed()
+        entries = np.concatenate([known.entries for known in held])
+        if not len(entries):
+            return 0, 0, 0
+        return int(entries["earliest"].min()), int(entries["latest"].max()), int(entries["length"].sum())
+
+    def retain(self, *, since: int | None = None, size: int | None = None, needed: int | None = None) -> int:
+        """Removes whole segments, oldest first, while they are older than a time, or all have more than `size` bytes.
+
+        The newest stays, and so does all from the offset `needed` on. Returns how many records went.
+        """
+        removed = 0
+        with self._locked():
+            held = self._mended()
+            total = sum(int(known.entries["length"].sum()) for known in held)
+            for known in held[:-1]:
+                own = int(known.entries["length"].sum())
+                old = since is not None and int(known.entries["latest"].max()) < since
+                large = size is not None and total > size
+                if not (old or large) or (needed is not None and known.next_offset > needed):
+                    break
+                known.segment.remove()
+                del self._known[known.segment.base]
+                total -= own
+                removed += known.next_offset - known.segment.base
+        return removed
+
+    def verify(self) -> int:
+        """Reads every batch; returns how many records there are, or raises at the first that is damaged."""
+        return sum(batch.num_rows for _, batch in self.read(self.earliest()))
+
+    def _segment(self, base: int) -> Segment:
+        return Segment(self.folder, base, self.schema, self.place)
+
+    def _appended(self, held: list[_Known], producer: int, sequence: int) -> int | None:
+        """The offset a producer's batch of this sequence has, if it is there; None if it is new."""
+        last = self._last_of.get(producer)
+        if last is None or sequence > last:
+            return None
+        for known in reversed(held):
+            same = known.entries[(known.entries["producer"] == producer) & (known.entries["sequence"] == sequence)]
+            if len(same):
+                return int(same[0]["base"])
+        raise LogError(
+            f"{self.place}: a producer came with sequence {sequence} after {last}, and what it appended under it is "
+            "not there; sequence numbers of a producer must grow"
+        )
+
+    def _refreshed(self) -> list[_Known]:
+        """What is known of each segment, brought up to date."""
+        held = self._read_on()
+        if self._behind(held):
+            # Somebody is appending, or died while at it; who gets the lock knows which.
+            with self._locked(wait=False) as mine:
+                if mine:
+                    return self._mended()
+        return held
+
+    def _mended(self) -> list[_Known]:
+        """The same, after what a broken append left was seen to. For who holds the lock."""
+        held = self._read_on()
+        if not self._behind(held):
+            return held
+        if (torn := held[-1].segment.mend()) is not None:
+            _log.warning(torn)
+        self._last_of.clear()
+        self._known.clear()
+        return self._read_on()
+
+    def _behind(self, held: list[_Known]) -> bool:
+        last = held[-1]
+        return last.segment.data.stat().st_size != last.segment.end(last.entries)
+
+    def _read_on(self) -> list[_Known]:
+        while True:
+            bases = Segment.bases(self.folder)
+            if not bases:
+                raise LogError(f"{self.place}: there is no such partition in {str(self.folder)!r}")
+            self._known = {base: self._known.get(base) or _Known(self._segment(base), self._last_of) for base in bases}
+            held = list(self._known.values())
+            try:
+                for known, following in zip(held, [*bases[1:], None], strict=True):
+                    if known.next_offset != following:
+                        known.read_on()
+                return held
+            except FileNotFoundError:
+                continue  # retention removed it after it was listed
+
+    @contextmanager
+    def _locked(self, *, wait: bool = True) -> Iterator[bool]:
+        with (self.folder / "lock").open("ab") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+                mine = True
+            except BlockingIOError:
+                mine = False
+            yield mine

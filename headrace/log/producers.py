@@ -1,0 +1,121 @@
+"""Producers: gather records, choose their partitions, and append them in batches, each once even if sent again."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.log.errors import LogError
+from headrace.log.partitioning import partitions_of
+from headrace.log.topics import Topic
+
+
+def now() -> int:
+    """The time, in microseconds."""
+    return time.time_ns() // 1000
+
+
+@dataclass
+class _Pending:
+    """Records on their way to one partition."""
+
+    values: list[Any] = field(default_factory=list)
+    keys: list[bytes | None] = field(default_factory=list)
+    timestamps: list[int] = field(default_factory=list)
+    headers: list[dict[str, bytes]] = field(default_factory=list)
+
+
+class Producer:
+    """Sends records to a topic. With a name, it goes on after a restart where it was: its batches are numbered.
+
+    A record goes to the partition it names, else to that of its key, else to one partition after the other, a batch
+    each. `flush` returns when all that was sent is on disk; leaving the `with` block does so, too.
+
+    >>> import tempfile
+    >>> from headrace.log import Log
+    >>> topic = Log(tempfile.mkdtemp()).create("visits", partitions=2)
+    >>> with Producer(topic) as producer:
+    ...     producer.send({"url": "/"}, key=b"ann", timestamp=7)
+    >>> [(record.key, record.value) for p in (0, 1) for record in topic.read(p)]
+    [(b'ann', {'url': '/'})]
+    """
+
+    def __init__(
+        self,
+        topic: Topic,
+        name: str | None = None,
+        *,
+        batch: int = 10_000,
+        durable: bool = True,
+        clock: Callable[[], int] = now,
+    ) -> None:
+        self.topic, self.batch, self.durable, self.clock = topic, batch, durable, clock
+        self.id = producer_id(os.urandom(16).hex() if name is None else name)
+        self._sequences = [partition.last_sequence(self.id) for partition in topic.partitions]
+        self._pending: dict[int, _Pending] = {}
+        self._turn = 0
+
+    def send(
+        self,
+        value: Any,
+        *,
+        key: bytes | str | None = None,
+        timestamp: int | None = None,
+        headers: dict[str, bytes] | None = None,
+        partition: int | None = None,
+    ) -> None:
+        """Takes a record; it is appended with its batch, or at `flush`."""
+        octets = key.encode() if isinstance(key, str) else key
+        if partition is None:
+            count = len(self.topic.partitions)
+            partition = self._turn if octets is None else int(partitions_of(pa.array([octets]), count)[0])
+        else:
+            self.topic.partition(partition)
+        pending = self._pending.setdefault(partition, _Pending())
+        pending.values.append(value)
+        pending.keys.append(octets)
+        pending.timestamps.append(self.clock() if timestamp is None else timestamp)
+        pending.headers.append(headers or {})
+        if len(pending.values) >= self.batch:
+            self._append(partition)
+
+    def flush(self) -> None:
+        """Appends all that was sent. If it fails, what is not in the log yet is kept, to be flushed again."""
+        for partition in sorted(self._pending):
+            self._append(partition)
+
+    def _append(self, number: int) -> None:
+        pending = self._pending[number]
+        batch = self.topic.batch(
+            pending.values, timestamps=pending.timestamps, keys=pending.keys, headers=pending.headers
+        )
+        sequence = self._sequences[number] + 1
+        try:
+            self.topic.partition(number).append(batch, producer=self.id, sequence=sequence, durable=self.durable)
+        except OSError as error:
+            raise LogError(
+                f"{self.topic.name}/{number}: cannot append {batch.num_rows} records: {error.strerror}; they are kept, "
+                "flush() again when that is mended"
+            ) from error
+        self._sequences[number] = sequence
+        del self._pending[number]
+        if number == self._turn:
+            self._turn = (self._turn + 1) % len(self.topic.partitions)
+
+    def __enter__(self) -> Producer:
+        return self
+
+    def __exit__(self, kind: object, *rest: object) -> None:
+        if kind is None:
+            self.flush()
+
+
+def producer_id(name: str) -> int:
+    """A producer's number, from its name; never 0, which is nobody's."""
+    return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little") >> 1 or 1

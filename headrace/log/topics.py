@@ -1,0 +1,175 @@
+"""Topics: named logs of partitions in a directory, which is all there is to an embedded log."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+
+from headrace.log.errors import LogError
+from headrace.log.partitions import Partition
+from headrace.log.segments import sync_folder
+from headrace.log.values import Record, Values
+
+_META: Final = "topic.json"
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a topic is: its partitions, its values, how large segments grow, and what retention keeps, if it is set.
+
+    Sizes are in bytes, of one partition; ages in microseconds.
+    """
+
+    partitions: int = 1
+    values: str = "json"
+    segment_bytes: int = 64 << 20
+    keep_bytes: int | None = None
+    keep_age: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.partitions < 1:
+            raise LogError(f"a topic has at least one partition, got {self.partitions}")
+        Values(self.values)
+
+
+class Log:
+    """A directory of topics.
+
+    >>> import tempfile
+    >>> log = Log(tempfile.mkdtemp())
+    >>> visits = log.create("visits", partitions=2, values="user string, url string")
+    >>> visits.append(0, visits.batch([{"user": "ann", "url": "/"}], timestamps=[5]))
+    0
+    >>> [record.value for record in log.topic("visits").read(0)]
+    [{'user': 'ann', 'url': '/'}]
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    def create(
+        self,
+        name: str,
+        *,
+        partitions: int = 1,
+        values: str = "json",
+        segment_bytes: int = 64 << 20,
+        keep_bytes: int | None = None,
+        keep_age: int | None = None,
+    ) -> Topic:
+        """A new topic. It appears whole or not at all."""
+        if not _NAME.fullmatch(name) or name.startswith("."):
+            raise LogError(f"a topic's name is of letters, digits, '.', '_' and '-', at most 200, got {name!r}")
+        settings = Settings(partitions, values, segment_bytes, keep_bytes, keep_age)
+        folder = self._topics / name
+        if folder.exists():
+            raise LogError(f"the topic {name!r} exists already in {str(self.path)!r}; choose another name, or use it")
+        new = self._topics / f".{name}.new-{os.getpid()}"
+        shutil.rmtree(new, ignore_errors=True)
+        for number in range(partitions):
+            Partition(new / str(number), Values(values).schema(), f"{name}/{number}").create()
+        (new / _META).write_text(json.dumps(asdict(settings), indent=1))
+        try:
+            new.rename(folder)
+        except OSError:
+            shutil.rmtree(new)
+            raise LogError(f"the topic {name!r} was just created by somebody else; use it") from None
+        sync_folder(self._topics)
+        return self.topic(name)
+
+    def topic(self, name: str) -> Topic:
+        """A topic that exists."""
+        try:
+            settings = Settings(**json.loads((self._topics / name / _META).read_text()))
+        except (FileNotFoundError, NotADirectoryError):
+            there = ", ".join(self.topics()) or "none"
+            raise LogError(
+                f"there is no topic {name!r} in {str(self.path)!r} (there: {there}); create it with "
+                f"`headrace topic create {name}`"
+            ) from None
+        return Topic(name, self._topics / name, settings)
+
+    def topics(self) -> list[str]:
+        """The names of all topics."""
+        return sorted(path.parent.name for path in self._topics.glob(f"[!.]*/{_META}"))
+
+    def delete(self, name: str) -> None:
+        """Removes a topic and all its records."""
+        gone = self._topics / f".{name}.gone-{os.getpid()}"
+        self.topic(name).folder.rename(gone)
+        shutil.rmtree(gone)
+
+    @property
+    def groups(self) -> Path:
+        """The directory of consumer groups."""
+        return self.path / "groups"
+
+    @property
+    def _topics(self) -> Path:
+        return self.path / "topics"
+
+
+class Topic:
+    """A topic and its partitions."""
+
+    def __init__(self, name: str, folder: Path, settings: Settings) -> None:
+        self.name, self.folder, self.settings = name, folder, settings
+        self.values = Values(settings.values)
+        self.schema = self.values.schema()
+        self.partitions = [
+            Partition(folder / str(number), self.schema, f"{name}/{number}", settings.segment_bytes)
+            for number in range(settings.partitions)
+        ]
+
+    def partition(self, number: int) -> Partition:
+        if not 0 <= number < len(self.partitions):
+            raise LogError(f"{self.name} has no partition {number}; it has 0 to {len(self.partitions) - 1}")
+        return self.partitions[number]
+
+    def append(self, partition: int, batch: pa.RecordBatch) -> int:
+        """Adds records to a partition, all or none; returns the offset of the first."""
+        return self.partition(partition).append(batch)
+
+    def batch(
+        self,
+        values: list[object],
+        *,
+        timestamps: list[int],
+        keys: list[bytes | None] | None = None,
+        headers: list[dict[str, bytes]] | None = None,
+    ) -> pa.RecordBatch:
+        """Records as a batch."""
+        count = len(values)
+        columns = [
+            pa.array(keys, pa.binary()) if keys is not None else pa.nulls(count, pa.binary()),
+            pa.array(timestamps, pa.int64()),
+            pa.array([list(each.items()) for each in headers or [{}] * count], self.schema.field("headers").type),
+            self.values.encoded(values),
+        ]
+        return pa.record_batch(columns, schema=self.schema)
+
+    def read(self, partition: int, offset: int | None = None, until: int | None = None) -> Iterator[Record]:
+        """The records of a partition from an offset on, or from its first."""
+        source = self.partition(partition)
+        for first, batch in source.read(source.earliest() if offset is None else offset, until):
+            yield from self.values.records(partition, first, batch)
+
+    def retain(self, *, now: int, needed: dict[int, int] | None = None) -> int:
+        """Removes what the topic's settings do not keep, but nothing from the offsets `needed` on; returns how much."""
+        age, size = self.settings.keep_age, self.settings.keep_bytes
+        if age is None and size is None:
+            return 0
+        since = None if age is None else now - age
+        return sum(
+            partition.retain(since=since, size=size, needed=(needed or {}).get(number))
+            for number, partition in enumerate(self.partitions)
+        )

@@ -1,0 +1,121 @@
+"""What the values of a topic are: bytes, JSON, or rows of a schema; and how records become columns and come back."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+
+from headrace.log.errors import LogError
+from headrace.log.partitions import TIMESTAMP
+from headrace.model.times import instant
+
+KEY, HEADERS, VALUE = "key", "headers", "value"
+
+_TYPES: Final[dict[str, pa.DataType]] = {
+    "string": pa.string(),
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+}
+
+
+@dataclass(frozen=True)
+class Record:
+    """A record as it is read: where it is, and what it holds. The timestamp is in microseconds."""
+
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: Any
+    headers: Mapping[str, bytes]
+
+
+@dataclass(frozen=True)
+class Values:
+    """The kind of a topic's values: "bytes", "json", or a schema such as "user string, url string, ts timestamp".
+
+    >>> Values("user string, age int").schema().field("value").type
+    StructType(struct<user: string, age: int32>)
+    >>> Values("xml")
+    Traceback (most recent call last):
+        ...
+    headrace.log.errors.LogError: values are "bytes", "json", or columns such as "user string, ts timestamp"; got 'xml'
+    """
+
+    kind: str = "json"
+
+    def __post_init__(self) -> None:
+        self.type()
+
+    def type(self) -> pa.DataType:
+        """The Arrow type of the value column."""
+        if self.kind in ("bytes", "json"):
+            return pa.binary()
+        columns = [column.split() for column in self.kind.split(",")]
+        if any(len(column) != 2 for column in columns):
+            raise LogError(
+                f'values are "bytes", "json", or columns such as "user string, ts timestamp"; got {self.kind!r}'
+            )
+        if unknown := sorted({type.lower() for _, type in columns} - set(_TYPES)):
+            raise LogError(f"a topic's columns cannot be {unknown[0]!r}; there are {', '.join(_TYPES)}")
+        return pa.struct([(name, _TYPES[type.lower()]) for name, type in columns])
+
+    def schema(self) -> pa.Schema:
+        """The columns of a segment."""
+        headers = pa.map_(pa.string(), pa.binary())
+        return pa.schema([(KEY, pa.binary()), (TIMESTAMP, pa.int64()), (HEADERS, headers), (VALUE, self.type())])
+
+    def encoded(self, values: Sequence[Any]) -> pa.Array:
+        """Values as a column; refuses what they cannot be."""
+        try:
+            if self.kind == "json":
+                return pa.array([json.dumps(value, allow_nan=False).encode() for value in values], pa.binary())
+            return pa.array(values, pa.binary()) if self.kind == "bytes" else self._rows(values)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError) as error:
+            raise LogError(f"a value is not {self.kind}: {error}") from None
+
+    def _rows(self, values: Sequence[Mapping[str, Any]]) -> pa.StructArray:
+        """Rows as a column of structs; times may be text or seconds, as JSON has them."""
+        fields = list(self.type())
+        names = {field.name for field in fields}
+        if unknown := sorted({name for value in values for name in value} - names):
+            raise ValueError(f"there is no column {unknown[0]!r}")
+        columns = []
+        for field in fields:
+            column = [value.get(field.name) for value in values]
+            if pa.types.is_timestamp(field.type):
+                column = [None if each is None else instant(each) for each in column]
+            elif pa.types.is_date(field.type):
+                column = [dt.date.fromisoformat(each) if isinstance(each, str) else each for each in column]
+            columns.append(pa.array(column, field.type))
+        return pa.StructArray.from_arrays(columns, fields=fields)
+
+    def decoded(self, column: pa.Array) -> list[Any]:
+        """The values of a column."""
+        values = column.to_pylist()
+        return [None if value is None else json.loads(value) for value in values] if self.kind == "json" else values
+
+    def records(self, partition: int, offset: int, batch: pa.RecordBatch) -> list[Record]:
+        """A batch as records."""
+        columns = (
+            batch.column(TIMESTAMP).to_pylist(),
+            batch.column(KEY).to_pylist(),
+            self.decoded(batch.column(VALUE)),
+            batch.column(HEADERS).to_pylist(),
+        )
+        return [
+            Record(partition, offset + at, timestamp, key, value, dict(headers or ()))
+            for at, (timestamp, key, value, headers) in enumerate(zip(*columns, strict=True))
+        ]
