@@ -14,14 +14,18 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyspark.sql import Row
 
 import headrace as hr
+from headrace.engine import shards, statecells
 from headrace.engine.bundles import Bundle
 from headrace.engine.clocks import Clocks
 from headrace.engine.failures import WorkerFailure, told_plainly
 from headrace.engine.levels import lower
 from headrace.engine.ops import Call, WindowOp
+from headrace.engine.routing import pack, unpack
 from headrace.engine.shardrows import PANE
+from headrace.engine.shards import Copies
 from headrace.engine.shuffle import row_batch, shuffle_schema
 from headrace.engine.stateblocks import read_state
 from headrace.engine.stateful import StatefulOp
@@ -29,6 +33,7 @@ from headrace.engine.statefulshard import Stateful, StatefulShard
 from headrace.model.panes import GLOBAL, PaneInfo, Windowing
 from headrace.model.times import MAX_TIME, SECOND
 from tests.engine.test_program import created, run, timed
+from tests.engine.test_shards import Store
 from tests.engine.test_stateful import Again, Number
 
 
@@ -390,3 +395,36 @@ def test_zeitgeist_in_batch_and_stream() -> None:
     streamed += given(work, processor, watermark=float("inf"))
     assert Counter(streamed) == Counter(found)
     assert sorted(streamed) == FOUND
+
+
+# In shards, with workers that remember different things
+
+
+def test_what_a_worker_remembers_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three workers take turns, or one does it all: with small deltas, parts, older copies and new ones."""
+    monkeypatch.setattr(statecells, "_WORTH", 2000)
+    chance = random.Random(3)
+    batches = [
+        [(f"k{chance.randint(0, 40)}", chance.choice(["a", "b", "clear"]), number + chance.random()) for _ in range(9)]
+        for number in range(60)
+    ]
+
+    def played(turns: list[int]) -> tuple[list[Any], dict[str, int]]:
+        store, workers = Store(), [Copies() for _ in range(3)]
+        work = work_of(Cached())
+        given, copies = [], {}
+        for number, (elements, turn) in enumerate(zip(batches, turns, strict=True)):
+            monkeypatch.setattr(shards, "_copies", workers[turn])
+            made = shards.Shards("stream", {5: shards.ShardSpec("0/0", "do", work, ("events",))}, {})
+            made.init(store)  # type: ignore[arg-type]
+            header = {"from": [0, 0, 1], "now": number, "lows": {"events": number * SECOND}}
+            (row,) = made.handleInputRows((5,), iter([Row(dest=5, body=pack(header, rows_of(*elements)))]), None)
+            told, body = unpack(row.body)
+            copies = told["copies"]
+            given.append((told["held"], [bundle.elements for _, bundle in work.bundles(body)]))
+        return given, copies
+
+    alone, _ = played([0] * 60)
+    together, copies = played([chance.randint(0, 2) for _ in range(60)])
+    assert together == alone
+    assert min(copies.values()) > 0
