@@ -207,7 +207,8 @@ class ToColumns(Gathering):
     def add_columns(self, bundle: ColumnBundle) -> Iterator[pa.RecordBatch]:
         """Columns as they are."""
         schema = self.schema()
-        columns = [bundle.rows.column(field.name).cast(field.type) for field in schema]
+        with blame(self.label):
+            columns = [bundle.rows.column(field.name).cast(field.type) for field in schema]
         yield pa.record_batch(columns, schema=schema)
 
     def batch(self, bundle: Bundle) -> pa.RecordBatch:

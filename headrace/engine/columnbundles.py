@@ -12,10 +12,11 @@ from typing import Final, Protocol, get_args, runtime_checkable
 import numpy as np
 import pyarrow as pa
 
-from headrace.engine.bundles import TIME, Bundle, FromColumns
+from headrace.engine.bundles import END, START, TIME, Bundle, FromColumns
 from headrace.model.panes import NO_PANE, PaneInfo, Timing
 from headrace.model.schema import Schema
 from headrace.model.times import MIN_TIME, Int64Array
+from headrace.model.windows import FixedWindows
 
 PANE_COLUMNS: Final = ("retraction", "timing", "index", "on_time_index", "is_first", "is_last")
 """What tells panes apart besides their windows."""
@@ -50,12 +51,22 @@ class ColumnBundle:
 
 @dataclass
 class FromRecords:
-    """Reads columns, and leaves them columns."""
+    """Reads columns, and leaves them columns. With `window`, rows come without the bounds of theirs.
+
+    >>> rows = pa.record_batch({"x": [1], TIME: [25]})
+    >>> [bundle] = FromRecords(None, FixedWindows("10 us")).bundles(iter([rows]))
+    >>> bundle.rows.to_pylist()
+    [{'x': 1, '__time': 25, '__start': 20, '__end': 30}]
+    """
 
     schema: Schema | None
+    window: FixedWindows | None = None
 
     def bundles(self, batches: Iterator[pa.RecordBatch]) -> Iterator[ColumnBundle]:
         for batch in batches:
+            if self.window is not None:
+                _, start, end = self.window.assign(np.asarray(batch.column(TIME).fill_null(MIN_TIME)))
+                batch = batch.append_column(START, pa.array(start)).append_column(END, pa.array(end))
             yield ColumnBundle(batch, self.schema)
 
 

@@ -82,7 +82,7 @@ class ToGroups:
     def _values(self, rows: pa.RecordBatch) -> list[Numbers]:
         ones = Numbers.all(np.ones(rows.num_rows, np.int64))
         columns = [None if name is None else Numbers.of_column(rows.column(name)) for name in self.keyed.columns]
-        return [column or ones for column in columns]
+        return [ones if column is None else column for column in columns]
 
     def _keys(self, rows: pa.RecordBatch) -> dict[str, pa.Array]:
         encoded, spelling = encode_key_columns([rows.column(name) for name in self.keyed.keys], rows.num_rows)
@@ -93,8 +93,8 @@ class ToGroups:
         columns |= {TIME: pa.array(bundle.all_times()), VALUE: write_records(self._values(bundle.rows))}
         names = self.schema().names
         if isinstance(self.pairs, ToPairs) and self.pairs.retractable:
-            names, back = [*names, RETRACTION], bundle.panes and bundle.panes.column(RETRACTION)
-            columns[RETRACTION] = pa.array(np.zeros(bundle.size, np.bool_)) if back is None else back
+            names, panes = [*names, RETRACTION], bundle.panes
+            columns[RETRACTION] = pa.array(np.zeros(bundle.size, np.bool_)) if panes is None else panes[RETRACTION]
         return pa.record_batch({name: columns[name] for name in names})
 
     def _grouped(self) -> Iterator[pa.RecordBatch]:

@@ -34,8 +34,8 @@ class GuardedParDoOp(ParDoOp):
 
     dead = DEAD_LETTERS
 
-    def run(self, bundle: Bundle) -> Iterator[Tagged]:
-        return self.framed(guarded(self, bundle), Bundle([], pane=bundle.pane, retraction=bundle.retraction))
+    def processed(self, bundle: Bundle) -> Iterator[Tagged]:
+        return guarded(self, bundle)
 
 
 def guarded(op: CallOp, bundle: Bundle) -> Iterator[Tagged]:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.engine.hashing import Hashes
+from headrace.engine.sorting import distinct
 from headrace.model.times import Int64Array
 
 _NONE: Final = -1
@@ -55,7 +56,7 @@ class Index:
     def remove(self, slots: Int64Array) -> None:
         """Takes out slots that are there."""
         self._held -= len(slots)
-        buckets = np.unique(self._buckets(self.hashes[slots]))
+        buckets = distinct(self._buckets(self.hashes[slots]))
         chained = self._chained(buckets)
         self._first[buckets] = _NONE
         self._link(np.setdiff1d(chained, slots, assume_unique=True))

@@ -35,16 +35,17 @@ _FIXED: Final = frozenset({int, float, str, bytes, bool, complex})
 class Record:
     """All that is kept for one key and window.
 
-    - seq: a number that no other record of the shard ever has; name: the bytes it is found by
+    - seq: a number that no other record of the shard ever has; name: the bytes it is found by, in a bucket
     - deadline: the watermark that ends it
     - states: the content of each state; due: the times of each timer and state, as `Layout` numbers them
     """
 
-    __slots__ = ("deadline", "due", "key", "name", "seq", "spelling", "states", "window")
+    __slots__ = ("bucket", "deadline", "due", "key", "name", "seq", "spelling", "states", "window")
 
     def __init__(
         self,
         seq: int,
+        bucket: int,
         name: bytes,
         key: Any,
         spelling: bytes | None,
@@ -53,7 +54,7 @@ class Record:
         states: list[Any],
         due: list[int],
     ) -> None:
-        self.seq, self.name, self.key, self.spelling = seq, name, key, spelling
+        self.seq, self.bucket, self.name, self.key, self.spelling = seq, bucket, name, key, spelling
         self.window, self.deadline, self.states, self.due = window, deadline, states, due
 
     def __lt__(self, other: Record) -> bool:

@@ -44,7 +44,7 @@ class Fold:
 
     def reserve(self, slots: int) -> None:
         more = max(slots - len(self._values), 0)
-        self._values = np.concatenate([self._values, self._fresh(more)])
+        self._values = np.concatenate([self._values, self._fresh(more, self._values.dtype)])
         self._there = np.concatenate([self._there, np.zeros(more, np.bool_)])
 
     def takes(self, numbers: Numbers) -> bool:
@@ -69,21 +69,20 @@ class Fold:
             return
         if not self._decided:
             self._decided = True
-            self._values = self._values.astype(numbers.values.dtype)
-            self._values = self._fresh(len(self._values))
+            self._values = self._fresh(len(self._values), numbers.values.dtype)
         with np.errstate(invalid="ignore", over="ignore"):  # NaN and infinities are as good as any
             self._ufunc.at(self._values, index, numbers.values)
         self._there[index] = True
 
     def clear(self, slots: Int64Array) -> None:
-        self._values[slots] = self._fresh(len(slots))
+        self._values[slots] = self._fresh(len(slots), self._values.dtype)
         self._there[slots] = False
 
     def of(self, slots: Int64Array) -> Numbers:
         return Numbers(self._values[slots], self._there[slots])
 
-    def _fresh(self, count: int) -> npt.NDArray[Any]:
-        kind = self._values.dtype
+    def _fresh(self, count: int, kind: np.dtype[Any]) -> npt.NDArray[Any]:
+        """What slots begin with: whatever is folded into it is what comes out."""
         if self._ufunc is np.add:
             return np.zeros(count, kind)
         if self._ufunc is np.maximum:

@@ -163,7 +163,11 @@ class ParDoOp(FlatMapOp):
             self.fn.setup()
 
     def run(self, bundle: Bundle) -> Iterator[Tagged]:
-        return self.framed(super().run(bundle), Bundle([], pane=bundle.pane, retraction=bundle.retraction))
+        return self.framed(self.processed(bundle), Bundle([], pane=bundle.pane, retraction=bundle.retraction))
+
+    def processed(self, bundle: Bundle) -> Iterator[Tagged]:
+        """What `process` gives for the elements of a bundle."""
+        return super().run(bundle)
 
     def framed(self, outputs: Iterator[Tagged], last: Bundle) -> Iterator[Tagged]:
         """Outputs between the start and the end of a bundle, which may give some more, to be placed like `last`."""

@@ -22,6 +22,7 @@ from headrace.engine.hashing import HASHES
 from headrace.engine.placing import COUNT, RETRACTION, Placing, expired
 from headrace.engine.retractions import PANE, PaneArray
 from headrace.engine.shuffle import KEY, SPELLING, VALUE
+from headrace.engine.sorting import distinct
 from headrace.engine.stateblocks import Gone, State, read_state, write_state
 from headrace.engine.table import GONE, NO_HOLD, Table, runs
 from headrace.engine.triggernodes import Mask, Moment
@@ -52,6 +53,8 @@ PANES: Final = pa.schema(
 )
 """The columns of emitted panes. A retraction repeats the pane it takes back, but for the flag."""
 
+_BROUGHT: Final = (VALUE, TIME, COUNT, RETRACTION)  # what rows bring to the windows they were placed in
+
 NO_PANES: Final = pa.record_batch([pa.array([], kind) for kind in PANES.types], schema=PANES)
 
 
@@ -65,6 +68,11 @@ class Waiting:
     deadline: int
 
 
+def _counts(rows: pa.RecordBatch) -> Int64Array:
+    """How many elements each row stands for."""
+    return np.asarray(rows.column(COUNT)) if COUNT in rows.schema.names else np.ones(rows.num_rows, np.int64)
+
+
 @dataclass(frozen=True)
 class Step:
     """What came of a step.
@@ -72,7 +80,7 @@ class Step:
     - panes: by the schema PANES, ordered by end and start of the window and the arrival of its first element; a
       retraction comes right before the pane that replaces it
     - late: the rows that came too late, as they were given
-    - refused: how many rows came to windows whose trigger had finished, or were waiting in one that merged with such
+    - refused: how many elements came to windows whose trigger had finished, or waited in one that merged with such
     - watermark: the output watermark; what is emitted later and is not late itself is not older
     - held: how many windows have state
     - waiting: the earliest window that has elements it has not fired yet, if there is one and it is known
@@ -159,13 +167,13 @@ class ShardProcessor:
         taken.placed = slots = self.placing.place(rows)
         taken.refused = table.lost - lost
         open_ = ~table.finished[slots]
+        rows = rows.select([name for name in _BROUGHT if name in rows.schema.names])
         if not open_.all():
-            taken.refused += int(np.count_nonzero(~open_))
+            taken.refused += int(_counts(rows)[~open_].sum())
             rows, slots = rows.filter(pa.array(open_)), slots[open_]
         order, starts = runs(slots)
         rows = rows.take(pa.array(order))
-        times = np.asarray(rows.column(TIME))
-        counts = np.asarray(rows.column(COUNT)) if COUNT in rows.schema.names else np.ones(rows.num_rows, np.int64)
+        times, counts = np.asarray(rows.column(TIME)), _counts(rows)
         touched = slots[order[starts]]
         if len(touched):
             back = np.asarray(rows.column(RETRACTION)) if RETRACTION in rows.schema.names else None
@@ -236,7 +244,7 @@ class ShardProcessor:
             # A free slot's deadline is behind the end of time.
             over = MAX_TIME if after.watermark >= MAX_TIME else after.watermark - self.placing.lateness
             parts.append(np.flatnonzero(deadline <= over))
-        return np.unique(np.concatenate(parts))
+        return distinct(np.concatenate(parts))
 
     def _emit(self, slots: Int64Array, last: Mask, before: Clocks, after: Clocks) -> pa.RecordBatch:
         """The panes of these windows, which go on without what they emitted."""

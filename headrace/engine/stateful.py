@@ -28,15 +28,12 @@ class StatefulOp(ParDoOp):
         super().open()
         self.opened = True
 
-    def run(self, bundle: Bundle) -> Iterator[Tagged]:
-        return self.framed(self._groups(bundle), Bundle([], pane=bundle.pane))
-
-    def _groups(self, bundle: Bundle) -> Iterator[Tagged]:
+    def processed(self, bundle: Bundle) -> Iterator[Tagged]:
         calls = Calls(self)
         at, calls.pane = calls.at, bundle.pane
         with calls.blamed():
             for (key, values), window in zip(bundle.elements, bundle.windows(), strict=True):
-                record = calls.record(0, b"", key, None, Window(*window))
+                record = calls.record(key, Window(*window))
                 for time, value in values:
                     calls.ring(watermark=time, now=MIN_TIME - 1)
                     at.now = at.watermark = time

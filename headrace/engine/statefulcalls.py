@@ -112,6 +112,9 @@ class Outputs:
     def __init__(self, op: StatefulOp) -> None:
         self._op = op
         self._ready: list[Tagged] = []
+        self._begin()
+
+    def _begin(self) -> None:
         self._by_pane: dict[PaneInfo, Gathered] = {NO_PANE: Gathered()}
         self._pane, self._now = NO_PANE, self._by_pane[NO_PANE]
 
@@ -142,6 +145,7 @@ class Outputs:
         """All that was not given yet."""
         for pane in self._by_pane:
             self._finish(pane)
+        self._begin()
         return self.ready()
 
     def _finish(self, pane: PaneInfo) -> None:
@@ -182,12 +186,14 @@ class Calls:
         self._windowing = op.windowing
         self._element: list[Any] = [None]  # what is being worked on, for whoever is told of a failure
 
-    def record(self, seq: int, name: bytes, key: Any, spelling: bytes | None, window: Window) -> Record:
+    def record(
+        self, key: Any, window: Window, seq: int = 0, bucket: int = 0, name: bytes = b"", spelling: bytes | None = None
+    ) -> Record:
         """A new record."""
         counted = isinstance(self._windowing.window, CountWindows)  # whose windows are no times
         deadline = MAX_TIME if counted else min(window.end + self._windowing.allowed_lateness, MAX_TIME)
         states, due = [EMPTY] * len(self.layout.states), [NEVER] * self.layout.times if self.layout.times else _NO_TIMES
-        return Record(seq, name, key, spelling, window, deadline, states, due)
+        return Record(seq, bucket, name, key, spelling, window, deadline, states, due)
 
     def element(self, record: Record, element: Any, time: int, pane: PaneInfo) -> None:
         """Processes an element."""
@@ -224,6 +230,29 @@ class Calls:
                 once.discard(index)
             due[index] = NEVER
             self._fire(record, index, time)
+
+    def expire(self, watermark: int) -> None:
+        """Empties the states whose time is over for all."""
+        while (end := self.expiring.pop(watermark)) is not None:
+            record, place, _ = end
+            record.states[self.layout.state_at[place]] = EMPTY
+            self.changed[record.seq] = record
+
+    def note(self, record: Record) -> None:
+        """Takes up the times of a record that was stored."""
+        timers = len(self.layout.timers)
+        for place, time in enumerate(record.due):
+            if time == NEVER:
+                continue
+            if place in self.layout.state_at:
+                self.expiring.note(record, place)
+            elif place >= timers:
+                if time >= self.at.low:
+                    self.holds.note(record, place)
+            elif place in self.layout.hold_of:
+                self.processing.note(record, place)
+            elif time <= record.deadline:
+                self.event.note(record, place)
 
     def blamed(self) -> Any:
         """A context in which failures name the element or key that was being worked on."""

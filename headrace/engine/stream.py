@@ -22,7 +22,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.engine import relational, segments
 from headrace.engine.admission import Admission
-from headrace.engine.bundles import FromBlocks, ToColumns
+from headrace.engine.bundles import END, START, FromBlocks, ToColumns
 from headrace.engine.checkpoint import Checkpoint
 from headrace.engine.columnbundles import FromRecords
 from headrace.engine.columnrows import columns_read
@@ -54,6 +54,7 @@ from headrace.model.schema import rows_schema
 from headrace.model.sources import Rate, ReadFiles
 from headrace.model.teststream import TestStream
 from headrace.model.times import SECOND, duration
+from headrace.model.windows import FixedWindows
 
 _SETTINGS: Final = {
     "spark.sql.streaming.stateStore.providerClass": (
@@ -190,6 +191,10 @@ class Stream:
             data = data.select(*[name for name in data.columns if name in read[0] or name in relational.HIDDEN])
         pcs = [reading.pc for reading in tap.readings]
         rows: list[Head] = [FromRecords(pc.schema) if pc.has_columns else FromBlocks() for pc in pcs]
+        window = pcs[0].windowing.window
+        if len(pcs) == 1 and START in data.columns and isinstance(window, FixedWindows):
+            # To work the bounds out anew costs less than to send them.
+            data, rows = data.drop(START, END), [FromRecords(pcs[0].schema, window)]
         tidings = self.line.tidings
         return data, SourceProgram(
             FromClocks(tidings),

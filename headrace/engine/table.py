@@ -18,6 +18,7 @@ from headrace.engine.firing import Program
 from headrace.engine.hashing import HASHES, Hashes, hash_bytes, mixed
 from headrace.engine.index import Index
 from headrace.engine.retractions import Emitted
+from headrace.engine.sorting import distinct
 from headrace.engine.stateblocks import Gone, one_array
 from headrace.engine.triggernodes import Mask
 from headrace.model.times import MAX_TIME, Int64Array
@@ -86,7 +87,7 @@ class Table:
 
     def changed(self) -> Int64Array:
         """The windows held that changed since the state was last written, in order of their first element."""
-        touched = np.unique(_joined(self._touched))
+        touched = distinct(_joined(self._touched))
         return self._ordered(touched[self.deadline[touched] != GONE])
 
     def gone(self) -> Gone:

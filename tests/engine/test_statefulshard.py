@@ -194,7 +194,7 @@ def test_only_what_changed_is_stored_and_what_is_empty_is_freed() -> None:
     assert processor.step(rows_of(("k7", "x", 1), ("k8", "clear", 1), ("new", "clear", 1))).held == 999
     state = read_state(processor.changes())
     assert state.windows.num_rows == 1
-    assert state.gone == [8]
+    assert state.gone.seq.tolist() == [8]
 
 
 class Expiring(hr.DoFn):
