@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import re
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -173,8 +174,15 @@ class Universe:
                     raise
                 aborted.append(told[1])
                 if told[1].startswith(UNLOGGED):
-                    for name in ("{}", ".{}.crc"):
-                        (self.folder / "checkpoint/spark/offsets" / name.format(self.faults.batch)).unlink()
+                    self._unlog(self.faults.batch)
+
+    def _unlog(self, batch: int) -> None:
+        """Leaves a checkpoint as it was when only the sources knew of this batch."""
+        checkpoint = self.folder / "checkpoint/spark"
+        for name in (f"{batch}", f".{batch}.crc"):
+            (checkpoint / "offsets" / name).unlink()
+        if batch == 0:
+            shutil.rmtree(checkpoint / "state", ignore_errors=True)  # planning made it
 
     def output(self) -> dict[str, dict[Any, Counter[str]]]:
         """What every sink has, by batch: finer than multisets of all elements, and the engine keeps to it."""
