@@ -42,6 +42,7 @@ def spark_session(master: str | None = None, config: Mapping[str, str] | None = 
     for name, value in settings.items():
         builder = builder.config(name, value)
     if where.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # or Spark asks for the address of this machine's name
         builder = builder.config("spark.executorEnv.PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
     return builder.getOrCreate()
 
