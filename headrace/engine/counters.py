@@ -1,4 +1,4 @@
-"""Counts of elements per transform, gathered from the workers while a pipeline runs."""
+"""What workers tell while a pipeline runs: counts of elements per transform, and how far shards are."""
 
 from __future__ import annotations
 
@@ -18,15 +18,34 @@ class _Adding(AccumulatorParam[Counter[Any]]):
         return value1
 
 
+class _Replacing(AccumulatorParam[dict[str, Any]]):
+    def zero(self, value: dict[str, Any]) -> dict[str, Any]:
+        return {}
+
+    def addInPlace(self, value1: dict[str, Any], value2: dict[str, Any]) -> dict[str, Any]:
+        return {**value1, **value2}
+
+
 class Counters:
     """Elements in and out of each transform. A task that Spark runs again counts again."""
 
     def __init__(self, context: SparkContext) -> None:
         self._total: Accumulator[Counter[Any]] = context.accumulator(Counter(), _Adding())
+        self._told: Accumulator[dict[str, Any]] = context.accumulator({}, _Replacing())
+        self.written: Accumulator[int] = context.accumulator(0)  # rows that went to files
 
     def add(self, counts: Counter[tuple[str, str]]) -> None:
         """Called in a worker, once a task."""
         self._total.add(counts)
+
+    def tell(self, told: dict[str, Any]) -> None:
+        """Called in a worker: what shards say of themselves, by name, in place of what they said before."""
+        self._told.add(told)
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """What shards said last. What a job's tasks told is here when the job is done."""
+        return self._told.value
 
     def metrics(self) -> dict[str, dict[str, int]]:
         """By label: how many elements went in and came out."""

@@ -22,7 +22,7 @@ from headrace.engine.groups import needs_times
 from headrace.engine.lateoutput import whole_elements
 from headrace.engine.operators import call_of, operator, step_of, tags_of, window_of
 from headrace.engine.program import Output, Readers, Step
-from headrace.engine.routing import STATUS, Station, Tidings, ToShards, ToSink, shard_dests
+from headrace.engine.routing import Station, Tidings, ToShards, ToSink, shard_dests
 from headrace.engine.segments import Segment, segment
 from headrace.engine.shardrows import to_pairs, to_partials
 from headrace.engine.siderows import MAIN, ToEveryShard, ToRole, ToSpread
@@ -394,7 +394,7 @@ class _Lowering:
             output = text_of(node.label, sink, pc) or ToColumns(node.label, pc.schema, windowed=False)
         else:
             raise PipelineError(f"{node}: not yet in a stream: {sink}")
-        outlet = Outlet(STATUS + 1 + len(self.line.outlets), node, output)
+        outlet = Outlet(len(self.line.outlets), node, output)
         self.line.outlets.append(outlet)
         self._output(reading, ToSink(output, outlet.number, self.line.tidings))
 

@@ -26,9 +26,6 @@ from headrace.model.watermarks import WatermarkPolicy
 WIRE: Final = pa.schema([("dest", pa.int64()), ("body", pa.binary())])
 """The schema of rows in flight."""
 
-STATUS: Final = 0
-"""The number of the sink that takes what shards tell about themselves; those of the pipeline follow."""
-
 Station = tuple[int, int]
 """A place in a stream's line: so many levels of exchanges, and then so many hops through columns, after the sources."""
 

@@ -21,7 +21,7 @@ from headrace.engine.clocks import WHOLE, source_watermark
 from headrace.engine.columnbundles import ColumnBundle
 from headrace.engine.exchanges import Work
 from headrace.engine.program import Head, Program, Readers
-from headrace.engine.routing import STATUS, WIRE, Station, Tidings, exchange_of, pack, sink_dest, unpack, wire
+from headrace.engine.routing import WIRE, Station, Tidings, exchange_of, unpack, wire
 from headrace.engine.taps import elements_of
 from headrace.model.pickling import define_in_script
 from headrace.model.times import MIN_TIME
@@ -165,9 +165,9 @@ class LevelProgram(Program):
         for _, batch in self._run(batches):
             yield batch
             yield from self._passed()
-        if self._told:
-            self._passing.append((sink_dest(STATUS, self.tidings.partition), pack(self._told)))
         yield from self._passed()
+        if self._told and self.counters is not None:
+            self.counters.tell(self._told)
 
     def _passed(self) -> Iterator[pa.RecordBatch]:
         if self._passing:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any
 
 import pyarrow as pa
+from pyspark.accumulators import Accumulator
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -22,24 +24,25 @@ from pyspark.sql.streaming.query import StreamingQuery
 from headrace.engine import sinks
 from headrace.engine.admission import Admission
 from headrace.engine.bundles import TIME, FromBlocks
+from headrace.engine.counters import Counters
 from headrace.engine.failures import blame
 from headrace.engine.files import Folder
 from headrace.engine.levels import Line, Outlet
 from headrace.engine.manifest import Manifest
-from headrace.engine.routing import STATUS, sink_dests, sink_of, unpack
+from headrace.engine.routing import sink_dests, sink_of, unpack
 from headrace.model.sinks import Collect, ForEachBatch, WindowedValue, WriteFiles
 from headrace.model.times import MAX_TIME, MIN_TIME
 
 
 class Delivery:
-    """Callable by foreachBatch. Keeps what shards told about themselves last, by shard.
+    """Callable by foreachBatch.
 
     What is put into `before` is done before the next batch, when nothing is being written. If `draining`, the stream
     is `drained` when all shards have heard of the end of time, and takes no batch after that.
     """
 
-    def __init__(self, line: Line) -> None:
-        self.shards: dict[str, dict[str, Any]] = {}
+    def __init__(self, line: Line, counters: Counters) -> None:
+        self.counters = counters
         self.batches = 0
         self.before: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self.draining = False
@@ -48,6 +51,11 @@ class Delivery:
         self._names = {name for exchange in line.exchanges for name in exchange.names()}
         self._outlets = {outlet.number: outlet for outlet in line.outlets}
         self._files = [outlet for outlet in line.outlets if isinstance(outlet.node.transform, WriteFiles)]
+
+    @property
+    def shards(self) -> dict[str, dict[str, Any]]:
+        """What shards told about themselves last."""
+        return self.counters.told
 
     def begin(self, spark: SparkSession, manifest: Manifest, *, known: dict[str, str]) -> None:
         """Before the first batch: the directories of sinks that are not `known` yet must be new, too."""
@@ -69,13 +77,13 @@ class Delivery:
             raise Drained
         self.catch_up()
         began = time.monotonic()
-        if self._files:
-            frame = frame.persist()
-        try:
+        if len(self._outlets) == len(self._files) == 1:
+            self._write(self._files[0], frame, batch_id)  # one job does it all
+        elif self._files:
+            with persisted(frame):
+                self._deliver(frame, batch_id)
+        else:
             self._deliver(frame, batch_id)
-        finally:
-            if self._files:
-                frame.unpersist()
         self.batches += 1
         if self.admission is not None:
             self.admission.after(time.monotonic() - began)
@@ -97,8 +105,6 @@ class Delivery:
         by_sink: dict[int, list[bytes]] = {}
         for dest, body in zip(rows.column("dest").to_pylist(), rows.column("body").to_pylist(), strict=True):
             by_sink.setdefault(sink_of(dest), []).append(body)
-        for body in by_sink.pop(STATUS, ()):
-            self.shards |= unpack(body)[0]
         for number, outlet in self._outlets.items():
             if number in by_sink:
                 self._to(outlet, frame, by_sink[number], batch_id)
@@ -106,16 +112,43 @@ class Delivery:
     def _to(self, outlet: Outlet, frame: DataFrame, bodies: list[bytes], batch_id: int) -> None:
         sink = outlet.node.transform
         if isinstance(sink, WriteFiles):
-            rows = frame.where(F.col("dest").between(*sink_dests(outlet.number)))
-            schema = from_arrow_schema(outlet.output.schema())
-            format = "text" if isinstance(outlet.output, sinks.ToText) else sink.format
-            with blame(outlet.node.label):
-                write_batch(sink.path, format, rows.mapInArrow(_batches, schema).drop(TIME), batch_id)
+            self._write(outlet, frame.where(F.col("dest").between(*sink_dests(outlet.number))), batch_id)
         elif isinstance(sink, Collect):
             sink.collected.take(batch_id, elements_of(bodies))
         elif isinstance(sink, ForEachBatch):
             with blame(outlet.node.label):
                 sink.fn(elements_of(bodies), batch_id)
+
+    def _write(self, outlet: Outlet, rows: DataFrame, batch_id: int) -> None:
+        """Writes a batch beside its place and renames it; if it is there already, it is only worked out again."""
+        sink, spark = outlet.node.transform, rows.sparkSession
+        assert isinstance(sink, WriteFiles)
+        folder, name = Folder(spark, sink.path), f"batch-{batch_id:06d}"
+        if folder.exists(name):
+            rows.write.format("noop").mode("overwrite").save()
+            return
+        new = folder.folder(f".{name}.new")
+        new.delete()
+        schema = from_arrow_schema(outlet.output.schema())
+        format = "text" if isinstance(outlet.output, sinks.ToText) else sink.format
+        written = self.counters.written
+        before = written.value
+        with blame(outlet.node.label):
+            rows.mapInArrow(Counted(written), schema).drop(TIME).write.format(format).save(str(new))
+        if written.value > before:
+            new.rename(folder.folder(name))
+        else:
+            new.delete()
+
+
+@contextmanager
+def persisted(frame: DataFrame) -> Iterator[None]:
+    """Keeps what a frame gives for as long as several jobs read it."""
+    frame.persist()
+    try:
+        yield
+    finally:
+        frame.unpersist()
 
 
 class Drained(Exception):
@@ -128,19 +161,15 @@ def elements_of(bodies: list[bytes]) -> list[WindowedValue]:
     return sinks.windowed_values(list(FromBlocks().bundles(batches)))
 
 
-def write_batch(path: str, format: str, data: DataFrame, batch_id: int) -> None:
-    """Writes a batch beside its place and renames it, unless it is there already."""
-    folder = Folder(data.sparkSession, path)
-    name = f"batch-{batch_id:06d}"
-    if folder.exists(name):
-        return
-    new = folder.folder(f".{name}.new")
-    new.delete()
-    data.write.format(format).save(str(new))
-    new.rename(folder.folder(name))
+@dataclass
+class Counted:
+    """Callable by mapInArrow: the batches in the bodies of rows, whose rows are counted."""
 
+    rows: Accumulator[int]
 
-def _batches(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in rows:
-        for body in batch.column("body").to_pylist():
-            yield unpack(body)[1]
+    def __call__(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in rows:
+            for body in batch.column("body").to_pylist():
+                given = unpack(body)[1]
+                self.rows.add(given.num_rows)
+                yield given

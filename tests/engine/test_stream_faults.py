@@ -275,15 +275,16 @@ class Boundaries:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.faults: Faults
-        deliver, write, rename = streamsinks.Delivery.__call__, streamsinks.write_batch, Folder.rename
+        deliver, write, rename = streamsinks.Delivery.__call__, streamsinks.Delivery._write, Folder.rename
 
         def delivering(delivery: streamsinks.Delivery, frame: DataFrame, batch: int) -> None:
             self.faults.begin(batch)
             deliver(delivery, frame, batch)
             self.faults.end()
 
-        def writing(path: str, *rest: Any) -> None:
-            self._around(Path(path).name, lambda: write(path, *rest))
+        def writing(delivery: streamsinks.Delivery, outlet: Any, *rest: Any) -> None:
+            name = Path(outlet.node.transform.path).name
+            self._around(name, lambda: write(delivery, outlet, *rest))
 
         def renaming(new: Folder, to: Folder) -> None:
             self.faults.reach(f"before the rename to {Path(str(to)).parent.name}")
@@ -295,7 +296,7 @@ class Boundaries:
             self._around(collected.label, lambda: taken(collected, batch, elements))
 
         patch.setattr(streamsinks.Delivery, "__call__", delivering)
-        patch.setattr(streamsinks, "write_batch", writing)
+        patch.setattr(streamsinks.Delivery, "_write", writing)
         patch.setattr(Folder, "rename", renaming)
         patch.setattr(Collected, "take", taking)
 
