@@ -106,5 +106,6 @@ def test_files_arrive_by_path_and_what_a_condition_drops_still_moves_the_waterma
     assert sorted(each.value for each in seen) == ["amy", "amy", *["bob"] * 4, "eve"]
     assert handle.metrics()[rows.label]["skewed"] == 1
     assert [(each.window.start // SECOND, each.value.n) for each in collected.windowed] == [(0, 2)]
-    files = [source for source in sources if "FileStreamSource" in source["description"]]
+    read = [source["description"] for source in sources if "/control/" not in source["description"]]
+    files = [description for description in read if "FileStreamSource" in description]
     assert len(files) == len(paths)
