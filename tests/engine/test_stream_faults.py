@@ -311,9 +311,9 @@ def boundaries(monkeypatch: pytest.MonkeyPatch) -> Boundaries:
     return Boundaries(monkeypatch)
 
 
-# More than a hundred in all: of the first, all boundaries there are; of the others, a sample that fits the time.
+# A hundred in all: of the first, all boundaries there are; of the others, a sample that fits the time.
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("universe", "count"), [(Stateless, 42), (OneLevel, 32), (TwoLevels, 32)])
+@pytest.mark.parametrize(("universe", "count"), [(Stateless, 42), (OneLevel, 34), (TwoLevels, 24)])
 def test_aborts_at_commit_boundaries_leave_no_trace(
     universe: type[Universe], count: int, spark: SparkSession, tmp_path: Path, boundaries: Boundaries
 ) -> None:
