@@ -46,7 +46,7 @@ from headrace.engine.streamprogram import (
     SourceProgram,
 )
 from headrace.engine.streamside import SideInputs
-from headrace.engine.streamsinks import Delivery
+from headrace.engine.streamsinks import Delivery, Unpacked
 from headrace.engine.streamsources import Sources, partitions_of, policy_of, watermarks_of
 from headrace.engine.taps import Tap, frame_of
 from headrace.model.errors import PipelineError
@@ -71,6 +71,8 @@ _ON_LOCAL_DISK: Final = {  # elsewhere a rename is not what makes a file appear 
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
+    # Before each batch a source lists its directories, and for more than 32 Spark would start a job of as many tasks.
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
 }
 _HEARTBEAT: Final = "1 second"
 """How often to look at the clock, where triggers wait for it and nobody says how often."""
@@ -235,6 +237,9 @@ class Stream:
         if behind := self.line.at((level, hop + 1)):
             opening = segments.opening(program, behind)
             return data.mapInArrow(opening, from_arrow_schema(opening.schema()))
+        if station == (self.line.depth, 0) and (outlet := self.delivery.direct) is not None:
+            unpacked = Unpacked(self.counters.written, program)
+            return data.mapInArrow(unpacked, from_arrow_schema(outlet.output.schema()))
         return data.mapInArrow(program, from_arrow_schema(WIRE))
 
     def _specs(self, level: int) -> dict[int, ShardSpec]:

@@ -29,6 +29,7 @@ from headrace.engine.failures import blame
 from headrace.engine.files import Folder
 from headrace.engine.levels import Line, Outlet
 from headrace.engine.manifest import Manifest
+from headrace.engine.program import Program
 from headrace.engine.routing import sink_dests, sink_of, unpack
 from headrace.model.sinks import Collect, ForEachBatch, WindowedValue, WriteFiles
 from headrace.model.times import MAX_TIME, MIN_TIME
@@ -51,6 +52,9 @@ class Delivery:
         self._names = {name for exchange in line.exchanges for name in exchange.names()}
         self._outlets = {outlet.number: outlet for outlet in line.outlets}
         self._files = [outlet for outlet in line.outlets if isinstance(outlet.node.transform, WriteFiles)]
+        alone = len(line.outlets) == len(self._files) == 1
+        # If nothing else is delivered, the last program gives what the files have, and not rows in flight.
+        self.direct = self._files[0] if alone and line.depth and not line.at((line.depth, 1)) else None
 
     @property
     def shards(self) -> dict[str, dict[str, Any]]:
@@ -129,13 +133,14 @@ class Delivery:
             return
         new = folder.folder(f".{name}.new")
         new.delete()
-        schema = from_arrow_schema(outlet.output.schema())
         format = "text" if isinstance(outlet.output, sinks.ToText) else sink.format
-        written = self.counters.written
-        before = written.value
+        before = self.counters.written.value
+        if outlet is not self.direct:
+            schema = from_arrow_schema(outlet.output.schema())
+            rows = rows.mapInArrow(Unpacked(self.counters.written), schema)
         with blame(outlet.node.label):
-            rows.mapInArrow(Counted(written), schema).drop(TIME).write.format(format).save(str(new))
-        if written.value > before:
+            rows.drop(TIME).write.format(format).save(str(new))
+        if self.counters.written.value > before:
             new.rename(folder.folder(name))
         else:
             new.delete()
@@ -162,13 +167,17 @@ def elements_of(bodies: list[bytes]) -> list[WindowedValue]:
 
 
 @dataclass
-class Counted:
-    """Callable by mapInArrow: the batches in the bodies of rows, whose rows are counted."""
+class Unpacked:
+    """Callable by mapInArrow: the batches in the bodies of rows in flight, whose rows are counted.
+
+    Rows in flight are what it is given or, with a program, what that gives.
+    """
 
     rows: Accumulator[int]
+    program: Program | None = None
 
     def __call__(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in rows:
+        for batch in rows if self.program is None else self.program(rows):
             for body in batch.column("body").to_pylist():
                 given = unpack(body)[1]
                 self.rows.add(given.num_rows)
