@@ -105,8 +105,8 @@ def throughput(bench: Bench) -> Iterator[Verdict]:
             rival / mine,
             target,
             True,
-            "two thirds of a batch are the first stage, most of it rows on their way from Spark's format to Arrow, the rest "
-            "is the fixed cost of the second; a scan that hands on columns as they are would close it",
+            "two thirds of a batch are the first stage, most of it rows on their way from Spark's format to Arrow, the "
+            "rest is the fixed cost of the second; a scan that hands on columns as they are would close it",
         )
         shutil.rmtree(folder)
     keys, rows = (10_000, 100_000) if bench.quick else (100_000, 1_000_000)
