@@ -30,7 +30,6 @@ _RIVAL = {
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
-    "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
     "spark.sql.shuffle.partitions": "2",
 }
 """Rivals get the settings that Headrace gives itself."""

@@ -53,6 +53,8 @@ _LOCAL: Mapping[str, str] = {
     "spark.ui.enabled": "false",
     "spark.driver.memory": "2g",
     "spark.sql.shuffle.partitions": str(4 * (os.cpu_count() or 1)),
+    # A stream lists its directories before each batch; for more than 32 Spark would start a job of as many tasks.
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
 }
 
 

@@ -71,8 +71,6 @@ _ON_LOCAL_DISK: Final = {  # elsewhere a rename is not what makes a file appear 
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
-    # Before each batch a source lists its directories, and for more than 32 Spark would start a job of as many tasks.
-    "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
 }
 _HEARTBEAT: Final = "1 second"
 """How often to look at the clock, where triggers wait for it and nobody says how often."""
