@@ -13,6 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.engine.bundles import END, START, TIME, Bundle, FromColumns
+from headrace.engine.cells import decode_cells
+from headrace.engine.shuffle import KEY, SPELLING, VALUE
+from headrace.model.keys import decode_keys
 from headrace.model.panes import NO_PANE, PaneInfo, Timing
 from headrace.model.schema import Schema
 from headrace.model.times import MIN_TIME, Int64Array
@@ -95,3 +98,16 @@ def panes_apart(rows: pa.RecordBatch, panes: pa.RecordBatch) -> Iterator[tuple[P
         back, timing, index, on_time_index, is_first, is_last = kinds[:, order[first]].tolist()
         pane = PaneInfo(_TIMINGS[timing], index, on_time_index, bool(is_first), bool(is_last))
         yield pane, bool(back), rows.slice(first, last - first)
+
+
+def pair_bundle(rows: pa.RecordBatch, pane: PaneInfo, *, global_windows: bool, retraction: bool) -> Bundle:
+    """Rows of keys and values that a grouping gave, as a bundle of pairs."""
+    keys = decode_keys(rows.column(KEY), rows.column(SPELLING))
+    return Bundle(
+        list(zip(keys, decode_cells(rows.column(VALUE)), strict=True)),
+        np.asarray(rows.column(TIME)),
+        None if global_windows else np.asarray(rows.column(START)),
+        None if global_windows else np.asarray(rows.column(END)),
+        pane,
+        retraction=retraction,
+    )

@@ -10,13 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from typing import Any, Protocol, runtime_checkable
 
-import numpy as np
 import pyarrow as pa
 
 from headrace.engine.bundles import END, START, TIME, Bundle
-from headrace.engine.cells import decode_cells
 from headrace.engine.clocks import Clocks
-from headrace.engine.columnbundles import PANE_COLUMNS, ColumnBundle, panes_apart
+from headrace.engine.columnbundles import PANE_COLUMNS, ColumnBundle, pair_bundle, panes_apart
 from headrace.engine.firing import Program
 from headrace.engine.keycolumns import decode_key_columns
 from headrace.engine.lateoutput import LateKeeping, late_bundles, split
@@ -25,7 +23,6 @@ from headrace.engine.shard import ShardProcessor, Step
 from headrace.engine.shuffle import KEY, SPELLING, VALUE
 from headrace.model.algebra import CombineFn
 from headrace.model.columns import Aggregate
-from headrace.model.keys import decode_keys
 from headrace.model.lateoutput import LATE
 from headrace.model.panes import Windowing
 from headrace.model.schema import row_type
@@ -164,12 +161,4 @@ def aggregating(grouping: Grouping, aggregate: Aggregate) -> Aggregating:
 def pane_bundles(panes: pa.RecordBatch, *, global_windows: bool) -> Iterator[Bundle]:
     """Panes as bundles of pairs, one for each kind of pane; what is taken back comes before what replaces it."""
     for pane, back, rows in panes_apart(panes, panes.select(PANE_COLUMNS)):
-        keys = decode_keys(rows.column(KEY), rows.column(SPELLING))
-        yield Bundle(
-            list(zip(keys, decode_cells(rows.column(VALUE)), strict=True)),
-            np.asarray(rows.column(TIME)),
-            None if global_windows else np.asarray(rows.column(START)),
-            None if global_windows else np.asarray(rows.column(END)),
-            pane,
-            retraction=back,
-        )
+        yield pair_bundle(rows, pane, global_windows=global_windows, retraction=back)

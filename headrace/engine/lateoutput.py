@@ -14,13 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.engine.bundles import END, START, TIME, Bundle
-from headrace.engine.cells import decode_cells
 from headrace.engine.clocks import Clocks
+from headrace.engine.columnbundles import pair_bundle
 from headrace.engine.placing import RETRACTION
 from headrace.engine.shard import PANES, ShardProcessor, Step
 from headrace.engine.shuffle import KEY, SPELLING, VALUE
 from headrace.model.algebra import CombineFn
-from headrace.model.keys import decode_keys
+from headrace.model.panes import NO_PANE
 from headrace.model.windows import GLOBAL_WINDOW
 
 _TOO_LATE: Final = -1
@@ -47,14 +47,7 @@ def late_bundles(late: pa.RecordBatch, *, global_windows: bool) -> Iterator[Bund
     for back in (True, False):
         rows = late.filter(pc.equal(late.column("retraction"), back))
         if rows.num_rows:
-            keys = decode_keys(rows.column(KEY), rows.column(SPELLING))
-            yield Bundle(
-                list(zip(keys, decode_cells(rows.column(VALUE)), strict=True)),
-                np.asarray(rows.column(TIME)),
-                None if global_windows else np.asarray(rows.column(START)),
-                None if global_windows else np.asarray(rows.column(END)),
-                retraction=back,
-            )
+            yield pair_bundle(rows, NO_PANE, global_windows=global_windows, retraction=back)
 
 
 def _as_panes(late: pa.RecordBatch) -> pa.RecordBatch:

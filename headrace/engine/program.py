@@ -16,6 +16,7 @@ import pyarrow as pa
 from headrace.engine.bundles import BLOCK_SCHEMA, Bundle
 from headrace.engine.columnbundles import Columnar, ColumnBundle
 from headrace.engine.counters import Counters
+from headrace.engine.ipc import arrow_bytes
 from headrace.engine.ops import Op
 from headrace.engine.workers import settle
 from headrace.model.pickling import define_in_script
@@ -148,10 +149,7 @@ def steps_of(*entries: Readers) -> list[Step]:
 
 
 def _numbered(number: int, batch: pa.RecordBatch) -> pa.RecordBatch:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    row: list[Any] = [pa.array([number], pa.int32()), pa.array([sink.getvalue().to_pybytes()], pa.binary())]
+    row: list[Any] = [pa.array([number], pa.int32()), pa.array([arrow_bytes(batch)], pa.binary())]
     return pa.record_batch(row, schema=MANY_SCHEMA)
 
 

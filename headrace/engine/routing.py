@@ -18,6 +18,7 @@ from headrace.engine.bundles import BATCH_SIZE, Bundle
 from headrace.engine.clocks import WHOLE, Delays, source_watermark
 from headrace.engine.columnbundles import Columnar, ColumnBundle
 from headrace.engine.hashing import hash_bytes
+from headrace.engine.ipc import arrow_bytes
 from headrace.engine.program import Output
 from headrace.engine.shuffle import KEY
 from headrace.model.times import MIN_TIME, Int64Array
@@ -44,11 +45,7 @@ def pack(header: dict[str, Any], batch: pa.RecordBatch | None = None) -> bytes:
     ({'now': 7}, {'x': [1, 2]}, 0)
     """
     batch = pa.record_batch([], schema=pa.schema([])) if batch is None else batch
-    schema = batch.schema.with_metadata({_HEADER: json.dumps(header)})
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, schema) as writer:
-        writer.write_batch(batch.replace_schema_metadata(schema.metadata))
-    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+    return arrow_bytes(batch, {_HEADER: json.dumps(header)})
 
 
 def unpack(body: bytes) -> tuple[dict[str, Any], pa.RecordBatch]:

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.engine.hashing import Hashes
+from headrace.engine.ipc import arrow_bytes
 from headrace.model.times import Int64Array
 
 _KIND: Final = b"headrace.block"
@@ -122,7 +123,4 @@ def _pieces(table: pa.Table) -> Iterator[pa.Table]:
 
 
 def _block(kind: str, table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema.with_metadata({_KIND: kind}), options=_OPTIONS) as writer:
-        writer.write_table(table)
-    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+    return arrow_bytes(table, {_KIND: kind}, _OPTIONS)

@@ -181,9 +181,6 @@ class Graph:
     def producer(self, pc: PCollection) -> Node:
         return next(node for node in self.nodes if pc in node.outputs)
 
-    def consumers(self, pc: PCollection) -> list[Node]:
-        return [node for node in self.nodes if pc in node.inputs]
-
     @property
     def bounded(self) -> bool:
         return all(pc.bounded for node in self.nodes for pc in node.outputs)

@@ -20,6 +20,7 @@ from headrace.model.sinks import Collected, WindowedValue
 from headrace.model.times import SECOND
 from headrace.model.windows import GLOBAL_WINDOW
 from headrace.testing import play
+from tests.engine.test_batch_properties import Bursts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -95,15 +96,6 @@ class Around(hr.WindowFn):
     def windows_of(self, time: int, key: object) -> list[tuple[int, int]]:
         start = time - time % (4 * SECOND)
         return [(start, start + 4 * SECOND), (start, start + 9 * SECOND)]
-
-
-class Bursts(hr.WindowFn):
-    """Sessions whose gap depends on the time."""
-
-    merging = True
-
-    def windows_of(self, time: int, key: object) -> list[tuple[int, int]]:
-        return [(time, time + (1 + time // SECOND % 5) * SECOND)]
 
 
 EARLY_AND_LATE = hr.AfterWatermark(early=hr.AfterCount(2), late=hr.AfterCount(1))
