@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from headrace.model.times import InstantLike, instant
+from headrace.model.times import Instant, instant
 from headrace.model.windows import Window
 from headrace.views.accumulators import decode, encode
 from headrace.views.errors import ViewError
@@ -56,8 +56,8 @@ class Query:
     - limit, after: a page of rows in the order of keys and windows, and the `next` of the answer before
     - layer: "batch" or "speed" is that part of the answer alone
 
-    >>> Query(key={"url": "foo.com/blog"}, since=0, until="1970-01-02").until
-    86400000000
+    >>> Query(key={"url": "foo.com/blog"}, since=0, until="1970-01-02").until + "1 day"
+    172800000000
     >>> Query(limit=0)
     Traceback (most recent call last):
         ...
@@ -65,8 +65,8 @@ class Query:
     """
 
     key: Mapping[str, Any] = field(default_factory=dict)
-    since: InstantLike | None = None
-    until: InstantLike | None = None
+    since: Any = None
+    until: Any = None
     by: tuple[str, ...] | None = None
     across_windows: bool = False
     top: tuple[str, int] | None = None
@@ -151,8 +151,8 @@ def load_place(layout: Layout, text: str) -> Place:
     return found
 
 
-def _instant(name: str, given: Any) -> int:
+def _instant(name: str, given: Any) -> Instant:
     try:
-        return instant(given)
+        return Instant(instant(given))  # which stays itself when a query is copied
     except (TypeError, ValueError) as error:
         raise ViewError(f"{name} is a time; {error}") from None

@@ -57,10 +57,9 @@ def partials_of(events: Iterable[Event]) -> list[Partial]:
     for (key, start), group in groups.items():
         amounts, users = [event.amount for event in group], [event.user for event in group]
         timed = [(event.time, event.user) for event in group]
-        columns: list[list[Any]] = [[1] * len(group), amounts, [0.5 * each for each in amounts], users, amounts, amounts]
-        accumulators = [
-            fn.dump(fn.add_all(fn.zero(), values)) for fn, values in zip(LAYOUT.fns, [*columns, timed], strict=True)
-        ]
+        grams = [0.5 * each for each in amounts]
+        columns: list[Any] = [group, amounts, grams, users, amounts, amounts, timed]
+        accumulators = [fn.dump(fn.add_all(fn.zero(), each)) for fn, each in zip(LAYOUT.fns, columns, strict=True)]
         made.append(Partial(key, start, start + SIZE, tuple(accumulators)))
     return made
 

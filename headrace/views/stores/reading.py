@@ -80,9 +80,9 @@ def conditions(parts: Parts, query: Query) -> list[sa.ColumnElement[bool]]:
     elif nulls | there:
         found.append(rows.nulls.bitwise_and(nulls | there) == nulls)
     if query.since is not None:
-        found.append(rows.start >= query.since)
+        found.append(rows.start >= int(query.since))
     if query.until is not None:
-        found.append(rows.start < query.until)
+        found.append(rows.start < int(query.until))
     return found
 
 
