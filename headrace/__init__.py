@@ -106,6 +106,7 @@ from headrace.model.windows import (
     Window,
     WindowFn,
 )
+from headrace.views.declarations import Topic, view
 
 __version__ = "0.1.0"
 
@@ -192,6 +193,7 @@ __all__ = [
     "TimestampedValue",
     "ToList",
     "Top",
+    "Topic",
     "TransformError",
     "UnalignedWindows",
     "ValueState",
@@ -219,4 +221,5 @@ __all__ = [
     "sum",
     "top",
     "variance",
+    "view",
 ]

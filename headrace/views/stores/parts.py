@@ -78,7 +78,8 @@ class Parts:
             taken = taken.order_by(*rows.place).limit(_STEP)
             with self.database.writing() as connection:
                 guard(connection)
-                done = connection.execute(sa.insert(rows.table).from_select(names, taken)).rowcount
+                insert = sa.insert(rows.table).from_select(names, taken).execution_options(preserve_rowcount=True)
+                done = connection.execute(insert).rowcount
                 newest = sa.select(*rows.place).where(rows.part == target)
                 newest = newest.order_by(*(column.desc() for column in rows.place)).limit(1)
                 found = connection.execute(newest).first()
