@@ -1,7 +1,8 @@
 """The layout of a view: the types of its keys, and how its accumulators are kept. What batch, speed and stores share.
 
-Rows of a store are (place, accumulators). A place is a tuple of plain values, in the order in which stores sort: the
-keys, a bit for each key that is null, and the window's start and end. A null is the zero of its type with its bit set.
+Rows of a store are (place, accumulators). A place is a tuple of text, bytes and whole numbers, in the order in which
+stores sort: the keys, a bit for each key that is null, and the window's start and end. A null is the zero of its type
+with its bit set.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import datetime as dt
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -44,22 +45,23 @@ class Partial(NamedTuple):
 
 
 class KeyType(NamedTuple):
-    """A type that keys can have: the type of its stored values, and its zero, which stands for null."""
+    """A type that keys can have: the type of its values, that of the stored ones, and the zero that stands for null."""
 
     name: str
     python: type
+    stored: type
     zero: Any
 
 
 _KEY_TYPES: Final = {
     each.name: each
     for each in (
-        KeyType("string", str, ""),
-        KeyType("bigint", int, 0),
-        KeyType("boolean", bool, False),
-        KeyType("date", dt.date, dt.date(1970, 1, 1)),
-        KeyType("timestamp", int, 0),  # microseconds, as all times inside
-        KeyType("binary", bytes, b""),
+        KeyType("string", str, str, ""),
+        KeyType("bigint", int, int, 0),
+        KeyType("boolean", bool, int, 0),
+        KeyType("date", dt.date, int, 0),  # days since the epoch
+        KeyType("timestamp", dt.datetime, int, 0),  # microseconds, as all times inside
+        KeyType("binary", bytes, bytes, b""),
     )
 }
 _WHOLE: Final = ("tinyint", "smallint", "int", "integer", "bigint", "long")
@@ -137,21 +139,21 @@ class Layout:
             except (TypeError, ValueError):
                 pass
         elif type(value) is kind.python and _can_be_kept(value):
-            return _escaped(value) if isinstance(value, str) else value
+            return _STORED[kind.name](value)
         raise ViewError(f"view {self.name!r}: the key {self.keys[position]!r} is a {kind.name}, got {value!r}")
 
     def key(self, place: Place) -> tuple[Any, ...]:
         """The key of a place, as users see it."""
         nulls = place[len(self.keys)]
         return tuple(
-            None if nulls >> position & 1 else _shown(kind, stored)
+            None if nulls >> position & 1 else _SHOWN[kind.name](stored)
             for position, (kind, stored) in enumerate(zip(self.types, place, strict=False))
         )
 
     def is_place(self, found: object) -> bool:
         """Whether a value that came from outside is a place of this layout."""
-        kinds = (*(each.python for each in self.types), int, int, int)
-        return isinstance(found, tuple) and tuple(map(type, found)) == kinds
+        kinds = (*(each.stored for each in self.types), int, int, int)
+        return isinstance(found, tuple) and tuple(map(type, found)) == kinds and all(map(_can_be_kept, found))
 
     def stored(self, accumulators: Sequence[Any]) -> Stored:
         """Dumped accumulators as a store keeps them."""
@@ -249,9 +251,26 @@ def _escaped(text: str) -> str:
     return text.replace("\1", "\1\2").replace("\0", "\1\1")
 
 
-def _shown(kind: KeyType, stored: Any) -> Any:
-    if kind.name == "timestamp":
-        return _EPOCH + dt.timedelta(seconds=stored // SECOND, microseconds=stored % SECOND)
-    if kind.name == "string" and "\1" in stored:
-        return stored.replace("\1\1", "\0").replace("\1\2", "\1")
-    return stored
+def _unescaped(text: str) -> str:
+    return text.replace("\1\1", "\0").replace("\1\2", "\1") if "\1" in text else text
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+_STORED: Final[dict[str, Callable[[Any], Any]]] = {
+    "string": _escaped,
+    "bigint": _same,
+    "boolean": int,
+    "date": lambda date: (date - _EPOCH.date()).days,
+    "binary": _same,
+}
+_SHOWN: Final[dict[str, Callable[[Any], Any]]] = {
+    "string": _unescaped,
+    "bigint": _same,
+    "boolean": bool,
+    "date": lambda days: _EPOCH.date() + dt.timedelta(days),
+    "timestamp": lambda time: _EPOCH + dt.timedelta(seconds=time // SECOND, microseconds=time % SECOND),
+    "binary": bytes,
+}

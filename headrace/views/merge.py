@@ -24,17 +24,17 @@ Merged = tuple[Place, list[Any]]
 _place = itemgetter(0)
 
 
-def merged(layout: Layout, runs: Sequence[Iterable[StoredRow]]) -> Iterator[Merged]:
-    """One row for each place; each run is in the order of places.
+def merged(layout: Layout, rows: Iterable[StoredRow]) -> Iterator[Merged]:
+    """One row for each place, in order.
 
     >>> import headrace as hr
     >>> layout = Layout.of("hits", keys={"url": "string"}, aggregations={"n": hr.count()})
     >>> version, generation = [(("a", 0, 0, 60), (2,)), (("b", 0, 0, 60), (1,))], [(("a", 0, 0, 60), (5,))]
-    >>> list(merged(layout, [version, generation]))
+    >>> list(merged(layout, [*version, *generation]))
     [(('a', 0, 0, 60), [7]), (('b', 0, 0, 60), [1])]
     """
-    for place, rows in groupby(heapq.merge(*runs, key=_place), key=_place):
-        yield place, reduce(layout.merge, (layout.load(stored) for _, stored in rows))
+    for place, same in groupby(sorted(rows, key=_place), key=_place):
+        yield place, reduce(layout.merge, (layout.load(stored) for _, stored in same))
 
 
 def gathered(layout: Layout, partials: Iterable[Partial]) -> dict[Place, list[Any]]:

@@ -1,8 +1,8 @@
 """The inner side of ad-hoc SQL: a process of its own that runs one statement on DuckDB, prints the result and ends.
 
 Three walls, each enough for most attacks: the statement's syntax tree, as DuckDB's own parser gives it, may hold
-nothing but queries of the given tables; DuckDB is configured to touch nothing else, and the configuration is locked; and the
-operating system lets this process write no file and use no more memory. `adhoc` starts it, and kills it in time.
+nothing but queries of the given tables; DuckDB is configured to touch nothing else, and the configuration is locked;
+and the operating system lets this process write no file and use no more memory. `adhoc` starts it and kills it in time.
 """
 
 from __future__ import annotations

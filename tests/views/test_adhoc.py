@@ -107,7 +107,6 @@ def test_the_first_wall_is_the_syntax_tree(connection: duckdb.DuckDBPyConnection
     "sql",
     [
         "COPY (SELECT 1) TO '{folder}/stolen.csv'",
-        "COPY hits FROM '/etc/passwd'",
         "EXPORT DATABASE '{folder}/stolen'",
         "ATTACH '{folder}/other.db' AS other",
         "INSTALL httpfs",
@@ -125,7 +124,7 @@ def test_the_first_wall_is_the_syntax_tree(connection: duckdb.DuckDBPyConnection
 def test_the_second_wall_is_the_configuration(connection: duckdb.DuckDBPyConnection, sql: str, tmp_path: Path) -> None:
     HITS_OF_THIS_PROCESS = HITS
     assert HITS_OF_THIS_PROCESS.num_rows == 3
-    with pytest.raises(duckdb.Error, match="(?i)disabled|locked|does not exist"):
+    with pytest.raises(duckdb.Error, match=r"(?i)disabled|locked|does not exist"):
         connection.execute(sql.replace("{folder}", str(tmp_path)))
     assert list(tmp_path.iterdir()) == []
 

@@ -62,9 +62,21 @@ class Database:
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_DEFINING)))
             yield connection
 
+    def analyze(self, table: str) -> None:
+        """Lets PostgreSQL know what was loaded, or it may choose the wrong index."""
+        if self.backend == "postgresql":
+            with self.writing() as connection:
+                connection.exec_driver_sql(f"ANALYZE {table}")
+
     def close(self) -> None:
         """Gives back all connections."""
         self.engine.dispose()
+
+
+def cursor_of(connection: sa.Connection) -> Any:
+    """A cursor of the driver, in the connection's transaction: for statements that must be fast."""
+    driver: Any = connection.connection.driver_connection
+    return driver.cursor()
 
 
 def _configure(connection: Any, record: object) -> None:
@@ -79,4 +91,4 @@ def _configure(connection: Any, record: object) -> None:
 def _begin(connection: sa.Connection) -> None:
     # A writer that began as a reader would fail, not wait, when another writer was faster.
     reads = connection.get_execution_options().get("reads")
-    connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
+    cursor_of(connection).execute("BEGIN" if reads else "BEGIN IMMEDIATE")

@@ -2,112 +2,95 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
-
-import sqlalchemy as sa
 
 from headrace.views.errors import ViewError
 from headrace.views.layout import Place
-from headrace.views.merge import Merged, StoredRow, finished, largest, merged, rolled_up
+from headrace.views.merge import Merged, finished, largest, merged, rolled_up
 from headrace.views.queries import Between, Prefix, Query, Row, dump_place, load_place
 from headrace.views.stores.parts import Parts
+from headrace.views.stores.statements import Condition
 
 MOST_READ: Final = 200_000
 """As many rows as an answer may merge that is not a page of the view's own rows."""
 
 
-def rows_for(
-    connection: sa.Connection, parts: Parts, live: Sequence[int], query: Query
-) -> tuple[list[Row], str | None]:
+def rows_for(cursor: Any, parts: Parts, live: list[int], query: Query) -> tuple[list[Row], str | None]:
     """The rows that the query means, and where the next page begins."""
     layout = parts.layout
     by = layout.keys if query.by is None else query.by
-    matching = conditions(parts, query)
+    meant = condition(parts, query)
     after = None if query.after is None else load_place(layout, query.after)
     apart = set(by) == set(layout.keys)
+    rows: Iterable[Merged]
     if query.top is not None:
-        position, n = layout.aggregation(query.top[0]), query.top[1]
+        position = layout.aggregation(query.top[0])
         if apart and layout.kinds[position] == "bigint":
-            matching.append(_largest_in_database(connection, parts, live, matching, position, n, query.across_windows))
-        rows = _scan_all(connection, parts, live, matching)
+            meant = _among_the_largest(cursor, parts, live, meant, query)
+        rows = _scan_all(cursor, parts, live, meant)
         if not apart or query.across_windows:
-            rows = iter(rolled_up(layout, rows, _group(parts, by, query.across_windows)))
+            rows = rolled_up(layout, rows, _group(parts, by, query.across_windows))
         return [finished(layout, row, by) for row in largest(layout, rows, *query.top)], None
     if apart and not query.across_windows:
-        if after is not None:
-            matching.append(_beyond(parts, after))
-        rows = _scan(connection, parts, live, matching, query.limit + 1)
+        wanted = meant if after is None else parts.statements.beyond(meant, after)
+        page = list(_scan(cursor, parts, live, wanted, query.limit + 1))
     else:
-        every = _scan_all(connection, parts, live, matching)
-        groups = rolled_up(layout, every, _group(parts, by, query.across_windows))
-        rows = (row for row in groups if after is None or row[0] > after)
-    page = list(islice(rows, query.limit + 1))
+        groups = rolled_up(layout, _scan_all(cursor, parts, live, meant), _group(parts, by, query.across_windows))
+        page = [row for row in groups if after is None or row[0] > after]
     following = dump_place(page[query.limit - 1][0]) if len(page) > query.limit else None
     return [finished(layout, row, by) for row in page[: query.limit]], following
 
 
-def conditions(parts: Parts, query: Query) -> list[sa.ColumnElement[bool]]:
+def condition(parts: Parts, query: Query) -> Condition:
     """What rows must satisfy to be meant."""
-    layout, rows = parts.layout, parts.rows
-    found: list[sa.ColumnElement[bool]] = []
+    layout, keys, mark = parts.layout, parts.statements.keys, parts.statements.mark
+    found = Condition()
     nulls = there = 0
     for name, wanted in query.key.items():
         position = layout.position(name)
-        column = rows.place[position]
+        column = keys[position]
         if wanted is None:
             nulls |= 1 << position
-            found.append(column == layout.types[position].zero)
+            found = found.both(f"{column} = {mark}", layout.types[position].zero)
             continue
         there |= 1 << position
         if isinstance(wanted, Prefix):
             if layout.types[position].name != "string":
                 raise ViewError(f"only text has prefixes; {name!r} is a {layout.types[position].name}")
             low = layout.stored_key(position, wanted.text)
-            found.append(column >= low)
+            found = found.both(f"{column} >= {mark}", low)
             if (high := _after_prefix(low)) is not None:
-                found.append(column < high)
+                found = found.both(f"{column} < {mark}", high)
         elif isinstance(wanted, Between):
             if wanted.low is not None:
-                found.append(column >= layout.stored_key(position, wanted.low))
+                found = found.both(f"{column} >= {mark}", layout.stored_key(position, wanted.low))
             if wanted.high is not None:
-                found.append(column <= layout.stored_key(position, wanted.high))
+                found = found.both(f"{column} <= {mark}", layout.stored_key(position, wanted.high))
         else:
-            found.append(column == layout.stored_key(position, wanted))
-    if nulls | there == (1 << len(layout.keys)) - 1:
-        found.append(rows.nulls == nulls)  # it ends the key in the index
+            found = found.both(f"{column} = {mark}", layout.stored_key(position, wanted))
+    if nulls | there == (1 << len(keys)) - 1:
+        found = found.both(f'"__nulls" = {mark}', nulls)  # it ends the key in the index
     elif nulls | there:
-        found.append(rows.nulls.bitwise_and(nulls | there) == nulls)
+        found = found.both(f'"__nulls" & {mark} = {mark}', nulls | there, nulls)
     if query.since is not None:
-        found.append(rows.start >= int(query.since))
+        found = found.both(f'"__start" >= {mark}', int(query.since))
     if query.until is not None:
-        found.append(rows.start < int(query.until))
+        found = found.both(f'"__start" < {mark}', int(query.until))
     return found
 
 
-def _scan(
-    connection: sa.Connection,
-    parts: Parts,
-    live: Sequence[int],
-    matching: Sequence[sa.ColumnElement[bool]],
-    limit: int,
-) -> Iterator[Merged]:
-    """Merged rows in order. The first `limit` of them need no more than the first `limit` rows of each part."""
-    rows, width = parts.rows, len(parts.rows.place)
-
-    def run(part: int) -> Iterator[StoredRow]:
-        found = sa.select(*rows.columns).where(rows.part == part, *matching).order_by(*rows.place).limit(limit)
-        for row in connection.execute(found):
-            yield tuple(row[:width]), tuple(row[width:])
-
-    return merged(parts.layout, [run(part) for part in live])
+def _scan(cursor: Any, parts: Parts, live: list[int], meant: Condition, limit: int) -> Iterator[Merged]:
+    """The first `limit` merged rows or more: for them no more than the first `limit` rows of each part are needed."""
+    if not live:
+        return iter(())
+    width = parts.statements.width
+    cursor.execute(*parts.statements.select(live, meant, limit))
+    return merged(parts.layout, [(tuple(row[:width]), tuple(row[width:])) for row in cursor.fetchall()])
 
 
-def _scan_all(
-    connection: sa.Connection, parts: Parts, live: Sequence[int], matching: Sequence[sa.ColumnElement[bool]]
-) -> Iterator[Merged]:
-    for count, row in enumerate(_scan(connection, parts, live, matching, MOST_READ + 1)):
+def _scan_all(cursor: Any, parts: Parts, live: list[int], meant: Condition) -> Iterator[Merged]:
+    for count, row in enumerate(_scan(cursor, parts, live, meant, MOST_READ + 1)):
         if count == MOST_READ:
             raise ViewError(
                 f"view {parts.layout.name!r}: the answer would merge more than {MOST_READ:,} rows; "
@@ -116,28 +99,19 @@ def _scan_all(
         yield row
 
 
-def _largest_in_database(
-    connection: sa.Connection,
-    parts: Parts,
-    live: Sequence[int],
-    matching: Sequence[sa.ColumnElement[bool]],
-    position: int,
-    n: int,
-    across_windows: bool,
-) -> sa.ColumnElement[bool]:
-    """That a row is of one of the n groups with the largest totals: whole numbers are their own accumulators."""
-    rows = parts.rows
-    group: tuple[sa.Column[Any], ...] = rows.place[:-2] if across_windows else rows.place
-    total = sa.func.sum(rows.accumulators[position])
-    totals = sa.select(*group).where(rows.part.in_(live), *matching).group_by(*group)
-    best = connection.execute(totals.order_by(total.desc(), *group).limit(n))
-    return sa.tuple_(*group).in_([tuple(row) for row in best])
-
-
-def _beyond(parts: Parts, place: Place) -> sa.ColumnElement[bool]:
-    columns = parts.rows.place
-    values = [sa.bindparam(None, value, column.type) for value, column in zip(place, columns, strict=True)]
-    return sa.tuple_(*columns) > sa.tuple_(*values)
+def _among_the_largest(cursor: Any, parts: Parts, live: list[int], meant: Condition, query: Query) -> Condition:
+    """And only rows of the groups with the largest totals: whole numbers are their own accumulators."""
+    assert query.top is not None
+    if not live:
+        return meant
+    statements = parts.statements
+    groups = ", ".join([*statements.keys, '"__nulls"']) if query.across_windows else statements.places
+    cursor.execute(*statements.largest(live, meant, *query.top, groups=groups))
+    best = cursor.fetchall()
+    if not best:
+        return meant
+    row = f"({', '.join([statements.mark] * len(best[0]))})"
+    return meant.both(f"({groups}) IN (VALUES {', '.join([row] * len(best))})", *(each for row in best for each in row))
 
 
 def _group(parts: Parts, by: Sequence[str], across_windows: bool) -> Callable[[Place], Place]:

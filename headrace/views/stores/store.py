@@ -18,10 +18,10 @@ from headrace.views.errors import ViewError
 from headrace.views.layout import Layout, Partial
 from headrace.views.progress import MicroBatch, Offsets, Progress, dump_offsets, load_offsets, reaches
 from headrace.views.queries import Answer, Provenance, Query
-from headrace.views.stores.database import Database
+from headrace.views.stores.database import Database, cursor_of
 from headrace.views.stores.parts import Parts
 from headrace.views.stores.reading import rows_for
-from headrace.views.stores.tables import STATE, VERSIONS, VIEWS
+from headrace.views.stores.tables import STATE, VERSIONS, VIEWS, rows_table
 from headrace.views.stores.versions import Build, Cut, Version
 
 Clock = Callable[[], int]
@@ -91,14 +91,18 @@ class StoredView:
         self.parts = Parts(database, layout)
         self._here = VIEWS.c.name == layout.name
         versions = sa.and_(VERSIONS.c.view == VIEWS.c.name, VERSIONS.c.number == VIEWS.c.version)
-        covered, boundary = VERSIONS.c.generation.label("covered"), VERSIONS.c.boundary.label("version_boundary")
-        self._select = sa.select(VIEWS, covered, boundary).outerjoin(VERSIONS, versions).where(self._here)
+        shown = [VIEWS.c[name] for name in ("version", "generation", "first", "newest", "boundary")]
+        shown += [VIEWS.c[name] for name in ("stream", "batch", "reached", "watermark", "updated")]
+        found = sa.select(VERSIONS.c.boundary, VERSIONS.c.generation, *shown).select_from(VIEWS)
+        # Every answer begins with it: compiled once, with the view's name, which is a plain word.
+        whole = found.outerjoin(VERSIONS, versions).where(self._here)
+        self._state = str(whole.compile(database.engine, compile_kwargs={"literal_binds": True}))
 
     def create(self) -> None:
         """Makes the view's tables, if they are not there."""
         fingerprint = self.layout.fingerprint()
         with self.database.defining() as connection:
-            self.parts.rows.table.create(connection, checkfirst=True)
+            rows_table(self.layout).create(connection, checkfirst=True)
             known = connection.scalar(sa.select(VIEWS.c.layout).where(self._here))
             if known is None:
                 new = {"name": self.layout.name, "layout": fingerprint, "generation": 1, "first": 1, "newest": 0}
@@ -171,10 +175,9 @@ class StoredView:
         with self.database.reading() as connection:
             first = self.state(connection).first
             dropped = list(connection.scalars(sa.select(VERSIONS.c.number).where(*gone)))
-        part = self.parts.rows.part
-        self.parts.remove(sa.and_(part < 0, part > -first))
+        self.parts.remove(1 - first, -1)
         for number in dropped:
-            self.parts.remove(part == number)
+            self.parts.remove(number, number)
             with self.database.writing() as connection:
                 connection.execute(sa.delete(VERSIONS).where(*gone, VERSIONS.c.number == number))
 
@@ -184,7 +187,7 @@ class StoredView:
             state = self.state(connection)
             version = [] if state.version is None or query.layer == "speed" else [state.version]
             speed = [] if query.layer == "batch" else [-generation for generation in state.generations]
-            rows, following = rows_for(connection, self.parts, [*version, *speed], query)
+            rows, following = rows_for(cursor_of(connection), self.parts, [*version, *speed], query)
         return Answer(rows, self._provenance(state), following)
 
     def provenance(self) -> Provenance:
@@ -194,18 +197,19 @@ class StoredView:
 
     def state(self, connection: sa.Connection) -> State:
         """What is known of the view in this transaction."""
-        row = connection.execute(self._select).one()
-        reached = None if row.reached is None else load_offsets(row.reached)
-        pointed = row.version is not None
+        cursor = cursor_of(connection)
+        cursor.execute(self._state)
+        boundary, covered, version, generation, first, newest, cut, *progress = cursor.fetchone()
+        stream, batch, reached, watermark, updated = progress
         return State(
-            version=row.version,
-            boundary=load_offsets(row.version_boundary) if pointed else {},
-            covered=row.covered if pointed else 1,
-            generation=row.generation,
-            first=row.first,
-            newest=row.newest,
-            cut=load_offsets(row.boundary),
-            progress=Progress(row.stream, row.batch, reached, row.watermark, row.updated),
+            version=version,
+            boundary={} if boundary is None else load_offsets(boundary),
+            covered=1 if covered is None else covered,
+            generation=generation,
+            first=first,
+            newest=newest,
+            cut=load_offsets(cut),
+            progress=Progress(stream, batch, None if reached is None else load_offsets(reached), watermark, updated),
         )
 
     def lock(self, connection: sa.Connection) -> State:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -42,56 +41,30 @@ VERSIONS: Final = sa.Table(
     sa.Column("made", sa.BigInteger, nullable=False),
 )
 
-_KEY_TYPES: Final[dict[str, Any]] = {
+_TYPES: Final[dict[type, Any]] = {
     # As bytes, which is how Python and SQLite compare text; PostgreSQL would ask the locale.
-    "string": sa.Text().with_variant(postgresql.TEXT(collation="C"), "postgresql"),
-    "bigint": sa.BigInteger(),
-    "boolean": sa.Boolean(),
-    "date": sa.Date(),
-    "timestamp": sa.BigInteger(),
-    "binary": sa.LargeBinary(),
+    str: sa.Text().with_variant(postgresql.TEXT(collation="C"), "postgresql"),
+    int: sa.BigInteger(),
+    bytes: sa.LargeBinary(),
 }
 _KINDS: Final[dict[str, Any]] = {"bigint": sa.BigInteger(), "double": sa.Double(), "bytes": sa.LargeBinary()}
 
 
-@dataclass(frozen=True)
-class Rows:
-    """The table of a view's rows. Each belongs to a part: a version by its number, a generation by its negative one."""
-
-    table: sa.Table
-    part: sa.Column[int]
-    place: tuple[sa.Column[Any], ...]
-    nulls: sa.Column[int]
-    start: sa.Column[int]
-    accumulators: tuple[sa.Column[Any], ...]
-
-    @property
-    def columns(self) -> tuple[sa.Column[Any], ...]:
-        """The columns of a row's place and accumulators."""
-        return (*self.place, *self.accumulators)
-
-
-def rows_of(layout: Layout) -> Rows:
-    """The table for this layout."""
-    part = sa.Column("__part", sa.BigInteger, nullable=False)
-    keys = [
-        sa.Column(name, _KEY_TYPES[kind.name], nullable=False)
-        for name, kind in zip(layout.keys, layout.types, strict=True)
-    ]
-    nulls, start, end = (sa.Column(f"__{name}", sa.BigInteger, nullable=False) for name in ("nulls", "start", "end"))
-    accumulators = [
-        sa.Column(name, _KINDS[kind], nullable=kind == "double")
-        for name, kind in zip(layout.aggregations, layout.kinds, strict=True)
-    ]
-    place = (*keys, nulls, start, end)
-    table = sa.Table(
+def rows_table(layout: Layout) -> sa.Table:
+    """The table of a view's rows. Each is of a part: a version by its number, a generation by its number below zero."""
+    columns = [sa.Column("__part", sa.BigInteger, nullable=False)]
+    for name, kind in zip(layout.keys, layout.types, strict=True):
+        columns.append(sa.Column(name, _TYPES[kind.stored], nullable=False))
+    for name in ("__nulls", "__start", "__end"):
+        columns.append(sa.Column(name, sa.BigInteger, nullable=False))
+    where = [column.name for column in columns]
+    for name, stored in zip(layout.aggregations, layout.kinds, strict=True):
+        columns.append(sa.Column(name, _KINDS[stored], nullable=stored == "double"))
+    return sa.Table(
         f"view_{layout.name}",
         sa.MetaData(),
-        part,
-        *place,
-        *accumulators,
-        sa.PrimaryKeyConstraint(part, *place),
-        sa.Index(f"view_{layout.name}_windows", part, start),
+        *columns,
+        sa.PrimaryKeyConstraint(*where),
+        sa.Index(f"view_{layout.name}_windows", "__part", "__start"),
         sqlite_with_rowid=False,
     )
-    return Rows(table, part, place, nulls, start, tuple(accumulators))

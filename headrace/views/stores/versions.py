@@ -90,6 +90,7 @@ class Build:
     def publish(self, *, keep: int = KEPT) -> None:
         """Checks the version and lets it answer from now on. Drops all but the newest `keep` versions."""
         view = self._view
+        view.database.analyze(view.parts.statements.table)
         with view.database.writing() as connection:
             view.lock(connection)
             self._guard(connection)
