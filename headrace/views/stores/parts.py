@@ -79,7 +79,7 @@ class Parts:
                 guard(connection)
                 cursor = cursor_of(connection)
                 cursor.execute(*self.statements.copy(source, target, last, _STEP))
-                copied = cursor.rowcount
+                copied: int = cursor.rowcount
                 cursor.execute(f"{self.statements.last} LIMIT 1", [target])
                 last = cursor.fetchone()
             count += copied
