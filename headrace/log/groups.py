@@ -24,6 +24,10 @@ from headrace.log.values import Record
 Start = Literal["earliest", "latest"]
 
 
+class Offset(int):
+    """An offset, where a plain number would be a time."""
+
+
 @dataclass
 class Shares:
     """Who reads which partition, and who is to; a partition is free until its owner has let go of it."""
@@ -95,7 +99,7 @@ class Group:
             self.write(offsets)
 
     def reset(self, to: Start | int, partition: int | None = None) -> dict[int, int]:
-        """Moves the group to the start or the end, or to the first record not older than a time in microseconds."""
+        """Moves the group to the start or the end, to an offset, or to the first record not older than a time."""
         if self.members():
             raise LogError(
                 f"the group {self.name!r} of {self.topic.name} is being read by {len(self.members())} members; stop "
@@ -243,8 +247,16 @@ class Consumer:
 
 
 def start_of(topic: Topic, partition: int, at: Start | int) -> int:
-    """The offset of the earliest or the next record, or of the first not older than a time in microseconds."""
+    """The offset of the earliest or the next record, a given one, or that of the first not older than a time.
+
+    Times are in microseconds.
+    """
     source = topic.partition(partition)
+    if isinstance(at, Offset):
+        first, last = source.earliest(), source.next_offset()
+        if not first <= at <= last:
+            raise LogError(f"{source.place}: there is no offset {int(at)}; choose one from {first} to {last}")
+        return int(at)
     if at == "earliest":
         return source.earliest()
     return source.next_offset() if at == "latest" else source.offset_at(at)
