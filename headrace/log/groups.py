@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -109,6 +110,10 @@ class Group:
         offsets = {number: start_of(self.topic, number, to) for number in numbers}
         self.commit(offsets)
         return offsets
+
+    def delete(self) -> None:
+        """Forgets the group, which then keeps no record from being removed."""
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def lag(self) -> dict[int, int]:
         """How many records of each partition the group has still to read."""
