@@ -124,8 +124,13 @@ class Partition:
         return self._refreshed()[-1].next_offset
 
     def last_sequence(self, producer: int) -> int:
-        """The sequence number of the last batch that a producer appended; -1 if there is none."""
-        self._refreshed()
+        """The sequence number of the last batch that a producer appended; -1 if there is none.
+
+        It waits for those who are appending: what a process left that died in an append is seen to first, or the producer
+        that follows it would send something else under the number of a batch that is there after all.
+        """
+        with self.locked():
+            self._mended()
         return self._last_of.get(producer, -1)
 
     def read(self, offset: int, until: int | None = None) -> Iterator[tuple[int, pa.RecordBatch]]:
