@@ -21,7 +21,7 @@ from headrace.log import Group, Log, Topic
 from headrace.log.groups import start_of
 from headrace.model.keyed import WindowInto
 from headrace.model.pipeline import Node
-from headrace.model.topics import Bound, ReadTopic
+from headrace.model.topics import ReadTopic
 from headrace.model.windows import FixedWindows, GlobalWindows
 
 
@@ -35,20 +35,11 @@ def topic_of(node: Node) -> Topic:
     return topic_at(*_place(node))
 
 
-def positions(topic: Topic, start: Bound, end: Bound | None) -> tuple[Offsets, Offsets | None]:
-    """Where reading begins in each partition and, if there is an end, where it ends."""
-    numbers = range(len(topic.partitions))
-    first = {number: start_of(topic, number, start) for number in numbers}
-    if end is None:
-        return first, None
-    return first, {number: max(first[number], start_of(topic, number, end)) for number in numbers}
-
-
 def batch_frame(spark: SparkSession, node: Node) -> DataFrame:
     """The frame of a topic's elements up to its end, in a batch."""
-    source = _source(node)
-    start, end = positions(topic_of(node), source.start, source.end)
-    scan = Scan(node.label, *_place(node), start, end, spark.sparkContext.defaultParallelism)
+    source, topic = _source(node), topic_of(node)
+    start = {number: start_of(topic, number, source.start) for number in range(len(topic.partitions))}
+    scan = Scan(node.label, *_place(node), start, _end(node, start), spark.sparkContext.defaultParallelism)
     if _as_objects(source):
         return topicsource.load(spark, replace(scan, form="blocks"))
     return topicframes.elements(node, topicsource.load(spark, scan)).drop(PART)
@@ -66,6 +57,7 @@ class Topics:
         self.max_records: int | None = None  # that a batch takes from each topic at first
         self._scans: dict[int, Scan] = {}
         self._ranges: dict[int, DataFrame] = {}
+        self._groups: list[Group] = []
 
     def frame(self, node: Node) -> DataFrame:
         """The frame of a topic's elements: their columns, TIME and PART."""
@@ -81,14 +73,12 @@ class Topics:
     def scan(self, node: Node) -> Scan:
         """What is read of a topic."""
         if id(node) not in self._scans:
-            start, end = self._positions(node)
             tasks = self.spark.sparkContext.defaultParallelism
-            group = f"{self.stream}-{plain_name(node.label)}"
-            scan = Scan(node.label, *_place(node), start, end, tasks, group=group, max_records=self.max_records)
-            self._scans[id(node)] = scan
-            held = Group(Log(scan.log), scan.topic, group)
-            if not held.committed():
-                held.commit(start)  # from here on retention leaves it what it needs
+            group = self._group(node)
+            start, end = self._positions(node, group)
+            self._scans[id(node)] = Scan(
+                node.label, *_place(node), start, end, tasks, group=group.name, max_records=self.max_records
+            )
         return self._scans[id(node)]
 
     def direct(self, tap: Tap, read: list[set[str] | None]) -> Records | None:
@@ -113,17 +103,30 @@ class Topics:
 
     def close(self) -> None:
         """After the run."""
-        for scan in self._scans.values() if self.temporary else ():
-            Group(Log(scan.log), scan.topic, scan.group or "").delete()
+        for group in self._groups if self.temporary else ():
+            group.delete()
 
-    def _positions(self, node: Node) -> tuple[Offsets, Offsets | None]:
-        """Those that this stream had when it began."""
-        source, name = _source(node), f"topic-{plain_name(node.label)}.json"
+    def _group(self, node: Node) -> Group:
+        log, name = _place(node)
+        group = Group(Log(log), name, f"{self.stream}-{plain_name(node.label)}")
+        self._groups.append(group)
+        return group
+
+    def _positions(self, node: Node, group: Group) -> tuple[Offsets, Offsets | None]:
+        """Those that this stream had when it began. From then on retention leaves it what it needs."""
+        name = f"topic-{plain_name(node.label)}.json"
         if (held := self.control.read(name)) is None:
-            held = json.dumps(positions(topic_of(node), source.start, source.end)).encode()
+            first = group.reset(_source(node).start)
+            held = json.dumps([first, _end(node, first)]).encode()
             self.control.write(name, held)
         start, end = json.loads(held)
         return offsets_of(start), None if end is None else offsets_of(end)
+
+
+def _end(node: Node, start: Offsets) -> Offsets | None:
+    """Where reading ends, if it does."""
+    topic, end = topic_of(node), _source(node).end
+    return None if end is None else {number: max(at, start_of(topic, number, end)) for number, at in start.items()}
 
 
 def _is_window(node: Node) -> bool:
