@@ -28,7 +28,7 @@ from headrace.engine.failures import WorkerFailure
 from headrace.log import Log, Record, Topic
 from headrace.log.partitioning import partitions_of
 from headrace.log.partitions import Partition
-from headrace.log.producers import now
+from headrace.log.retention import now
 from headrace.log.values import Values
 from headrace.model.times import SECOND
 
