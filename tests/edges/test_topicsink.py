@@ -150,7 +150,7 @@ def test_what_is_taken_back_is_marked(spark: SparkSession, log: Log) -> None:
     with hr.Pipeline(spark=spark) as p:
         late = hr.AfterWatermark(late=hr.AfterCount(1))
         window = hr.WindowInto(hr.FixedWindows(10), trigger=late, accumulation="retracting", allowed_lateness=60)
-        scores = p | script | window
+        scores = p | script | hr.Map(lambda pair: pair).with_output_types(tuple[str, int]) | window
         scores | hr.CombinePerKey(sum) | "pairs" >> hr.WriteTopic("pairs", log=str(log.path), key=lambda pair: pair[0])
         rows = scores | hr.GroupBy("_1").aggregate(total=hr.sum("_2"))
         rows | "sums" >> hr.WriteTopic("sums", log=str(log.path), key="_1")
