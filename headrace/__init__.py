@@ -79,6 +79,7 @@ from headrace.model.state import (
     on_timer,
 )
 from headrace.model.teststream import TestStream
+from headrace.model.topics import ReadTopic, WriteTopic
 from headrace.model.triggers import (
     AfterAll,
     AfterAny,
@@ -176,6 +177,7 @@ __all__ = [
     "ReadJson",
     "ReadParquet",
     "ReadText",
+    "ReadTopic",
     "Repeatedly",
     "Reshuffle",
     "Sample",
@@ -202,6 +204,7 @@ __all__ = [
     "WriteJson",
     "WriteParquet",
     "WriteText",
+    "WriteTopic",
     "approx_distinct",
     "collect",
     "count",

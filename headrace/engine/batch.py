@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
@@ -30,12 +31,13 @@ from headrace.engine.stages import (
     Union,
     Write,
 )
+from headrace.engine.writers import Writer, writer_of
 from headrace.model.columns import Aggregate
 from headrace.model.errors import PipelineError
 from headrace.model.panes import NO_PANE
 from headrace.model.pickling import classes_of_script
 from headrace.model.schema import rows_schema
-from headrace.model.sinks import Collect, ForEachBatch, WriteFiles
+from headrace.model.sinks import BatchSink, WriteFiles
 
 
 class Batch:
@@ -48,6 +50,7 @@ class Batch:
         self._kept: list[DataFrame] = []
         self._sent: list[Broadcast[Any]] = []
         self._sides: dict[int, Broadcast[Any]] = {}
+        self._writers: dict[int, Writer] = {}
 
     def run(self) -> None:
         """Runs every sink, and what nobody reads for its effects."""
@@ -55,6 +58,8 @@ class Batch:
         for stage in ends:
             if isinstance(stage, Write):
                 sinks.check_target(self.spark, stage.node)
+                if isinstance(stage.node.transform, BatchSink):
+                    self._writers[id(stage)] = writer_of(stage.node)
         try:
             for stage in ends:
                 self.progress(stage.describe())
@@ -64,6 +69,8 @@ class Batch:
                 data.unpersist()
             for sent in self._sent:
                 sent.destroy()
+            for writer in self._writers.values():
+                writer.close()
 
     def _end(self, stage: Stage) -> None:
         if not isinstance(stage, Write):
@@ -73,10 +80,11 @@ class Batch:
         sink, data = stage.node.transform, self.data(frame)
         if isinstance(sink, WriteFiles):
             sinks.write_files(self.spark, sink, data, frame.form)
-        elif isinstance(sink, Collect):
-            sink.collected.gathered = sinks.windowed_values(sinks.collect(data, frame.form, stage.pane))
-        elif isinstance(sink, ForEachBatch):
-            sink.fn(sinks.windowed_values(sinks.collect(data, frame.form, stage.pane)), 0)
+        elif isinstance(sink, BatchSink):
+            elements = sinks.windowed_values(sinks.collect(data, frame.form, stage.pane))
+            writer = self._writers[id(stage)]
+            writer.begin(uuid.uuid4().hex)
+            writer.write(elements, 0)
         else:
             raise NotImplementedError(f"no batch form for {sink!r}")
 

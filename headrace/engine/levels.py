@@ -40,7 +40,7 @@ from headrace.model.errors import PipelineError
 from headrace.model.keyed import CombinePerKey, Flatten, GroupByKey, Reshuffle, WindowInto
 from headrace.model.lateoutput import LATE
 from headrace.model.pipeline import Graph, Node, PCollection
-from headrace.model.sinks import Collect, ForEach, ForEachBatch, Sink, WriteFiles
+from headrace.model.sinks import BatchSink, ForEach, Sink, WriteFiles
 from headrace.model.sources import Source
 from headrace.model.windows import CountWindows, FixedWindows, GlobalWindows
 
@@ -383,7 +383,7 @@ class _Lowering:
         (pc,), sink = node.inputs, node.transform
         reading = self._reading(pc)
         output: Any
-        if isinstance(sink, Collect | ForEachBatch):
+        if isinstance(sink, BatchSink):
             output = ToBlocks()
         elif isinstance(sink, WriteFiles):
             if self._may_retract(pc):

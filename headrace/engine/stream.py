@@ -181,6 +181,7 @@ class Stream:
     def close(self) -> None:
         """After the run."""
         self._sides.close()
+        self.delivery.close()
         self.checkpoint.close()
 
     def _files(self) -> list[Tap]:

@@ -31,7 +31,8 @@ from headrace.engine.levels import Line, Outlet
 from headrace.engine.manifest import Manifest
 from headrace.engine.program import Program
 from headrace.engine.routing import sink_dests, sink_of, unpack
-from headrace.model.sinks import Collect, ForEachBatch, WindowedValue, WriteFiles
+from headrace.engine.writers import writer_of
+from headrace.model.sinks import BatchSink, WindowedValue, WriteFiles
 from headrace.model.times import MAX_TIME, MIN_TIME
 
 
@@ -51,6 +52,11 @@ class Delivery:
         self.admission: Admission | None = None
         self._names = {name for exchange in line.exchanges for name in exchange.names()}
         self._outlets = {outlet.number: outlet for outlet in line.outlets}
+        self._writers = {
+            outlet.number: writer_of(outlet.node)
+            for outlet in line.outlets
+            if isinstance(outlet.node.transform, BatchSink)
+        }
         self._files = [outlet for outlet in line.outlets if isinstance(outlet.node.transform, WriteFiles)]
         alone = len(line.outlets) == len(self._files) == 1
         # If nothing else is delivered, the last program gives what the files have, and not rows in flight.
@@ -65,8 +71,8 @@ class Delivery:
         """Before the first batch: the directories of sinks that are not `known` yet must be new, too."""
         for outlet in self._outlets.values():
             sink, label = outlet.node.transform, outlet.node.label
-            if isinstance(sink, Collect):
-                sink.collected.begin(manifest.stream)
+            if outlet.number in self._writers:
+                self._writers[outlet.number].begin(manifest.stream)
             elif isinstance(sink, WriteFiles) and known.get(label) != manifest.sinks[label]:
                 sinks.check_target(spark, outlet.node)
                 Folder(spark, sink.path).delete()  # which is there only if it may be replaced
@@ -94,6 +100,11 @@ class Delivery:
         if self.draining and all(self.shards.get(name, {}).get("input", MIN_TIME) >= MAX_TIME for name in self._names):
             self.drained.set()
 
+    def close(self) -> None:
+        """After the run."""
+        for writer in self._writers.values():
+            writer.close()
+
     def catch_up(self) -> None:
         """Does what is to be done before the next batch."""
         with suppress(Empty):
@@ -117,11 +128,8 @@ class Delivery:
         sink = outlet.node.transform
         if isinstance(sink, WriteFiles):
             self._write(outlet, frame.where(F.col("dest").between(*sink_dests(outlet.number))), batch_id)
-        elif isinstance(sink, Collect):
-            sink.collected.take(batch_id, elements_of(bodies))
-        elif isinstance(sink, ForEachBatch):
-            with blame(outlet.node.label):
-                sink.fn(elements_of(bodies), batch_id)
+        else:
+            self._writers[outlet.number].write(elements_of(bodies), batch_id)
 
     def _write(self, outlet: Outlet, rows: DataFrame, batch_id: int) -> None:
         """Writes a batch beside its place and renames it; if it is there already, it is only worked out again."""

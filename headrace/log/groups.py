@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import fcntl
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from types import TracebackType
 from typing import IO, Literal
@@ -20,6 +20,10 @@ from headrace.log.topics import Log, Topic
 from headrace.log.values import Record
 
 Start = Literal["earliest", "latest"]
+
+
+class Offset(int):
+    """An offset, where a plain number would be a time."""
 
 
 @dataclass
@@ -92,7 +96,7 @@ class Group:
             offsets.commit(self.folder, read)
 
     def reset(self, to: Start | int, partition: int | None = None) -> dict[int, int]:
-        """Moves the group to the start or the end, or to the first record not older than a time in microseconds."""
+        """Moves the group to the start or the end, to an offset, or to the first record not older than a time."""
         if self.members():
             raise LogError(
                 f"the group {self.name!r} of {self.topic.name} is being read by {len(self.members())} members; stop "
@@ -100,14 +104,16 @@ class Group:
             )
         numbers = range(len(self.topic.partitions)) if partition is None else [partition]
         with self.locked():
-            return {number: self.begin(number, to) for number in numbers}
+            return self.begin(numbers, to)
 
-    def begin(self, partition: int, at: Start | int) -> int:
-        """Moves to a place in a partition, which is needed from then on. For who holds the lock."""
-        with self.topic.partition(partition).locked():  # retention must not come between
-            offset = start_of(self.topic, partition, at)
-            offsets.commit(self.folder, {partition: offset})
-        return offset
+    def begin(self, partitions: Sequence[int], at: Start | int) -> dict[int, int]:
+        """Moves to a place in partitions, which need what follows it from then on. For who holds the lock."""
+        with ExitStack() as locks:
+            for number in partitions:  # retention must not come between
+                locks.enter_context(self.topic.partition(number).locked())
+            places = {number: start_of(self.topic, number, at) for number in partitions}
+            offsets.commit(self.folder, places)
+        return places
 
     def lag(self) -> dict[int, int]:
         """How many records of each partition the group has still to read."""
@@ -218,14 +224,11 @@ class Consumer:
         if asdict(shares) != before:
             offsets.replace(self.group.folder / "shares.json", asdict(shares))
         mine = {int(number) for number, owner in shares.owners.items() if owner == self.id}
-        committed = self.group.committed() if mine - set(self.positions) else {}
-        self.positions = {
-            number: self.positions[number] if number in self.positions else self._first(number, committed)
-            for number in mine
-        }
-
-    def _first(self, number: int, committed: dict[int, int]) -> int:
-        return committed[number] if number in committed else self.group.begin(number, self.start)
+        if mine - set(self.positions):
+            committed = self.group.committed()
+            begun = self.group.begin(sorted(mine - set(committed)), self.start)
+            self.positions = {**committed, **begun, **self.positions}
+        self.positions = {number: at for number, at in self.positions.items() if number in mine}
 
     def _shares(self) -> Shares:
         held = offsets.read(self.group.folder / "shares.json")
@@ -243,8 +246,16 @@ class Consumer:
 
 
 def start_of(topic: Topic, partition: int, at: Start | int) -> int:
-    """The offset of the earliest or the next record, or of the first not older than a time in microseconds."""
+    """The offset of the earliest or the next record, a given one, or that of the first not older than a time.
+
+    Times are in microseconds.
+    """
     source = topic.partition(partition)
+    if isinstance(at, Offset):
+        first, last = source.earliest(), source.next_offset()
+        if not first <= at <= last:
+            raise LogError(f"{source.place}: there is no offset {int(at)}; choose one from {first} to {last}")
+        return int(at)
     if at == "earliest":
         return source.earliest()
     return source.next_offset() if at == "latest" else source.offset_at(at)

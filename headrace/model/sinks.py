@@ -23,6 +23,10 @@ class Sink(Primitive):
         return None
 
 
+class BatchSink(Sink):
+    """A sink that takes its elements in the driver, micro-batch by micro-batch; a batch run is one of them."""
+
+
 class WriteFiles(Sink):
     """Writes a directory of files, which appears whole or not at all.
 
@@ -125,7 +129,7 @@ class WindowedValue(NamedTuple):
     retraction: bool = False
 
 
-class ForEachBatch(Sink):
+class ForEachBatch(BatchSink):
     """Calls `fn(elements, batch_id)` in the driver for each micro-batch of a stream that has elements.
 
     Elements are WindowedValues. After a crash the last batch may come again, with the same id and the same elements: a
@@ -192,7 +196,7 @@ class Collected(Sequence[Any]):
         return f"<{self.label}: not run yet>" if self.gathered is None else repr(list(self))
 
 
-class Collect(Sink):
+class Collect(BatchSink):
     """Gathers the elements in the driver's memory, for tests and notebooks: a sequence that the run fills.
 
     >>> import headrace as hr

@@ -45,7 +45,10 @@ def test_groups_remember_and_are_moved(topic: Any) -> None:
     assert topic("consume", "visits", "--group", "g").stdout == ""
     assert topic("groups", "visits").stdout.split()[-5:] == ["g", "0", "3", "0", "0"]
     assert topic("reset", "visits", "--group", "g", "--to", "earliest").stdout == "visits/0: 0\n"
-    assert topic("consume", "visits", "--group", "g").stdout == "1\n2\n3\n"
+    assert topic("reset", "visits", "--group", "g", "--to", "@1", "--partition", "0").stdout == "visits/0: 1\n"
+    assert "choose one from 0 to 3" in topic("reset", "visits", "--group", "g", "--to", "@99").stderr
+    assert topic("consume", "visits", "--group", "g").stdout == "2\n3\n"
+    assert topic("consume", "visits", "--from", "@2").stdout == "3\n"
 
 
 def test_bad_lines_are_told_and_the_others_kept(topic: Any) -> None:

@@ -1,0 +1,1 @@
+"""The edges on Spark: how pipelines read topics and write to topics and tables. The engine calls what is here."""
