@@ -39,7 +39,7 @@ class Life:
 
     def idle(self) -> bool:
         """Lets others work; tells if it is to go on."""
-        return not select.select([self.stop], [], [], 0.005)[0]
+        return not select.select([self.stop], [], [], 0.02)[0]
 
 
 def values(producer: int, partition: int, sequence: int) -> list[object]:
@@ -55,7 +55,7 @@ def produce(life: Life, producer: int, acknowledged: list[int], retries: bool) -
         acknowledged[number] + 1 if retries else partition.last_sequence(producer_id(name)) + 1
         for number, partition in enumerate(topic.partitions)
     ]
-    while min(nexts) < BATCHES or (life.waiting[0] and min(nexts) < LIMIT):
+    while True:
         for number in range(PARTITIONS):
             sequence = nexts[number]
             sent = values(producer, number, sequence)
@@ -69,6 +69,8 @@ def produce(life: Life, producer: int, acknowledged: list[int], retries: bool) -
             life.steps("appended, not acknowledged")
             life.tell("appended", [number, sequence])
             nexts[number] += 1
+        if min(nexts) >= (LIMIT if life.waiting[0] else BATCHES):
+            return
 
 
 def read(life: Life, seed: int) -> None:
