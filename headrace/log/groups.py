@@ -7,6 +7,7 @@ when one comes or goes; a partition changes hands when its owner next polls, or 
 from __future__ import annotations
 
 import fcntl
+import shutil
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -114,6 +115,10 @@ class Group:
             places = {number: start_of(self.topic, number, at) for number in partitions}
             offsets.commit(self.folder, places)
         return places
+
+    def delete(self) -> None:
+        """Forgets the group, which then keeps no record from being removed."""
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def lag(self) -> dict[int, int]:
         """How many records of each partition the group has still to read."""
