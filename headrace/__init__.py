@@ -94,7 +94,7 @@ from headrace.model.triggers import (
     OrFinally,
     Repeatedly,
 )
-from headrace.model.watermarks import BoundedDisorder, Monotonic
+from headrace.model.watermarks import BoundedDisorder, Monotonic, Percentile, Punctuated, WatermarkPolicy
 from headrace.model.windows import (
     CalendarWindows,
     CountWindows,
@@ -169,8 +169,10 @@ __all__ = [
     "PaneInfo",
     "ParDo",
     "Partition",
+    "Percentile",
     "Pipeline",
     "PipelineError",
+    "Punctuated",
     "Quantiles",
     "Rate",
     "ReadCsv",
@@ -196,6 +198,7 @@ __all__ = [
     "UnalignedWindows",
     "ValueState",
     "Values",
+    "WatermarkPolicy",
     "Where",
     "Window",
     "WindowFn",

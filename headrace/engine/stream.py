@@ -189,7 +189,7 @@ class Stream:
 
     def _tapped(self, tap: Tap) -> tuple[DataFrame, Program]:
         opened, watermarks = self._columns.opened(tap.source, self._sources.open), watermarks_of(tap.source)
-        data = frame_of(tap, opened, self._columns.note, timed=watermarks == "from times")
+        data = frame_of(tap, opened, self._columns.note, timed=watermarks in ("from times", "punctuated"))
         read = [columns_read(reading.readers, self.line.outputs) for reading in tap.readings]
         if len(read) == 1 and read[0] is not None:
             data = data.select(*[name for name in data.columns if name in read[0] or name in relational.HIDDEN])

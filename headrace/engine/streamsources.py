@@ -1,7 +1,7 @@
 """Sources of a stream: files as they arrive, numbers at a rate, and scripts, which are files that were written before.
 
 Every source is a frame with its elements as columns or blocks, their event times, and the columns NOW, LOW and perhaps
-PART.
+PART and MARK.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from headrace.engine import sources
-from headrace.engine.bundles import LOW, NOW, PART, TIME, Bundle, to_block
+from headrace.engine.bundles import LOW, MARK, NOW, PART, TIME, Bundle, to_block
 from headrace.engine.files import Folder, located
 from headrace.engine.streamprogram import HEARTBEAT, Watermarks
 from headrace.engine.taps import Tap
@@ -26,7 +26,7 @@ from headrace.model.pipeline import Node, PCollection
 from headrace.model.sources import Create, Rate, ReadCsv, ReadFiles, Source
 from headrace.model.teststream import ScriptStep, TestStream
 from headrace.model.times import MAX_TIME, MIN_TIME
-from headrace.model.watermarks import WatermarkPolicy
+from headrace.model.watermarks import Punctuated, WatermarkPolicy
 
 _FIRST: Final = 1_000_000_000_000
 """When, in milliseconds, the first file of a script was modified: Spark reads files in this order."""
@@ -47,6 +47,12 @@ class Sources:
 
     def open(self, node: Node) -> DataFrame:
         """The frame of a source."""
+        data, policy = self._opened(node), policy_of(node)
+        if not isinstance(policy, Punctuated):
+            return data
+        return data.withColumn(MARK, sources.event_time_of(node, data, policy.column, "Punctuated: column"))
+
+    def _opened(self, node: Node) -> DataFrame:
         source = node.transform
         if isinstance(source, TestStream):
             return self._script(node, source.steps)
@@ -117,6 +123,8 @@ def watermarks_of(source: Node) -> Watermarks:
     transform = source.transform
     if isinstance(transform, TestStream | Create):
         return "given"
+    if isinstance(policy_of(source), Punctuated):
+        return "punctuated"
     if isinstance(transform, Rate) or getattr(transform, "event_time", None) is not None:
         return "from times"
     return "followed"
