@@ -1,0 +1,56 @@
+"""Sockets as sources: what is meant only."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from headrace.model.errors import PipelineError
+from headrace.model.sources import Source
+from headrace.model.watermarks import Monotonic, WatermarkPolicy, checked_policy
+
+
+class ReadSocket(Source):
+    """The lines that a server sends, as text; the event time of a line is when it was received.
+
+    The driver connects, e.g. to `nc -lk 9999`, and writes the lines to a topic before they count as received; the
+    stream reads that, and after a crash again. The topic is in the stream's checkpoint or, if that is named, in the
+    embedded log `log`, where others can read it, too.
+
+    >>> import headrace as hr
+    >>> p = hr.Pipeline()
+    >>> p | hr.ReadSocket("tcp://127.0.0.1:9999")
+    <PCollection of str from 'ReadSocket', unbounded>
+    """
+
+    bounded = False
+    output_type = str
+
+    def __init__(self, uri: str, *, log: str | None = None, watermark: WatermarkPolicy = Monotonic()) -> None:
+        self.host, self.port = _endpoint(uri)
+        self.log = log
+        self.watermark = checked_policy("ReadSocket", watermark)
+
+    def __str__(self) -> str:
+        return f"ReadSocket('tcp://{self.host}:{self.port}')"
+
+    @property
+    def topic(self) -> str:
+        """The name of the topic that lines are written to."""
+        plain = "".join(c if c.isalnum() and c.isascii() else "-" for c in self.host)
+        return f"tcp-{plain}-{self.port}"
+
+
+def _endpoint(uri: str) -> tuple[str, int]:
+    wrong = "ReadSocket takes tcp://HOST:PORT, e.g. 'tcp://127.0.0.1:9999'"
+    if not isinstance(uri, str):
+        raise PipelineError(f"{wrong}; got {uri!r}")
+    try:
+        parts = urlsplit(uri)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise PipelineError(f"{wrong}: {error}") from None
+    if "@" in parts.netloc:
+        raise PipelineError(f"{wrong}; a socket has no user or password, got one for {host!r}")
+    if parts.scheme != "tcp" or not host or not port or parts.path.strip("/") or parts.query or parts.fragment:
+        raise PipelineError(f"{wrong}; got {uri!r}")
+    return host, port
