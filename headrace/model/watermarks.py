@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from datetime import timedelta
+from typing import Any, Final
 
 from headrace.model.errors import PipelineError
 from headrace.model.times import DAY, DurationLike, Int64Array, duration, format_duration
+
+_SKEW: Final = timedelta(days=1)  # as text it would take long to read, whenever this is imported
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -34,7 +37,7 @@ class WatermarkPolicy:
     max_skew: int = field(init=False)
     idle_after: int | None = field(init=False)
 
-    def __init__(self, *, max_skew: DurationLike = "1 day", idle_after: DurationLike | None = None) -> None:
+    def __init__(self, *, max_skew: DurationLike = _SKEW, idle_after: DurationLike | None = None) -> None:
         object.__setattr__(self, "max_skew", self._checked("max_skew", max_skew))
         waits = None if idle_after is None else self._checked("idle_after", idle_after)
         if waits == 0:
@@ -99,7 +102,7 @@ class BoundedDisorder(WatermarkPolicy):
     disorder: int = field(init=False)
 
     def __init__(
-        self, disorder: DurationLike, *, max_skew: DurationLike = "1 day", idle_after: DurationLike | None = None
+        self, disorder: DurationLike, *, max_skew: DurationLike = _SKEW, idle_after: DurationLike | None = None
     ) -> None:
         super().__init__(max_skew=max_skew, idle_after=idle_after)
         object.__setattr__(self, "disorder", self._checked("disorder", disorder))
@@ -126,7 +129,7 @@ class Percentile(WatermarkPolicy):
 
     q: float = field(init=False)
 
-    def __init__(self, q: float, *, max_skew: DurationLike = "1 day", idle_after: DurationLike | None = None) -> None:
+    def __init__(self, q: float, *, max_skew: DurationLike = _SKEW, idle_after: DurationLike | None = None) -> None:
         super().__init__(max_skew=max_skew, idle_after=idle_after)
         if isinstance(q, bool) or not isinstance(q, int | float) or not 0 < q <= 1:
             raise ValueError(
@@ -153,9 +156,7 @@ class Punctuated(WatermarkPolicy):
 
     column: str = field(init=False)
 
-    def __init__(
-        self, column: str, *, max_skew: DurationLike = "1 day", idle_after: DurationLike | None = None
-    ) -> None:
+    def __init__(self, column: str, *, max_skew: DurationLike = _SKEW, idle_after: DurationLike | None = None) -> None:
         super().__init__(max_skew=max_skew, idle_after=idle_after)
         if not isinstance(column, str) or not column:
             raise ValueError(f"Punctuated takes the name of a column, got {column!r}")
