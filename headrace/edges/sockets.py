@@ -16,7 +16,7 @@ from typing import Final, Protocol
 
 from headrace.edges.lines import Lines
 from headrace.log import LogError, Topic
-from headrace.log.producers import now
+from headrace.log.retention import now
 
 VALUES: Final = "value string"
 """What the values are of a topic that lines go to."""
