@@ -68,6 +68,7 @@ from headrace.model.keyed import (
 from headrace.model.panes import PaneInfo
 from headrace.model.pipeline import PCollection, Pipeline, PTransform
 from headrace.model.sinks import Collect, ForEach, ForEachBatch, WriteJson, WriteParquet, WriteText
+from headrace.model.sockets import ReadSocket
 from headrace.model.sources import Create, Rate, ReadCsv, ReadJson, ReadParquet, ReadText
 from headrace.model.state import (
     CombiningState,
@@ -94,6 +95,7 @@ from headrace.model.triggers import (
     OrFinally,
     Repeatedly,
 )
+from headrace.model.uris import Read, Write
 from headrace.model.watermarks import BoundedDisorder, Monotonic, Percentile, Punctuated, WatermarkPolicy
 from headrace.model.windows import (
     CalendarWindows,
@@ -175,9 +177,11 @@ __all__ = [
     "Punctuated",
     "Quantiles",
     "Rate",
+    "Read",
     "ReadCsv",
     "ReadJson",
     "ReadParquet",
+    "ReadSocket",
     "ReadText",
     "ReadTopic",
     "Repeatedly",
@@ -204,6 +208,7 @@ __all__ = [
     "WindowFn",
     "WindowInto",
     "WithTimestamps",
+    "Write",
     "WriteJson",
     "WriteParquet",
     "WriteText",
