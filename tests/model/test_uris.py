@@ -101,7 +101,6 @@ SOURCES = r"There are text:PATH, .*kafka://HOST:PORT/NAME, tcp://HOST:PORT, rate
         (lambda: hr.Read("json:in?event_time=a&event_time=b"), "it has the option event_time twice"),
         (lambda: hr.Read("csv:in?header=no"), "header is true or false, got 'no'"),
         (lambda: hr.Read("json:in?watermark=10s"), "a watermark policy is no text"),
-        (r"WriteTable needs the table: \?table=... in the URI, or the arg",),
         (lambda: hr.Read("tcp://127.0.0.1"), r"ReadSocket takes tcp://HOST:PORT, .*; got 'tcp://127.0.0.1'"),
         (lambda: hr.ReadSocket("tcp://h:99999"), "takes tcp://HOST:PORT.*: Port out of range"),
         (lambda: hr.ReadSocket("tcp://amy:s3cret@h:1"), "has no user or password, got one for 'h'"),
