@@ -5,12 +5,11 @@ A socket gives nothing twice; so a stream reads the topic, which it can read aga
 
 from __future__ import annotations
 
-import logging
 import socket
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from typing import Final, Protocol
 
@@ -18,13 +17,8 @@ from headrace.edges.lines import Lines
 from headrace.log import LogError, Topic
 from headrace.log.retention import now
 
-VALUES: Final = "value string"
-"""What the values are of a topic that lines go to."""
-
 _PIECE: Final = 1 << 16  # bytes
 _LONGEST_PAUSE: Final = 5.0  # seconds from one attempt to connect to the next
-
-_log = logging.getLogger("headrace.sockets")
 
 
 class Connection(Protocol):
@@ -47,7 +41,8 @@ class Receiver:
     that grow; it fails after so many `attempts` in a row that brought nothing. Times never go back, whatever the clock
     does.
 
-    `connect`, `clock` (microseconds), `elapsed` (seconds) and `pause` are given by tests that own the time.
+    It calls `failed` when it fails by itself. `connect`, `clock` (microseconds), `elapsed` (seconds) and `pause` are
+    given by tests that own the time.
     """
 
     def __init__(
@@ -63,17 +58,19 @@ class Receiver:
         clock: Callable[[], int] = now,
         elapsed: Callable[[], float] = time.monotonic,
         pause: Callable[[float], object] | None = None,
+        failed: Callable[[], object] = lambda: None,
     ) -> None:
         self.topic, self.host, self.port = topic, host, port
         self.most, self.linger, self.attempts = most, linger, attempts
         self.lines = Lines()
         self.received = self.connections = 0
         self.failure: Exception | None = None
-        self._connect, self._clock, self._elapsed = connect, clock, elapsed
+        self._connect, self._clock, self._elapsed, self._failed = connect, clock, elapsed, failed
         self._stopping = threading.Event()
         self._pause = pause or self._stopping.wait
         self._connection: Connection | None = None
         _, self._latest, _ = topic.partition(0).spans()
+        self._appending = threading.Lock()
         self._thread = threading.Thread(target=self._run, name=f"receiver of {self}", daemon=True)
 
     def __str__(self) -> str:
@@ -90,6 +87,10 @@ class Receiver:
             with suppress(OSError):  # it is closed already
                 connection.shutdown(socket.SHUT_RD)  # whoever waits for it wakes up
         self._thread.join()
+
+    def held(self) -> AbstractContextManager[object]:
+        """In a `with` block nothing is written to the topic."""
+        return self._appending
 
     def counts(self) -> dict[str, int]:
         """How many lines were received, how many were refused and why, and how often it connected."""
@@ -120,8 +121,8 @@ class Receiver:
         try:
             self.receive()
         except Exception as error:
-            _log.error("%s", error)
             self.failure = error
+            self._failed()
 
     def _from_one_connection(self) -> None:
         connection = self._connect((self.host, self.port))
@@ -168,7 +169,8 @@ class Receiver:
 
     def _append(self, values: list[str], times: list[int]) -> None:
         try:
-            self.topic.append(0, self.topic.batch([{"value": value} for value in values], timestamps=times))
+            with self._appending:
+                self.topic.append(0, self.topic.batch([{"value": value} for value in values], timestamps=times))
         except OSError as error:
             raise LogError(
                 f"{self}: cannot write {len(values)} lines to the log: {error.strerror}; they are lost, unless the "

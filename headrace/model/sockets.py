@@ -5,16 +5,17 @@ from __future__ import annotations
 from urllib.parse import urlsplit
 
 from headrace.model.errors import PipelineError
-from headrace.model.sources import Source
+from headrace.model.pipeline import PCollection
+from headrace.model.topics import Address, ReadTopic
 from headrace.model.watermarks import Monotonic, WatermarkPolicy, checked_policy
 
 
-class ReadSocket(Source):
+class ReadSocket(ReadTopic):
     """The lines that a server sends, as text; the event time of a line is when it was received.
 
     The driver connects, e.g. to `nc -lk 9999`, and writes the lines to a topic before they count as received; the
     stream reads that, and after a crash again. The topic is in the stream's checkpoint or, if that is named, in the
-    embedded log `log`, where others can read it, too.
+    embedded log `log`, where others can read it, too. A new stream begins with what is there already.
 
     >>> import headrace as hr
     >>> p = hr.Pipeline()
@@ -22,22 +23,23 @@ class ReadSocket(Source):
     <PCollection of str from 'ReadSocket', unbounded>
     """
 
-    bounded = False
-    output_type = str
-
     def __init__(self, uri: str, *, log: str | None = None, watermark: WatermarkPolicy = Monotonic()) -> None:
         self.host, self.port = _endpoint(uri)
-        self.log = log
+        plain = "".join(c if c.isalnum() and c.isascii() else "-" for c in self.host)
+        self.address = Address(f"tcp-{plain}-{self.port}", log, None)  # without a log, the stream says where
+        self.in_checkpoint = log is None
+        self.schema = self.event_time = self.end = None
+        self.start, self.bounded = "earliest", False
         self.watermark = checked_policy("ReadSocket", watermark)
 
     def __str__(self) -> str:
         return f"ReadSocket('tcp://{self.host}:{self.port}')"
 
-    @property
-    def topic(self) -> str:
-        """The name of the topic that lines are written to."""
-        plain = "".join(c if c.isalnum() and c.isascii() else "-" for c in self.host)
-        return f"tcp-{plain}-{self.port}"
+    def element_type_from(self, inputs: tuple[PCollection, ...]) -> object:
+        return str
+
+    def values(self) -> str:
+        return "value string"
 
 
 def _endpoint(uri: str) -> tuple[str, int]:

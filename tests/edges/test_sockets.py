@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from headrace.edges.sockets import VALUES, Receiver
+import headrace as hr
+from headrace.edges.sockets import Receiver
 from headrace.log import Log, LogError, Topic
 
 RECEIVE = """
@@ -35,7 +36,7 @@ receiver.receive()
 
 @pytest.fixture
 def topic(tmp_path: pathlib.Path) -> Topic:
-    return Log(tmp_path).create("lines", values=VALUES)
+    return Log(tmp_path).create("lines", values=hr.ReadSocket("tcp://127.0.0.1:1").values())
 
 
 def held(topic: Topic) -> list[str]:
@@ -203,9 +204,10 @@ def test_it_stops_while_it_waits_and_keeps_what_came(topic: Topic, server: socke
 def test_a_failure_is_kept_for_whoever_asks(topic: Topic, server: socket.socket) -> None:
     address = server.getsockname()
     server.close()
-    receiver = Receiver(topic, *address, attempts=2, pause=lambda seconds: None)
+    failed = threading.Event()
+    receiver = Receiver(topic, *address, attempts=2, pause=lambda seconds: None, failed=failed.set)
     receiver.start()
-    receiver._thread.join(30)
+    assert failed.wait(30)
     assert "Connection refused, 2 times in a row" in str(receiver.failure)
 
 
