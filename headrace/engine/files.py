@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -43,6 +44,17 @@ class Folder:
         """Its address as Spark writes it in its logs: escaped, and of local files with an empty host."""
         plain = path_of(self.spark, self._path.toUri().getPath())
         return str(self.file_system.makeQualified(plain).toUri())
+
+    @property
+    def local(self) -> Path | None:
+        """Where it is on a disk of this machine; None if it is elsewhere."""
+        found = re.match(r"file:(?://)?(/.*)", str(self))
+        return None if found is None else Path(found[1])
+
+    def sizes(self) -> list[tuple[str, int]]:
+        """The names of the files in it, and how many bytes they have."""
+        found = [status for status in self.file_system.listStatus(self._path) if status.isFile()]
+        return [(str(status.getPath().getName()), int(status.getLen())) for status in found]
 
     def folder(self, name: str) -> Folder:
         """A directory in this one, which need not exist."""
