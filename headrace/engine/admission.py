@@ -48,13 +48,13 @@ class Admission:
             return
         self.files = self.files.after(self._files_read(files), took)
         self.records = self.records.after(max(map(self._records_read, topics), default=0), took)
-        limit = self._jvm.org.apache.spark.sql.connector.read.streaming.ReadLimit
+        spark = self._jvm.org.apache.spark.sql
+        max_files = spark.connector.read.streaming.ReadLimit.maxFiles(self.files.limit)
+        told = json.dumps({"_type": "ReadMaxRows", "max_rows": self.records.limit})  # as Spark tells Python's sources
+        max_records = spark.execution.datasources.v2.python.PythonStreamingSourceReadLimit(told)
         changed = self._jvm.java.util.HashMap()
         for source, before in limits.items():
-            if source in files:
-                changed.put(source, limit.maxFiles(self.files.limit))
-            else:
-                changed.put(source, limit.maxRows(self.records.limit) if source in topics else before)
+            changed.put(source, max_files if source in files else max_records if source in topics else before)
         # It is a Scala variable, which only the query itself sets otherwise.
         getattr(self._execution, "uniqueSources_$eq")(self._jvm.PythonUtils.toScalaMap(changed))
 
