@@ -29,10 +29,10 @@ class Topics(Universe):
             self.log.create(name, partitions=2)
         script = (
             hr.TestStream()
-            .add(timed(("a", 1, 1), ("b", 2, 2)))
+            .add(timed(("a", 1, 1), ("d", 2, 2)))
             .add(timed(("a", 4, 4), ("c", 5, 11)))
             .advance_watermark(10)
-            .add(timed(("b", 6, 5), ("c", 7, 12)))
+            .add(timed(("d", 6, 5), ("c", 7, 12)))
             .finish()
         )
         events = p | script | self.visiting("source")

@@ -28,7 +28,7 @@ from headrace.engine.failures import WorkerFailure
 from headrace.log import Log, Record, Topic
 from headrace.log.partitioning import partitions_of
 from headrace.log.partitions import Partition
-from headrace.log.producers import now
+from headrace.log.retention import now
 from headrace.log.values import Values
 from headrace.model.times import SECOND
 
@@ -150,7 +150,7 @@ def test_what_is_taken_back_is_marked(spark: SparkSession, log: Log) -> None:
     with hr.Pipeline(spark=spark) as p:
         late = hr.AfterWatermark(late=hr.AfterCount(1))
         window = hr.WindowInto(hr.FixedWindows(10), trigger=late, accumulation="retracting", allowed_lateness=60)
-        scores = p | script | window
+        scores = p | script | hr.Map(lambda pair: pair).with_output_types(tuple[str, int]) | window
         scores | hr.CombinePerKey(sum) | "pairs" >> hr.WriteTopic("pairs", log=str(log.path), key=lambda pair: pair[0])
         rows = scores | hr.GroupBy("_1").aggregate(total=hr.sum("_2"))
         rows | "sums" >> hr.WriteTopic("sums", log=str(log.path), key="_1")
@@ -177,6 +177,39 @@ def test_a_batch_run_is_appended_piece_by_piece(spark: SparkSession, log: Log, m
     with pytest.raises(hr.TransformError, match="ZeroDivisionError"):
         p.run().wait()
     assert len(values(topic)) == 100_000
+
+
+def test_from_topic_to_topic(spark: SparkSession, log: Log, tmp_path: Path) -> None:
+    """A batch whose append was done when it failed is run again, and counts once; and a batch run gives the same."""
+    visits = log.create("visits", partitions=2, values="user string, n bigint")
+    for number in range(4):
+        rows = [{"user": f"user {n % 5}", "n": n} for n in range(10 * number, 10 * number + 10)]
+        visits.append(number % 2, visits.batch(rows, timestamps=[row["n"] * SECOND for row in rows]))
+    copies, again = (log.create(name, partitions=3, values="n bigint, user string") for name in ("copies", "again"))
+
+    def pipeline(to: Topic) -> hr.Pipeline:
+        p = hr.Pipeline(spark=spark)
+        read = p | hr.ReadTopic("visits", log=str(log.path), end="latest")
+        read | hr.WriteTopic(to.name, log=str(log.path), key="user")
+        return p
+
+    def streamed() -> None:
+        options: Any = {"checkpoint": str(tmp_path / "checkpoint"), "max_records_per_batch": 8}
+        pipeline(copies).run(stream=True, **options).wait()
+
+    for at in (1, 4):
+        with pytest.raises(hr.TransformError, match="'WriteTopic' failed"), fault(at, done=True):
+            streamed()
+    streamed()
+    pipeline(again).run().wait()
+    expected = Counter(
+        (partition_of(user.encode(), 3), user.encode(), n * SECOND, n, user)
+        for n in range(40)
+        for user in (f"user {n % 5}",)
+    )
+    for topic in (copies, again):
+        kept = [(r.partition, r.key, r.timestamp, r.value["n"], r.value["user"]) for r in records(topic)]
+        assert Counter(kept) == expected
 
 
 # The writer alone
