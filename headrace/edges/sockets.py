@@ -74,7 +74,7 @@ class Receiver:
         self._thread = threading.Thread(target=self._run, name=f"receiver of {self}", daemon=True)
 
     def __str__(self) -> str:
-        return f"tcp://{self.host}:{self.port}"
+        return f"tcp://[{self.host}]:{self.port}" if ":" in self.host else f"tcp://{self.host}:{self.port}"
 
     def start(self) -> None:
         """Begins to receive, in a thread of its own."""

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from headrace.edges.topicstreams import Topics, is_embedded, topic_of
-from headrace.engine import sources
+from headrace.engine import relational, sources
 from headrace.engine.bundles import LOW, MARK, NOW, PART, TIME, Bundle, to_block
 from headrace.engine.files import Folder, located, plain_name
 from headrace.engine.streamprogram import HEARTBEAT, Watermarks
@@ -53,7 +53,8 @@ class Sources:
         data, policy = self._opened(node), policy_of(node)
         if not isinstance(policy, Punctuated):
             return data
-        return data.withColumn(MARK, sources.event_time_of(node, data, policy.column, "Punctuated: column"))
+        own = data.select(*relational.columns(data))
+        return data.withColumn(MARK, sources.event_time_of(node, own, policy.column, "Punctuated: column"))
 
     def _opened(self, node: Node) -> DataFrame:
         source = node.transform

@@ -24,7 +24,7 @@ class ReadSocket(ReadTopic):
     """
 
     def __init__(self, uri: str, *, log: str | None = None, watermark: WatermarkPolicy = Monotonic()) -> None:
-        self.host, self.port = _endpoint(uri)
+        self.uri, self.host, self.port = _endpoint(uri)
         plain = "".join(c if c.isalnum() and c.isascii() else "-" for c in self.host)
         self.address = Address(f"tcp-{plain}-{self.port}", log, None)  # without a log, the stream says where
         self.in_checkpoint = log is None
@@ -33,7 +33,7 @@ class ReadSocket(ReadTopic):
         self.watermark = checked_policy("ReadSocket", watermark)
 
     def __str__(self) -> str:
-        return f"ReadSocket('tcp://{self.host}:{self.port}')"
+        return f"ReadSocket({self.uri!r})"
 
     def element_type_from(self, inputs: tuple[PCollection, ...]) -> object:
         return str
@@ -42,7 +42,7 @@ class ReadSocket(ReadTopic):
         return "value string"
 
 
-def _endpoint(uri: str) -> tuple[str, int]:
+def _endpoint(uri: str) -> tuple[str, str, int]:
     wrong = "ReadSocket takes tcp://HOST:PORT, e.g. 'tcp://127.0.0.1:9999'"
     if not isinstance(uri, str):
         raise PipelineError(f"{wrong}; got {uri!r}")
@@ -55,4 +55,4 @@ def _endpoint(uri: str) -> tuple[str, int]:
         raise PipelineError(f"{wrong}; a socket has no user or password, got one for {host!r}")
     if parts.scheme != "tcp" or not host or not port or parts.path.strip("/") or parts.query or parts.fragment:
         raise PipelineError(f"{wrong}; got {uri!r}")
-    return host, port
+    return f"tcp://{parts.netloc}", host, port

@@ -111,13 +111,20 @@ def test_counts_of_words_of_a_socket(spark: SparkSession, tmp_path: pathlib.Path
     lines = p | hr.ReadSocket(f"tcp://127.0.0.1:{server.getsockname()[1]}", log=str(tmp_path / "log"))
     words = lines | hr.FlatMap(str.split) | hr.WindowInto(hr.FixedWindows("1 hour"))
     counts = words | hr.Count.per_element() | hr.Collect()
-    seen = Seen()
+    seen, again = Seen(), Seen()
     lines | "see" >> hr.ForEachBatch(seen.take)
+    same = p | "again" >> hr.ReadSocket(f"tcp://127.0.0.1:{server.getsockname()[1]}", log=str(tmp_path / "log"))
+    same | "see again" >> hr.ForEachBatch(again.take)
     handle = p.run()
     connection, _ = server.accept()
     with connection:
         connection.sendall(b"to be\nor not to be\n")
         seen.has("to be", "or not to be")
+        again.has("to be", "or not to be")
+        other = hr.Pipeline(spark=spark)
+        other | hr.ReadSocket(f"tcp://127.0.0.1:{server.getsockname()[1]}", log=str(tmp_path / "log"))
+        with pytest.raises(hr.PipelineError, match=r"another stream receives these lines already, into topic:.*/log"):
+            other.run()
         handle.stop(drain=True)
     totals: dict[str, int] = {}
     for word, count in counts:  # in the rare case that an hour began in between, of two windows

@@ -50,6 +50,7 @@ def test_options_are_text_in_the_uri_or_arguments() -> None:
 def test_every_source_and_sink() -> None:
     assert str(hr.Read("rate:100")) == "Rate(100 a second)"
     assert str(hr.Read("tcp://127.0.0.1:9999")) == "ReadSocket('tcp://127.0.0.1:9999')"
+    assert str(hr.Read("tcp://[::1]:9999")) == "ReadSocket('tcp://[::1]:9999')"
     topic = hr.Read("topic:///data/log/visits?start=latest&end=2026-01-01T00:00:00Z")
     assert isinstance(topic, ReadTopic)
     assert (str(topic), topic.start) == ("ReadTopic('topic:/data/log/visits')", "latest")
