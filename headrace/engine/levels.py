@@ -15,8 +15,8 @@ from headrace.edges.records import to_records
 from headrace.engine import ops
 from headrace.engine.aggregates import columns_fn, to_keyed
 from headrace.engine.bundles import Bundle, ToBlocks, ToColumns
-from headrace.engine.clocks import Delays
 from headrace.engine.columnrows import ToGroups
+from headrace.engine.delays import Delays
 from headrace.engine.exchanges import Grouping, Work, aggregating
 from headrace.engine.firing import Program as Firing
 from headrace.engine.groups import needs_times

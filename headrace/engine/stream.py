@@ -21,6 +21,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.edges.fromtopic import FromTopic, head_of
+from headrace.edges.receivers import Receivers
 from headrace.edges.topicrecords import Records
 from headrace.edges.topicstreams import Topics
 from headrace.engine import relational, segments
@@ -117,6 +118,7 @@ class Stream:
         timed = bool(self._idle_after) or any(exchange.work.needs_time for exchange in self.line.exchanges)
         self._heartbeat = (timed or held.heartbeat) and not self.ends and not scripted_clock
         self._manifest = self.checkpoint.check(self.line, heartbeat=self._heartbeat)
+        self.receivers = Receivers(self.line.taps, self.checkpoint)
         self._topics = Topics(spark, self.checkpoint.control, self.checkpoint.name, temporary=self.checkpoint.temporary)
         self._sources = Sources(spark, self.checkpoint.control, self._topics, scripted_clock=scripted_clock)
         self._sides = SideInputs(spark, graph)
@@ -144,6 +146,7 @@ class Stream:
         # It would log what a sink's function raises, which the handle tells.
         logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
         self.checkpoint.prepare()
+        self.receivers.open()
         entries = [reading.readers for tap in self.line.taps for reading in tap.readings]
         self._sides.fill(steps_of(*entries))
         self._sides.fill(step for exchange in self.line.exchanges for step in steps_of(*exchange.readers.values()))
@@ -167,6 +170,7 @@ class Stream:
         forget_untaken(Folder(self.spark, self.checkpoint.spark_path))
         query = self._started(data)
         self.delivery.started(query)
+        self.receivers.start(failed=query.stop)
         return query
 
     def end(self) -> None:
@@ -181,6 +185,7 @@ class Stream:
 
     def drain(self) -> None:
         """Tells all sources' end. One that was told before may have been too late for a crash: it is told again."""
+        self.receivers.stop()
         self.delivery.draining = True
         self._sources.end(self.line.taps, f"{_DRAIN}-{self._run}" if self.draining else _DRAIN)
 
@@ -190,6 +195,7 @@ class Stream:
 
     def close(self) -> None:
         """After the run."""
+        self.receivers.stop()
         self._sides.close()
         self.delivery.close()
         self._topics.close()
@@ -200,10 +206,11 @@ class Stream:
 
     def _tapped(self, tap: Tap) -> tuple[DataFrame, Program]:
         read = [columns_read(reading.readers, self.line.outputs) for reading in tap.readings]
-        if (records := self._topics.direct(tap, read)) is not None:
+        watermarks = watermarks_of(tap.source)
+        if watermarks == "from times" and (records := self._topics.direct(tap, read)) is not None:
             return self._direct(tap, records)
-        opened, watermarks = self._columns.opened(tap.source, self._sources.open), watermarks_of(tap.source)
-        data = frame_of(tap, opened, self._columns.note, timed=watermarks == "from times")
+        opened = self._columns.opened(tap.source, self._sources.open)
+        data = frame_of(tap, opened, self._columns.note, timed=watermarks in ("from times", "punctuated"))
         if len(read) == 1 and read[0] is not None:
             data = data.select(*[name for name in data.columns if name in read[0] or name in relational.HIDDEN])
         pcs = [reading.pc for reading in tap.readings]

@@ -1,7 +1,7 @@
 """Sources of a stream: files as they arrive, numbers at a rate, and scripts, which are files that were written before.
 
 Every source is a frame with its elements as columns or blocks, their event times, and the columns NOW, LOW and perhaps
-PART.
+PART and MARK.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from headrace.edges.topicstreams import Topics, is_embedded, topic_of
-from headrace.engine import sources
-from headrace.engine.bundles import LOW, NOW, PART, TIME, Bundle, to_block
+from headrace.engine import relational, sources
+from headrace.engine.bundles import LOW, MARK, NOW, PART, TIME, Bundle, to_block
 from headrace.engine.files import Folder, located, plain_name
 from headrace.engine.streamprogram import HEARTBEAT, Watermarks
 from headrace.engine.taps import Tap
@@ -28,7 +28,7 @@ from headrace.model.sources import Create, Rate, ReadCsv, ReadFiles, Source
 from headrace.model.teststream import ScriptStep, TestStream
 from headrace.model.times import MAX_TIME, MIN_TIME
 from headrace.model.topics import ReadTopic
-from headrace.model.watermarks import WatermarkPolicy
+from headrace.model.watermarks import Punctuated, WatermarkPolicy
 
 _FIRST: Final = 1_000_000_000_000
 """When, in milliseconds, the first file of a script was modified: Spark reads files in this order."""
@@ -50,6 +50,13 @@ class Sources:
 
     def open(self, node: Node) -> DataFrame:
         """The frame of a source."""
+        data, policy = self._opened(node), policy_of(node)
+        if not isinstance(policy, Punctuated):
+            return data
+        own = data.select(*relational.columns(data))
+        return data.withColumn(MARK, sources.event_time_of(node, own, policy.column, "Punctuated: column"))
+
+    def _opened(self, node: Node) -> DataFrame:
         source = node.transform
         if isinstance(source, TestStream):
             return self._script(node, source.steps)
@@ -123,6 +130,8 @@ def watermarks_of(source: Node) -> Watermarks:
     transform = source.transform
     if isinstance(transform, TestStream | Create):
         return "given"
+    if isinstance(policy_of(source), Punctuated):
+        return "punctuated"
     if isinstance(transform, Rate | ReadTopic) or getattr(transform, "event_time", None) is not None:
         return "from times"
     return "followed"
