@@ -17,7 +17,8 @@ from headrace.edges.records import ANY, topic_of, unblocked
 from headrace.engine.failures import blame
 from headrace.log import LogError
 from headrace.log.partitions import TIMESTAMP
-from headrace.log.producers import now, producer_id
+from headrace.log.producers import producer_id
+from headrace.log.retention import now
 from headrace.model.pipeline import Node
 
 _HELD_BYTES: Final = 64 << 20
