@@ -6,7 +6,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
