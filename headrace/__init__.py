@@ -78,6 +78,7 @@ from headrace.model.state import (
     ValueState,
     on_timer,
 )
+from headrace.model.tables import WriteTable
 from headrace.model.teststream import TestStream
 from headrace.model.topics import ReadTopic, WriteTopic
 from headrace.model.triggers import (
@@ -203,6 +204,7 @@ __all__ = [
     "WithTimestamps",
     "WriteJson",
     "WriteParquet",
+    "WriteTable",
     "WriteText",
     "WriteTopic",
     "approx_distinct",

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
+
+import pyarrow as pa
 
 from headrace.engine.failures import blame
 from headrace.model.pipeline import Node
 from headrace.model.sinks import Collect, ForEachBatch, WindowedValue
+from headrace.model.tables import WriteTable
 
 
 class Writer(Protocol):
@@ -58,11 +62,18 @@ class Calls:
         pass
 
 
-def writer_of(node: Node) -> Writer:
-    """The writer of a sink whose elements come to the driver."""
+def writer_of(node: Node, columns: Callable[[], pa.Schema | None]) -> Writer:
+    """The writer of a sink whose elements come to the driver.
+
+    `columns` tells those of the elements, and may be asked when the run begins; None where they are Python objects.
+    """
     sink = node.transform
     if isinstance(sink, Collect):
         return Gathers(sink)
     if isinstance(sink, ForEachBatch):
         return Calls(node.label, sink)
+    if isinstance(sink, WriteTable):
+        from headrace.edges.tables import TableWriter  # and SQLAlchemy, which others do not need
+
+        return TableWriter(node, columns)
     raise NotImplementedError(f"no writer for {sink!r}")
