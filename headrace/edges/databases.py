@@ -62,6 +62,8 @@ def making_tables(connection: Connection) -> None:
     """To be said before tables are looked for and made: others that make the same one wait."""
     if connection.dialect.name == "postgresql":
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MAKING_TABLES)))
+    elif not connection.connection.dbapi_connection.in_transaction:  # type: ignore[union-attr]
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
 class Progress:

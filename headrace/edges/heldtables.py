@@ -11,7 +11,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection
 from sqlalchemy.types import TypeEngine
 
-from headrace.edges.databases import DatabaseError, making_tables
+from headrace.edges.databases import DatabaseError
 from headrace.edges.tablecolumns import Kind, bound_type, sql_type
 
 Row = tuple[Any, ...]
@@ -56,13 +56,11 @@ class HeldTable:
 
     @classmethod
     def make(cls, connection: Connection, table: str, kinds: Mapping[str, Kind], key: Sequence[str]) -> HeldTable:
-        """The table of this name, made with these columns if there is none."""
-        making_tables(connection)
-        if (held := cls.find(connection, table)) is None:
-            schema, name = _parts(table)
-            columns = [sa.Column(each, sql_type(each, kind), primary_key=each in key) for each, kind in kinds.items()]
-            sa.Table(name, sa.MetaData(), *columns, schema=schema).create(connection)
-            held = cls.find(connection, table)
+        """A new table of this name with these columns."""
+        schema, name = _parts(table)
+        columns = [sa.Column(each, sql_type(each, kind), primary_key=each in key) for each, kind in kinds.items()]
+        sa.Table(name, sa.MetaData(), *columns, schema=schema).create(connection)
+        held = cls.find(connection, table)
         assert held is not None
         return held
 

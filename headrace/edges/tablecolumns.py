@@ -99,8 +99,10 @@ def typed(name: str, values: Sequence[Any], kind: Kind | None = None) -> tuple[K
     kind = kind or found
     if found != kind and found != "null" and (found, kind) not in _WIDENS:
         raise _misfit(name, values, kind)
-    if kind == "timestamp":  # naive and aware ones may be mixed, which only this tells apart
-        return kind, pa.array(values, pa.timestamp("us", tz="UTC")).to_pylist()
+    if kind == "timestamp":
+        utc = pa.timestamp("us", tz="UTC")
+        # Naive and aware ones may be mixed, which Arrow tells apart only if it knows what is wanted.
+        return kind, (pa.array(values, utc) if found == kind else natural.cast(utc)).to_pylist()
     if kind == "double":
         floats = natural.cast(pa.float64()).to_pylist()
         return kind, [math.nan if value is not None and math.isnan(value) else value for value in floats]

@@ -109,41 +109,45 @@ class TableWriter:
 
     def _made(self, connection: Connection, kinds: dict[str, Kind]) -> HeldTable:
         """The table, made if it is missing, once it is known to take these columns."""
-        every = {**kinds, **self._filled(kinds, self.sink.bounds)}
-        if missing := [name for name in self.sink.key if name not in every]:
-            raise DatabaseError(f"the key {missing[0]!r} is no column of the elements, which have {', '.join(every)}")
-        held = HeldTable.make(connection, self.sink.table, every, self.sink.key)
+        making_tables(connection)
+        held = HeldTable.find(connection, self.sink.table)
+        if held is None:
+            held = HeldTable.make(connection, self.sink.table, self._all(kinds, None), self.sink.key)
         self._target(held, kinds)
         return held
 
     def _target(self, held: HeldTable, kinds: dict[str, Kind]) -> Target:
-        named = [*self.sink.key, *(self.sink.columns or ()), *(held.types if self._timed else ())]
-        every = {**kinds, **self._filled(kinds, [name for name in WINDOW_BOUNDS if name in named])}
-        if missing := [name for name in self.sink.key if name not in every]:
-            raise DatabaseError(f"the key {missing[0]!r} is no column of the elements, which have {', '.join(every)}")
         if self.sink.mode == "upsert" and frozenset(self.sink.key) not in held.unique:
             raise DatabaseError(
                 f"the table {held.name!r} may have several rows of one {', '.join(self.sink.key)}: give it a primary "
                 "key or a unique index of exactly these columns, by which rows can be replaced"
             )
-        return Target.of(held, every, self.sink.key, self._engine.dialect.name)
+        return Target.of(held, self._all(kinds, held), self.sink.key, self._engine.dialect.name)
 
-    def _filled(self, kinds: dict[str, Kind], bounds: Sequence[str]) -> dict[str, Kind]:
-        """Columns that are not those of elements."""
-        filled: dict[str, Kind] = {name: "timestamp" for name in bounds if name not in kinds}
-        if filled and not self._timed:
+    def _all(self, kinds: dict[str, Kind], held: HeldTable | None) -> dict[str, Kind]:
+        """The columns of elements, and those that are filled in the table, or in one that is to be made."""
+        named = {*self.sink.key, *(self.sink.columns or ())}
+        if held is None and {*self.sink.key} & {*WINDOW_BOUNDS} - {*kinds}:
+            named.update(WINDOW_BOUNDS)
+        elif held is not None and self._timed:
+            named.update(held.types)
+        bounds = [name for name in WINDOW_BOUNDS if name in named and name not in kinds]
+        if bounds and not self._timed:
             window = self.node.inputs[0].windowing.window
             raise DatabaseError(
-                f"{', '.join(filled)} would be bounds of windows, but elements are in {window!r}, whose bounds are no "
+                f"{', '.join(bounds)} would be bounds of windows, but elements are in {window!r}, whose bounds are no "
                 "times; put WindowInto(FixedWindows(...)) before it"
             )
-        if self._signed:
-            if SIGN in kinds:
-                raise DatabaseError(
-                    f"elements have a column {SIGN!r}, which is to tell retractions; rename it with Select"
-                )
-            filled[SIGN] = "integer"
-        return filled
+        if self._signed and SIGN in kinds:
+            raise DatabaseError(f"elements have a column {SIGN!r}, which is to tell retractions; rename it with Select")
+        every: dict[str, Kind] = {
+            **kinds,
+            **dict.fromkeys(bounds, "timestamp"),
+            **({SIGN: "integer"} if self._signed else {}),
+        }
+        if missing := [name for name in self.sink.key if name not in every]:
+            raise DatabaseError(f"the key {missing[0]!r} is no column of the elements, which have {', '.join(every)}")
+        return every
 
 
 def takes_back(graph: Graph, pc: PCollection) -> bool:

@@ -92,13 +92,6 @@ class WriteTable(BatchSink):
         """The names of the parts of a tuple, as `columns` gives them."""
         return None if self.columns is None else tuple(name for name in self.columns if name not in WINDOW_BOUNDS)
 
-    @property
-    def bounds(self) -> tuple[str, ...]:
-        """The columns of window bounds that are asked for; a key that has one of them asks for both."""
-        if {*self.key} & {*WINDOW_BOUNDS}:
-            return WINDOW_BOUNDS
-        return tuple(name for name in WINDOW_BOUNDS if name in (self.columns or ()))
-
     def expand(self, inputs: Any) -> Any:
         super().expand(inputs)
         self._check(inputs)

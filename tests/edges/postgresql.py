@@ -36,6 +36,11 @@ def running() -> Iterator[str]:
     user = _user()
     folder = Path(tempfile.mkdtemp(prefix="headrace-postgresql-"))
     try:
+        if os.geteuid() == 0 and "pgserver" in programs.parts:  # a folder of root's, which the server may not read
+            for each in programs.parents[2].glob("pgserver*"):
+                if not each.name.endswith("-info"):
+                    shutil.copytree(each, folder / each.name)
+            programs = folder / programs.relative_to(programs.parents[2])
         (folder / "password").write_text(PASSWORD)
         shutil.chown(folder, user)
         shutil.chown(folder / "password", user)
@@ -72,18 +77,19 @@ def _user() -> str:
 
 def _run(user: str, *command: str | Path) -> None:
     other = {"user": user, "group": pwd.getpwnam(user).pw_gid, "extra_groups": []} if os.geteuid() == 0 else {}
-    done = subprocess.run(
-        [*map(str, command)],
-        cwd="/",
-        env={"PATH": os.environ["PATH"], "LC_ALL": "C"},
-        stdin=subprocess.DEVNULL,
-        stdout=(out := tempfile.TemporaryFile()),  # not a pipe: the server would hold it open
-        stderr=subprocess.STDOUT,
-        timeout=120,
-        **other,  # type: ignore[arg-type]
-    )
-    out.seek(0)
-    assert done.returncode == 0, out.read().decode(errors="replace")
+    with tempfile.TemporaryFile() as out:  # not a pipe, which the server would hold open
+        done = subprocess.run(
+            [*map(str, command)],
+            cwd="/",
+            env={"PATH": os.environ["PATH"], "LC_ALL": "C"},
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            timeout=120,
+            **other,  # type: ignore[arg-type]
+        )
+        out.seek(0)
+        assert done.returncode == 0, out.read().decode(errors="replace")
 
 
 def _free_port() -> int:
