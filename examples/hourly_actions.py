@@ -40,7 +40,7 @@ def pipeline(source: str, database: str) -> hr.Pipeline:
 
 def make_events(folder: Path, *, files: int = 4, events: int = 500) -> None:
     """Events of six hours, in files that are in no order."""
-    chance, folder = random.Random(7), folder
+    chance = random.Random(7)
     folder.mkdir(parents=True, exist_ok=True)
     for number in range(files):
         times = [
@@ -72,7 +72,7 @@ def main(database: str | None = None) -> None:
     for hour, counts in read_table(database):
         print(f"{hour:15}", *(f"{counts.get(action, 0):6}" for action in ACTIONS))
     total = sum(n for _, counts in read_table(database) for n in counts.values())
-    print(f"{total} events in {TABLE} of {database}")
+    print(f"{total} events in {TABLE} of {sa.make_url(database)}")  # which shows no password
 
 
 if __name__ == "__main__":

@@ -22,6 +22,14 @@ from pathlib import Path
 import pytest
 
 PASSWORD = secrets.token_hex(8)
+# It ends with its input, so that a suite that is killed leaves nothing running, and nothing on the disk.
+_SERVE = """
+"$1/initdb" -D "$2/data" -E UTF8 --locale=C -U amy --auth=scram-sha-256 --pwfile="$2/password" > "$2/made" 2>&1 &&
+"$1/pg_ctl" -D "$2/data" -w -l "$2/log" -o "$3" start >> "$2/made" 2>&1 && echo ready || echo failed
+read -r _
+"$1/pg_ctl" -D "$2/data" -w -m immediate stop > /dev/null 2>&1
+rm -rf "$2"
+"""
 
 
 @contextmanager
@@ -35,26 +43,34 @@ def running() -> Iterator[str]:
         pytest.skip(reason)
     user = _user()
     folder = Path(tempfile.mkdtemp(prefix="headrace-postgresql-"))
+    if os.geteuid() == 0 and "pgserver" in programs.parts:  # a folder of root's, which the server may not read
+        for each in programs.parents[2].glob("pgserver*"):
+            if not each.name.endswith("-info"):
+                shutil.copytree(each, folder / each.name)
+        programs = folder / programs.relative_to(programs.parents[2])
+    (folder / "password").write_text(PASSWORD)
+    for each in (folder, *folder.rglob("*")):
+        shutil.chown(each, user)
+    port = _free_port()
+    settings = f"-c listen_addresses=127.0.0.1 -p {port} -c unix_socket_directories= -c fsync=off"
+    server = subprocess.Popen(
+        ["sh", "-c", _SERVE, "sh", programs, folder, settings],
+        cwd="/",
+        env={"PATH": os.environ["PATH"], "LC_ALL": "C"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        **({"user": user, "group": pwd.getpwnam(user).pw_gid, "extra_groups": []} if os.geteuid() == 0 else {}),
+    )
+    assert server.stdin is not None and server.stdout is not None
     try:
-        if os.geteuid() == 0 and "pgserver" in programs.parts:  # a folder of root's, which the server may not read
-            for each in programs.parents[2].glob("pgserver*"):
-                if not each.name.endswith("-info"):
-                    shutil.copytree(each, folder / each.name)
-            programs = folder / programs.relative_to(programs.parents[2])
-        (folder / "password").write_text(PASSWORD)
-        shutil.chown(folder, user)
-        shutil.chown(folder / "password", user)
-        data, port = folder / "data", _free_port()
-        settings = f"-c listen_addresses=127.0.0.1 -p {port} -c unix_socket_directories= -c fsync=off"
-        login = ["-U", "amy", "--auth=scram-sha-256", f"--pwfile={folder / 'password'}"]
-        _run(user, programs / "initdb", "-D", data, "-E", "UTF8", "--locale=C", *login)
-        _run(user, programs / "pg_ctl", "-D", data, "-w", "-l", folder / "log", "-o", settings, "start")
-        try:
-            yield f"postgresql://amy:{PASSWORD}@127.0.0.1:{port}/postgres"
-        finally:
-            _run(user, programs / "pg_ctl", "-D", data, "-w", "-m", "immediate", "stop")
+        said = server.stdout.readline()
+        assert said == "ready\n", (folder / "made").read_text()
+        yield f"postgresql://amy:{PASSWORD}@127.0.0.1:{port}/postgres"
     finally:
-        shutil.rmtree(folder)
+        server.stdin.close()
+        server.wait(60)
 
 
 def _programs() -> Path | None:
@@ -73,23 +89,6 @@ def _user() -> str:
         return pwd.getpwuid(os.geteuid()).pw_name
     names = {entry.pw_name for entry in pwd.getpwall()}
     return "postgres" if "postgres" in names else "nobody"
-
-
-def _run(user: str, *command: str | Path) -> None:
-    other = {"user": user, "group": pwd.getpwnam(user).pw_gid, "extra_groups": []} if os.geteuid() == 0 else {}
-    with tempfile.TemporaryFile() as out:  # not a pipe, which the server would hold open
-        done = subprocess.run(
-            [*map(str, command)],
-            cwd="/",
-            env={"PATH": os.environ["PATH"], "LC_ALL": "C"},
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            timeout=120,
-            **other,  # type: ignore[arg-type]
-        )
-        out.seek(0)
-        assert done.returncode == 0, out.read().decode(errors="replace")
 
 
 def _free_port() -> int:
