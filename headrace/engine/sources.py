@@ -19,6 +19,7 @@ from headrace.model.pipeline import Node
 from headrace.model.schema import schema_of
 from headrace.model.sources import Create, ReadCsv, ReadFiles, ReadRows
 from headrace.model.times import MIN_TIME
+from headrace.model.topics import ReadTopic
 
 _BLOCK_SIZE = 1000  # elements of Create in one block
 
@@ -30,6 +31,10 @@ def read(spark: SparkSession, node: Node) -> DataFrame:
         return _create(spark, node, source)
     if isinstance(source, ReadFiles):
         return _read_files(spark, node, source)
+    if isinstance(source, ReadTopic):
+        from headrace.edges.topicstreams import batch_frame  # which reads event times as files do
+
+        return batch_frame(spark, node)
     raise NotImplementedError(f"no batch form for {source!r}")
 
 
@@ -80,12 +85,12 @@ def _first_line(error: Exception) -> str:
     return str(error).splitlines()[0]
 
 
-def event_time_of(node: Node, data: DataFrame, column: str | None) -> Column:
-    """Microseconds since the epoch from a column of timestamps, ISO 8601 text or seconds."""
+def event_time_of(node: Node, data: DataFrame, column: str | None, what: str = "event_time") -> Column:
+    """Microseconds since the epoch from a column of timestamps, ISO 8601 text or seconds; `what` names it."""
     if column is None:
         return F.lit(None).cast("long")
     if column not in data.columns:
-        raise PipelineError(f"{node}: event_time={column!r} is no column; there are {', '.join(data.columns)}")
+        raise PipelineError(f"{node}: {what}={column!r} is no column; there are {', '.join(data.columns)}")
     kind = data.schema[column].dataType
     if isinstance(kind, TimestampType | TimestampNTZType):
         return F.unix_micros(F.col(column).cast("timestamp"))
@@ -94,5 +99,5 @@ def event_time_of(node: Node, data: DataFrame, column: str | None) -> Column:
     if isinstance(kind, NumericType):
         return F.round(F.col(column).cast("decimal(38,6)") * 1_000_000).cast("long")
     raise PipelineError(
-        f"{node}: event_time={column!r} is a {kind.simpleString()}; it must be a timestamp, text or seconds"
+        f"{node}: {what}={column!r} is a {kind.simpleString()}; it must be a timestamp, text or seconds"
     )

@@ -7,10 +7,12 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from headrace.edges.topicsink import TopicWriter
 from headrace.engine.failures import blame
 from headrace.model.pipeline import Node
 from headrace.model.sinks import Collect, ForEachBatch, WindowedValue
 from headrace.model.tables import WriteTable
+from headrace.model.topics import WriteTopic
 
 
 class Writer(Protocol):
@@ -62,8 +64,8 @@ class Calls:
         pass
 
 
-def writer_of(node: Node, columns: Callable[[], pa.Schema | None]) -> Writer:
-    """The writer of a sink whose elements come to the driver.
+def writer_of(node: Node, columns: Callable[[], pa.Schema | None]) -> Writer | TopicWriter:
+    """The writer of a sink whose elements come to the driver; a topic's takes records that workers made of them.
 
     `columns` tells those of the elements, and may be asked when the run begins; None where they are Python objects.
     """
@@ -76,4 +78,6 @@ def writer_of(node: Node, columns: Callable[[], pa.Schema | None]) -> Writer:
         from headrace.edges.tables import TableWriter  # and SQLAlchemy, which others do not need
 
         return TableWriter(node, columns)
+    if isinstance(sink, WriteTopic) and sink.address.log is not None:
+        return TopicWriter(node)
     raise NotImplementedError(f"no writer for {sink!r}")

@@ -14,7 +14,7 @@ from headrace.model.schema import ROWS, schema_of
 from headrace.model.sinks import BatchSink
 from headrace.model.sources import Source
 from headrace.model.times import InstantLike, instant
-from headrace.model.watermarks import Monotonic, WatermarkPolicy
+from headrace.model.watermarks import Monotonic, WatermarkPolicy, checked_policy
 
 Bound = Literal["earliest", "latest"] | int
 """A place in every partition of a topic: its first record, its end, or the first not older than a time."""
@@ -104,9 +104,8 @@ class ReadTopic(Source):
         watermark: WatermarkPolicy = Monotonic(),
     ) -> None:
         self.address = address(topic, log=log)
-        self.schema, self.event_time, self.watermark = schema, event_time, watermark
-        if not isinstance(watermark, WatermarkPolicy):
-            raise PipelineError(f"ReadTopic: watermark must be a policy such as hr.Monotonic(), got {watermark!r}")
+        self.schema, self.event_time = schema, event_time
+        self.watermark = checked_policy("ReadTopic", watermark)
         self.start = _bound("start", start)
         self.end = None if end is None else _bound("end", end)
         if self.end == "earliest":

@@ -1,4 +1,4 @@
-"""What tests of the edges share: the databases that tables are written to."""
+"""What tests of the edges share: a log, and the databases that tables are written to."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from headrace.log import Log
 from tests.edges.postgresql import running
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Log:
+    return Log(tmp_path / "log")
 
 
 @pytest.fixture(scope="session")

@@ -90,3 +90,15 @@ def test_it_is_explained_without_the_password() -> None:
     p | hr.Create([Hit("a", 1)]) | hr.WriteTable("postgresql://amy:s3cret@host/db", "hits")
     assert "write  WriteTable('postgresql+psycopg://amy:***@host/db', 'hits', mode='append')" in p.explain()
     assert "s3cret" not in p.explain() + p.explain(stream=True)
+
+
+def test_a_table_by_uri() -> None:
+    sink = hr.Write("postgresql://amy:s3cret@host/db?sslmode=require&table=hits&mode=upsert&key=url,day")
+    assert str(sink) == (
+        "WriteTable('postgresql+psycopg://amy:***@host/db?sslmode=require', 'hits', key=['url', 'day'], mode='upsert')"
+    )
+    named = hr.Write("sqlite:///a.db", table="hits", columns=["word", "n"])
+    assert str(named) == "WriteTable('sqlite+pysqlite:///a.db', 'hits', mode='append')"
+    with pytest.raises(PipelineError, match=r"WriteTable needs the table: \?table=\.\.\. in the URI") as raised:
+        hr.Write("postgresql://amy:s3cret@host/db")
+    assert "s3cret" not in str(raised.value)
