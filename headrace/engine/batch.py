@@ -6,9 +6,10 @@ import pickle
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
+import pyarrow as pa
 from pyspark import Broadcast, StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -60,7 +61,7 @@ class Batch:
             if isinstance(stage, Write):
                 sinks.check_target(self.spark, stage.node)
                 if isinstance(stage.node.transform, BatchSink):
-                    self._writers[id(stage)] = writer_of(stage.node)
+                    self._writers[id(stage)] = writer_of(stage.node, partial(self._columns, stage.inputs[0]))
         try:
             for stage in ends:
                 self.progress(stage.describe())
@@ -99,6 +100,12 @@ class Batch:
             schema = from_arrow_schema(stage.program.outputs[frame.number].schema())
             return data.where(F.col("output") == frame.number).mapInArrow(unnumbered, schema)
         return data
+
+    def _columns(self, frame: Frame) -> pa.Schema | None:
+        """The columns of a frame's elements; None where they are Python objects."""
+        if not isinstance(frame.form, Columns):
+            return None
+        return to_arrow_schema(self.data(frame).drop(TIME, START, END).schema, timezone="UTC")
 
     def _data_of(self, stage: Stage) -> DataFrame:
         if id(stage) not in self._made:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -34,6 +35,7 @@ from headrace.engine.manifest import Manifest
 from headrace.engine.program import Program
 from headrace.engine.routing import sink_dests, sink_of, unpack
 from headrace.engine.writers import writer_of
+from headrace.model.pipeline import PCollection
 from headrace.model.sinks import BatchSink, WindowedValue, WriteFiles
 from headrace.model.times import MAX_TIME, MIN_TIME
 
@@ -45,7 +47,13 @@ class Delivery:
     is `drained` when all shards have heard of the end of time, and takes no batch after that.
     """
 
-    def __init__(self, line: Line, counters: Counters, time_of: Callable[[int], int]) -> None:
+    def __init__(
+        self,
+        line: Line,
+        counters: Counters,
+        time_of: Callable[[int], int],
+        columns: Callable[[PCollection], pa.Schema | None] = lambda pc: None,
+    ) -> None:
         self.counters, self._time_of = counters, time_of
         self.batches = 0
         self._stream: str | None = None
@@ -56,7 +64,7 @@ class Delivery:
         self._names = {name for exchange in line.exchanges for name in exchange.names()}
         self._outlets = {outlet.number: outlet for outlet in line.outlets}
         self._writers = {
-            outlet.number: writer_of(outlet.node)
+            outlet.number: writer_of(outlet.node, partial(columns, outlet.node.inputs[0]))
             for outlet in line.outlets
             if isinstance(outlet.node.transform, BatchSink)
         }
