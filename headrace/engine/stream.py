@@ -22,6 +22,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.engine import relational, segments
 from headrace.engine.admission import Admission
+from headrace.engine.badrecords import Letters
 from headrace.engine.bundles import END, START, FromBlocks, ToColumns
 from headrace.engine.checkpoint import Checkpoint
 from headrace.engine.columnbundles import FromRecords
@@ -135,7 +136,7 @@ class Stream:
         logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
         self.checkpoint.prepare()
         entries = [reading.readers for tap in self.line.taps for reading in tap.readings]
-        self._sides.fill(steps_of(*entries))
+        self._sides.fill(steps_of(*entries, *[tap.dead for tap in self.line.taps]))
         self._sides.fill(step for exchange in self.line.exchanges for step in steps_of(*exchange.readers.values()))
         self._sides.fill(Step(each.work.op, {}) for each in self.line.exchanges if isinstance(each.work, Stateful))
         entering = [self._tapped(tap) for tap in self.line.taps]
@@ -204,8 +205,8 @@ class Stream:
             FromClocks(tidings),
             tidings=tidings,
             label=tap.source.label,
-            source=FromSource(tap.name, rows, watermarks, policy_of(tap.source), tidings),
-            entries=[reading.readers for reading in tap.readings],
+            source=FromSource(tap.name, rows, watermarks, policy_of(tap.source), tidings, Letters.of(tap.source, data)),
+            entries=[*[reading.readers for reading in tap.readings], tap.dead],
         )
 
     def _clocks(self) -> list[DataFrame]:
