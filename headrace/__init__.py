@@ -1,5 +1,6 @@
 """Headrace: the Dataflow model on Spark, in Python. Write a computation once; run it over history and live data."""
 
+from headrace.edges.written import written
 from headrace.model.algebra import CombineFn
 from headrace.model.columns import (
     EVENT_TIME,
@@ -68,6 +69,7 @@ from headrace.model.keyed import (
 from headrace.model.panes import PaneInfo
 from headrace.model.pipeline import PCollection, Pipeline, PTransform
 from headrace.model.sinks import Collect, ForEach, ForEachBatch, WriteJson, WriteParquet, WriteText
+from headrace.model.sockets import ReadSocket
 from headrace.model.sources import Create, Rate, ReadCsv, ReadJson, ReadParquet, ReadText
 from headrace.model.state import (
     CombiningState,
@@ -94,7 +96,8 @@ from headrace.model.triggers import (
     OrFinally,
     Repeatedly,
 )
-from headrace.model.watermarks import BoundedDisorder, Monotonic
+from headrace.model.uris import Read, Write
+from headrace.model.watermarks import BoundedDisorder, Monotonic, Percentile, Punctuated, WatermarkPolicy
 from headrace.model.windows import (
     CalendarWindows,
     CountWindows,
@@ -169,13 +172,17 @@ __all__ = [
     "PaneInfo",
     "ParDo",
     "Partition",
+    "Percentile",
     "Pipeline",
     "PipelineError",
+    "Punctuated",
     "Quantiles",
     "Rate",
+    "Read",
     "ReadCsv",
     "ReadJson",
     "ReadParquet",
+    "ReadSocket",
     "ReadText",
     "ReadTopic",
     "Repeatedly",
@@ -196,11 +203,13 @@ __all__ = [
     "UnalignedWindows",
     "ValueState",
     "Values",
+    "WatermarkPolicy",
     "Where",
     "Window",
     "WindowFn",
     "WindowInto",
     "WithTimestamps",
+    "Write",
     "WriteJson",
     "WriteParquet",
     "WriteText",
@@ -219,4 +228,5 @@ __all__ = [
     "sum",
     "top",
     "variance",
+    "written",
 ]

@@ -66,12 +66,10 @@ class Letters:
     last: DeadLetter | None = None
 
     @staticmethod
-    def of(source: Node, data: DataFrame) -> Letters | None:
-        """Those of a source with this frame, if there can be any."""
-        if BAD not in data.columns:
-            return None
-        assert isinstance(source.transform, ReadsRecords)
-        return Letters(source.label, source.transform.bad != "skip")
+    def of(source: Node, there: bool) -> Letters | None:
+        """Those of a source, if there can be any."""
+        transform = source.transform
+        return Letters(source.label, transform.bad != "skip") if there and isinstance(transform, ReadsRecords) else None
 
     def read(self, batch: pa.RecordBatch) -> list[DeadLetter]:
         """The bad records of a batch."""

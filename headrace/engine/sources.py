@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import reduce
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,15 +26,15 @@ from headrace.edges import parsing
 from headrace.engine import relational
 from headrace.engine.bundles import BLOCK_SCHEMA, TIME, Bundle, to_block
 from headrace.engine.files import located
+from headrace.model.badrecords import YEAR_1, YEAR_10000
 from headrace.model.errors import PipelineError
 from headrace.model.pipeline import Node
 from headrace.model.schema import schema_of
 from headrace.model.sources import Create, ReadCsv, ReadFiles, ReadJson, ReadParquet, ReadRows
 from headrace.model.times import MIN_TIME, SECOND
+from headrace.model.topics import ReadTopic
 
 _BLOCK_SIZE = 1000  # elements of Create in one block
-_FIRST: Final = int(datetime(1, 1, 1, tzinfo=UTC).timestamp())
-_LAST: Final = int(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp())
 
 
 def read(spark: SparkSession, node: Node, conditions: Sequence[Node] = ()) -> DataFrame:
@@ -47,6 +46,10 @@ def read(spark: SparkSession, node: Node, conditions: Sequence[Node] = ()) -> Da
         files = as_files(spark, node, source)
         data = reduce(lambda data, condition: relational.apply(condition, data), conditions, files.data)
         return elements(node, replace(files, data=data))
+    if isinstance(source, ReadTopic):
+        from headrace.edges.topicstreams import batch_frame  # which reads event times as files do
+
+        return batch_frame(spark, node)
     raise NotImplementedError(f"no batch form for {source!r}")
 
 
@@ -156,27 +159,27 @@ def _first_line(error: Exception) -> str:
     return str(error).splitlines()[0]
 
 
-def event_time_of(node: Node, data: DataFrame, column: str | None) -> Column:
-    """Microseconds since the epoch from a column of timestamps, ISO 8601 text or seconds; null if it is none."""
+def event_time_of(node: Node, data: DataFrame, column: str | None, what: str = "event_time") -> Column:
+    """Microseconds since the epoch from a column of timestamps, ISO 8601 text or seconds, or null; `what` names it."""
     if column is None:
         return F.lit(None).cast("long")
     if column not in data.columns:
-        raise PipelineError(f"{node}: event_time={column!r} is no column; there are {', '.join(data.columns)}")
+        raise PipelineError(f"{node}: {what}={column!r} is no column; there are {', '.join(data.columns)}")
     kind, given = data.schema[column].dataType, F.col(parsing.quoted(column))
     if isinstance(kind, NumericType):
         seconds = given.try_cast("decimal(38,6)")
-        return F.when(_in_years(seconds, 1), F.round(seconds * SECOND).cast("long"))
+        return F.when(_in_years(seconds, SECOND), F.round(seconds * SECOND).cast("long"))
     if isinstance(kind, StringType):
         # Of a time without a date, Spark would say that it is today.
         given = F.when(given.rlike(r"^\s*\d{4}"), F.try_to_timestamp(given))
     elif not isinstance(kind, TimestampType | TimestampNTZType):
         raise PipelineError(
-            f"{node}: event_time={column!r} is a {kind.simpleString()}; it must be a timestamp, text or seconds"
+            f"{node}: {what}={column!r} is a {kind.simpleString()}; it must be a timestamp, text or seconds"
         )
     time = F.unix_micros(given.cast("timestamp"))
-    return F.when(_in_years(time, SECOND), time)
+    return F.when(_in_years(time, 1), time)
 
 
 def _in_years(time: Column, unit: int) -> Column:
-    """Whether a time is in the years 1 to 9999, which everybody can write."""
-    return (time >= _FIRST * unit) & (time < (_LAST + 1) * unit)
+    """Whether a time is in the years 1 to 9999."""
+    return (time >= YEAR_1 // unit) & (time < YEAR_10000 // unit)

@@ -59,7 +59,8 @@ class StreamHandle(Handle):
 
         def copy() -> None:
             try:
-                self._stream.checkpoint.copy_to(path)
+                with self._stream.receivers.held():
+                    self._stream.checkpoint.copy_to(path)
                 copied.set_result(None)
             except BaseException as error:
                 copied.set_exception(error)
@@ -103,6 +104,8 @@ class StreamHandle(Handle):
             for name in {name for each in told for name, _ in each["idle"]}:
                 idle = {partition for each in told for source, partition in each["idle"] if source == name}
                 metrics.setdefault(name, {})["idle"] = len(idle)
+        for label, counts in self._stream.receivers.counts().items():
+            metrics.setdefault(label, {}).update(counts)
         return metrics
 
     def _progress(self) -> dict[str, Any] | None:
@@ -133,6 +136,8 @@ class StreamHandle(Handle):
                 raise
         if drained.is_set():
             self._stream.checkpoint.drained()
+        else:
+            self._stream.receivers.check()
 
     def _await_end(self) -> None:
         if self._stream.draining:  # and was not done with it when it last stopped

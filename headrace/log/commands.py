@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.table import Table
 
 from headrace.log.errors import LogError
-from headrace.log.groups import Consumer, Group, Offset, Start, needed, start_of
-from headrace.log.producers import Producer, now
+from headrace.log.groups import Consumer, Group, Offset, Start, start_of
+from headrace.log.producers import Producer
 from headrace.log.topics import Log, Topic
 from headrace.log.values import Record
 from headrace.model.times import duration, format_duration, format_instant, instant
@@ -167,10 +167,14 @@ def reset(
 
 
 @topic.command()
-def retain(name: Name, log: Directory = HERE) -> None:
-    """Remove what the topic's settings do not keep, except what a group has still to read."""
+def retain(
+    name: Name,
+    log: Directory = HERE,
+    force: Annotated[bool, typer.Option("--force", help="Also what a group has still to read.")] = False,
+) -> None:
+    """Remove now what the topic's settings do not keep, except what a group has still to read."""
     with told():
-        removed = Log(log).topic(name).retain(now=now(), needed=needed(Log(log), name))
+        removed = Log(log).topic(name).retain(force=force)
     print(f"{removed:,} records removed")
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Final, Literal, Self, get_args
 
 from headrace.model.elementwise import DEAD_LETTERS, DeadLetter
 from headrace.model.errors import PipelineError
 from headrace.model.pipeline import Primitive
+from headrace.model.times import SECOND
 
 Bad = Literal["dead_letters", "fail", "skip"]
 """What becomes of bad records: they are letters to nobody, or to who reads them; they end the run; or are counted."""
@@ -20,6 +22,10 @@ ABSURD_TIME: Final = "absurd event time"
 REASONS: Final = (MALFORMED, WRONG_TYPE, NO_TIME, ABSURD_TIME)
 """Why a record is bad, the first that holds: it is none of its format; a field is not of its column's type; the event
 time is missing or no time; it is not in the years 1 to 9999."""
+
+YEAR_1: Final = int(datetime(1, 1, 1, tzinfo=UTC).timestamp()) * SECOND
+YEAR_10000: Final = (int(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()) + 1) * SECOND
+"""Event times are from the first of these on, and before the second: everybody can write those."""
 
 
 class ReadsRecords(Primitive):

@@ -11,7 +11,7 @@ from headrace.model.errors import PipelineError
 from headrace.model.panes import GLOBAL, Windowing
 from headrace.model.pipeline import PCollection, Pipeline, Primitive
 from headrace.model.schema import ROWS, common_type, schema_of
-from headrace.model.watermarks import Monotonic, WatermarkPolicy
+from headrace.model.watermarks import Monotonic, WatermarkPolicy, checked_policy
 
 
 class Source(Primitive):
@@ -112,12 +112,7 @@ class ReadFiles(Source):
 
     def __init__(self, path: str | list[str], *, watermark: WatermarkPolicy = Monotonic()) -> None:
         self.paths = [path] if isinstance(path, str) else list(path)
-        if not isinstance(watermark, WatermarkPolicy):
-            raise PipelineError(
-                f"{type(self).__name__}: watermark must be a policy, got {watermark!r}; write for instance "
-                "watermark=hr.BoundedDisorder('10 seconds')"
-            )
-        self.watermark = watermark
+        self.watermark = checked_policy(type(self).__name__, watermark)
         if not self.paths or not all(isinstance(path, str) and path for path in self.paths):
             raise PipelineError(f"{type(self).__name__} takes a path or a list of paths, got {path!r}")
 

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from headrace.cli import main
-from headrace.log import Log
+from headrace.log import Group, Log
 
 VISITS = '{"user": "ann", "url": "/a", "ts": "2026-01-01T00:00:00Z"}\n{"user": "bob", "url": "/b", "ts": 1767225605}\n'
 
@@ -66,10 +66,16 @@ def test_a_topic_that_is_not_there(topic: Any) -> None:
     assert "error: there is no topic 'nothing'" in done.stderr
 
 
-def test_retention_by_command(topic: Any) -> None:
+def test_retention_by_command(log: Log, topic: Any) -> None:
     topic("create", "visits", "--keep", "1 day")
     assert "kept for 1 d" in topic("describe", "visits").stdout
     assert topic("retain", "visits").stdout == "0 records removed\n"
+    old = log.create("old", keep_age=1, segment_bytes=1)
+    Group(log, "old", "g").commit({0: 1})
+    for number in range(3):
+        old.append(0, old.batch([number], timestamps=[number]))
+    assert topic("retain", "old").stdout == "0 records removed\n"  # a segment goes by itself when one begins
+    assert topic("retain", "old", "--force").stdout == "1 records removed\n"
 
 
 def test_following_sees_what_another_process_appends(log: Log, topic: Any) -> None:
