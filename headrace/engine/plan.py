@@ -16,6 +16,7 @@ from headrace.engine.program import Head, Output, Program, Readers
 from headrace.engine.shuffle import ORDER, FromRows, ToAccumulators, ToRows, shuffle_schema
 from headrace.engine.sinks import text_of
 from headrace.engine.stages import (
+    DEAD,
     Blocks,
     Columns,
     Exchange,
@@ -92,8 +93,10 @@ class _Fusion:
     def _place(self, node: Node) -> None:
         transform = node.transform
         if isinstance(transform, Source):
-            (pc,) = node.outputs
-            self.frames[id(pc)] = self._add(Read([], node), Columns(pc.schema) if pc.has_columns else Blocks(), pc)
+            pc, *dead = node.outputs
+            frame = self._add(Read([], node), Columns(pc.schema) if pc.has_columns else Blocks(), pc)
+            self.frames[id(pc)] = frame
+            self.frames |= {id(letters): Frame(frame.stage, Blocks(), letters, DEAD) for letters in dead}
         elif isinstance(transform, Flatten):
             self._flatten(node)
         elif isinstance(transform, GroupByKey | CombinePerKey) or (isinstance(transform, ParDo) and transform.stateful):

@@ -23,7 +23,7 @@ class ColumnsOf:
 
     def opened(self, source: Node, open: Callable[[Node], DataFrame]) -> DataFrame:
         """The frame of a source, opened once."""
-        (pc,) = source.outputs
+        pc = source.outputs[0]
         if id(pc) not in self._frames:
             self._frames[id(pc)] = open(source)
         return self._frames[id(pc)]

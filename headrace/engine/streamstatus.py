@@ -109,6 +109,7 @@ class StreamStatus(Status):
         for label, each in self.exchanges.items():
             if each.waiting is not None:
                 lines.append(f"{label} has not fired {each.waiting.window} of {each.waiting.key}: {each.waiting.why}")
+        lines += [f"{label} had {each}" for label, each in self.bad.items()]
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
     __repr__ = __str__
