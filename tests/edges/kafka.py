@@ -94,8 +94,8 @@ class Broker:
     ) -> None:
         """Records of key, value, time in milliseconds and perhaps partition; it returns when the broker has them."""
         producer = Producer({"bootstrap.servers": self.address, "partitioner": "murmur2_random", **_QUIET})
-        for key, value, milliseconds, *partition in records:
-            producer.produce(topic, key=key, value=value, timestamp=milliseconds, **dict(zip(["partition"], partition)))
+        for key, value, milliseconds in records:
+            producer.produce(topic, key=key, value=value, timestamp=milliseconds, partition=partition)
         assert producer.flush(_PATIENCE) == 0
 
     def contents(self, topic: str, *, isolation: str = "read_committed") -> list[Any]:
