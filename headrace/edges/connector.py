@@ -40,6 +40,6 @@ def check(spark: SparkSession, node: Node) -> None:
     jvm: Any = spark._jvm
     if not jvm.org.apache.spark.util.Utils.classIsLoadable(_PROVIDER):
         raise PipelineError(
-            f"{node}: this Spark session has no connector to Kafka; fetch it with `make kafka` before Headrace makes the "
-            f"session, or start Spark with --packages {PACKAGE}"
+            f"{node}: this Spark session has no connector to Kafka; fetch it with `make kafka` before Headrace makes "
+            f"the session, or start Spark with --packages {PACKAGE}"
         )

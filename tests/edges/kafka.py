@@ -89,10 +89,8 @@ class Broker:
         admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(_PATIENCE)
         return f"kafka://{self.address}/{topic}"
 
-    def send(
-        self, topic: str, *records: tuple[bytes | None, bytes, int] | tuple[bytes | None, bytes, int, int]
-    ) -> None:
-        """Records of key, value, time in milliseconds and perhaps partition; it returns when the broker has them."""
+    def send(self, topic: str, *records: tuple[bytes | None, bytes, int], partition: int = -1) -> None:
+        """Records of key, value and time in milliseconds; it returns when the broker has them."""
         producer = Producer({"bootstrap.servers": self.address, "partitioner": "murmur2_random", **_QUIET})
         for key, value, milliseconds in records:
             producer.produce(topic, key=key, value=value, timestamp=milliseconds, partition=partition)
@@ -128,13 +126,8 @@ class Broker:
         home = os.environ.get("JAVA_HOME")
         java = shutil.which("java") if home is None else f"{home}/bin/java"
         assert java is not None
-        options = [
-            "-Xmx256m",
-            "-XX:+UseSerialGC",
-            "-XX:TieredStopAtLevel=1",
-            "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
-        ]
-        return [java, *options, "-cp", f"{jars()}/*", *command]
+        small = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        return [java, *small, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", f"{jars()}/*", *command]
 
 
 def _free_ports(count: int) -> list[int]:
