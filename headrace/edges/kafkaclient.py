@@ -5,6 +5,7 @@ Records come and go by Spark's connector and by `kafkasink`. The client is an op
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Final
@@ -15,6 +16,8 @@ from headrace.model.topics import Address, Bound
 
 _PATIENCE: Final = 15.0
 """Seconds to wait for an answer."""
+_log: Final = logging.getLogger("headrace.kafka")
+_log.addHandler(logging.NullHandler())
 
 
 def client(node: Node) -> Any:
@@ -28,8 +31,8 @@ def client(node: Node) -> Any:
 
 
 def settings(address: Address) -> dict[str, Any]:
-    """What every client of these brokers is made with. What goes wrong is raised, and not logged beside it."""
-    return {"bootstrap.servers": address.brokers, "log_level": 0}
+    """What every client of these brokers is made with. It logs to `headrace.kafka`, and not to the terminal."""
+    return {"bootstrap.servers": address.brokers, "logger": _log}
 
 
 def partitions(node: Node, address: Address) -> list[int]:
