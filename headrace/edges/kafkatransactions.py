@@ -146,7 +146,7 @@ class Transactions:
             )
         if error.code() == known.INVALID_TIMESTAMP:
             return PipelineError(
-                f"{self.node}: {self.address} does not take a record's time: the topic's message.timestamp.after.max.ms "
-                "says how far it may be ahead; give another with WriteTopic(timestamp=...), or change that"
+                f"{self.node}: {self.address} does not take a record's time: the topic's "
+                "message.timestamp.after.max.ms says how far it may be ahead; give another with WriteTopic(timestamp=...), or change that"
             )
         return refused(self.node, self.address, error)
