@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
+from headrace.edges.topicsink import TopicWriter
 from headrace.engine import relational, sinks, sources
 from headrace.engine.bundles import END, START, TIME, Bundle, ToColumns, from_block, to_block
 from headrace.engine.counters import Counters
@@ -50,7 +51,7 @@ class Batch:
         self._kept: list[DataFrame] = []
         self._sent: list[Broadcast[Any]] = []
         self._sides: dict[int, Broadcast[Any]] = {}
-        self._writers: dict[int, Writer] = {}
+        self._writers: dict[int, Writer | TopicWriter] = {}
 
     def run(self) -> None:
         """Runs every sink, and what nobody reads for its effects."""
@@ -81,10 +82,12 @@ class Batch:
         if isinstance(sink, WriteFiles):
             sinks.write_files(self.spark, sink, data, frame.form)
         elif isinstance(sink, BatchSink):
-            elements = sinks.windowed_values(sinks.collect(data, frame.form, stage.pane))
             writer = self._writers[id(stage)]
             writer.begin(uuid.uuid4().hex)
-            writer.write(elements, 0)
+            if isinstance(writer, TopicWriter):
+                writer.append_all(data)
+            else:
+                writer.write(sinks.windowed_values(sinks.collect(data, frame.form, stage.pane)), 0)
         else:
             raise NotImplementedError(f"no batch form for {sink!r}")
 

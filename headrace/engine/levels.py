@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
 
+from headrace.edges.records import to_records
 from headrace.engine import ops
 from headrace.engine.aggregates import columns_fn, to_keyed
 from headrace.engine.bundles import Bundle, ToBlocks, ToColumns
@@ -42,6 +43,7 @@ from headrace.model.lateoutput import LATE
 from headrace.model.pipeline import Graph, Node, PCollection
 from headrace.model.sinks import BatchSink, ForEach, Sink, WriteFiles
 from headrace.model.sources import Source
+from headrace.model.topics import WriteTopic
 from headrace.model.windows import CountWindows, FixedWindows, GlobalWindows
 
 
@@ -383,7 +385,9 @@ class _Lowering:
         (pc,), sink = node.inputs, node.transform
         reading = self._reading(pc)
         output: Any
-        if isinstance(sink, BatchSink):
+        if isinstance(sink, WriteTopic) and sink.address.log is not None:
+            output = to_records(node, pc)
+        elif isinstance(sink, BatchSink):
             output = ToBlocks()
         elif isinstance(sink, WriteFiles):
             if self._may_retract(pc):

@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 
+from headrace.edges.topicsink import TopicWriter
 from headrace.engine import sinks
 from headrace.engine.admission import Admission
 from headrace.engine.bundles import TIME, FromBlocks
@@ -43,8 +44,8 @@ class Delivery:
     is `drained` when all shards have heard of the end of time, and takes no batch after that.
     """
 
-    def __init__(self, line: Line, counters: Counters) -> None:
-        self.counters = counters
+    def __init__(self, line: Line, counters: Counters, time_of: Callable[[int], int]) -> None:
+        self.counters, self._time_of = counters, time_of
         self.batches = 0
         self.before: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self.draining = False
@@ -128,8 +129,12 @@ class Delivery:
         sink = outlet.node.transform
         if isinstance(sink, WriteFiles):
             self._write(outlet, frame.where(F.col("dest").between(*sink_dests(outlet.number))), batch_id)
+            return
+        writer = self._writers[outlet.number]
+        if isinstance(writer, TopicWriter):
+            writer.append(blocks_of(bodies), batch_id, lambda: self._time_of(batch_id))
         else:
-            self._writers[outlet.number].write(elements_of(bodies), batch_id)
+            writer.write(elements_of(bodies), batch_id)
 
     def _write(self, outlet: Outlet, rows: DataFrame, batch_id: int) -> None:
         """Writes a batch beside its place and renames it; if it is there already, it is only worked out again."""
@@ -172,6 +177,11 @@ def elements_of(bodies: list[bytes]) -> list[WindowedValue]:
     """The elements of bodies that hold blocks."""
     batches = (unpack(body)[1] for body in bodies)
     return sinks.windowed_values(list(FromBlocks().bundles(batches)))
+
+
+def blocks_of(bodies: list[bytes]) -> Iterator[pa.Buffer]:
+    """The blocks in bodies."""
+    return (cell.as_buffer() for body in bodies for cell in unpack(body)[1].column(0))
 
 
 @dataclass

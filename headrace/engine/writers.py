@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from headrace.edges.topicsink import TopicWriter
 from headrace.engine.failures import blame
 from headrace.model.pipeline import Node
 from headrace.model.sinks import Collect, ForEachBatch, WindowedValue
+from headrace.model.topics import WriteTopic
 
 
 class Writer(Protocol):
@@ -58,11 +60,13 @@ class Calls:
         pass
 
 
-def writer_of(node: Node) -> Writer:
-    """The writer of a sink whose elements come to the driver."""
+def writer_of(node: Node) -> Writer | TopicWriter:
+    """The writer of a sink whose elements come to the driver; a topic's takes records that workers made of them."""
     sink = node.transform
     if isinstance(sink, Collect):
         return Gathers(sink)
     if isinstance(sink, ForEachBatch):
         return Calls(node.label, sink)
+    if isinstance(sink, WriteTopic) and sink.address.log is not None:
+        return TopicWriter(node)
     raise NotImplementedError(f"no writer for {sink!r}")
