@@ -91,7 +91,7 @@ class Bench:
 
 
 def throughput(bench: Bench) -> Iterator[Verdict]:
-    rows, warm, timed = (200_000, 2, 3) if bench.quick else (1_000_000, 3, 5)
+    rows, warm, timed = (200_000, 2, 3) if bench.quick else (1_000_000, 8, 5)
     for keys, target in ((1_000, 0.7), (100_000, 1.0), (1_000_000, 3.0)):
         keys = keys // 5 if bench.quick else keys
         folder = bench.folder / f"keys-{keys}"

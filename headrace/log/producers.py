@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -14,11 +13,6 @@ import pyarrow as pa
 from headrace.log.errors import LogError
 from headrace.log.partitioning import partitions_of
 from headrace.log.topics import Topic
-
-
-def now() -> int:
-    """The time, in microseconds."""
-    return time.time_ns() // 1000
 
 
 @dataclass
@@ -53,10 +47,10 @@ class Producer:
         *,
         batch: int = 10_000,
         durable: bool = True,
-        clock: Callable[[], int] = now,
+        clock: Callable[[], int] | None = None,
     ) -> None:
-        self.topic, self.batch, self.durable, self.clock = topic, batch, durable, clock
-        self.id = producer_id(os.urandom(16).hex() if name is None else name)
+        self.topic, self.batch, self.durable, self.clock = topic, batch, durable, clock or topic.log.clock
+        self.id = -producer_id(os.urandom(16).hex()) if name is None else producer_id(name)
         self._sequences = [partition.last_sequence(self.id) for partition in topic.partitions]
         self._pending: dict[int, _Pending] = {}
         self._turn = 0
@@ -117,5 +111,5 @@ class Producer:
 
 
 def producer_id(name: str) -> int:
-    """A producer's number, from its name; never 0, which is nobody's."""
+    """A producer's number, from its name; above 0, which is nobody's. Those without a name are below."""
     return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little") >> 1 or 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 from headrace.model.times import DAY, DurationLike, duration, format_duration
 
@@ -60,7 +61,7 @@ class Monotonic(WatermarkPolicy):
     Monotonic(idle_after='1 min')
     """
 
-    def __init__(self, *, max_skew: DurationLike = "1 day", idle_after: DurationLike | None = None) -> None:
+    def __init__(self, *, max_skew: DurationLike = timedelta(days=1), idle_after: DurationLike | None = None) -> None:
         super().__init__(0, max_skew, idle_after)
 
 
@@ -73,6 +74,10 @@ class BoundedDisorder(WatermarkPolicy):
     """
 
     def __init__(
-        self, disorder: DurationLike, *, max_skew: DurationLike = "1 day", idle_after: DurationLike | None = None
+        self,
+        disorder: DurationLike,
+        *,
+        max_skew: DurationLike = timedelta(days=1),
+        idle_after: DurationLike | None = None,
     ) -> None:
         super().__init__(disorder, max_skew, idle_after)
