@@ -6,9 +6,12 @@ ends what was under way there and asks the broker for it; who wrote there before
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from headrace.edges.kafkaclient import client, refused, settings
@@ -20,8 +23,8 @@ _PATIENCE: Final = 120.0
 """Seconds that a batch waits for brokers to come back."""
 _STEP: Final = 10.0
 """Seconds that a single request waits."""
-_OPEN_FOR: Final = 60_000
-"""Milliseconds after which the broker gives up a transaction whose writer is silent; readers wait for it that long."""
+_OPEN_FOR: Final = 60.0
+"""Seconds after which the broker gives up a transaction whose writer is silent; readers wait for it that long."""
 
 
 class Message(NamedTuple):
@@ -47,20 +50,48 @@ class Transactions:
 
     def write(self, messages: Sequence[Message], number: int) -> None:
         """Writes a batch, unless it is there already; waits for brokers that are away, but not for ever."""
+        self._until_done(lambda: number <= self.written, lambda: self._transaction([messages], number), _PATIENCE)
 
-        def attempt() -> None:
-            self.begin()
-            self.send(messages)
-            self.commit(number)
+    def write_all(self, pieces: Iterable[Iterable[Message]]) -> None:
+        """Writes all there is to write, piece by piece, as one batch."""
+        try:
+            self._transaction(pieces, 0)
+        except self._kafka.KafkaException as failure:
+            raise self._told(self._refusal or failure.args[0]) from None
 
-        self._until_done(lambda: number <= self.written, attempt, _PATIENCE)
-
-    def begin(self) -> None:
-        """Begins a transaction that is written piece by piece, with `send`."""
+    def _transaction(self, pieces: Iterable[Iterable[Message]], number: int) -> None:
         self._producer.begin_transaction()
+        for messages in pieces:
+            self._send(messages)
+        if self._hear(self._producer.flush, _OPEN_FOR):
+            raise self._timed_out()
+        mark = self._kafka.TopicPartition(self.address.name, 0, number + 1)
+        self._within(_STEP, partial(self._producer.send_offsets_to_transaction, [mark], self._group, _STEP))
+        self._producer.commit_transaction(_STEP)
+        self.written = number
 
-    def send(self, messages: Iterable[Message]) -> None:
-        """Adds records to the transaction that was begun."""
+    def _within(self, seconds: float, call: Callable[[], object]) -> None:
+        """Calls what may not keep to its own time-out: librdkafka's issue 5456. If it does not, its thread is left."""
+        done: Future[object] = Future()
+
+        def run() -> None:
+            try:
+                done.set_result(call())
+            except BaseException as error:
+                done.set_exception(error)
+
+        threading.Thread(target=run, daemon=True).start()
+        try:
+            done.result(seconds + 1)
+        except TimeoutError:
+            raise self._timed_out() from None
+
+    def _timed_out(self) -> Exception:
+        known = self._kafka.KafkaError
+        error: Exception = self._kafka.KafkaException(known(known._TIMED_OUT))
+        return error
+
+    def _send(self, messages: Iterable[Message]) -> None:
         produce, topic = self._producer.produce, self.address.name
         for key, value, milliseconds, headers in messages:
             while True:
@@ -68,16 +99,7 @@ class Transactions:
                     produce(topic, value, key, timestamp=milliseconds, headers=headers)
                     break
                 except BufferError:  # the client has as many as it can hold: it sends some
-                    self._producer.poll(0.1)
-            self._check()
-        self._producer.poll(0)
-
-    def commit(self, number: int) -> None:
-        """Makes what was sent appear, all at once, as the batch of this number."""
-        mark = self._kafka.TopicPartition(self.address.name, 0, number + 1)
-        self._producer.send_offsets_to_transaction([mark], self._group, _STEP)
-        self._producer.commit_transaction(_STEP)
-        self.written = number
+                    self._hear(self._producer.poll, 0.1)
 
     def close(self) -> None:
         """Gives up a transaction that is under way, so that readers need not wait for it to expire."""
@@ -107,7 +129,7 @@ class Transactions:
             {
                 **settings(self.address),
                 "transactional.id": self.name,
-                "transaction.timeout.ms": _OPEN_FOR,
+                "transaction.timeout.ms": int(_OPEN_FOR * 1000),
                 "partitioner": "murmur2_random",  # as Java's clients and the embedded log
                 "delivery.report.only.error": True,
                 "on_delivery": self._delivered,
@@ -127,26 +149,33 @@ class Transactions:
         if error is not None and self._refusal is None:
             self._refusal = error
 
-    def _check(self) -> None:
+    def _hear(self, call: Callable[[float], int], seconds: float) -> int:
+        """Calls what tells of records that were not taken, and raises it."""
+        try:
+            answer = call(seconds)
+        except SystemError as error:  # the client's, if it raises an error while it tells of another
+            raise error.__cause__ or error from None
         if self._refusal is not None:
             raise self._kafka.KafkaException(self._refusal)
+        return answer
 
     def _passing(self, error: Any) -> bool:
         """Whether it may be better soon."""
         known = self._kafka.KafkaError
         away = (known._TIMED_OUT, known._MSG_TIMED_OUT, known._TRANSPORT, known._ALL_BROKERS_DOWN, known._PURGE_QUEUE)
-        return bool(error.retriable()) or error.code() in away
+        starting = (known.NOT_COORDINATOR, known.COORDINATOR_NOT_AVAILABLE, known.COORDINATOR_LOAD_IN_PROGRESS)
+        return bool(error.retriable()) or error.code() in (*away, *starting)
 
     def _told(self, error: Any) -> PipelineError:
         known = self._kafka.KafkaError
         if error.code() in (known._FENCED, known.PRODUCER_FENCED, known.INVALID_PRODUCER_EPOCH):
             return PipelineError(
                 f"{self.node}: another run of the same stream writes to {self.address} now, or the broker gave up a "
-                f"transaction of more than {_OPEN_FOR // 1000} s; run it once, and it goes on from its checkpoint"
+                f"transaction of more than {_OPEN_FOR:.0f} s; run it once, and it goes on from its checkpoint"
             )
         if error.code() == known.INVALID_TIMESTAMP:
             return PipelineError(
-                f"{self.node}: {self.address} does not take a record's time: the topic's "
-                "message.timestamp.after.max.ms says how far it may be ahead; give another with WriteTopic(timestamp=...), or change that"
+                f"{self.node}: {self.address} does not take a record's time; the topic's message.timestamp.after.max.ms "
+                "says how far it may be ahead: change that, or give another time with WriteTopic(timestamp=...)"
             )
         return refused(self.node, self.address, error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from headrace.edges.kafkasink import KafkaWriter
 from headrace.edges.topicsink import TopicWriter
 from headrace.engine.failures import blame
 from headrace.model.pipeline import Node
@@ -60,13 +61,17 @@ class Calls:
         pass
 
 
-def writer_of(node: Node) -> Writer | TopicWriter:
-    """The writer of a sink whose elements come to the driver; a topic's takes records that workers made of them."""
+RecordWriter = TopicWriter | KafkaWriter
+"""A writer of a topic: it takes records that workers made of elements."""
+
+
+def writer_of(node: Node) -> Writer | RecordWriter:
+    """The writer of a sink whose elements come to the driver."""
     sink = node.transform
     if isinstance(sink, Collect):
         return Gathers(sink)
     if isinstance(sink, ForEachBatch):
         return Calls(node.label, sink)
-    if isinstance(sink, WriteTopic) and sink.address.log is not None:
-        return TopicWriter(node)
+    if isinstance(sink, WriteTopic):
+        return TopicWriter(node) if sink.address.brokers is None else KafkaWriter(node)
     raise NotImplementedError(f"no writer for {sink!r}")
