@@ -1,5 +1,6 @@
 """Headrace: the Dataflow model on Spark, in Python. Write a computation once; run it over history and live data."""
 
+from headrace.edges.written import written
 from headrace.model.algebra import CombineFn
 from headrace.model.columns import (
     EVENT_TIME,
@@ -219,4 +220,5 @@ __all__ = [
     "sum",
     "top",
     "variance",
+    "written",
 ]

@@ -82,7 +82,7 @@ def _quoted(column: pa.StringArray) -> pa.StringArray:
 
 
 def _floats(column: pa.Array) -> pa.StringArray:
-    if not pc.all(pc.is_finite(column).fill_null(True)).as_py():
+    if pc.any(pc.invert(pc.is_finite(column))).as_py():
         raise ValueError("NaN and infinity are not JSON")
     text = column.cast(pa.string())
     whole = pc.invert(pc.match_substring_regex(text, "[.e]"))

@@ -120,8 +120,9 @@ class Transactions:
                     attempt()
             except self._kafka.KafkaException as failure:
                 error = self._refusal or failure.args[0]
+                passing = self._passing(error)
                 self.close()
-                if not self._passing(error) or time.monotonic() > deadline:
+                if not passing or time.monotonic() > deadline:
                     raise self._told(error) from None
 
     def _open(self) -> None:
@@ -146,15 +147,14 @@ class Transactions:
         self._producer = producer
 
     def _delivered(self, error: Any, _: object) -> None:
-        if error is not None and self._refusal is None:
+        if error is not None and error.code() > 0 and self._refusal is None:  # others are the client's own
             self._refusal = error
 
     def _hear(self, call: Callable[[float], int], seconds: float) -> int:
-        """Calls what tells of records that were not taken, and raises it."""
-        try:
+        """Calls what tells of records that the broker refused, and raises it."""
+        answer = 0
+        with suppress(SystemError):  # the client's, if an error is fatal: it raises that in the next call
             answer = call(seconds)
-        except SystemError as error:  # the client's, if it raises an error while it tells of another
-            raise error.__cause__ or error from None
         if self._refusal is not None:
             raise self._kafka.KafkaException(self._refusal)
         return answer
@@ -162,9 +162,11 @@ class Transactions:
     def _passing(self, error: Any) -> bool:
         """Whether it may be better soon."""
         known = self._kafka.KafkaError
-        away = (known._TIMED_OUT, known._MSG_TIMED_OUT, known._TRANSPORT, known._ALL_BROKERS_DOWN, known._PURGE_QUEUE)
+        away = (known._TIMED_OUT, known._MSG_TIMED_OUT, known._TRANSPORT, known._ALL_BROKERS_DOWN)
         starting = (known.NOT_COORDINATOR, known.COORDINATOR_NOT_AVAILABLE, known.COORDINATOR_LOAD_IN_PROGRESS)
-        return bool(error.retriable()) or error.code() in (*away, *starting)
+        if error is self._refusal:
+            return bool(error.retriable())
+        return bool(error.retriable() or error.txn_requires_abort()) or error.code() in (*away, *starting)
 
     def _told(self, error: Any) -> PipelineError:
         known = self._kafka.KafkaError

@@ -79,7 +79,7 @@ class Batch:
         (frame,) = stage.inputs
         sink, data = stage.node.transform, self.data(frame)
         if isinstance(sink, WriteFiles):
-            sinks.write_files(self.spark, sink, data, frame.form)
+            sinks.write_files(self.spark, stage.node, data, frame.form)
         elif isinstance(sink, BatchSink):
             writer = self._writers[id(stage)]
             writer.begin(uuid.uuid4().hex)

@@ -58,6 +58,16 @@ class Checkpoint:
                 "run the pipeline with a new checkpoint"
             )
 
+    @property
+    def temporary(self) -> bool:
+        """Whether it is gone after the run."""
+        return self._temporary is not None
+
+    @property
+    def name(self) -> str:
+        """What the stream is called where others see it: its directory, and some of its id."""
+        return f"{str(self.folder).rstrip('/').rpartition('/')[2]}-{self.manifest.stream[:8]}"
+
     def check(self, line: Line, *, heartbeat: bool) -> Manifest:
         """The manifest of this pipeline. Refuses one that cannot go on from the checkpoint; notes other changes."""
         new = self.manifest.of(line, heartbeat=heartbeat)

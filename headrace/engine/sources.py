@@ -19,6 +19,7 @@ from headrace.model.pipeline import Node
 from headrace.model.schema import schema_of
 from headrace.model.sources import Create, ReadCsv, ReadFiles, ReadRows
 from headrace.model.times import MIN_TIME
+from headrace.model.topics import ReadTopic
 
 _BLOCK_SIZE = 1000  # elements of Create in one block
 
@@ -30,6 +31,10 @@ def read(spark: SparkSession, node: Node) -> DataFrame:
         return _create(spark, node, source)
     if isinstance(source, ReadFiles):
         return _read_files(spark, node, source)
+    if isinstance(source, ReadTopic):
+        from headrace.edges.topicstreams import batch_frame  # which reads event times as files do
+
+        return batch_frame(spark, node)
     raise NotImplementedError(f"no batch form for {source!r}")
 
 

@@ -83,7 +83,11 @@ def _by_partition(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]
     if PART not in batch.schema.names:
         yield WHOLE, batch
         return
-    for partition in pc.unique(batch.column(PART)).to_pylist():
+    partitions = pc.unique(batch.column(PART)).to_pylist()
+    if len(partitions) == 1:
+        yield partitions[0] or WHOLE, batch
+        return
+    for partition in partitions:
         named = batch.column(PART)
         mine = pc.is_null(named) if partition is None else pc.equal(named, partition)
         yield WHOLE if partition is None else partition, batch.filter(mine)

@@ -1,7 +1,7 @@
 """Sinks of a stream: each micro-batch goes to every sink once, told apart by its id, even if it is run again.
 
 Files: a batch is a directory `batch-000042` in the sink's, which appears whole or not at all; a batch without elements
-has none. `ReadText("out/*")` and its like read them all.
+has none. `ReadText("out/*")` and its like read them all. In each is a manifest of what was written.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 
+from headrace.edges.written import seal
 from headrace.engine import sinks
 from headrace.engine.admission import Admission
 from headrace.engine.bundles import TIME, FromBlocks
@@ -46,6 +47,7 @@ class Delivery:
     def __init__(self, line: Line, counters: Counters, time_of: Callable[[int], int]) -> None:
         self.counters, self._time_of = counters, time_of
         self.batches = 0
+        self._stream: str | None = None
         self.before: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self.draining = False
         self.drained = threading.Event()
@@ -69,6 +71,7 @@ class Delivery:
 
     def begin(self, spark: SparkSession, manifest: Manifest, *, known: dict[str, str]) -> None:
         """Before the first batch: the directories of sinks that are not `known` yet must be new, too."""
+        self._stream = manifest.stream
         for outlet in self._outlets.values():
             sink, label = outlet.node.transform, outlet.node.label
             if outlet.number in self._writers:
@@ -152,7 +155,8 @@ class Delivery:
             rows = rows.mapInArrow(Unpacked(self.counters.written), schema)
         with blame(outlet.node.label):
             rows.drop(TIME).write.format(format).save(str(new))
-        if self.counters.written.value > before:
+        if count := self.counters.written.value - before:
+            seal(new, stream=self._stream, sink=outlet.node.label, batch=batch_id, rows=count)
             new.rename(folder.folder(name))
         else:
             new.delete()

@@ -16,9 +16,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from headrace.edges.topicstreams import Topics, is_embedded, topic_of
 from headrace.engine import sources
 from headrace.engine.bundles import LOW, NOW, PART, TIME, Bundle, to_block
-from headrace.engine.files import Folder, located
+from headrace.engine.files import Folder, located, plain_name
 from headrace.engine.streamprogram import HEARTBEAT, Watermarks
 from headrace.engine.taps import Tap
 from headrace.model.errors import PipelineError
@@ -26,6 +27,7 @@ from headrace.model.pipeline import Node, PCollection
 from headrace.model.sources import Create, Rate, ReadCsv, ReadFiles, Source
 from headrace.model.teststream import ScriptStep, TestStream
 from headrace.model.times import MAX_TIME, MIN_TIME
+from headrace.model.topics import ReadTopic
 from headrace.model.watermarks import WatermarkPolicy
 
 _FIRST: Final = 1_000_000_000_000
@@ -40,8 +42,9 @@ class Sources:
     If a script moves processing time, no other source tells it.
     """
 
-    def __init__(self, spark: SparkSession, control: Folder, *, scripted_clock: bool) -> None:
+    def __init__(self, spark: SparkSession, control: Folder, topics: Topics, *, scripted_clock: bool) -> None:
         self.spark, self.control, self._ends = spark, control, control.folder("ends")
+        self.topics = topics
         self.max_files: int | None = None  # that a batch takes from each source of files at first
         self._now: Column = F.lit(None).cast("long") if scripted_clock else F.unix_micros(F.current_timestamp())
 
@@ -56,9 +59,11 @@ class Sources:
             return self._script(node, [step]).withColumn(NOW, self._now)
         if isinstance(source, Rate):
             numbers = self.spark.readStream.format("rate").option("rowsPerSecond", source.rows_per_second).load()
-            return self._alive(numbers.select("value", F.unix_micros("timestamp").alias(TIME)))
+            return self.alive(numbers.select("value", F.unix_micros("timestamp").alias(TIME)))
         if isinstance(source, ReadFiles):
-            return self._alive(self._files(node, source))
+            return self.alive(self._files(node, source))
+        if is_embedded(node):
+            return self.alive(self.topics.frame(node))
         raise PipelineError(f"{node}: not yet in a stream: {source}")
 
     def ends(self) -> DataFrame:
@@ -81,7 +86,8 @@ class Sources:
         beats = self.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
         return beats.select(F.lit(HEARTBEAT).alias("source"), F.lit(None).cast("long").alias(LOW), self._now.alias(NOW))
 
-    def _alive(self, data: DataFrame) -> DataFrame:
+    def alive(self, data: DataFrame) -> DataFrame:
+        """The frame with the clocks of a source that goes by the time."""
         return data.withColumns({NOW: self._now, LOW: F.lit(None).cast("long")})
 
     def _files(self, node: Node, source: ReadFiles) -> DataFrame:
@@ -99,7 +105,7 @@ class Sources:
 
     def _script(self, node: Node, steps: tuple[ScriptStep, ...] | list[ScriptStep]) -> DataFrame:
         (pc,) = node.outputs
-        folder = self.control.folder(f"script-{_plain(node.label)}")
+        folder = self.control.folder(f"script-{plain_name(node.label)}")
         folder.make()
         for number, step in enumerate(steps):
             name = f"{number:06d}.parquet"
@@ -117,14 +123,16 @@ def watermarks_of(source: Node) -> Watermarks:
     transform = source.transform
     if isinstance(transform, TestStream | Create):
         return "given"
-    if isinstance(transform, Rate) or getattr(transform, "event_time", None) is not None:
+    if isinstance(transform, Rate | ReadTopic) or getattr(transform, "event_time", None) is not None:
         return "from times"
     return "followed"
 
 
 def partitions_of(source: Node) -> tuple[str, ...]:
-    """The partitions of a source that are known beforehand: of files, the paths, if there are several."""
+    """The partitions of a source that are known beforehand: of a topic, all; of files, the paths, if several."""
     transform = source.transform
+    if is_embedded(source):
+        return tuple(map(str, range(len(topic_of(source).partitions))))
     return tuple(transform.paths) if isinstance(transform, ReadFiles) and len(transform.paths) > 1 else ()
 
 
@@ -161,8 +169,3 @@ def _parquet(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     pyarrow.parquet.write_table(table, sink)
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
-
-
-def _plain(label: str) -> str:
-    """A label as part of a file name; labels that differ still do."""
-    return "".join(c if c.isalnum() else f"_{ord(c):x}_" for c in label)

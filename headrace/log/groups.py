@@ -7,6 +7,7 @@ when one comes or goes; a partition changes hands when its owner next polls, or 
 from __future__ import annotations
 
 import fcntl
+import shutil
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -112,6 +113,10 @@ class Group:
             offset = start_of(self.topic, partition, at)
             offsets.commit(self.folder, {partition: offset})
         return offset
+
+    def delete(self) -> None:
+        """Forgets the group, which then keeps no record from being removed."""
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def lag(self) -> dict[int, int]:
         """How many records of each partition the group has still to read."""

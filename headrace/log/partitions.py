@@ -161,6 +161,11 @@ class Partition:
                     skip = max(offset - base, 0)
                     yield base + skip, batch.slice(skip, min(end - base, batch.num_rows) - skip)
 
+    def borders(self, offset: int, until: int) -> list[int]:
+        """The offsets between two others at which batches begin."""
+        bases = np.concatenate([known.entries["base"] for known in self._refreshed()])
+        return bases[(bases > offset) & (bases < until)].tolist()  # type: ignore[no-any-return]
+
     def offset_at(self, time: int) -> int:
         """The first offset whose record is not older than a time; that of the next record if there is none."""
         held = self._refreshed()
