@@ -114,7 +114,7 @@ def test_offsets_of_times(broker: Broker) -> None:
 
 
 def test_a_missing_topic_is_named(broker: Broker) -> None:
-    with pytest.raises(PipelineError, match="there is no topic 'nothing' at 127.0.0.1:.*; create it"):
+    with pytest.raises(PipelineError, match=r"there is no topic 'nothing' at 127.0.0.1:\d+; create it"):
         partitions(NODE, address(f"kafka://{broker.address}/nothing"))
 
 
