@@ -177,7 +177,7 @@ class Transactions:
             )
         if error.code() == known.INVALID_TIMESTAMP:
             return PipelineError(
-                f"{self.node}: {self.address} does not take a record's time; message.timestamp.after.max.ms of the topic "
-                "says how far it may be ahead: change that, or give another time with WriteTopic(timestamp=...)"
+                f"{self.node}: {self.address} does not take a record's time; the topic's message.timestamp.after.max.ms"
+                " says how far it may be ahead: change that, or give another time with WriteTopic(timestamp=...)"
             )
         return refused(self.node, self.address, error)
