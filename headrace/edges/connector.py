@@ -26,13 +26,17 @@ def jars() -> list[str]:
     return sorted(map(str, (cache() / f"connector-{VERSION}").glob("*.jar")))
 
 
-def session_settings(master: str) -> dict[str, str]:
-    """What gives a new session the connector, if it was fetched."""
-    if not (found := jars()):
+def session_settings(master: str, jars: list[str]) -> dict[str, str]:
+    """What gives a new session these jars.
+
+    >>> session_settings("local[*]", ["connector.jar"])
+    {'spark.driver.extraClassPath': 'connector.jar'}
+    """
+    if not jars:
         return {}
     if master.startswith("local"):
-        return {"spark.driver.extraClassPath": os.pathsep.join(found)}
-    return {"spark.jars": ",".join(found)}
+        return {"spark.driver.extraClassPath": os.pathsep.join(jars)}
+    return {"spark.jars": ",".join(jars)}
 
 
 def check(spark: SparkSession, node: Node) -> None:

@@ -41,7 +41,7 @@ def spark_session(master: str | None = None, config: Mapping[str, str] | None = 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # or workers run another interpreter
     builder = SparkSession.builder.master(where).appName("headrace")
     local = _LOCAL if where.startswith("local") else {}
-    settings = {**_SETTINGS, **local, **connector.session_settings(where), **(config or {})}
+    settings = {**_SETTINGS, **local, **connector.session_settings(where, connector.jars()), **(config or {})}
     for name, value in settings.items():
         builder = builder.config(name, value)
     if where.startswith("local"):
