@@ -15,7 +15,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-from headrace.edges.topicsink import TopicWriter
 from headrace.engine import badrecords, relational, sinks, sources
 from headrace.engine.bundles import BAD, END, START, TIME, Bundle, ToColumns, from_block, to_block
 from headrace.engine.counters import Counters
@@ -34,7 +33,7 @@ from headrace.engine.stages import (
     Union,
     Write,
 )
-from headrace.engine.writers import Writer, writer_of
+from headrace.engine.writers import RecordWriter, Writer, writer_of
 from headrace.model.columns import Aggregate, Where
 from headrace.model.errors import PipelineError
 from headrace.model.panes import NO_PANE
@@ -57,7 +56,7 @@ class Batch:
         self._kept: list[DataFrame] = []
         self._sent: list[Broadcast[Any]] = []
         self._sides: dict[int, Broadcast[Any]] = {}
-        self._writers: dict[int, Writer | TopicWriter] = {}
+        self._writers: dict[int, Writer | RecordWriter] = {}
 
     def run(self) -> None:
         """Runs every sink, and what nobody reads for its effects."""
@@ -92,7 +91,7 @@ class Batch:
         elif isinstance(sink, BatchSink):
             writer = self._writers[id(stage)]
             writer.begin(uuid.uuid4().hex)
-            if isinstance(writer, TopicWriter):
+            if isinstance(writer, RecordWriter):
                 writer.append_all(data)
             else:
                 writer.write(sinks.windowed_values(sinks.collect(data, frame.form, stage.pane)), 0)

@@ -22,7 +22,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headrace.edges.topicsink import TopicWriter
 from headrace.edges.written import seal
 from headrace.engine import sinks
 from headrace.engine.admission import Admission
@@ -34,7 +33,7 @@ from headrace.engine.levels import Line, Outlet
 from headrace.engine.manifest import Manifest
 from headrace.engine.program import Program
 from headrace.engine.routing import sink_dests, sink_of, unpack
-from headrace.engine.writers import writer_of
+from headrace.engine.writers import RecordWriter, writer_of
 from headrace.model.pipeline import PCollection
 from headrace.model.sinks import BatchSink, WindowedValue, WriteFiles
 from headrace.model.times import MAX_TIME, MIN_TIME
@@ -142,7 +141,7 @@ class Delivery:
             self._write(outlet, frame.where(F.col("dest").between(*sink_dests(outlet.number))), batch_id)
             return
         writer = self._writers[outlet.number]
-        if isinstance(writer, TopicWriter):
+        if isinstance(writer, RecordWriter):
             writer.append(blocks_of(bodies), batch_id, lambda: self._time_of(batch_id))
         else:
             writer.write(elements_of(bodies), batch_id)
