@@ -1,5 +1,6 @@
 """Headrace: the Dataflow model on Spark, in Python. Write a computation once; run it over history and live data."""
 
+from headrace.edges.written import written
 from headrace.model.algebra import CombineFn
 from headrace.model.columns import (
     EVENT_TIME,
@@ -68,6 +69,7 @@ from headrace.model.keyed import (
 from headrace.model.panes import PaneInfo
 from headrace.model.pipeline import PCollection, Pipeline, PTransform
 from headrace.model.sinks import Collect, ForEach, ForEachBatch, WriteJson, WriteParquet, WriteText
+from headrace.model.sockets import ReadSocket
 from headrace.model.sources import Create, Rate, ReadCsv, ReadJson, ReadParquet, ReadText
 from headrace.model.state import (
     CombiningState,
@@ -78,6 +80,7 @@ from headrace.model.state import (
     ValueState,
     on_timer,
 )
+from headrace.model.tables import WriteTable
 from headrace.model.teststream import TestStream
 from headrace.model.topics import ReadTopic, WriteTopic
 from headrace.model.triggers import (
@@ -94,7 +97,8 @@ from headrace.model.triggers import (
     OrFinally,
     Repeatedly,
 )
-from headrace.model.watermarks import BoundedDisorder, Monotonic
+from headrace.model.uris import Read, Write
+from headrace.model.watermarks import BoundedDisorder, Monotonic, Percentile, Punctuated, WatermarkPolicy
 from headrace.model.windows import (
     CalendarWindows,
     CountWindows,
@@ -170,13 +174,17 @@ __all__ = [
     "PaneInfo",
     "ParDo",
     "Partition",
+    "Percentile",
     "Pipeline",
     "PipelineError",
+    "Punctuated",
     "Quantiles",
     "Rate",
+    "Read",
     "ReadCsv",
     "ReadJson",
     "ReadParquet",
+    "ReadSocket",
     "ReadText",
     "ReadTopic",
     "Repeatedly",
@@ -198,13 +206,16 @@ __all__ = [
     "UnalignedWindows",
     "ValueState",
     "Values",
+    "WatermarkPolicy",
     "Where",
     "Window",
     "WindowFn",
     "WindowInto",
     "WithTimestamps",
+    "Write",
     "WriteJson",
     "WriteParquet",
+    "WriteTable",
     "WriteText",
     "WriteTopic",
     "approx_distinct",
@@ -222,4 +233,5 @@ __all__ = [
     "top",
     "variance",
     "view",
+    "written",
 ]

@@ -18,7 +18,7 @@ from typing import Annotated, NoReturn
 import typer
 from rich.console import Console
 
-from headrace import PipelineError, TransformError, __version__
+from headrace import PipelineError, TransformError, __version__, written
 from headrace.engine.run import Handle, Status
 from headrace.engine.settings import Settings, using
 from headrace.log.commands import topic
@@ -37,6 +37,24 @@ main.add_typer(topic, name="topic")
 def version() -> None:
     """Print the version."""
     print(f"headrace {__version__}")
+
+
+@main.command()
+def verify(
+    path: Annotated[
+        str, typer.Argument(help="A directory that WriteText, WriteJson or WriteParquet wrote.", show_default=False)
+    ],
+) -> None:
+    """Compare the files in a directory of output with what was written."""
+    try:
+        found = written(path)
+    except FileNotFoundError as error:
+        _fail(str(error))
+    if wrong := found.verify():
+        print(*wrong, sep="\n")
+        raise SystemExit(1)
+    batches = f"{len(found.batches):,} {'batch' if len(found.batches) == 1 else 'batches'}"
+    print(f"{found.rows:,} rows in {batches}, {len(found.files):,} files: as they were written")
 
 
 @main.command(context_settings={"ignore_unknown_options": True})

@@ -7,6 +7,7 @@ stream that was drained has a mark, and does not go on.
 from __future__ import annotations
 
 import itertools
+import json
 import shutil
 import tempfile
 import uuid
@@ -57,6 +58,16 @@ class Checkpoint:
                 "run the pipeline with a new checkpoint"
             )
 
+    @property
+    def temporary(self) -> bool:
+        """Whether it is gone after the run."""
+        return self._temporary is not None
+
+    @property
+    def name(self) -> str:
+        """What the stream is called where others see it: its directory, and some of its id."""
+        return f"{str(self.folder).rstrip('/').rpartition('/')[2]}-{self.manifest.stream[:8]}"
+
     def check(self, line: Line, *, heartbeat: bool) -> Manifest:
         """The manifest of this pipeline. Refuses one that cannot go on from the checkpoint; notes other changes."""
         new = self.manifest.of(line, heartbeat=heartbeat)
@@ -88,6 +99,13 @@ class Checkpoint:
             self.folder.write(_MANIFEST.format(self._written), manifest.write())
             self._written += 1
             self.manifest = manifest
+
+    def time_of(self, batch_id: int) -> int:
+        """The time of a batch, as Spark logged it before it ran, in microseconds."""
+        logged = Folder(self.folder.spark, self.spark_path).folder("offsets").read(str(batch_id))
+        if logged is None:
+            raise LookupError(f"batch {batch_id} is not logged in {self.spark_path}")
+        return 1000 * int(json.loads(logged.splitlines()[1])["batchTimestampMs"])
 
     def drained(self) -> None:
         """The stream was drained."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -43,6 +44,17 @@ class Folder:
         """Its address as Spark writes it in its logs: escaped, and of local files with an empty host."""
         plain = path_of(self.spark, self._path.toUri().getPath())
         return str(self.file_system.makeQualified(plain).toUri())
+
+    @property
+    def local(self) -> Path | None:
+        """Where it is on a disk of this machine; None if it is elsewhere."""
+        found = re.match(r"file:(?://)?(/.*)", str(self))
+        return None if found is None else Path(found[1])
+
+    def sizes(self) -> list[tuple[str, int]]:
+        """The names of the files in it, and how many bytes they have."""
+        found = [status for status in self.file_system.listStatus(self._path) if status.isFile()]
+        return [(str(status.getPath().getName()), int(status.getLen())) for status in found]
 
     def folder(self, name: str) -> Folder:
         """A directory in this one, which need not exist."""
@@ -100,6 +112,15 @@ def copy_file(source: Folder, target: Folder, name: str, *, same_time: bool = Fa
     jvm.org.apache.hadoop.fs.FileUtil.copy(source.file_system, at, target.file_system, to, False, conf)
     if same_time:
         target.file_system.setTimes(to, source.file_system.getFileStatus(at).getModificationTime(), -1)
+
+
+def plain_name(label: str) -> str:
+    """A label as part of a file name; labels that differ still do.
+
+    >>> plain_name("read visits")
+    'read_20_visits'
+    """
+    return "".join(c if c.isalnum() else f"_{ord(c):x}_" for c in label)
 
 
 def path_of(spark: SparkSession, path: str) -> Any:

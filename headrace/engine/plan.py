@@ -6,14 +6,17 @@ from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
+from headrace.edges.records import to_records
 from headrace.engine import ops
 from headrace.engine.bundles import TIME, FromBlocks, FromColumns, ToBlocks, ToColumns
+from headrace.engine.columnbundles import FromRecords
 from headrace.engine.groups import Combined, Grouped, needs_times, sort_columns
 from headrace.engine.operators import call_of, operator, step_of, tags_of, window_of
 from headrace.engine.program import Head, Output, Program, Readers
 from headrace.engine.shuffle import ORDER, FromRows, ToAccumulators, ToRows, shuffle_schema
 from headrace.engine.sinks import text_of
 from headrace.engine.stages import (
+    DEAD,
     Blocks,
     Columns,
     Exchange,
@@ -37,6 +40,7 @@ from headrace.model.panes import NO_PANE, ONLY_PANE, PaneInfo
 from headrace.model.pipeline import Graph, Node, PCollection
 from headrace.model.sinks import ForEach, Sink, WriteFiles
 from headrace.model.sources import Create, Source
+from headrace.model.topics import WriteTopic
 from headrace.model.validate import is_grouping, validate
 
 
@@ -89,8 +93,10 @@ class _Fusion:
     def _place(self, node: Node) -> None:
         transform = node.transform
         if isinstance(transform, Source):
-            (pc,) = node.outputs
-            self.frames[id(pc)] = self._add(Read([], node), Columns(pc.schema) if pc.has_columns else Blocks(), pc)
+            pc, *dead = node.outputs
+            frame = self._add(Read([], node), Columns(pc.schema) if pc.has_columns else Blocks(), pc)
+            self.frames[id(pc)] = frame
+            self.frames |= {id(letters): Frame(frame.stage, Blocks(), letters, DEAD) for letters in dead}
         elif isinstance(transform, Flatten):
             self._flatten(node)
         elif isinstance(transform, GroupByKey | CombinePerKey) or (isinstance(transform, ParDo) and transform.stateful):
@@ -145,7 +151,9 @@ class _Fusion:
 
     def _output(self, pc: PCollection, output: Any, form: Form) -> Frame:
         """A new output of the Python stage that holds the collection."""
-        stage, readers = self.inside.get(id(pc)) or self._stage_over(pc)
+        return self._output_of(*(self.inside.get(id(pc)) or self._stage_over(pc)), pc, output, form)
+
+    def _output_of(self, stage: Python, readers: Readers, pc: PCollection, output: Any, form: Form) -> Frame:
         number = len(stage.program.outputs)
         stage.program.outputs.append(output)
         readers.outputs.append(number)
@@ -218,9 +226,17 @@ class _Fusion:
         sink = node.transform
         if isinstance(sink, WriteFiles) and (text := text_of(node.label, sink, pc)) is not None:
             frame = self._output(pc, text, Text())
+        elif isinstance(sink, WriteTopic):
+            frame = self._records(pc, to_records(node, pc))
         else:
             frame = self._frame(pc, Columns(pc.schema) if pc.has_columns else Blocks())
         self.plan.stages.append(Write([frame], node, self._pane(pc)))
+
+    def _records(self, pc: PCollection, output: Output) -> Frame:
+        """Records of a topic. What has columns outside of Python becomes records by columns."""
+        if not self._in_columns(pc):
+            return self._output(pc, output, Blocks())
+        return self._output_of(*self._python(self.frames[id(pc)], FromRecords(pc.schema)), pc, output, Blocks())
 
     # Frames
 

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
 
+from headrace.edges.written import seal
 from headrace.engine import files
 from headrace.engine.bundles import END, START, TIME, Bundle, FromBlocks, FromColumns, Gathering
 from headrace.engine.failures import blame
@@ -59,9 +61,11 @@ def check_target(spark: SparkSession, node: Node) -> None:
         raise PipelineError(f"{node}: {sink.path!r} exists already; write elsewhere, or say existing='replace'")
 
 
-def write_files(spark: SparkSession, sink: WriteFiles, data: DataFrame, form: Form) -> None:
-    """Writes beside the target and renames once complete."""
-    written = data.drop(TIME, START, END)
+def write_files(spark: SparkSession, node: Node, data: DataFrame, form: Form) -> None:
+    """Writes beside the target and renames once complete, with a manifest."""
+    sink, counted = node.transform, Observation()
+    assert isinstance(sink, WriteFiles)
+    written = data.drop(TIME, START, END).observe(counted, F.count(F.lit(1)).alias("rows"))
     file_system, target = files.file_system(spark, sink.path)
     unique = uuid.uuid4().hex[:12]
     parent, name = target.getParent(), target.getName()
@@ -69,6 +73,7 @@ def write_files(spark: SparkSession, sink: WriteFiles, data: DataFrame, form: Fo
     format = "text" if isinstance(form, Text) else sink.format
     try:
         written.write.format(format).save(str(new))
+        seal(files.Folder(spark, str(new)), stream=None, sink=node.label, batch=0, rows=counted.get["rows"])
         if sink.existing == "replace" and file_system.exists(target):
             file_system.rename(target, old)
         if file_system.exists(target) or not file_system.rename(new, target):

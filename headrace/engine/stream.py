@@ -20,9 +20,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 
+from headrace.edges.fromtopic import FromTopic, head_of
+from headrace.edges.receivers import Receivers
+from headrace.edges.topicrecords import Records
+from headrace.edges.topicstreams import Topics
 from headrace.engine import relational, segments
-from headrace.engine.admission import Admission
-from headrace.engine.bundles import END, START, FromBlocks, ToColumns
+from headrace.engine.admission import FIRST_RECORDS, Admission
+from headrace.engine.badrecords import Letters
+from headrace.engine.bundles import BAD, END, START, FromBlocks, ToColumns
 from headrace.engine.checkpoint import Checkpoint
 from headrace.engine.columnbundles import FromRecords
 from headrace.engine.columnrows import columns_read
@@ -56,6 +61,7 @@ from headrace.model.schema import rows_schema
 from headrace.model.sources import Rate, ReadFiles
 from headrace.model.teststream import TestStream
 from headrace.model.times import SECOND, duration
+from headrace.model.topics import ReadTopic
 from headrace.model.windows import FixedWindows
 
 _SETTINGS: Final = {
@@ -90,6 +96,7 @@ class Options:
     trigger: Any = None
     batch_time: Any = None
     max_files_per_batch: int | None = None
+    max_records_per_batch: int | None = None
 
 
 class Stream:
@@ -105,37 +112,44 @@ class Stream:
         kinds = [tap.source.transform for tap in self.line.taps]
         scripted_clock = any(isinstance(kind, TestStream) for kind in kinds)
         arriving = self._files() and self.trigger is not None
-        self.ends = not any(isinstance(kind, Rate) for kind in kinds) and not arriving
+        endless = any(isinstance(kind, Rate | ReadTopic) and not kind.bounded for kind in kinds)
+        self.ends = not endless and not arriving
         self._policies = policies = {tap.name: policy_of(tap.source) for tap in self.line.taps}
         self._idle_after = {name: each.idle_after for name, each in policies.items() if each.idle_after is not None}
         timed = bool(self._idle_after) or any(exchange.work.needs_time for exchange in self.line.exchanges)
         self._heartbeat = (timed or held.heartbeat) and not self.ends and not scripted_clock
         self._manifest = self.checkpoint.check(self.line, heartbeat=self._heartbeat)
-        self._sources = Sources(spark, self.checkpoint.control, scripted_clock=scripted_clock)
+        self.receivers = Receivers(self.line.taps, self.checkpoint)
+        self._topics = Topics(spark, self.checkpoint.control, self.checkpoint.name, temporary=self.checkpoint.temporary)
+        self._sources = Sources(spark, self.checkpoint.control, self._topics, scripted_clock=scripted_clock)
         self._sides = SideInputs(spark, graph)
         self._columns = ColumnsOf(spark, graph)
         self._classes = classes_of_script()
         self._run = uuid.uuid4().hex  # what workers remember of an earlier run may be of other functions
-        self.delivery = Delivery(self.line, counters)
+        self.delivery = Delivery(self.line, counters, self.checkpoint.time_of, self._columns.known)
         self._admit(options)
 
     def _admit(self, options: Options) -> None:
-        most = options.max_files_per_batch
-        if most is not None and (not isinstance(most, int) or most < 1):
-            raise PipelineError(f"max_files_per_batch is a number of files, at least 1, got {most!r}")
-        self._sources.max_files = most
+        bounds = {"files": options.max_files_per_batch, "records": options.max_records_per_batch}
+        for unit, most in bounds.items():
+            if most is not None and (not isinstance(most, int) or most < 1):
+                raise PipelineError(f"max_{unit}_per_batch is a number of {unit}, at least 1, got {most!r}")
         if options.batch_time is not None:
-            pace = Pace(duration(options.batch_time) / SECOND, most=most)
-            self._sources.max_files = pace.limit
-            self.delivery.admission = Admission(self.spark, self.checkpoint.control, pace)
+            target = duration(options.batch_time) / SECOND
+            files = Pace(target, most=bounds["files"])
+            records = Pace(target, min(FIRST_RECORDS, bounds["records"] or FIRST_RECORDS), bounds["records"])
+            self.delivery.admission = Admission(self.spark, self.checkpoint.control, files, records)
+            bounds = {"files": files.limit, "records": records.limit}
+        self._sources.max_files, self._topics.max_records = bounds["files"], bounds["records"]
 
     def start(self) -> StreamingQuery:
         """Starts the query."""
         # It would log what a sink's function raises, which the handle tells.
         logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
         self.checkpoint.prepare()
+        self.receivers.open()
         entries = [reading.readers for tap in self.line.taps for reading in tap.readings]
-        self._sides.fill(steps_of(*entries))
+        self._sides.fill(steps_of(*entries, *[tap.dead for tap in self.line.taps]))
         self._sides.fill(step for exchange in self.line.exchanges for step in steps_of(*exchange.readers.values()))
         self._sides.fill(Step(each.work.op, {}) for each in self.line.exchanges if isinstance(each.work, Stateful))
         entering = [self._tapped(tap) for tap in self.line.taps]
@@ -157,12 +171,13 @@ class Stream:
         forget_untaken(Folder(self.spark, self.checkpoint.spark_path))
         query = self._started(data)
         self.delivery.started(query)
+        self.receivers.start(failed=query.stop)
         return query
 
     def end(self) -> None:
-        """Files were read to their end: nothing will come that is older than the end of time."""
-        if files := self._files():
-            self._sources.end(files)
+        """Files and topics were read to their end: nothing will come that is older than the end of time."""
+        if ended := [*self._files(), *(tap for tap in self.line.taps if isinstance(tap.source.transform, ReadTopic))]:
+            self._sources.end(ended)
 
     @property
     def draining(self) -> bool:
@@ -171,6 +186,7 @@ class Stream:
 
     def drain(self) -> None:
         """Tells all sources' end. One that was told before may have been too late for a crash: it is told again."""
+        self.receivers.stop()
         self.delivery.draining = True
         self._sources.end(self.line.taps, f"{_DRAIN}-{self._run}" if self.draining else _DRAIN)
 
@@ -180,17 +196,22 @@ class Stream:
 
     def close(self) -> None:
         """After the run."""
+        self.receivers.stop()
         self._sides.close()
         self.delivery.close()
+        self._topics.close()
         self.checkpoint.close()
 
     def _files(self) -> list[Tap]:
         return [tap for tap in self.line.taps if isinstance(tap.source.transform, ReadFiles)]
 
     def _tapped(self, tap: Tap) -> tuple[DataFrame, Program]:
-        opened, watermarks = self._columns.opened(tap.source, self._sources.open), watermarks_of(tap.source)
-        data = frame_of(tap, opened, self._columns.note, timed=watermarks == "from times")
         read = [columns_read(reading.readers, self.line.outputs) for reading in tap.readings]
+        watermarks = watermarks_of(tap.source)
+        if watermarks == "from times" and (records := self._topics.direct(tap, read)) is not None:
+            return self._direct(tap, records)
+        opened = self._columns.opened(tap.source, self._sources.open)
+        data = frame_of(tap, opened, self._columns.note, timed=watermarks in ("from times", "punctuated"))
         if len(read) == 1 and read[0] is not None:
             data = data.select(*[name for name in data.columns if name in read[0] or name in relational.HIDDEN])
         pcs = [reading.pc for reading in tap.readings]
@@ -199,13 +220,36 @@ class Stream:
         if len(pcs) == 1 and START in data.columns and isinstance(window, FixedWindows):
             # To work the bounds out anew costs less than to send them.
             data, rows = data.drop(START, END), [FromRecords(pcs[0].schema, window)]
-        tidings = self.line.tidings
-        return data, SourceProgram(
-            FromClocks(tidings),
-            tidings=tidings,
+        return data, self._entering(
+            tap,
+            FromSource(
+                tap.name,
+                rows,
+                watermarks,
+                policy_of(tap.source),
+                self.line.tidings,
+                letters=Letters.of(tap.source, BAD in data.columns),
+            ),
+        )
+
+    def _direct(self, tap: Tap, records: Records) -> tuple[DataFrame, Program]:
+        """A tap whose program reads records by itself."""
+        columns = self._columns.opened(tap.source, self._topics.nothing)
+        for node in (node for reading in tap.readings for node in reading.columns):
+            self._columns.note(node.outputs[0], columns)
+        label, rows = tap.source.label, [head_of(reading.pc, tap.source.label) for reading in tap.readings]
+        policy, tidings = policy_of(tap.source), self.line.tidings
+        source = FromTopic(tap.name, rows, "from times", policy, tidings, label=label, records=records)
+        source.letters = Letters.of(tap.source, records.event_time is not None)
+        return self._sources.alive(self._topics.ranges(tap.source)), self._entering(tap, source)
+
+    def _entering(self, tap: Tap, source: FromSource) -> Program:
+        return SourceProgram(
+            FromClocks(self.line.tidings),
+            tidings=self.line.tidings,
             label=tap.source.label,
-            source=FromSource(tap.name, rows, watermarks, policy_of(tap.source), tidings),
-            entries=[reading.readers for reading in tap.readings],
+            source=source,
+            entries=[*[reading.readers for reading in tap.readings], tap.dead],
         )
 
     def _clocks(self) -> list[DataFrame]:

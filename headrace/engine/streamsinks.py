@@ -1,7 +1,7 @@
 """Sinks of a stream: each micro-batch goes to every sink once, told apart by its id, even if it is run again.
 
 Files: a batch is a directory `batch-000042` in the sink's, which appears whole or not at all; a batch without elements
-has none. `ReadText("out/*")` and its like read them all.
+has none. `ReadText("out/*")` and its like read them all. In each is a manifest of what was written.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -21,6 +22,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 
+from headrace.edges.written import seal
 from headrace.engine import sinks
 from headrace.engine.admission import Admission
 from headrace.engine.bundles import TIME, FromBlocks
@@ -31,7 +33,8 @@ from headrace.engine.levels import Line, Outlet
 from headrace.engine.manifest import Manifest
 from headrace.engine.program import Program
 from headrace.engine.routing import sink_dests, sink_of, unpack
-from headrace.engine.writers import writer_of
+from headrace.engine.writers import RecordWriter, writer_of
+from headrace.model.pipeline import PCollection
 from headrace.model.sinks import BatchSink, WindowedValue, WriteFiles
 from headrace.model.times import MAX_TIME, MIN_TIME
 
@@ -43,9 +46,16 @@ class Delivery:
     is `drained` when all shards have heard of the end of time, and takes no batch after that.
     """
 
-    def __init__(self, line: Line, counters: Counters) -> None:
-        self.counters = counters
+    def __init__(
+        self,
+        line: Line,
+        counters: Counters,
+        time_of: Callable[[int], int],
+        columns: Callable[[PCollection], pa.Schema | None] = lambda pc: None,
+    ) -> None:
+        self.counters, self._time_of = counters, time_of
         self.batches = 0
+        self._stream: str | None = None
         self.before: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self.draining = False
         self.drained = threading.Event()
@@ -53,7 +63,7 @@ class Delivery:
         self._names = {name for exchange in line.exchanges for name in exchange.names()}
         self._outlets = {outlet.number: outlet for outlet in line.outlets}
         self._writers = {
-            outlet.number: writer_of(outlet.node)
+            outlet.number: writer_of(outlet.node, partial(columns, outlet.node.inputs[0]))
             for outlet in line.outlets
             if isinstance(outlet.node.transform, BatchSink)
         }
@@ -69,6 +79,7 @@ class Delivery:
 
     def begin(self, spark: SparkSession, manifest: Manifest, *, known: dict[str, str]) -> None:
         """Before the first batch: the directories of sinks that are not `known` yet must be new, too."""
+        self._stream = manifest.stream
         for outlet in self._outlets.values():
             sink, label = outlet.node.transform, outlet.node.label
             if outlet.number in self._writers:
@@ -128,8 +139,12 @@ class Delivery:
         sink = outlet.node.transform
         if isinstance(sink, WriteFiles):
             self._write(outlet, frame.where(F.col("dest").between(*sink_dests(outlet.number))), batch_id)
+            return
+        writer = self._writers[outlet.number]
+        if isinstance(writer, RecordWriter):
+            writer.append(blocks_of(bodies), batch_id, lambda: self._time_of(batch_id))
         else:
-            self._writers[outlet.number].write(elements_of(bodies), batch_id)
+            writer.write(elements_of(bodies), batch_id)
 
     def _write(self, outlet: Outlet, rows: DataFrame, batch_id: int) -> None:
         """Writes a batch beside its place and renames it; if it is there already, it is only worked out again."""
@@ -148,7 +163,8 @@ class Delivery:
             rows = rows.mapInArrow(Unpacked(self.counters.written), schema)
         with blame(outlet.node.label):
             rows.drop(TIME).write.format(format).save(str(new))
-        if self.counters.written.value > before:
+        if count := self.counters.written.value - before:
+            seal(new, stream=self._stream, sink=outlet.node.label, batch=batch_id, rows=count)
             new.rename(folder.folder(name))
         else:
             new.delete()
@@ -172,6 +188,11 @@ def elements_of(bodies: list[bytes]) -> list[WindowedValue]:
     """The elements of bodies that hold blocks."""
     batches = (unpack(body)[1] for body in bodies)
     return sinks.windowed_values(list(FromBlocks().bundles(batches)))
+
+
+def blocks_of(bodies: list[bytes]) -> Iterator[pa.Buffer]:
+    """The blocks in bodies."""
+    return (cell.as_buffer() for body in bodies for cell in unpack(body)[1].column(0))
 
 
 @dataclass

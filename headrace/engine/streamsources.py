@@ -1,11 +1,12 @@
 """Sources of a stream: files as they arrive, numbers at a rate, and scripts, which are files that were written before.
 
 Every source is a frame with its elements as columns or blocks, their event times, and the columns NOW, LOW and perhaps
-PART.
+PART and MARK.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import reduce
 from typing import Final
 
@@ -16,17 +17,21 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from headrace.engine import sources
-from headrace.engine.bundles import LOW, NOW, PART, TIME, Bundle, to_block
-from headrace.engine.files import Folder, located
+from headrace.edges import kafkasource
+from headrace.edges.topicstreams import Topics, is_embedded, topic_of
+from headrace.engine import relational, sources
+from headrace.engine.badrecords import guarded
+from headrace.engine.bundles import BAD, LOW, MARK, NOW, PART, TIME, Bundle, to_block
+from headrace.engine.files import Folder, located, plain_name
 from headrace.engine.streamprogram import HEARTBEAT, Watermarks
 from headrace.engine.taps import Tap
 from headrace.model.errors import PipelineError
 from headrace.model.pipeline import Node, PCollection
-from headrace.model.sources import Create, Rate, ReadCsv, ReadFiles, Source
+from headrace.model.sources import Create, Rate, ReadFiles, Source
 from headrace.model.teststream import ScriptStep, TestStream
 from headrace.model.times import MAX_TIME, MIN_TIME
-from headrace.model.watermarks import WatermarkPolicy
+from headrace.model.topics import ReadTopic
+from headrace.model.watermarks import Punctuated, WatermarkPolicy
 
 _FIRST: Final = 1_000_000_000_000
 """When, in milliseconds, the first file of a script was modified: Spark reads files in this order."""
@@ -40,13 +45,22 @@ class Sources:
     If a script moves processing time, no other source tells it.
     """
 
-    def __init__(self, spark: SparkSession, control: Folder, *, scripted_clock: bool) -> None:
+    def __init__(self, spark: SparkSession, control: Folder, topics: Topics, *, scripted_clock: bool) -> None:
         self.spark, self.control, self._ends = spark, control, control.folder("ends")
+        self.topics = topics
         self.max_files: int | None = None  # that a batch takes from each source of files at first
         self._now: Column = F.lit(None).cast("long") if scripted_clock else F.unix_micros(F.current_timestamp())
 
     def open(self, node: Node) -> DataFrame:
         """The frame of a source."""
+        data, policy = guarded(node, self._opened(node)), policy_of(node)
+        if not isinstance(policy, Punctuated):
+            return data
+        own = data.select(*relational.columns(data))
+        mark = sources.event_time_of(node, own, policy.column, "Punctuated: column")
+        return data.withColumn(MARK, F.when(F.col(BAD).isNull(), mark) if BAD in data.columns else mark)
+
+    def _opened(self, node: Node) -> DataFrame:
         source = node.transform
         if isinstance(source, TestStream):
             return self._script(node, source.steps)
@@ -56,9 +70,13 @@ class Sources:
             return self._script(node, [step]).withColumn(NOW, self._now)
         if isinstance(source, Rate):
             numbers = self.spark.readStream.format("rate").option("rowsPerSecond", source.rows_per_second).load()
-            return self._alive(numbers.select("value", F.unix_micros("timestamp").alias(TIME)))
+            return self.alive(numbers.select("value", F.unix_micros("timestamp").alias(TIME)))
         if isinstance(source, ReadFiles):
-            return self._alive(self._files(node, source))
+            return self.alive(self._files(node, source))
+        if is_embedded(node):
+            return self.alive(self.topics.frame(node))
+        if kafkasource.is_kafka(node):
+            return self.alive(kafkasource.stream_frame(self.spark, node, self.control, self.topics.max_records))
         raise PipelineError(f"{node}: not yet in a stream: {source}")
 
     def ends(self) -> DataFrame:
@@ -81,25 +99,24 @@ class Sources:
         beats = self.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
         return beats.select(F.lit(HEARTBEAT).alias("source"), F.lit(None).cast("long").alias(LOW), self._now.alias(NOW))
 
-    def _alive(self, data: DataFrame) -> DataFrame:
+    def alive(self, data: DataFrame) -> DataFrame:
+        """The frame with the clocks of a source that goes by the time."""
         return data.withColumns({NOW: self._now, LOW: F.lit(None).cast("long")})
 
     def _files(self, node: Node, source: ReadFiles) -> DataFrame:
-        there = sources.read(self.spark, node).drop(TIME)
-        reader = self.spark.readStream.schema(there.schema).format(source.format)
-        if isinstance(source, ReadCsv):
-            reader = reader.option("header", source.header)
+        there = sources.as_files(self.spark, node, source)
+        reader = self.spark.readStream.schema(there.data.schema).format(sources.format_of(source))
+        reader = reader.options(**sources.options_of(source))
         if self.max_files is not None:
             reader = reader.option("maxFilesPerTrigger", self.max_files)
         parts = [reader.load(located(self.spark, path)) for path in source.paths]
         if names := partitions_of(node):
             parts = [part.withColumn(PART, F.lit(name)) for part, name in zip(parts, names, strict=True)]
-        data = reduce(DataFrame.union, parts)
-        return data.withColumn(TIME, sources.event_time_of(node, data, getattr(source, "event_time", None)))
+        return sources.elements(node, replace(there, data=reduce(DataFrame.union, parts)))
 
     def _script(self, node: Node, steps: tuple[ScriptStep, ...] | list[ScriptStep]) -> DataFrame:
         (pc,) = node.outputs
-        folder = self.control.folder(f"script-{_plain(node.label)}")
+        folder = self.control.folder(f"script-{plain_name(node.label)}")
         folder.make()
         for number, step in enumerate(steps):
             name = f"{number:06d}.parquet"
@@ -117,14 +134,20 @@ def watermarks_of(source: Node) -> Watermarks:
     transform = source.transform
     if isinstance(transform, TestStream | Create):
         return "given"
-    if isinstance(transform, Rate) or getattr(transform, "event_time", None) is not None:
+    if isinstance(policy_of(source), Punctuated):
+        return "punctuated"
+    if isinstance(transform, Rate | ReadTopic) or getattr(transform, "event_time", None) is not None:
         return "from times"
     return "followed"
 
 
 def partitions_of(source: Node) -> tuple[str, ...]:
-    """The partitions of a source that are known beforehand: of files, the paths, if there are several."""
+    """The partitions of a source that are known beforehand: of a topic, all; of files, the paths, if several."""
     transform = source.transform
+    if is_embedded(source):
+        return tuple(map(str, range(len(topic_of(source).partitions))))
+    if kafkasource.is_kafka(source):
+        return kafkasource.partitions_of(source)
     return tuple(transform.paths) if isinstance(transform, ReadFiles) and len(transform.paths) > 1 else ()
 
 
@@ -161,8 +184,3 @@ def _parquet(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     pyarrow.parquet.write_table(table, sink)
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
-
-
-def _plain(label: str) -> str:
-    """A label as part of a file name; labels that differ still do."""
-    return "".join(c if c.isalnum() else f"_{ord(c):x}_" for c in label)

@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
+from headrace.edges.kafkasource import is_kafka, offsets_told
+from headrace.edges.ranges import available
+from headrace.edges.topicsource import offsets_of
+from headrace.edges.topicstreams import is_embedded, topic_of
 from headrace.engine.levels import Exchange, Line
 from headrace.engine.run import Status
 from headrace.engine.shard import Waiting
+from headrace.model.pipeline import Node
 from headrace.model.times import MAX_TIME, MIN_TIME, SECOND, format_duration, format_instant
 
 
 @dataclass(frozen=True)
 class SourceStatus:
-    """How far a source is: its watermark, and what it gave in the last batch. What is not known is None."""
+    """How far a source is: its watermark, and what it gave in the last batch. What is not known is None.
+
+    Of a topic, also the offsets it has been read to, by partition, and how many records there are after them.
+    """
 
     watermark: int | None = None
     rows: int | None = None
     rows_per_second: float | None = None
+    offsets: dict[int, int] | None = None
+    lag: int | None = None
 
 
 @dataclass(frozen=True)
@@ -84,6 +94,7 @@ class StreamStatus(Status):
                 for label, each in self.sources.items()
             ]
             lines += _table(["source", "watermark", "rows", "rows/s"], rows, right=2)
+            lines += [_position(label, each) for label, each in self.sources.items() if each.offsets is not None]
         if self.exchanges:
             rows = [
                 [
@@ -99,6 +110,7 @@ class StreamStatus(Status):
         for label, each in self.exchanges.items():
             if each.waiting is not None:
                 lines.append(f"{label} has not fired {each.waiting.window} of {each.waiting.key}: {each.waiting.why}")
+        lines += [f"{label} had {each}" for label, each in self.bad.items()]
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
     __repr__ = __str__
@@ -126,8 +138,9 @@ def exchange_status(exchange: Exchange, shards: Mapping[str, Mapping[str, Any]])
 def source_statuses(
     line: Line, shards: Mapping[str, Mapping[str, Any]], progress: Mapping[str, Any] | None
 ) -> dict[str, SourceStatus]:
-    """Those of sources, from what shards told and from Spark's progress of the last batch."""
+    """Those of sources, from what shards told, from Spark's progress of the last batch, and from topics as they are."""
     inputs = iter([] if progress is None else progress["sources"])
+    seconds = 0 if progress is None else progress["durationMs"]["triggerExecution"] / 1000
     statuses = {}
     for tap in line.taps:
         own = list(islice(inputs, len(getattr(tap.source.transform, "paths", [None]))))
@@ -137,7 +150,30 @@ def source_statuses(
             sum(each["numInputRows"] for each in own) if own else None,
             sum(each["processedRowsPerSecond"] for each in own) if own else None,
         )
+        if is_embedded(tap.source) and own:
+            statuses[tap.name] = _of_topic(statuses[tap.name], tap.source, own[0], seconds)
+        elif is_kafka(tap.source) and own:
+            statuses[tap.name] = _of_kafka(statuses[tap.name], tap.source, own[0])
     return statuses
+
+
+def _of_topic(status: SourceStatus, source: Node, told: Mapping[str, Any], seconds: float) -> SourceStatus:
+    """That of a topic, whose records Spark does not count."""
+    offsets, before = offsets_of(told["endOffset"] or {}), offsets_of(told["startOffset"] or {})
+    rows = sum(at - before.get(number, at) for number, at in offsets.items())
+    lag = sum(at - offsets.get(number, at) for number, at in available(topic_of(source)).items())
+    return replace(status, rows=rows, rows_per_second=rows / seconds if seconds else None, offsets=offsets, lag=lag)
+
+
+def _of_kafka(status: SourceStatus, source: Node, told: Mapping[str, Any]) -> SourceStatus:
+    """That of a topic of Kafka's, whose end is as it was before the last batch."""
+    offsets, there = offsets_told(source, told["endOffset"]), offsets_told(source, told["latestOffset"])
+    return replace(status, offsets=offsets, lag=sum(max(at - offsets.get(n, at), 0) for n, at in there.items()))
+
+
+def _position(label: str, source: SourceStatus) -> str:
+    at = ", ".join(f"{partition}/{offset}" for partition, offset in (source.offsets or {}).items())
+    return f"{label} has read to {at}: {_count(source.lag or 0, 'record', 'records')} behind"
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, right: int) -> list[str]:

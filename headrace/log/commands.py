@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.table import Table
 
 from headrace.log.errors import LogError
-from headrace.log.groups import Consumer, Group, Start, needed, start_of
-from headrace.log.producers import Producer, now
+from headrace.log.groups import Consumer, Group, Offset, Start, start_of
+from headrace.log.producers import Producer
 from headrace.log.topics import Log, Topic
 from headrace.log.values import Record
 from headrace.model.times import duration, format_duration, format_instant, instant
@@ -29,6 +29,7 @@ Name = Annotated[str, typer.Argument(help="The topic.", show_default=False)]
 HERE = "headrace-log"
 
 _FOLLOW_EVERY = 0.2  # seconds
+_PLACE = "earliest, latest, an offset such as @42, or a time"
 
 
 @topic.command()
@@ -120,7 +121,7 @@ def consume(
     group: Annotated[
         str | None, typer.Option(help="Read on where this group was, and remember.", show_default=False)
     ] = None,
-    start: Annotated[str, typer.Option("--from", help="earliest, latest, or a time.")] = "earliest",
+    start: Annotated[str, typer.Option("--from", help=f"{_PLACE}.")] = "earliest",
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Wait for more.")] = False,
     most: Annotated[int | None, typer.Option("--max", help="Stop after so many.", show_default=False)] = None,
     meta: Annotated[bool, typer.Option("--meta", help="Show partition, offset, time and key as well.")] = False,
@@ -155,20 +156,25 @@ def groups(name: Name, log: Directory = HERE) -> None:
 def reset(
     name: Name,
     group: Annotated[str, typer.Option(help="The group to move.", show_default=False)],
-    to: Annotated[str, typer.Option(help="earliest, latest, or a time.", show_default=False)],
+    to: Annotated[str, typer.Option(help=f"{_PLACE}.", show_default=False)],
     log: Directory = HERE,
+    partition: Annotated[int | None, typer.Option(help="This partition alone.", show_default=False)] = None,
 ) -> None:
-    """Move a group to the start, the end, or a time."""
+    """Move a group to the start, the end, an offset or a time."""
     with told():
-        for partition, offset in Group(Log(log), name, group).reset(_start(to)).items():
-            print(f"{name}/{partition}: {offset}")
+        for number, offset in Group(Log(log), name, group).reset(_start(to), partition).items():
+            print(f"{name}/{number}: {offset}")
 
 
 @topic.command()
-def retain(name: Name, log: Directory = HERE) -> None:
-    """Remove what the topic's settings do not keep, except what a group has still to read."""
+def retain(
+    name: Name,
+    log: Directory = HERE,
+    force: Annotated[bool, typer.Option("--force", help="Also what a group has still to read.")] = False,
+) -> None:
+    """Remove now what the topic's settings do not keep, except what a group has still to read."""
     with told():
-        removed = Log(log).topic(name).retain(now=now(), needed=needed(Log(log), name))
+        removed = Log(log).topic(name).retain(force=force)
     print(f"{removed:,} records removed")
 
 
@@ -218,6 +224,8 @@ def _following(poll: Callable[[], list[Record]], follow: bool) -> Iterator[Recor
 
 
 def _start(text: str) -> Start | int:
+    if text.startswith("@") and text[1:].isdigit():
+        return Offset(text[1:])
     return "earliest" if text == "earliest" else "latest" if text == "latest" else instant(text)
 
 

@@ -7,21 +7,24 @@ when one comes or goes; a partition changes hands when its owner next polls, or 
 from __future__ import annotations
 
 import fcntl
-import json
-import os
+import shutil
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Literal
+from typing import IO, Literal
 
+from headrace.log import offsets
 from headrace.log.errors import LogError
 from headrace.log.topics import Log, Topic
 from headrace.log.values import Record
 
 Start = Literal["earliest", "latest"]
+
+
+class Offset(int):
+    """An offset, where a plain number would be a time."""
 
 
 @dataclass
@@ -80,31 +83,42 @@ class Group:
     @staticmethod
     def names(log: Log, topic: str) -> list[str]:
         """The groups of a topic."""
-        return sorted(path.parent.name for path in log.groups.glob(f"*/{topic}"))
+        return offsets.groups_of(log.groups, topic)
 
     def committed(self) -> dict[int, int]:
         """The offset of the next record to be read, of each partition the group has read from."""
-        held = _read(self.folder / "offsets.json")
-        return {int(partition): offset for partition, offset in held.items()}
+        return offsets.committed(self.folder)
 
-    def commit(self, offsets: dict[int, int]) -> None:
+    def commit(self, read: dict[int, int]) -> None:
         """The group has read up to these offsets."""
-        for partition in offsets:
+        for partition in read:
             self.topic.partition(partition)
         with self.locked():
-            self.write(offsets)
+            offsets.commit(self.folder, read)
 
     def reset(self, to: Start | int, partition: int | None = None) -> dict[int, int]:
-        """Moves the group to the start or the end, or to the first record not older than a time in microseconds."""
+        """Moves the group to the start or the end, to an offset, or to the first record not older than a time."""
         if self.members():
             raise LogError(
                 f"the group {self.name!r} of {self.topic.name} is being read by {len(self.members())} members; stop "
                 "them first: they would go on from where they are"
             )
         numbers = range(len(self.topic.partitions)) if partition is None else [partition]
-        offsets = {number: start_of(self.topic, number, to) for number in numbers}
-        self.commit(offsets)
-        return offsets
+        with self.locked():
+            return self.begin(numbers, to)
+
+    def begin(self, partitions: Sequence[int], at: Start | int) -> dict[int, int]:
+        """Moves to a place in partitions, which need what follows it from then on. For who holds the lock."""
+        with ExitStack() as locks:
+            for number in partitions:  # retention must not come between
+                locks.enter_context(self.topic.partition(number).locked())
+            places = {number: start_of(self.topic, number, at) for number in partitions}
+            offsets.commit(self.folder, places)
+        return places
+
+    def delete(self) -> None:
+        """Forgets the group, which then keeps no record from being removed."""
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def lag(self) -> dict[int, int]:
         """How many records of each partition the group has still to read."""
@@ -130,10 +144,6 @@ class Group:
                 except BlockingIOError:
                     alive.append(path.name)
         return sorted(alive)
-
-    def write(self, offsets: dict[int, int]) -> None:
-        """Writes offsets. For who holds the lock."""
-        _write(self.folder / "offsets.json", {str(n): at for n, at in sorted({**self.committed(), **offsets}.items())})
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -201,7 +211,8 @@ class Consumer:
 
     def _commit(self) -> None:
         owners = self._shares().owners
-        self.group.write({n: at for n, at in self.positions.items() if owners.get(str(n)) == self.id})
+        mine = {number: at for number, at in self.positions.items() if owners.get(str(number)) == self.id}
+        offsets.commit(self.group.folder, mine)
 
     def _take_part(self) -> None:
         """Lets go of what is another's, and takes what is free and this member's."""
@@ -216,19 +227,16 @@ class Consumer:
             elif owner is None and heir == self.id:
                 shares.owners[number] = self.id
         if asdict(shares) != before:
-            _write(self.group.folder / "shares.json", asdict(shares))
+            offsets.replace(self.group.folder / "shares.json", asdict(shares))
         mine = {int(number) for number, owner in shares.owners.items() if owner == self.id}
-        committed = self.group.committed() if mine - set(self.positions) else {}
-        self.positions = {
-            number: self.positions[number] if number in self.positions else self._first(number, committed)
-            for number in mine
-        }
-
-    def _first(self, number: int, committed: dict[int, int]) -> int:
-        return committed[number] if number in committed else start_of(self.topic, number, self.start)
+        if mine - set(self.positions):
+            committed = self.group.committed()
+            begun = self.group.begin(sorted(mine - set(committed)), self.start)
+            self.positions = {**committed, **begun, **self.positions}
+        self.positions = {number: at for number, at in self.positions.items() if number in mine}
 
     def _shares(self) -> Shares:
-        held = _read(self.group.folder / "shares.json")
+        held = offsets.read(self.group.folder / "shares.json")
         return Shares(**held) if held else Shares()
 
     def __enter__(self) -> Consumer:
@@ -243,34 +251,16 @@ class Consumer:
 
 
 def start_of(topic: Topic, partition: int, at: Start | int) -> int:
-    """The offset of the earliest or the next record, or of the first not older than a time in microseconds."""
+    """The offset of the earliest or the next record, a given one, or that of the first not older than a time.
+
+    Times are in microseconds.
+    """
     source = topic.partition(partition)
+    if isinstance(at, Offset):
+        first, last = source.earliest(), source.next_offset()
+        if not first <= at <= last:
+            raise LogError(f"{source.place}: there is no offset {int(at)}; choose one from {first} to {last}")
+        return int(at)
     if at == "earliest":
         return source.earliest()
     return source.next_offset() if at == "latest" else source.offset_at(at)
-
-
-def needed(log: Log, topic: str) -> dict[int, int]:
-    """The least offset of each partition that some group has still to read."""
-    least: dict[int, int] = {}
-    for name in Group.names(log, topic):
-        for partition, offset in Group(log, topic, name).committed().items():
-            least[partition] = min(offset, least.get(partition, offset))
-    return least
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return json.loads(path.read_text())  # type: ignore[no-any-return]
-    except FileNotFoundError:
-        return {}
-
-
-def _write(path: Path, held: dict[str, Any]) -> None:
-    """Replaces a file, whole or not at all."""
-    new = path.with_suffix(".new")
-    with new.open("w") as file:
-        json.dump(held, file)
-        file.flush()
-        os.fsync(file.fileno())
-    new.rename(path)

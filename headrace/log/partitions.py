@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.log.errors import LogError
+from headrace.log.retention import Departed, Retention
 from headrace.log.segments import ENTRY, Entries, Segment
 
 TIMESTAMP: Final = "timestamp"
@@ -67,23 +68,32 @@ class Partition:
     [(1, 1), (2, 2)]
     """
 
-    def __init__(self, folder: Path, schema: pa.Schema, place: str, segment_bytes: int = 64 << 20) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        schema: pa.Schema,
+        place: str,
+        segment_bytes: int = 64 << 20,
+        retention: Retention = Retention(),
+    ) -> None:
         self.folder, self.schema, self.place, self.segment_bytes = folder, schema, place, segment_bytes
+        self.retention = retention
         self._known: dict[int, _Known] = {}
         self._last_of: dict[int, int] = {}
+        self._first = 0  # what was removed before it is in `_last_of`
 
     def create(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         self._segment(0).create()
 
     def append(self, batch: pa.RecordBatch, *, producer: int = 0, sequence: int = 0, durable: bool = True) -> int:
-        """Adds records, all or none; returns the offset of the first.
+        """Adds records, all or none; returns the offset of the first. Who begins a segment sees to retention.
 
         What a producer appends twice under one sequence number is there once, at the offset it got the first time.
         """
         if not batch.num_rows:
             return self.next_offset()
-        with self._locked():
+        with self.locked():
             held = self._mended()
             if producer and (known := self._appended(held, producer, sequence)) is not None:
                 return known
@@ -92,6 +102,7 @@ class Partition:
                 segment = self._segment(last.next_offset)
                 segment.create()
                 last = self._known[segment.base] = _Known(segment, self._last_of)
+                self._remove([*held, last])
             times = pc.min_max(batch.column(TIMESTAMP)).as_py()
             entry = {
                 "base": last.next_offset,
@@ -113,8 +124,13 @@ class Partition:
         return self._refreshed()[-1].next_offset
 
     def last_sequence(self, producer: int) -> int:
-        """The sequence number of the last batch that a producer appended; -1 if there is none."""
-        self._refreshed()
+        """The sequence number of the last batch that a producer appended; -1 if there is none.
+
+        It waits for those who are appending: what a process left that died in an append is seen to first, or the
+        producer that follows it would send something else under the number of a batch that is there after all.
+        """
+        with self.locked():
+            self._mended()
         return self._last_of.get(producer, -1)
 
     def read(self, offset: int, until: int | None = None) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -130,19 +146,35 @@ class Partition:
             entries = entries[(entries["base"] + entries["count"] > offset) & (entries["base"] < end)]
             if not len(entries):
                 continue
-            with pa.memory_map(str(known.segment.data)) as source:
+            try:
+                source = pa.memory_map(str(known.segment.data))
+            except FileNotFoundError:
+                at = max(offset, known.segment.base)
+                raise LogError(
+                    f"{self.place}: offset {at} is gone: retention removed it while it was being read; read on from "
+                    f"{self.earliest()}"
+                ) from None
+            with source:
                 for entry in entries:
                     base = int(entry["base"])
                     batch = known.segment.read(entry, source)
                     skip = max(offset - base, 0)
                     yield base + skip, batch.slice(skip, min(end - base, batch.num_rows) - skip)
 
+    def borders(self, offset: int, until: int) -> list[int]:
+        """The offsets between two others at which batches begin."""
+        bases = np.concatenate([known.entries["base"] for known in self._refreshed()])
+        return bases[(bases > offset) & (bases < until)].tolist()  # type: ignore[no-any-return]
+
     def offset_at(self, time: int) -> int:
         """The first offset whose record is not older than a time; that of the next record if there is none."""
         held = self._refreshed()
         for known in held:
             for entry in known.entries[known.entries["latest"] >= time]:
-                times = np.asarray(known.segment.read(entry).column(TIMESTAMP))
+                try:
+                    times = np.asarray(known.segment.read(entry).column(TIMESTAMP))
+                except FileNotFoundError:  # retention removed it just now
+                    return self.offset_at(time)
                 return int(entry["base"] + np.flatnonzero(times >= time)[0])
         return held[-1].next_offset
 
@@ -154,26 +186,13 @@ class Partition:
             return 0, 0, 0
         return int(entries["earliest"].min()), int(entries["latest"].max()), int(entries["length"].sum())
 
-    def retain(self, *, since: int | None = None, size: int | None = None, needed: int | None = None) -> int:
-        """Removes whole segments, oldest first, while they are older than a time, or all have more than `size` bytes.
+    def retain(self, *, force: bool = False) -> int:
+        """Removes whole segments that are not to be kept; returns how many records went.
 
-        The newest stays, and so does all from the offset `needed` on. Returns how many records went.
+        The newest stays, and so does what somebody needs, unless it is forced.
         """
-        removed = 0
-        with self._locked():
-            held = self._mended()
-            total = sum(int(known.entries["length"].sum()) for known in held)
-            for known in held[:-1]:
-                own = int(known.entries["length"].sum())
-                old = since is not None and int(known.entries["latest"].max()) < since
-                large = size is not None and total > size
-                if not (old or large) or (needed is not None and known.next_offset > needed):
-                    break
-                known.segment.remove()
-                del self._known[known.segment.base]
-                total -= own
-                removed += known.next_offset - known.segment.base
-        return removed
+        with self.locked():
+            return self._remove(self._mended(), force=force)
 
     def verify(self) -> int:
         """Reads every batch; returns how many records there are, or raises at the first that is damaged."""
@@ -181,6 +200,18 @@ class Partition:
 
     def _segment(self, base: int) -> Segment:
         return Segment(self.folder, base, self.schema, self.place)
+
+    def _remove(self, held: list[_Known], *, force: bool = False) -> int:
+        gone = held[: self.retention.removable([known.entries for known in held], force=force)]
+        if not gone:
+            return 0
+        Departed(self.folder).add(known.entries for known in gone)
+        first = gone[-1].next_offset
+        for base in Segment.bases(self.folder, "arrow"):  # also of those whose removal was cut short
+            if base < first:
+                self._segment(base).remove()
+                self._known.pop(base, None)
+        return first - held[0].segment.base
 
     def _appended(self, held: list[_Known], producer: int, sequence: int) -> int | None:
         """The offset a producer's batch of this sequence has, if it is there; None if it is new."""
@@ -191,6 +222,8 @@ class Partition:
             same = known.entries[(known.entries["producer"] == producer) & (known.entries["sequence"] == sequence)]
             if len(same):
                 return int(same[0]["base"])
+        if (departed := Departed(self.folder).read().get(producer)) is not None and departed[0] == sequence:
+            return departed[1]
         raise LogError(
             f"{self.place}: a producer came with sequence {sequence} after {last}, and what it appended under it is "
             "not there; sequence numbers of a producer must grow"
@@ -201,7 +234,7 @@ class Partition:
         held = self._read_on()
         if self._behind(held):
             # Somebody is appending, or died while at it; who gets the lock knows which.
-            with self._locked(wait=False) as mine:
+            with self.locked(wait=False) as mine:
                 if mine:
                     return self._mended()
         return held
@@ -215,6 +248,7 @@ class Partition:
             _log.warning(torn)
         self._last_of.clear()
         self._known.clear()
+        self._first = 0
         return self._read_on()
 
     def _behind(self, held: list[_Known]) -> bool:
@@ -226,6 +260,10 @@ class Partition:
             bases = Segment.bases(self.folder)
             if not bases:
                 raise LogError(f"{self.place}: there is no such partition in {str(self.folder)!r}")
+            if bases[0] != self._first:
+                self._first = bases[0]
+                for producer, (sequence, _) in Departed(self.folder).read().items():
+                    self._last_of[producer] = max(sequence, self._last_of.get(producer, -1))
             self._known = {base: self._known.get(base) or _Known(self._segment(base), self._last_of) for base in bases}
             held = list(self._known.values())
             try:
@@ -237,7 +275,8 @@ class Partition:
                 continue  # retention removed it after it was listed
 
     @contextmanager
-    def _locked(self, *, wait: bool = True) -> Iterator[bool]:
+    def locked(self, *, wait: bool = True) -> Iterator[bool]:
+        """Holds the partition's lock, so that nothing is appended or removed; tells if it is held."""
         with (self.folder / "lock").open("ab") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
-import pyarrow as pa
-
 from headrace.log.errors import LogError
-from headrace.log.partitioning import partitions_of
+from headrace.log.partitioning import partition_of
 from headrace.log.topics import Topic
-
-
-def now() -> int:
-    """The time, in microseconds."""
-    return time.time_ns() // 1000
 
 
 @dataclass
@@ -28,7 +20,7 @@ class _Pending:
     values: list[Any] = field(default_factory=list)
     keys: list[bytes | None] = field(default_factory=list)
     timestamps: list[int] = field(default_factory=list)
-    headers: list[dict[str, bytes]] = field(default_factory=list)
+    headers: list[dict[str, bytes] | None] = field(default_factory=list)
 
 
 class Producer:
@@ -53,10 +45,10 @@ class Producer:
         *,
         batch: int = 10_000,
         durable: bool = True,
-        clock: Callable[[], int] = now,
+        clock: Callable[[], int] | None = None,
     ) -> None:
-        self.topic, self.batch, self.durable, self.clock = topic, batch, durable, clock
-        self.id = producer_id(os.urandom(16).hex() if name is None else name)
+        self.topic, self.batch, self.durable, self.clock = topic, batch, durable, clock or topic.log.clock
+        self.id = -producer_id(os.urandom(16).hex()) if name is None else producer_id(name)
         self._sequences = [partition.last_sequence(self.id) for partition in topic.partitions]
         self._pending: dict[int, _Pending] = {}
         self._turn = 0
@@ -74,14 +66,16 @@ class Producer:
         octets = key.encode() if isinstance(key, str) else key
         if partition is None:
             count = len(self.topic.partitions)
-            partition = self._turn if octets is None else int(partitions_of(pa.array([octets]), count)[0])
+            partition = self._turn if octets is None else partition_of(octets, count)
         else:
             self.topic.partition(partition)
-        pending = self._pending.setdefault(partition, _Pending())
+        pending = self._pending.get(partition)
+        if pending is None:
+            pending = self._pending[partition] = _Pending()
         pending.values.append(value)
         pending.keys.append(octets)
         pending.timestamps.append(self.clock() if timestamp is None else timestamp)
-        pending.headers.append(headers or {})
+        pending.headers.append(headers)
         if len(pending.values) >= self.batch:
             self._append(partition)
 
@@ -117,5 +111,5 @@ class Producer:
 
 
 def producer_id(name: str) -> int:
-    """A producer's number, from its name; never 0, which is nobody's."""
+    """A producer's number, from its name; above 0, which is nobody's. Those without a name are below."""
     return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little") >> 1 or 1

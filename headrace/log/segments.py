@@ -27,7 +27,7 @@ ENTRY: Final = np.dtype(
         ("sequence", "<i8"),
         ("earliest", "<i8"),  # and latest: timestamps of its records
         ("latest", "<i8"),
-        ("checksum", "<i8"),  # of the batch's bytes; as the batch carries it, of those of its columns
+        ("checksum", "<i8"),  # of the batch's bytes, columns first; as the batch carries it, of the columns alone
         ("position", "<i8"),
         ("length", "<i8"),
         ("own", "<i8"),  # checksum of the entry's other fields
@@ -59,10 +59,15 @@ class Segment:
     def index(self) -> Path:
         return self.folder / f"{self.base:020d}.index"
 
+    @property
+    def torn(self) -> Path:
+        """What was cut off its end."""
+        return self.folder / f"{self.base:020d}.torn"
+
     @staticmethod
-    def bases(folder: Path) -> list[int]:
+    def bases(folder: Path, kind: str = "index") -> list[int]:
         """The first offsets of a partition's segments, in order."""
-        return sorted(int(path.stem) for path in folder.glob("*.index"))
+        return sorted(int(path.stem) for path in folder.glob(f"*.{kind}"))
 
     def create(self) -> None:
         """An empty segment: a schema without batches."""
@@ -73,8 +78,9 @@ class Segment:
         sync_folder(self.folder)
 
     def remove(self) -> None:
-        self.index.unlink()
-        self.data.unlink(missing_ok=True)
+        """Removes its files: without its index a segment is none, and while there is data, somebody has to go on."""
+        for path in (self.index, self.torn, self.data):
+            path.unlink(missing_ok=True)
 
     def entries(self, start: int = 0) -> Entries:
         """The entries of the index from number `start` on, as far as they are whole."""
@@ -87,21 +93,26 @@ class Segment:
 
     def append(self, batch: pa.RecordBatch, end: int, entry: dict[str, int], *, durable: bool) -> Entries:
         """Writes a batch at `end`, then its entry; returns the entry, as one of one."""
-        body = pa.ipc.read_message(batch.serialize()).body
         made = np.zeros(1, ENTRY)
-        for name, value in {**entry, "count": batch.num_rows, "checksum": zlib.crc32(body)}.items():
+        for name, value in {**entry, "count": batch.num_rows}.items():
             made[name] = value
+        carried = made.tobytes()[:_CARRIED]
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, self.schema) as writer:
-            writer.write_batch(batch, custom_metadata={_META: made.tobytes()[:_CARRIED]})
-        message = memoryview(sink.getvalue())[self.start : -len(_END)]
-        with self.data.open("r+b", buffering=0) as file:
+            writer.write_batch(batch, custom_metadata={_META: carried})
+        head, body = _parts(memoryview(sink.getvalue())[self.start : -len(_END)])
+        # Columns are written and summed up once: their checksum takes its place in the head afterwards.
+        made["checksum"] = zlib.crc32(body)
+        head = memoryview(head.tobytes().replace(carried, made.tobytes()[:_CARRIED], 1))
+        with self.data.open("r+b") as file:
             file.seek(end)
-            file.write(message)
+            file.write(head)
+            file.write(body)
+            file.flush()
             if durable:
                 os.fsync(file.fileno())
-        made = placed(made, end, message)
-        with self.index.open("ab", buffering=0) as file:
+        made = _placed(made, end, head, body)
+        with self.index.open("ab") as file:
             file.write(made.tobytes())
         return made
 
@@ -112,10 +123,10 @@ class Segment:
                 return self.read(entry, file)
         length = int(entry["length"])
         source.seek(int(entry["position"]))
-        body = source.read_buffer(length)  # of the mapped file: nothing is copied
-        if body.size != length or zlib.crc32(body) != entry["checksum"]:
+        message = source.read_buffer(length)  # of the mapped file: nothing is copied
+        if message.size != length or _checksum(*_parts(memoryview(message))) != entry["checksum"]:
             raise self.damaged(entry)
-        return pa.ipc.read_record_batch(body, self.schema)
+        return pa.ipc.read_record_batch(message, self.schema)
 
     def damaged(self, entry: Any) -> CorruptionError:
         last = int(entry["base"] + entry["count"] - 1)
@@ -155,12 +166,12 @@ class Segment:
             return None
         with self.data.open("rb") as data:
             data.seek(end)
-            self.data.with_suffix(".torn").write_bytes(data.read())
+            self.torn.write_bytes(data.read())
         os.truncate(self.data, end)
         last = int(entries[-1]["base"] + entries[-1]["count"]) - 1 if len(entries) else self.base - 1
         return (
             f"{self.place}: cut {size - end} bytes after offset {last} in {self.data.name}, the rest of an append that "
-            f"was cut short; they are kept in {self.data.with_suffix('.torn').name}"
+            f"was cut short; they are kept in {self.torn.name}"
         )
 
     def _found(self, file: pa.NativeFile, at: int, size: int) -> Entries | None:
@@ -168,24 +179,35 @@ class Segment:
         file.seek(at)
         rest = file.read_buffer(size - at)
         try:
-            length = 8 + int.from_bytes(memoryview(rest)[4:8], "little") + pa.ipc.read_message(rest).body.size
+            length = len(_parts(memoryview(rest))[0]) + pa.ipc.read_message(rest).body.size
             message = rest.slice(0, length)
-            body = pa.ipc.read_message(message).body
             stream = pa.py_buffer(self.schema.serialize().to_pybytes() + message.to_pybytes())
             carried = pa.ipc.open_stream(stream).read_next_batch_with_custom_metadata().custom_metadata[_META]
         except (EOFError, KeyError, pa.ArrowInvalid, OSError):
             return None
         made = np.frombuffer(carried + bytes(ENTRY.itemsize - _CARRIED), ENTRY).copy()
+        head, body = _parts(memoryview(message))
         if zlib.crc32(body) != made[0]["checksum"]:
             if at + length < size:
                 raise self.damaged(made[0])
             return None
-        return placed(made, at, memoryview(message))
+        return _placed(made, at, head, body)
 
 
-def placed(made: Entries, position: int, message: memoryview) -> Entries:
-    """An entry of a message at a place."""
-    made["position"], made["length"], made["checksum"] = position, len(message), zlib.crc32(message)
+def _parts(message: memoryview) -> tuple[memoryview, memoryview]:
+    """The head of an Arrow message, which says how long it is itself, and its columns."""
+    start = 8 + int.from_bytes(message[4:8], "little")
+    return message[:start], message[start:]
+
+
+def _checksum(head: memoryview, body: memoryview) -> int:
+    return zlib.crc32(head, zlib.crc32(body))
+
+
+def _placed(made: Entries, position: int, head: memoryview, body: memoryview) -> Entries:
+    """The entry of a message at a place; as it is made, it has the checksum of the columns."""
+    made["position"], made["length"] = position, len(head) + len(body)
+    made["checksum"] = zlib.crc32(head, int(made[0]["checksum"]))
     made["own"] = _own(made[0])
     return made
 

@@ -6,17 +6,21 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
+from headrace.log import offsets
 from headrace.log.errors import LogError
 from headrace.log.partitions import Partition
+from headrace.log.retention import Retention, now
 from headrace.log.segments import sync_folder
-from headrace.log.values import Record, Values
+from headrace.log.values import HEADERS, Record, Values
 
 _META: Final = "topic.json"
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
@@ -42,7 +46,7 @@ class Settings:
 
 
 class Log:
-    """A directory of topics.
+    """A directory of topics. Its clock says how old records are when retention is due.
 
     >>> import tempfile
     >>> log = Log(tempfile.mkdtemp())
@@ -53,8 +57,8 @@ class Log:
     [{'user': 'ann', 'url': '/'}]
     """
 
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+    def __init__(self, path: str | Path, *, clock: Callable[[], int] = now) -> None:
+        self.path, self.clock = Path(path), clock
 
     def create(
         self,
@@ -96,7 +100,7 @@ class Log:
                 f"there is no topic {name!r} in {str(self.path)!r} (there: {there}); create it with "
                 f"`headrace topic create {name}`"
             ) from None
-        return Topic(name, self._topics / name, settings)
+        return Topic(name, self._topics / name, settings, self)
 
     def topics(self) -> list[str]:
         """The names of all topics."""
@@ -121,12 +125,18 @@ class Log:
 class Topic:
     """A topic and its partitions."""
 
-    def __init__(self, name: str, folder: Path, settings: Settings) -> None:
-        self.name, self.folder, self.settings = name, folder, settings
+    def __init__(self, name: str, folder: Path, settings: Settings, log: Log) -> None:
+        self.name, self.folder, self.settings, self.log = name, folder, settings, log
         self.values = Values(settings.values)
         self.schema = self.values.schema()
         self.partitions = [
-            Partition(folder / str(number), self.schema, f"{name}/{number}", settings.segment_bytes)
+            Partition(
+                folder / str(number),
+                self.schema,
+                f"{name}/{number}",
+                settings.segment_bytes,
+                Retention(settings.keep_age, settings.keep_bytes, partial(self.needed, number), log.clock),
+            )
             for number in range(settings.partitions)
         ]
 
@@ -145,14 +155,19 @@ class Topic:
         *,
         timestamps: list[int],
         keys: list[bytes | None] | None = None,
-        headers: list[dict[str, bytes]] | None = None,
+        headers: list[dict[str, bytes] | None] | None = None,
     ) -> pa.RecordBatch:
         """Records as a batch."""
-        count = len(values)
+        count, kind = len(values), self.schema.field(HEADERS).type
+        if headers is None or not any(headers):
+            none = pa.nulls(0, kind.key_type), pa.nulls(0, kind.item_type)
+            carried = pa.MapArray.from_arrays(np.zeros(count + 1, np.int32), *none)
+        else:
+            carried = pa.array([list((each or {}).items()) for each in headers], kind)
         columns = [
             pa.array(keys, pa.binary()) if keys is not None else pa.nulls(count, pa.binary()),
             pa.array(timestamps, pa.int64()),
-            pa.array([list(each.items()) for each in headers or [{}] * count], self.schema.field("headers").type),
+            carried,
             self.values.encoded(values),
         ]
         return pa.record_batch(columns, schema=self.schema)
@@ -163,13 +178,14 @@ class Topic:
         for first, batch in source.read(source.earliest() if offset is None else offset, until):
             yield from self.values.records(partition, first, batch)
 
-    def retain(self, *, now: int, needed: dict[int, int] | None = None) -> int:
-        """Removes what the topic's settings do not keep, but nothing from the offsets `needed` on; returns how much."""
-        age, size = self.settings.keep_age, self.settings.keep_bytes
-        if age is None and size is None:
-            return 0
-        since = None if age is None else now - age
-        return sum(
-            partition.retain(since=since, size=size, needed=(needed or {}).get(number))
-            for number, partition in enumerate(self.partitions)
-        )
+    def needed(self, partition: int) -> int | None:
+        """The least offset of a partition that some group has still to read; None if there is no group."""
+        return offsets.needed(self.log.groups, self.name, partition)
+
+    def retain(self, *, force: bool = False) -> int:
+        """Removes what the topic's settings do not keep; returns how many records went.
+
+        What a group has still to read stays, unless it is forced. A partition does so by itself with every segment that
+        it begins.
+        """
+        return sum(partition.retain(force=force) for partition in self.partitions)

@@ -275,6 +275,7 @@ class Pipeline:
         trigger: Any = None,
         batch_time: Any = None,
         max_files_per_batch: int | None = None,
+        max_records_per_batch: int | None = None,
     ) -> Handle:
         """Start the pipeline and return a handle: `wait()`, `stop()`, `status()`, `metrics()`, `savepoint(path)`.
 
@@ -285,8 +286,8 @@ class Pipeline:
         - savepoint: what a new checkpoint begins as a copy of; one that is there already goes on
         - trigger: the time from one micro-batch to the next, e.g. "10 seconds". If it is given, files are read as they
           arrive until `stop()`; otherwise those that are there are read to the end, in batches as they come
-        - batch_time: how long a micro-batch should take: how many files it reads of each source adapts to that
-        - max_files_per_batch: how many files it reads of each source at most
+        - batch_time: how long a micro-batch should take: how much it reads of each source adapts to that
+        - max_files_per_batch, max_records_per_batch: how many files, or records of a topic, it reads of each at most
         """
         from headrace.engine.run import run  # the one way from the model to Spark
 
@@ -300,6 +301,7 @@ class Pipeline:
             trigger=trigger,
             batch_time=batch_time,
             max_files_per_batch=max_files_per_batch,
+            max_records_per_batch=max_records_per_batch,
         )
 
     def explain(self, *, stream: bool = False) -> str:

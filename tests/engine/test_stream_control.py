@@ -196,7 +196,7 @@ def test_a_sink_that_cannot_be_written_is_named(spark: SparkSession, tmp_path: p
     frame = spark.createDataFrame([(sink_dest(outlet.number, 0), bytearray(pack({}, batch)))], "dest long, body binary")
     assert frame.columns == WIRE.names
     with pytest.raises(Exception, match='"label": "out"'):
-        Delivery(line, Counters(spark.sparkContext))(frame, 0)
+        Delivery(line, Counters(spark.sparkContext), lambda batch: 0)(frame, 0)
 
 
 def test_options_of_streams(p: hr.Pipeline) -> None:

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from headrace.cli import main
-from headrace.log import Log
+from headrace.log import Group, Log
 
 VISITS = '{"user": "ann", "url": "/a", "ts": "2026-01-01T00:00:00Z"}\n{"user": "bob", "url": "/b", "ts": 1767225605}\n'
 
@@ -45,7 +45,10 @@ def test_groups_remember_and_are_moved(topic: Any) -> None:
     assert topic("consume", "visits", "--group", "g").stdout == ""
     assert topic("groups", "visits").stdout.split()[-5:] == ["g", "0", "3", "0", "0"]
     assert topic("reset", "visits", "--group", "g", "--to", "earliest").stdout == "visits/0: 0\n"
-    assert topic("consume", "visits", "--group", "g").stdout == "1\n2\n3\n"
+    assert topic("reset", "visits", "--group", "g", "--to", "@1", "--partition", "0").stdout == "visits/0: 1\n"
+    assert "choose one from 0 to 3" in topic("reset", "visits", "--group", "g", "--to", "@99").stderr
+    assert topic("consume", "visits", "--group", "g").stdout == "2\n3\n"
+    assert topic("consume", "visits", "--from", "@2").stdout == "3\n"
 
 
 def test_bad_lines_are_told_and_the_others_kept(topic: Any) -> None:
@@ -63,10 +66,16 @@ def test_a_topic_that_is_not_there(topic: Any) -> None:
     assert "error: there is no topic 'nothing'" in done.stderr
 
 
-def test_retention_by_command(topic: Any) -> None:
+def test_retention_by_command(log: Log, topic: Any) -> None:
     topic("create", "visits", "--keep", "1 day")
     assert "kept for 1 d" in topic("describe", "visits").stdout
     assert topic("retain", "visits").stdout == "0 records removed\n"
+    old = log.create("old", keep_age=1, segment_bytes=1)
+    Group(log, "old", "g").commit({0: 1})
+    for number in range(3):
+        old.append(0, old.batch([number], timestamps=[number]))
+    assert topic("retain", "old").stdout == "0 records removed\n"  # a segment goes by itself when one begins
+    assert topic("retain", "old", "--force").stdout == "1 records removed\n"
 
 
 def test_following_sees_what_another_process_appends(log: Log, topic: Any) -> None:

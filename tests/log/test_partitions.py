@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
+import resource
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from hypothesis import strategies as st
 
 from headrace.log import CorruptionError, LogError
 from headrace.log.partitions import Partition
+from headrace.log.retention import Retention
 from headrace.log.segments import ENTRY
 
 SCHEMA = pa.schema([("timestamp", pa.int64()), ("value", pa.int64())])
@@ -25,8 +28,8 @@ def batch(*values: int) -> pa.RecordBatch:
     return pa.record_batch([[10 * value for value in values], list(values)], schema=SCHEMA)
 
 
-def opened(folder: Path, segment_bytes: int = 64 << 20) -> Partition:
-    return Partition(folder, SCHEMA, "visits/3", segment_bytes)
+def opened(folder: Path, segment_bytes: int = 64 << 20, retention: Retention = Retention()) -> Partition:
+    return Partition(folder, SCHEMA, "visits/3", segment_bytes, retention)
 
 
 def values(partition: Partition, offset: int | None = None, until: int | None = None) -> list[int]:
@@ -214,30 +217,116 @@ def test_several_processes_append_each_batch_once_and_in_order(partition: Partit
     assert len(read) == 120
 
 
+def _append_against_a_limit(folder: Path) -> None:
+    """The disk takes only so much more of a file, and part of a write before it refuses the rest."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    partition = opened(folder)
+    (data,) = folder.glob("*.arrow")
+    for sequence, room in enumerate([0, 1, 8, 300, 600]):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (data.stat().st_size + room, resource.RLIM_INFINITY))
+        with pytest.raises(OSError, match="File too large"):
+            partition.append(batch(*range(100)), producer=5, sequence=sequence)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        assert partition.append(batch(*range(100)), producer=5, sequence=sequence) == 100 * sequence
+
+
+def test_a_write_that_comes_to_part_of_its_bytes_is_no_append(partition: Partition) -> None:
+    process = multiprocessing.get_context("spawn").Process(target=_append_against_a_limit, args=(partition.folder,))
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+    assert values(partition) == 5 * list(range(100))
+
+
 # Retention
 
 
-@pytest.fixture
-def full(tmp_path: Path) -> Partition:
+def five(folder: Path, retention: Retention) -> Partition:
     """Five segments of two records each, of times 0 to 90."""
-    made = opened(tmp_path / "3", segment_bytes=1)
+    made = opened(folder / "3", 1)
     made.create()
     for number in range(0, 10, 2):
         made.append(batch(number, number + 1))
-    return made
+    return opened(folder / "3", 1, retention)
 
 
-def test_retention_by_age_removes_whole_segments(full: Partition) -> None:
-    assert full.retain(since=35) == 4
+def test_retention_by_age_removes_whole_segments(tmp_path: Path) -> None:
+    full = five(tmp_path, Retention(age=100, clock=lambda: 135))
+    assert full.retain() == 4
     assert full.earliest() == 4
     assert values(opened(full.folder)) == list(range(4, 10))
     with pytest.raises(LogError, match=r"offset 0 is gone: retention has removed it; choose one from 4 to 10"):
         values(full, 0)
 
 
-def test_retention_by_size_never_removes_the_newest_nor_what_is_needed(full: Partition) -> None:
-    assert full.retain(size=0, needed=5) == 4
+def test_retention_by_size_never_removes_the_newest_nor_what_is_needed(tmp_path: Path) -> None:
+    full = five(tmp_path, Retention(size=0, needed=lambda: 5))
+    assert full.retain() == 4
     assert full.earliest() == 4
-    assert full.retain(size=0) == 4
+    assert full.retain(force=True) == 4
     assert values(full) == [8, 9]
     assert full.append(batch(10)) == 10
+
+
+def test_retention_comes_by_itself_with_every_segment(tmp_path: Path) -> None:
+    time, needed = 1000, 0
+    partition = opened(tmp_path / "3", 1, Retention(age=100, needed=lambda: needed, clock=lambda: time))
+    partition.create()
+    for number in range(5):
+        partition.append(batch(number))
+    assert values(partition) == [0, 1, 2, 3, 4]
+    needed = 2
+    partition.append(batch(100))
+    assert values(partition) == [2, 3, 4, 100]
+    needed = 9
+    partition.append(batch(101))
+    assert values(partition) == [100, 101]
+    time = 1101
+    assert values(partition) == [100, 101]  # and not before
+    partition.append(batch(102))
+    assert values(partition) == [101, 102]
+    assert sorted(path.suffix for path in partition.folder.iterdir()) == [
+        "",
+        "",
+        ".arrow",
+        ".arrow",
+        ".index",
+        ".index",
+    ]
+
+
+@pytest.mark.parametrize("again", ["the same", "a new one"])
+def test_who_sends_again_what_retention_has_removed_is_recognised(tmp_path: Path, again: str) -> None:
+    partition = opened(tmp_path / "3", 1, Retention(size=0))
+    partition.create()
+    partition.append(batch(1), producer=7, sequence=3)
+    same = opened(tmp_path / "3", 1)
+    assert same.last_sequence(7) == 3
+    partition.append(batch(2), producer=-8, sequence=3)
+    for number in range(3, 6):
+        partition.append(batch(number), producer=9, sequence=number)
+    assert values(partition) == [5]
+    resumed = same if again == "the same" else opened(tmp_path / "3", 1)
+    assert resumed.last_sequence(7) == 3
+    assert resumed.append(batch(1), producer=7, sequence=3) == 0
+    assert resumed.append(batch(6), producer=7, sequence=4) == 5
+    assert resumed.append(batch(4), producer=9, sequence=4) == 3
+    assert values(resumed) == [5, 6]
+    assert opened(tmp_path / "3").last_sequence(-8) == -1  # without a name nobody comes again
+
+
+def test_what_a_removal_left_goes_with_the_next(tmp_path: Path) -> None:
+    full = five(tmp_path, Retention(size=0, needed=lambda: 4))
+    (full.folder / f"{0:020d}.index").unlink()  # killed right after it
+    assert opened(full.folder).earliest() == 2
+    assert full.retain() == 2
+    assert sorted(int(path.stem) for path in full.folder.glob("*.arrow")) == [4, 6, 8]
+
+
+def test_what_is_removed_while_it_is_read_is_told(tmp_path: Path) -> None:
+    full = five(tmp_path, Retention(size=0))
+    reading = full.read(0)
+    next(reading)
+    assert opened(full.folder, 1, Retention(size=0)).retain() == 8
+    with pytest.raises(LogError, match=r"offset 2 is gone: retention removed it while it was being read; .* from 8"):
+        next(reading)

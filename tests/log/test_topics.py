@@ -10,11 +10,20 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headrace.log import Consumer, Group, Log, LogError, Producer
-from headrace.log.groups import Shares, needed, start_of
+from headrace.log.groups import Shares, start_of
+from headrace.log.partitioning import partition_of, partitions_of
 from headrace.log.partitions import Partition
+
+
+@given(keys=st.lists(st.binary(max_size=40), min_size=1, max_size=20), partitions=st.integers(1, 50))
+def test_one_key_is_where_an_array_of_keys_has_it(keys: list[bytes], partitions: int) -> None:
+    assert [partition_of(key, partitions) for key in keys] == partitions_of(pa.array(keys), partitions).tolist()
 
 
 def test_topics_are_listed_and_removed(log: Log) -> None:
@@ -224,11 +233,38 @@ def test_reset_by_start_end_and_time(log: Log) -> None:
 
 
 def test_retention_keeps_what_a_group_needs(log: Log) -> None:
+    log = Log(log.path, clock=lambda: 1000)
     topic = log.create("visits", segment_bytes=1, keep_age=10)
+    Group(log, "visits", "g").commit({0: 0})
     for number in range(5):
         topic.append(0, topic.batch([number], timestamps=[number]))
+    assert topic.retain() == 0
     Group(log, "visits", "g").commit({0: 2})
-    assert topic.retain(now=1000, needed=needed(log, "visits")) == 2
+    assert topic.retain() == 2
     assert start_of(topic, 0, "earliest") == 2
-    assert topic.retain(now=1000) == 2
+    assert topic.retain(force=True) == 2
     assert [record.value for record in topic.read(0)] == [4]
+
+
+def test_a_group_needs_what_it_is_about_to_read_before_it_has_read_anything(log: Log) -> None:
+    log = Log(log.path, clock=lambda: 1000)
+    topic = log.create("visits", segment_bytes=1, keep_age=10)
+    with Consumer(log, "visits", "g") as consumer:
+        for number in range(3):
+            topic.append(0, topic.batch([number], timestamps=[number]))
+        assert [record.value for record in consumer.poll(2)] == [0, 1]
+        topic.append(0, topic.batch([3], timestamps=[3]))
+        assert [record.value for record in topic.read(0)] == [0, 1, 2, 3]
+        consumer.poll(0)  # commits two
+        topic.append(0, topic.batch([4], timestamps=[4]))
+        assert [record.value for record in topic.read(0)] == [2, 3, 4]
+
+
+def test_a_group_that_starts_at_the_end_misses_nothing_after_a_crash(log: Log) -> None:
+    filled(log, 1, 3)
+    with pytest.raises(ZeroDivisionError), Consumer(log, "visits", "g", start="latest"):
+        topic = log.topic("visits")
+        topic.append(0, topic.batch(["new"], timestamps=[9]))
+        _ = 1 / 0
+    with Consumer(log, "visits", "g", start="latest") as consumer:
+        assert [record.value for record in consumer.poll()] == ["new"]
