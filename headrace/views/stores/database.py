@@ -8,11 +8,10 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
+from headrace.edges.databases import making_tables, open_database
 from headrace.views.errors import ViewError
 
 _DRIVERS: Final = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg"}
-_DEFINING: Final = 0x48656164  # any number that nobody else locks
-_WAIT: Final = 30_000  # milliseconds that a writer of SQLite waits for another
 
 
 class Database:
@@ -34,11 +33,12 @@ class Database:
             shown = parsed.render_as_string(hide_password=True)
             raise ViewError(f"a store is sqlite:///FILE or postgresql://USER@HOST/NAME, got {shown}")
         self.backend = backend
-        self.engine = sa.create_engine(parsed.set(drivername=_DRIVERS[backend]))
+        self.engine = open_database(parsed.set(drivername=_DRIVERS[backend]))
         self._readers = self.engine.execution_options(reads=True)
         if backend == "sqlite":
             sa.event.listen(self.engine, "connect", _configure)
             sa.event.listen(self.engine, "begin", _begin)
+            self.engine.dispose()  # the connection that was made before
         else:
             self._readers = self._readers.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
 
@@ -58,8 +58,7 @@ class Database:
     def defining(self) -> Iterator[sa.Connection]:
         """A transaction that makes tables; two processes that start at once take turns."""
         with self.writing() as connection:
-            if self.backend == "postgresql":
-                connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_DEFINING)))
+            making_tables(connection)
             yield connection
 
     def analyze(self, table: str) -> None:
@@ -83,7 +82,7 @@ def _configure(connection: Any, record: object) -> None:
     connection.isolation_level = None  # the driver would begin transactions when it pleases
     cursor = connection.cursor()
     # FULL: a micro-batch that the stream holds for written must outlive a power cut.
-    for pragma in (f"busy_timeout={_WAIT}", "journal_mode=WAL", "synchronous=FULL"):
+    for pragma in ("journal_mode=WAL", "synchronous=FULL"):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
 
