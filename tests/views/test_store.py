@@ -203,6 +203,16 @@ def test_answers_that_merge_too_much_are_refused(view: StoredView, monkeypatch: 
     assert counts(view, top=("n", 2)) == {"u4": 4, "u3": 3}  # the database finds the largest counts itself
 
 
+def test_a_batch_layer_may_be_away_for_long(view: StoredView) -> None:
+    for number in range(120):
+        view.add(batch(number, number, number + 1), [hits("a", 1), hits(f"u{number}", number)])
+        view.cut()
+    assert view.provenance().generations == range(1, 122)
+    assert counts(view, key={"url": "a"}) == {"a": 120}
+    assert list(counts(view, top=("n", 3))) == ["a", "u119", "u118"]
+    assert len(counts(view, top=("n", 10_000))) == 121
+
+
 def test_values_are_values_whatever_they_say(view: StoredView) -> None:
     evil = "'; DROP TABLE view_hits; --"
     view.add(batch(0, 0, 1), [hits(evil, 1)])

@@ -21,7 +21,7 @@ T = TypeVar("T")
 Guard = Callable[[sa.Connection], None]
 """Called in each step, it raises an error if the part is not to be written any more."""
 
-_STEP: Final = 50_000
+_STEP: Final = 20_000
 _PLACES: Final = 500  # looked up at once; SQLite takes at most 32,766 values in a statement
 
 

@@ -15,6 +15,9 @@ from headrace.views.stores.statements import Condition
 MOST_READ: Final = 200_000
 """As many rows as an answer may merge that is not a page of the view's own rows."""
 
+_PARTS: Final = 50  # in one statement; SQLite takes 500
+_VALUES: Final = 30_000  # in one statement; SQLite takes 32,766
+
 
 def rows_for(cursor: Any, parts: Parts, live: list[int], query: Query) -> tuple[list[Row], str | None]:
     """The rows that the query means, and where the next page begins."""
@@ -26,7 +29,8 @@ def rows_for(cursor: Any, parts: Parts, live: list[int], query: Query) -> tuple[
     rows: Iterable[Merged]
     if query.top is not None:
         position = layout.aggregation(query.top[0])
-        if apart and layout.kinds[position] == "bigint":
+        fits = query.top[1] * parts.statements.width <= _VALUES
+        if apart and fits and layout.kinds[position] == "bigint":
             meant = _among_the_largest(cursor, parts, live, meant, query)
         rows = _scan_all(cursor, parts, live, meant)
         if not apart or query.across_windows:
@@ -82,11 +86,12 @@ def condition(parts: Parts, query: Query) -> Condition:
 
 def _scan(cursor: Any, parts: Parts, live: list[int], meant: Condition, limit: int) -> Iterator[Merged]:
     """The first `limit` merged rows or more: for them no more than the first `limit` rows of each part are needed."""
-    if not live:
-        return iter(())
     width = parts.statements.width
-    cursor.execute(*parts.statements.select(live, meant, limit))
-    return merged(parts.layout, [(tuple(row[:width]), tuple(row[width:])) for row in cursor.fetchall()])
+    found = []
+    for some in range(0, len(live), _PARTS):
+        cursor.execute(*parts.statements.select(live[some : some + _PARTS], meant, limit))
+        found += [(tuple(row[:width]), tuple(row[width:])) for row in cursor.fetchall()]
+    return merged(parts.layout, found)
 
 
 def _scan_all(cursor: Any, parts: Parts, live: list[int], meant: Condition) -> Iterator[Merged]:
