@@ -8,8 +8,8 @@ boundary. So each event counts once, whichever version that is: a swap and a rol
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -185,10 +185,20 @@ class StoredView:
         """The rows that the query means, merged, with where they come from."""
         with self.database.reading() as connection:
             state = self.state(connection)
-            version = [] if state.version is None or query.layer == "speed" else [state.version]
-            speed = [] if query.layer == "batch" else [-generation for generation in state.generations]
-            rows, following = rows_for(cursor_of(connection), self.parts, [*version, *speed], query)
+            rows, following = rows_for(cursor_of(connection), self.parts, self._live(state, query), query)
         return Answer(rows, self._provenance(state), following)
+
+    def pages(self, query: Query) -> Iterator[Answer]:
+        """The answer and the pages after it, all of one moment."""
+        with self.database.reading() as connection:
+            state = self.state(connection)
+            live = self._live(state, query)
+            while True:
+                rows, following = rows_for(cursor_of(connection), self.parts, live, query)
+                yield Answer(rows, self._provenance(state), following)
+                if following is None:
+                    return
+                query = replace(query, after=following)
 
     def provenance(self) -> Provenance:
         """Where an answer would come from now."""
@@ -220,6 +230,11 @@ class StoredView:
     def update(self, connection: sa.Connection, values: dict[str, Any]) -> None:
         """Changes what is known of the view."""
         connection.execute(sa.update(VIEWS).where(self._here).values(values))
+
+    def _live(self, state: State, query: Query) -> list[int]:
+        version = [] if state.version is None or query.layer == "speed" else [state.version]
+        speed = [] if query.layer == "batch" else [-generation for generation in state.generations]
+        return [*version, *speed]
 
     def _provenance(self, state: State) -> Provenance:
         progress = state.progress

@@ -1,0 +1,9 @@
+"""The server: views, topics and ad-hoc SQL over HTTP. It reads stores and appends to logs, and needs no Spark."""
+
+from headrace.server.application import application
+from headrace.server.limits import Limits
+from headrace.server.running import Server
+from headrace.server.service import Service
+from headrace.server.tokens import Tokens
+
+__all__ = ["Limits", "Server", "Service", "Tokens", "application"]

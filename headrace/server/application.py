@@ -1,0 +1,92 @@
+"""The application: all routes, and how their refusals are told. What each does is in a file of its own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import APIRouter, FastAPI, Request
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+
+from headrace.server.encoding import Json
+from headrace.server.errors import Refused
+from headrace.server.guard import Guard
+from headrace.server.health import add_health
+from headrace.server.limits import Limits
+from headrace.server.metrics import Metrics
+from headrace.server.service import Service
+from headrace.server.sql import add_sql
+from headrace.server.tokens import Tokens
+from headrace.server.topics import add_topics
+from headrace.server.views import add_views
+from headrace.server.workers import Worker
+from headrace.views.adhoc import AdHoc
+from headrace.views.errors import ViewError
+
+
+def application(service: Service, *, tokens: Tokens = Tokens(), limits: Limits = Limits()) -> FastAPI:
+    """The ASGI application of a service. With tokens, every request but those for health needs one.
+
+    Without, it must be reachable from this machine only: `Server` sees to that.
+
+    >>> app = application(Service({}, {}))
+    >>> sorted(app.openapi()["paths"])
+    ['/healthz', '/metrics', '/readyz', '/sql', '/views']
+    """
+    metrics = Metrics(service)
+    # As many threads as the database has connections, less some for who else uses it.
+    queries = Worker("questions", 8, limits.queries, limits.query_seconds)
+    posts = Worker("appends", 4, limits.posts, limits.query_seconds)
+    statements = Worker("statements", limits.statements, limits.statements, limits.query_seconds + limits.sql.seconds)
+    adhoc = AdHoc(limits.sql)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        yield
+        for worker in (queries, posts, statements):
+            worker.close()
+        adhoc.close()
+
+    router = APIRouter(default_response_class=Json)
+    add_health(router, service, queries)
+    add_views(router, service.views, limits, queries)
+    add_topics(router, service.topics, limits, posts, metrics)
+    add_sql(router, service.views, limits, statements, adhoc)
+
+    async def measured() -> Response:
+        return Response(await queries.run(metrics.text), media_type=CONTENT_TYPE_LATEST)
+
+    router.add_api_route("/metrics", measured, methods=["GET"], summary="Metrics for Prometheus")
+    # The pages of documentation would load scripts from elsewhere.
+    app = FastAPI(title="Headrace", docs_url=None, redoc_url=None, lifespan=lifespan)
+    app.include_router(router)
+    app.add_exception_handler(Refused, _refused)
+    app.add_exception_handler(ViewError, _wrong)
+    app.add_exception_handler(HTTPException, _not_found)
+    app.add_exception_handler(ClientDisconnect, _gone)
+    app.add_middleware(Guard, tokens=tokens, metrics=metrics)
+    return app
+
+
+def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Refused)
+    return Json(error.body, error.status, error.headers)
+
+
+def _wrong(request: Request, error: Exception) -> Response:
+    return Json({"reason": str(error)}, 400)
+
+
+def _not_found(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    there = (
+        "GET /views tells what there is" if error.status_code == 404 else "GET /openapi.json tells what can be asked"
+    )
+    return Json({"reason": f"{error.detail}: {request.method} {request.url.path}; {there}"}, error.status_code)
+
+
+def _gone(request: Request, error: Exception) -> Response:
+    return Json({"reason": "the client left before its body had come"}, 400)

@@ -1,0 +1,54 @@
+"""What a server serves: the stored views and the topics of an app."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headrace.log import Log
+from headrace.log.values import Values
+from headrace.server.ingestion import Ingestion
+from headrace.views.app import App
+from headrace.views.declarations import Topic
+from headrace.views.errors import ViewError
+from headrace.views.stores import Store
+from headrace.views.stores.store import StoredView
+
+
+@dataclass(frozen=True)
+class Service:
+    """Stored views and topics by their names; no others can be named in a request.
+
+    >>> import headrace as hr, tempfile
+    >>> clicks = hr.Topic("clicks", schema="user string")
+    >>> @hr.view(clicks)
+    ... def per_user(events):
+    ...     return events | hr.GroupBy("user").aggregate(n=hr.count())
+    >>> folder = tempfile.mkdtemp()
+    >>> service = Service.of(App.of({"per_user": per_user}), Store(f"sqlite:///{folder}/views.db"), Log(folder))
+    >>> list(service.views), list(service.topics)
+    (['per_user'], ['clicks'])
+    """
+
+    views: Mapping[str, StoredView]
+    topics: Mapping[str, Ingestion]
+
+    @staticmethod
+    def of(app: App, store: Store, log: Log) -> Service:
+        """The views and topics of an app; made, where they are not there."""
+        return Service(
+            {name: store.view(each.layout()) for name, each in app.views.items()},
+            {name: _opened(each, log) for name, each in app.topics.items()},
+        )
+
+
+def _opened(declared: Topic, log: Log) -> Ingestion:
+    if declared.name not in log.topics():
+        log.create(declared.name, partitions=declared.partitions, values=declared.schema)
+    topic = log.topic(declared.name)
+    if topic.values.type() != Values(declared.schema).type():
+        raise ViewError(
+            f"topic {declared.name!r} has the columns {topic.settings.values!r}, but is declared with "
+            f"{declared.schema!r}; give the same, or another name"
+        )
+    return Ingestion(declared, topic)
