@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from fastapi import APIRouter, FastAPI, Request
+from fastapi import FastAPI, Request
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -17,6 +17,7 @@ from headrace.server.guard import Guard
 from headrace.server.health import add_health
 from headrace.server.limits import Limits
 from headrace.server.metrics import Metrics
+from headrace.server.routes import PlainRoute
 from headrace.server.service import Service
 from headrace.server.sql import add_sql
 from headrace.server.tokens import Tokens
@@ -50,19 +51,19 @@ def application(service: Service, *, tokens: Tokens = Tokens(), limits: Limits =
             worker.close()
         adhoc.close()
 
-    router = APIRouter(default_response_class=Json)
-    add_health(router, service, queries)
+    # The pages of documentation would load scripts from elsewhere.
+    app = FastAPI(title="Headrace", docs_url=None, redoc_url=None, lifespan=lifespan)
+    router = app.router
+    router.route_class = PlainRoute
     add_views(router, service.views, limits, queries)
+    add_health(router, service, queries)
     add_topics(router, service.topics, limits, posts, metrics)
     add_sql(router, service.views, limits, statements, adhoc)
 
-    async def measured() -> Response:
+    async def measured(request: Request) -> Response:
         return Response(await queries.run(metrics.text), media_type=CONTENT_TYPE_LATEST)
 
     router.add_api_route("/metrics", measured, methods=["GET"], summary="Metrics for Prometheus")
-    # The pages of documentation would load scripts from elsewhere.
-    app = FastAPI(title="Headrace", docs_url=None, redoc_url=None, lifespan=lifespan)
-    app.include_router(router)
     app.add_exception_handler(Refused, _refused)
     app.add_exception_handler(ViewError, _wrong)
     app.add_exception_handler(HTTPException, _not_found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from headrace.server.encoding import Json
@@ -18,10 +18,10 @@ _log = logging.getLogger("headrace.server")
 def add_health(router: APIRouter, service: Service, worker: Worker) -> None:
     """The two routes."""
 
-    async def alive() -> Response:
+    async def alive(request: Request) -> Response:
         return Json({"status": "alive"})
 
-    async def ready() -> Response:
+    async def ready(request: Request) -> Response:
         failing = await worker.run(lambda: _failing(service))
         return Json({"status": "not ready", "failing": failing}, 503) if failing else Json({"status": "ready"})
 

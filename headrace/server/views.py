@@ -26,28 +26,28 @@ _QUICK: Final = 100  # rows
 def add_views(router: APIRouter, views: Mapping[str, StoredView], limits: Limits, worker: Worker) -> None:
     """Each view has its own routes: a name that is not declared leads nowhere."""
 
-    async def listed() -> Response:
+    async def listed(request: Request) -> Response:
         found = await worker.run(lambda: [(view.layout, view.provenance()) for view in views.values()])
         return Json({"views": [{**encoding.layout(each), **encoding.provenance(where)} for each, where in found]})
 
-    router.add_api_route("/views", listed, methods=["GET"], summary="The views", response_class=Json)
     changes = Changes(limits, worker)
     for name, view in views.items():
         _add_view(router, name, view, limits, worker, changes)
+    router.add_api_route("/views", listed, methods=["GET"], summary="The views", response_class=Json)
 
 
 def _add_view(router: APIRouter, name: str, view: StoredView, limits: Limits, worker: Worker, changes: Changes) -> None:
     layout = view.layout
 
     async def answer(request: Request) -> Response:
-        query = query_of(layout, request.url.query)
+        query = query_of(layout, _query_string(request))
         found = view.answer(query) if _is_quick(view, query) else await worker.run(lambda: view.answer(query))
         return Json(encoding.answer(name, found))
 
     async def listen(request: Request) -> Response:
-        return await changes.response(view, query_of(layout, request.url.query))
+        return await changes.response(view, query_of(layout, _query_string(request)))
 
-    async def versions() -> Response:
+    async def versions(request: Request) -> Response:
         found = await worker.run(view.versions)
         return Json({"view": name, "versions": [encoding.version(each) for each in found]})
 
@@ -64,6 +64,11 @@ def _add_view(router: APIRouter, name: str, view: StoredView, limits: Limits, wo
     )
     router.add_api_route(f"{path}/versions", versions, methods=["GET"], summary=f"Batch versions of {name}")
     router.add_api_route(f"{path}/rollback", rollback, methods=["POST"], summary=f"Answer {name} from another version")
+
+
+def _query_string(request: Request) -> str:
+    text: bytes = request.scope["query_string"]  # `request.url` would take the whole address apart
+    return text.decode("latin-1")
 
 
 def _is_quick(view: StoredView, query: Query) -> bool:

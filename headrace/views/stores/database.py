@@ -12,6 +12,7 @@ from headrace.edges.databases import making_tables, open_database
 from headrace.views.errors import ViewError
 
 _DRIVERS: Final = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg"}
+_KEPT: Final = 4  # connections of readers, of the fifteen that the pool has for all
 
 
 class Database:
@@ -35,6 +36,7 @@ class Database:
         self.backend = backend
         self.engine = open_database(parsed.set(drivername=_DRIVERS[backend]))
         self._readers = self.engine.execution_options(reads=True)
+        self._idle: list[sa.Connection] = []
         if backend == "sqlite":
             sa.event.listen(self.engine, "connect", _configure)
             sa.event.listen(self.engine, "begin", _begin)
@@ -45,8 +47,25 @@ class Database:
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:
         """A transaction that sees one moment of the store, whatever is written meanwhile."""
-        with self._readers.begin() as connection:
-            yield connection
+        if self.backend != "sqlite":
+            with self._readers.begin() as connection:
+                yield connection
+            return
+        # Some are kept open at the file: to get one from the pool takes longer than most questions.
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            connection = self._readers.connect()
+        try:
+            with connection.begin():
+                yield connection
+        except BaseException:
+            connection.close()
+            raise
+        if len(self._idle) < _KEPT:
+            self._idle.append(connection)
+        else:
+            connection.close()
 
     @contextmanager
     def writing(self) -> Iterator[sa.Connection]:
@@ -69,6 +88,8 @@ class Database:
 
     def close(self) -> None:
         """Gives back all connections."""
+        while self._idle:
+            self._idle.pop().close()
         self.engine.dispose()
 
 
