@@ -19,12 +19,11 @@ from headrace.server.limits import Limits
 from headrace.server.metrics import Metrics
 from headrace.server.routes import PlainRoute
 from headrace.server.service import Service
-from headrace.server.sql import add_sql
+from headrace.server.sql import Sandbox, add_sql
 from headrace.server.tokens import Tokens
 from headrace.server.topics import add_topics
 from headrace.server.views import add_views
 from headrace.server.workers import Worker
-from headrace.views.adhoc import AdHoc
 from headrace.views.errors import ViewError
 
 
@@ -42,23 +41,23 @@ def application(service: Service, *, tokens: Tokens = Tokens(), limits: Limits =
     queries = Worker("questions", 8, limits.queries, limits.query_seconds)
     posts = Worker("appends", 4, limits.posts, limits.query_seconds)
     statements = Worker("statements", limits.statements, limits.statements, limits.query_seconds + limits.sql.seconds)
-    adhoc = AdHoc(limits.sql)
+    sandbox = Sandbox(limits.sql)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
         for worker in (queries, posts, statements):
             worker.close()
-        adhoc.close()
+        sandbox.close()
 
     # The pages of documentation would load scripts from elsewhere.
-    app = FastAPI(title="Headrace", docs_url=None, redoc_url=None, lifespan=lifespan)
+    app = FastAPI(title="Headrace", docs_url=None, redoc_url=None, redirect_slashes=False, lifespan=lifespan)
     router = app.router
     router.route_class = PlainRoute
     add_views(router, service.views, limits, queries)
     add_health(router, service, queries)
     add_topics(router, service.topics, limits, posts, metrics)
-    add_sql(router, service.views, limits, statements, adhoc)
+    add_sql(router, service.views, limits, statements, sandbox)
 
     async def measured(request: Request) -> Response:
         return Response(await queries.run(metrics.text), media_type=CONTENT_TYPE_LATEST)

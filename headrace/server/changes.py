@@ -52,7 +52,7 @@ class Changes:
     async def _until_moved(self, view: StoredView, known: Provenance) -> AsyncIterator[bytes]:
         """Signs of life until an answer would come from elsewhere."""
         silent = 0.0
-        while replace(await self.worker.run(view.provenance), freshness=known.freshness) == known:
+        while _shown(await self.worker.run(view.provenance)) == _shown(known):
             if silent >= self.limits.heartbeat:
                 silent = 0.0
                 yield b": nothing new\n\n"
@@ -72,6 +72,11 @@ class _Events(StreamingResponse):
             await super().__call__(scope, receive, send)
         finally:
             self._gate.leave()
+
+
+def _shown(found: Provenance) -> Provenance:
+    """Without what changes though no answer does: a cut begins a generation, and time passes."""
+    return replace(found, generations=range(0), freshness=None)
 
 
 def event(name: str, data: Any) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -17,7 +18,7 @@ from headrace.server.errors import Refused
 from headrace.server.limits import Limits
 from headrace.server.tables import table, table_of
 from headrace.server.workers import Worker
-from headrace.views.adhoc import AdHoc
+from headrace.views import adhoc
 from headrace.views.stores.store import StoredView
 
 _WORD: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
@@ -37,7 +38,29 @@ _BODY: Final = body(
 )
 
 
-def add_sql(router: APIRouter, views: Mapping[str, StoredView], limits: Limits, worker: Worker, adhoc: AdHoc) -> None:
+class Sandbox:
+    """The sandbox of ad-hoc SQL, from the first statement on: until then its process would only take memory."""
+
+    def __init__(self, limits: adhoc.Limits) -> None:
+        self._limits, self._lock = limits, threading.Lock()
+        self._adhoc: adhoc.AdHoc | None = None
+
+    def query(self, sql: str, tables: adhoc.Tables) -> adhoc.Found:
+        """The rows of a statement."""
+        with self._lock:
+            self._adhoc = self._adhoc or adhoc.AdHoc(self._limits)
+        return self._adhoc.query(sql, tables)
+
+    def close(self) -> None:
+        """Ends its process."""
+        with self._lock:
+            if self._adhoc is not None:
+                self._adhoc.close()
+
+
+def add_sql(
+    router: APIRouter, views: Mapping[str, StoredView], limits: Limits, worker: Worker, sandbox: Sandbox
+) -> None:
     """The route. A statement reads the views whose names occur in it."""
 
     def run(sql: str, since: str | None, until: str | None) -> dict[str, Any]:
@@ -47,7 +70,7 @@ def add_sql(router: APIRouter, views: Mapping[str, StoredView], limits: Limits, 
         }
         # A name that is none must be refused by the sandbox with those that there are.
         tables = {name: read[name][0] if name in read else table(view.layout, []) for name, view in views.items()}
-        found = adhoc.query(sql, tables)
+        found = sandbox.query(sql, tables)
         return {
             "columns": found.table.column_names,
             "rows": [list(row) for row in zip(*(column.to_pylist() for column in found.table.columns), strict=True)],
