@@ -26,7 +26,8 @@ from headrace.edges.topicrecords import Records
 from headrace.edges.topicstreams import Topics
 from headrace.engine import relational, segments
 from headrace.engine.admission import FIRST_RECORDS, Admission
-from headrace.engine.bundles import END, START, FromBlocks, ToColumns
+from headrace.engine.badrecords import Letters
+from headrace.engine.bundles import BAD, END, START, FromBlocks, ToColumns
 from headrace.engine.checkpoint import Checkpoint
 from headrace.engine.columnbundles import FromRecords
 from headrace.engine.columnrows import columns_read
@@ -125,7 +126,7 @@ class Stream:
         self._columns = ColumnsOf(spark, graph)
         self._classes = classes_of_script()
         self._run = uuid.uuid4().hex  # what workers remember of an earlier run may be of other functions
-        self.delivery = Delivery(self.line, counters, self.checkpoint.time_of)
+        self.delivery = Delivery(self.line, counters, self.checkpoint.time_of, self._columns.known)
         self._admit(options)
 
     def _admit(self, options: Options) -> None:
@@ -148,7 +149,7 @@ class Stream:
         self.checkpoint.prepare()
         self.receivers.open()
         entries = [reading.readers for tap in self.line.taps for reading in tap.readings]
-        self._sides.fill(steps_of(*entries))
+        self._sides.fill(steps_of(*entries, *[tap.dead for tap in self.line.taps]))
         self._sides.fill(step for exchange in self.line.exchanges for step in steps_of(*exchange.readers.values()))
         self._sides.fill(Step(each.work.op, {}) for each in self.line.exchanges if isinstance(each.work, Stateful))
         entering = [self._tapped(tap) for tap in self.line.taps]
@@ -220,7 +221,15 @@ class Stream:
             # To work the bounds out anew costs less than to send them.
             data, rows = data.drop(START, END), [FromRecords(pcs[0].schema, window)]
         return data, self._entering(
-            tap, FromSource(tap.name, rows, watermarks, policy_of(tap.source), self.line.tidings)
+            tap,
+            FromSource(
+                tap.name,
+                rows,
+                watermarks,
+                policy_of(tap.source),
+                self.line.tidings,
+                letters=Letters.of(tap.source, BAD in data.columns),
+            ),
         )
 
     def _direct(self, tap: Tap, records: Records) -> tuple[DataFrame, Program]:
@@ -231,6 +240,7 @@ class Stream:
         label, rows = tap.source.label, [head_of(reading.pc, tap.source.label) for reading in tap.readings]
         policy, tidings = policy_of(tap.source), self.line.tidings
         source = FromTopic(tap.name, rows, "from times", policy, tidings, label=label, records=records)
+        source.letters = Letters.of(tap.source, records.event_time is not None)
         return self._sources.alive(self._topics.ranges(tap.source)), self._entering(tap, source)
 
     def _entering(self, tap: Tap, source: FromSource) -> Program:
@@ -239,7 +249,7 @@ class Stream:
             tidings=self.line.tidings,
             label=tap.source.label,
             source=source,
-            entries=[reading.readers for reading in tap.readings],
+            entries=[*[reading.readers for reading in tap.readings], tap.dead],
         )
 
     def _clocks(self) -> list[DataFrame]:

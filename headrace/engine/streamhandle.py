@@ -81,6 +81,7 @@ class StreamHandle(Handle):
         return StreamStatus(
             self._status.state,
             f"batch {delivery.batches}",
+            bad=stream.counters.bad_records(),
             batches=delivery.batches,
             batch_seconds=None if progress is None else progress["durationMs"]["triggerExecution"] / 1000,
             sources=source_statuses(stream.line, shards, progress),
@@ -92,7 +93,7 @@ class StreamHandle(Handle):
         """Elements in and out of each transform, by label; of groupings, how many came too late or were refused.
 
         Those two are of the whole life of the checkpoint, the others of this run. Of sources, how many elements were
-        too far ahead of time, and how many partitions are idle now.
+        too far ahead of time, how many records were bad, by reason, and how many partitions are idle now.
         """
         metrics = self._stream.counters.metrics()
         shards = self._stream.delivery.shards

@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
-from headrace.engine.bundles import LOW, MARK, NOW, PART, TIME, Bundle
+from headrace.engine.badrecords import Letters
+from headrace.engine.bundles import BAD, LOW, MARK, NOW, PART, TIME, Bundle
 from headrace.engine.clocks import WHOLE
 from headrace.engine.columnbundles import ColumnBundle
 from headrace.engine.exchanges import Work
@@ -47,6 +48,7 @@ class FromSource:
     policy: WatermarkPolicy
     tidings: Tidings
     progress: dict[str, Progress] = field(default_factory=dict)  # by partition
+    letters: Letters | None = None  # of its bad records, whose head is the last
 
     def bundles(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, Bundle | ColumnBundle]]:
         """Bundles of elements, each with the number of the head that read it."""
@@ -55,6 +57,8 @@ class FromSource:
         for batch in batches:
             if batch.num_rows:
                 self._note(batch)
+                if self.letters is not None and (dead := self.letters.read(batch)):
+                    yield len(self.rows), Bundle(dead)
                 for number, (head, elements) in enumerate(zip(self.rows, self._elements(batch), strict=True)):
                     if elements.num_rows:
                         yield from ((number, bundle) for bundle in head.bundles(iter([elements])))
@@ -63,7 +67,7 @@ class FromSource:
     def _elements(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
         if len(self.rows) > 1:
             return [elements_of(batch, number) for number in range(len(self.rows))]
-        clocks = [name for name in (NOW, LOW, PART, MARK) if name in batch.schema.names]
+        clocks = [name for name in (NOW, LOW, PART, MARK, BAD) if name in batch.schema.names]
         elements = batch.drop_columns(clocks)
         told = batch.column(LOW)
         return [elements if told.null_count == len(told) else elements.filter(pc.is_null(told))]
@@ -147,6 +151,8 @@ class SourceProgram(ClockProgram):
         yield from super().__call__(batches)
         if self.tidings.skewed and self.counters is not None:
             self.counters.add(Counter({(self.label, "skewed"): self.tidings.skewed}))
+        if self.source.letters is not None and self.counters is not None:
+            self.source.letters.count(self.counters)
 
     def _entries(self) -> Iterable[Readers]:
         return self.entries

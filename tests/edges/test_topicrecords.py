@@ -13,7 +13,7 @@ from headrace.edges.fromtopic import FromTopic
 from headrace.edges.ranges import Range
 from headrace.edges.topicrecords import OFFSET, FromJson, Records, columns_of, gathered
 from headrace.edges.topicsource import RANGES
-from headrace.engine.bundles import NOW, PART, TIME
+from headrace.engine.bundles import BAD, NOW, PART, TIME
 from headrace.engine.columnbundles import FromRecords
 from headrace.engine.failures import WorkerFailure
 from headrace.engine.routing import Tidings
@@ -45,9 +45,12 @@ def test_columns_times_and_places(log: Log) -> None:
     assert (last["user"], last[OFFSET]) == ("u4", 3)
     wide = pa.schema([("n", pa.int64())])
     by_column = Records(str(log.path), "visits", wide, event_time="ts")
-    assert rows_of(by_column, Range(0, 2, 4)) == [{"n": 3, TIME: 3 * SECOND}, {"n": 4, TIME: 4 * SECOND}]
+    assert rows_of(by_column, Range(0, 2, 4)) == [
+        {"n": 3, TIME: 3 * SECOND, BAD: None},
+        {"n": 4, TIME: 4 * SECOND, BAD: None},
+    ]
     in_seconds = Records(str(log.path), "visits", wide, event_time="n")
-    assert rows_of(in_seconds, Range(0, 3, 4)) == [{"n": 4, TIME: 4 * SECOND}]
+    assert rows_of(in_seconds, Range(0, 3, 4)) == [{"n": 4, TIME: 4 * SECOND, BAD: None}]
     for records in (placed, by_column):
         assert all(batch.schema == records.schema() for _, batch in records.read([Range(0, 0, 4)]))
 
@@ -58,7 +61,14 @@ def test_a_row_without_values_has_nulls(log: Log) -> None:
     empty = pa.nulls(1, topic.schema.field("value").type)
     topic.append(0, batch.set_column(3, topic.schema.field("value"), empty))
     records = Records(str(log.path), "visits", columns_of(VISITS), event_time="ts")
-    assert rows_of(records, Range(0, 0, 1)) == [{"user": None, "n": None, "ts": None, TIME: None}]
+    (row,) = rows_of(records, Range(0, 0, 1))
+    assert row == {"user": None, "n": None, "ts": None, TIME: None, BAD: row[BAD]}
+    assert row[BAD] == {
+        "reason": "no event time",
+        "message": "the event time 'ts' is missing",
+        "position": "visits/0@0",
+        "record": "{}",
+    }
 
 
 @given(st.lists(st.integers(0, 30_000), max_size=6))
