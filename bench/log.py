@@ -30,7 +30,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import headrace as hr
-from headrace.edges.topicstreams import batch_frame
+from headrace.engine.sources import read as frame_of
 from headrace.log import Group, Log, Producer, Topic
 
 SIZE = 100  # bytes of a record
@@ -152,7 +152,7 @@ def read(bench: Bench) -> Iterator[Verdict]:
         source = hr.Pipeline(spark=bench.spark) | hr.ReadTopic(
             "visits", log=str(bench.folder), event_time="ts", end="latest"
         )
-        return summed(batch_frame(bench.spark, source.pipeline.producer(source)))
+        return summed(frame_of(bench.spark, source.pipeline.graph().producer(source)))
 
     def of_files() -> tuple[int, ...]:
         return summed(bench.spark.read.parquet(str(bench.folder / "parquet")))
