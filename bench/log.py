@@ -135,7 +135,7 @@ def columns(users: np.ndarray, amounts: np.ndarray, times: np.ndarray) -> pa.Tab
 
 
 def read(bench: Bench) -> Iterator[Verdict]:
-    count, rounds = (1_000_000, 3) if bench.quick else (8_000_000, 5)
+    count, rounds = (4_000_000, 3) if bench.quick else (16_000_000, 5)
     random, topic = np.random.default_rng(1), filled(Log(bench.folder), "visits")
     size = 100_000
     for number in range(count // size):
