@@ -17,23 +17,20 @@ they give as Parquet. The last line is JSON.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _streams import SCHEMA, Feed, Running, arriving, headrace_stream, rival_stream, rows_of, session
-from pyspark.sql import Row, SparkSession
+from _sections import Bench, Verdict, run
+from _streams import SCHEMA, Feed, Running, arriving, headrace_stream, rival_stream, rows_of
+from pyspark.sql import Row
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor
 from pyspark.sql.types import LongType, StructField, StructType
@@ -43,48 +40,6 @@ import headrace as hr
 HOUR = hr.FixedWindows("1 hour")
 EVERY_BATCH: Any = {"trigger": hr.AfterWatermark(early=hr.AfterCount(1)), "accumulation": "accumulating"}
 RUNNING: Any = {"trigger": hr.Repeatedly(hr.AfterCount(1)), "accumulation": "accumulating"}
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What was measured against what was aimed at; `at_least` or at most."""
-
-    name: str
-    measured: float
-    target: float
-    at_least: bool
-    remedy: str
-
-    @property
-    def met(self) -> bool:
-        return self.measured >= self.target if self.at_least else self.measured <= self.target
-
-    def __str__(self) -> str:
-        aim = f"{'at least' if self.at_least else 'at most'} {self.target:g}"
-        if self.met:
-            return f"   met     {self.name:34} {self.measured:8.2f}   {aim}"
-        off = self.target / self.measured if self.at_least else self.measured / self.target
-        return f"   MISSED  {self.name:34} {self.measured:8.2f}   {aim}, off by {off:.2f} x; {self.remedy}"
-
-
-@dataclass
-class Bench:
-    """What a section works with: a session, a folder of its own, and whether to be quick."""
-
-    spark: SparkSession
-    folder: Path
-    quick: bool
-
-    def say(self, line: str) -> None:
-        print(f"   {line}", flush=True)
-
-    def measured(self, what: str, running: Running, batches: int) -> float:
-        """The median of the last batches in milliseconds, told with where it goes."""
-        last = running.batches()[-batches:]
-        median = statistics.median(last)
-        parts = "  ".join(f"{name} {ms:.0f}" for name, ms in running.parts(batches).items())
-        self.say(f"{what:34} {median:8.0f} ms   of {[round(each) for each in last]}   {parts}")
-        return median
 
 
 # Throughput
@@ -331,48 +286,5 @@ def stateful(bench: Bench) -> Iterator[Verdict]:
     yield Verdict("stateful DoFn against a call per key", rival / mine, 15, True, remedy)
 
 
-SECTIONS: dict[str, Callable[[Bench], Iterator[Verdict]]] = {
-    each.__name__: each for each in (throughput, growth, age, floor, cold, early, stateful)
-}
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="less data, under three minutes on 2 cores")
-    parser.add_argument("--only", default=",".join(SECTIONS), help="sections, with commas between them")
-    asked = parser.parse_args()
-    chosen = asked.only.split(",")
-    if unknown := [name for name in chosen if name not in SECTIONS]:
-        parser.error(f"there is no section {unknown[0]!r}; there are {', '.join(SECTIONS)}")
-    folder = Path(tempfile.mkdtemp(prefix="headrace-bench-"))
-    load = os.getloadavg()[0]
-    print(f"load before it began: {load:.1f}", flush=True)  # of whatever else runs, which the figures suffer from
-    verdicts: list[Verdict] = []
-    failed: dict[str, str] = {}
-    spark = session()
-    try:
-        for name in chosen:
-            print(f"{name}", flush=True)
-            bench = Bench(spark, folder / name, asked.quick)
-            bench.folder.mkdir()
-            try:
-                for verdict in SECTIONS[name](bench):
-                    verdicts.append(verdict)
-                    print(verdict, flush=True)
-            except Exception as error:  # the other sections still tell something
-                failed[name] = f"{type(error).__name__}: {error}".splitlines()[0]
-                print(f"   FAILED  {failed[name]}", flush=True)
-            shutil.rmtree(bench.folder, ignore_errors=True)
-    finally:
-        spark.stop()
-        shutil.rmtree(folder, ignore_errors=True)
-    results = [{**asdict(each), "met": each.met} for each in verdicts]
-    for each in results:
-        each["measured"] = round(each["measured"], 2)
-        del each["remedy"]
-    told = {"bench": "engine", "quick": asked.quick, "load": round(load, 1), "results": results, "failed": failed}
-    print(json.dumps(told))
-
-
 if __name__ == "__main__":
-    main()
+    run("engine", __doc__, throughput, growth, age, floor, cold, early, stateful)

@@ -69,6 +69,7 @@ from headrace.model.keyed import (
 from headrace.model.panes import PaneInfo
 from headrace.model.pipeline import PCollection, Pipeline, PTransform
 from headrace.model.sinks import Collect, ForEach, ForEachBatch, WriteJson, WriteParquet, WriteText
+from headrace.model.sockets import ReadSocket
 from headrace.model.sources import Create, Rate, ReadCsv, ReadJson, ReadParquet, ReadText
 from headrace.model.state import (
     CombiningState,
@@ -79,6 +80,7 @@ from headrace.model.state import (
     ValueState,
     on_timer,
 )
+from headrace.model.tables import WriteTable
 from headrace.model.teststream import TestStream
 from headrace.model.topics import ReadTopic, WriteTopic
 from headrace.model.triggers import (
@@ -95,7 +97,8 @@ from headrace.model.triggers import (
     OrFinally,
     Repeatedly,
 )
-from headrace.model.watermarks import BoundedDisorder, Monotonic
+from headrace.model.uris import Read, Write
+from headrace.model.watermarks import BoundedDisorder, Monotonic, Percentile, Punctuated, WatermarkPolicy
 from headrace.model.windows import (
     CalendarWindows,
     CountWindows,
@@ -170,13 +173,17 @@ __all__ = [
     "PaneInfo",
     "ParDo",
     "Partition",
+    "Percentile",
     "Pipeline",
     "PipelineError",
+    "Punctuated",
     "Quantiles",
     "Rate",
+    "Read",
     "ReadCsv",
     "ReadJson",
     "ReadParquet",
+    "ReadSocket",
     "ReadText",
     "ReadTopic",
     "Repeatedly",
@@ -197,13 +204,16 @@ __all__ = [
     "UnalignedWindows",
     "ValueState",
     "Values",
+    "WatermarkPolicy",
     "Where",
     "Window",
     "WindowFn",
     "WindowInto",
     "WithTimestamps",
+    "Write",
     "WriteJson",
     "WriteParquet",
+    "WriteTable",
     "WriteText",
     "WriteTopic",
     "approx_distinct",

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from headrace.edges.ranges import Range
 from headrace.edges.topicrecords import FromJson, Records
-from headrace.engine.bundles import LOW, NOW, PART, Bundle
+from headrace.engine.bundles import BAD, LOW, NOW, PART, Bundle
 from headrace.engine.columnbundles import ColumnBundle, FromRecords
 from headrace.engine.failures import blame
 from headrace.engine.program import Head
@@ -48,7 +48,11 @@ class FromTopic(FromSource):
                     yield _clocked(batch, row[NOW], str(partition))
 
     def _elements(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
-        return [batch.drop_columns([NOW, LOW, PART])] * len(self.rows)
+        elements = batch.drop_columns([NOW, LOW, PART])
+        if BAD in elements.schema.names:
+            bad, elements = elements.column(BAD), elements.drop_columns([BAD])
+            elements = elements if bad.null_count == len(bad) else elements.filter(bad.is_null())
+        return [elements] * len(self.rows)
 
 
 def _clocked(batch: pa.RecordBatch, now: int | None, partition: str) -> pa.RecordBatch:

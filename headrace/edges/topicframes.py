@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import DataType, StructType
 
+from headrace.edges import parsing
 from headrace.edges.topicrecords import OFFSET, columns_of, kind_of
 from headrace.engine.bundles import PART, TIME
 from headrace.engine.sources import event_time_of
@@ -25,17 +26,21 @@ from headrace.model.topics import ReadTopic
 
 
 def elements(node: Node, records: DataFrame) -> DataFrame:
-    """The frame of a topic's elements: their columns, TIME and PART."""
-    source = _source(node)
-    own = columns(node)
+    """The frame of a topic's elements: their columns, TIME and PART; and BAD, if records may be bad."""
+    source, own = _source(node), from_arrow_schema(columns(node))
+    position = F.concat(F.lit(f"{source.address.name}/"), PART, F.lit("@"), OFFSET)
     if kind_of(source.values()) != "rows" and source.schema is not None:
-        row = F.from_json(F.col(VALUE).cast("string"), from_arrow_schema(own))
-        records = records.select(row.alias(VALUE), TIME, PART, OFFSET).select(f"{VALUE}.*", TIME, PART, OFFSET)
-    casts = [F.col(_quoted(field.name)).cast(field.dataType) for field in from_arrow_schema(own)]
-    data = records.select(*casts, TIME, PART)
-    if source.event_time is None:
-        return data
-    return data.withColumn(TIME, event_time_of(node, data.drop(TIME, PART), source.event_time))
+        values = records.select(F.col(VALUE).cast("string").alias(parsing.TEXT), TIME, PART, OFFSET)
+        read = parsing.json_records(values, own, position)
+    else:
+        casts = [F.col(parsing.quoted(field.name)).cast(field.dataType) for field in own]
+        read = parsing.typed_records(records.select(*casts, TIME, PART, OFFSET), own, own.names, position)
+    if not source.checks:
+        return read.data.drop(OFFSET)
+    time = F.col(TIME)
+    if source.event_time is not None:
+        time = event_time_of(node, read.data.select(*map(parsing.quoted, own.names)), source.event_time)
+    return parsing.checked(read, source.event_time, time).drop(OFFSET)
 
 
 def columns(node: Node) -> pa.Schema:
@@ -94,7 +99,3 @@ def _struct(node: Node, schema: Any) -> StructType:
 def _source(node: Node) -> ReadTopic:
     assert isinstance(node.transform, ReadTopic)
     return node.transform
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -12,10 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.edges.ranges import Range, topic_at
-from headrace.engine.bundles import BATCH_SIZE, BUNDLE_SIZE, PART, TIME, Bundle
+from headrace.engine.bundles import BAD, BAD_TYPE, BATCH_SIZE, BUNDLE_SIZE, PART, TIME, Bundle
 from headrace.engine.failures import blame
 from headrace.log.partitions import TIMESTAMP
 from headrace.log.values import VALUE, Values
+from headrace.model.badrecords import ABSURD_TIME, NO_TIME, YEAR_1, YEAR_10000
+from headrace.model.times import SECOND
 
 OFFSET: Final = "__offset"
 """The column of records' offsets."""
@@ -38,7 +40,7 @@ def columns_of(values: str) -> pa.Schema:
 class Records:
     """Reads columns of a topic's values, and TIME: that of the column `event_time` or else of the records themselves.
 
-    With `placed`, also PART and OFFSET, which say where a record is.
+    With `placed`, also PART and OFFSET, which say where a record is; with `event_time`, also BAD.
     """
 
     log: str
@@ -49,7 +51,8 @@ class Records:
 
     def schema(self) -> pa.Schema:
         place = [(PART, pa.string()), (OFFSET, pa.int64())] if self.placed else []
-        return pa.schema([*self.columns, (TIME, pa.int64()), *place])
+        bad = [] if self.event_time is None else [(BAD, BAD_TYPE)]
+        return pa.schema([*self.columns, (TIME, pa.int64()), *bad, *place])
 
     def read(self, ranges: Iterable[Range]) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Batches of the records in these ranges, each with its partition."""
@@ -62,6 +65,8 @@ class Records:
     def _batch(self, partition: int, first: int, batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = [_column(batch, field) for field in self.columns]
         columns.append(self._times(batch))
+        if self.event_time is not None:
+            columns.append(self._bad(f"{self.topic}/{partition}", first, batch, columns[-1]))
         if self.placed:
             columns.append(pa.repeat(str(partition), batch.num_rows))
             columns.append(pa.array(np.arange(first, first + batch.num_rows)))
@@ -73,12 +78,34 @@ class Records:
         index = batch.schema.field(VALUE).type.get_field_index(self.event_time)
         return times_of(_column(batch, batch.schema.field(VALUE).type.field(index)))
 
+    def _bad(self, place: str, first: int, batch: pa.RecordBatch, times: pa.Array) -> pa.Array:
+        """What is wrong with the records that have no event time."""
+        if not times.null_count:
+            return pa.nulls(batch.num_rows, BAD_TYPE)
+        wrong: list[dict[str, str] | None] = [None] * batch.num_rows
+        for at in np.flatnonzero(np.asarray(times.is_null())).tolist():
+            value = batch.column(VALUE)[at].as_py() or {}
+            said, about = value.get(self.event_time), f"the event time {self.event_time!r} is"
+            absurd = f"{about} {said}, which is not in the years 1 to 9999"
+            wrong[at] = {
+                "reason": NO_TIME if said is None else ABSURD_TIME,
+                "message": f"{about} missing" if said is None else absurd,
+                "position": f"{place}@{first + at}",
+                "record": json.dumps(value, default=str),
+            }
+        return pa.array(wrong, BAD_TYPE)
+
 
 def times_of(column: pa.Array) -> pa.Array:
-    """Microseconds from a column of timestamps or of whole seconds."""
-    if pa.types.is_timestamp(column.type):
-        return column.cast(pa.timestamp("us", column.type.tz)).view(pa.int64())
-    return pc.multiply_checked(column.cast(pa.int64()), 1_000_000)
+    """Microseconds from a column of timestamps or of whole seconds; null if they are not in the years 1 to 9999."""
+    unit = 1 if pa.types.is_timestamp(column.type) else SECOND
+    if unit == 1:
+        column = column.cast(pa.timestamp("us", column.type.tz)).view(pa.int64())
+    within = pc.min_max(column).as_py()
+    if within["min"] is not None and not YEAR_1 // unit <= within["min"] <= within["max"] < YEAR_10000 // unit:
+        known = pc.and_(pc.greater_equal(column, YEAR_1 // unit), pc.less(column, YEAR_10000 // unit))
+        column = pc.if_else(known, column, None)
+    return column if unit == 1 else pc.multiply(column.cast(pa.int64()), SECOND)
 
 
 def has_times(kind: pa.DataType) -> bool:

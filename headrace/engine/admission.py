@@ -48,13 +48,13 @@ class Admission:
             return
         self.files = self.files.after(self._files_read(files), took)
         self.records = self.records.after(max(map(self._records_read, topics), default=0), took)
-        limit = self._jvm.org.apache.spark.sql.connector.read.streaming.ReadLimit
+        spark = self._jvm.org.apache.spark.sql
+        max_files = spark.connector.read.streaming.ReadLimit.maxFiles(self.files.limit)
+        told = json.dumps({"_type": "ReadMaxRows", "max_rows": self.records.limit})  # as Spark tells Python's sources
+        max_records = spark.execution.datasources.v2.python.PythonStreamingSourceReadLimit(told)
         changed = self._jvm.java.util.HashMap()
         for source, before in limits.items():
-            if source in files:
-                changed.put(source, limit.maxFiles(self.files.limit))
-            else:
-                changed.put(source, limit.maxRows(self.records.limit) if source in topics else before)
+            changed.put(source, max_files if source in files else max_records if source in topics else before)
         # It is a Scala variable, which only the query itself sets otherwise.
         getattr(self._execution, "uniqueSources_$eq")(self._jvm.PythonUtils.toScalaMap(changed))
 
@@ -85,9 +85,10 @@ class Admission:
         return name.startswith("FileStreamSource[") and self._own not in name
 
     def _has_records(self, source: Any) -> bool:
-        return str(source.getClass().getSimpleName()).startswith("PythonMicroBatchStream")
+        return str(source.getClass().getSimpleName()).startswith(("PythonMicroBatchStream", "KafkaMicroBatchStream"))
 
 
 def _total(offset: Any) -> int:
-    """The offsets of a topic's partitions, added up."""
-    return sum(json.loads(offset.json()).values())
+    """The offsets of a topic's partitions, added up; Kafka's have the name of the topic around them."""
+    held = json.loads(offset.json())
+    return sum(sum(at.values()) if isinstance(at, dict) else at for at in held.values())

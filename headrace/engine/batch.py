@@ -6,21 +6,22 @@ import pickle
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
+import pyarrow as pa
 from pyspark import Broadcast, StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-from headrace.edges.topicsink import TopicWriter
-from headrace.engine import relational, sinks, sources
-from headrace.engine.bundles import END, START, TIME, Bundle, ToColumns, from_block, to_block
+from headrace.engine import badrecords, relational, sinks, sources
+from headrace.engine.bundles import BAD, END, START, TIME, Bundle, ToColumns, from_block, to_block
 from headrace.engine.counters import Counters
 from headrace.engine.program import Program, steps_of, unnumbered
 from headrace.engine.side import SideValue
 from headrace.engine.stages import (
+    DEAD,
     Columns,
     Exchange,
     Frame,
@@ -32,13 +33,15 @@ from headrace.engine.stages import (
     Union,
     Write,
 )
-from headrace.engine.writers import Writer, writer_of
-from headrace.model.columns import Aggregate
+from headrace.engine.writers import RecordWriter, Writer, writer_of
+from headrace.model.columns import Aggregate, Where
 from headrace.model.errors import PipelineError
 from headrace.model.panes import NO_PANE
 from headrace.model.pickling import classes_of_script
+from headrace.model.pipeline import Node
 from headrace.model.schema import rows_schema
 from headrace.model.sinks import BatchSink, WriteFiles
+from headrace.model.sources import ReadParquet
 
 
 class Batch:
@@ -48,10 +51,12 @@ class Batch:
         self.spark, self.plan, self.counters, self.progress = spark, plan, counters, progress
         self._classes = classes_of_script()
         self._made: dict[int, DataFrame] = {}
+        self._observed: dict[int, badrecords.Observed] = {}
+        self._untold: list[badrecords.Observed] = []
         self._kept: list[DataFrame] = []
         self._sent: list[Broadcast[Any]] = []
         self._sides: dict[int, Broadcast[Any]] = {}
-        self._writers: dict[int, Writer | TopicWriter] = {}
+        self._writers: dict[int, Writer | RecordWriter] = {}
 
     def run(self) -> None:
         """Runs every sink, and what nobody reads for its effects."""
@@ -60,11 +65,13 @@ class Batch:
             if isinstance(stage, Write):
                 sinks.check_target(self.spark, stage.node)
                 if isinstance(stage.node.transform, BatchSink):
-                    self._writers[id(stage)] = writer_of(stage.node)
+                    self._writers[id(stage)] = writer_of(stage.node, partial(self._columns, stage.inputs[0]))
         try:
             for stage in ends:
                 self.progress(stage.describe())
                 self._end(stage)
+                while self._untold:
+                    self._untold.pop().tell(self.counters)
         finally:
             for data in self._kept:
                 data.unpersist()
@@ -84,7 +91,7 @@ class Batch:
         elif isinstance(sink, BatchSink):
             writer = self._writers[id(stage)]
             writer.begin(uuid.uuid4().hex)
-            if isinstance(writer, TopicWriter):
+            if isinstance(writer, RecordWriter):
                 writer.append_all(data)
             else:
                 writer.write(sinks.windowed_values(sinks.collect(data, frame.form, stage.pane)), 0)
@@ -95,10 +102,19 @@ class Batch:
         """The DataFrame of a frame."""
         data = self._data_of(frame.stage)
         stage = frame.stage
+        if isinstance(stage, Read) and BAD in data.columns:
+            data = self._counted(stage, data)
+            return badrecords.letters(stage.node.label, data) if frame.number == DEAD else badrecords.good(data)
         if isinstance(stage, Python) and len(stage.program.outputs) > 1:
             schema = from_arrow_schema(stage.program.outputs[frame.number].schema())
             return data.where(F.col("output") == frame.number).mapInArrow(unnumbered, schema)
         return data
+
+    def _columns(self, frame: Frame) -> pa.Schema | None:
+        """The columns of a frame's elements; None where they are Python objects."""
+        if not isinstance(frame.form, Columns):
+            return None
+        return to_arrow_schema(self.data(frame).drop(TIME, START, END).schema, timezone="UTC")
 
     def _data_of(self, stage: Stage) -> DataFrame:
         if id(stage) not in self._made:
@@ -110,10 +126,14 @@ class Batch:
         return self._made[id(stage)]
 
     def _make(self, stage: Stage) -> DataFrame:
+        if (below := narrowed(stage)) is not None:
+            read, conditions = below
+            data = badrecords.guarded(read.node, sources.read(self.spark, read.node, conditions))
+            return badrecords.good(self._counted(read, data)) if BAD in data.columns else data
         inputs = [self.data(frame) for frame in stage.inputs]
         match stage:
             case Read(node=node):
-                return sources.read(self.spark, node)
+                return badrecords.guarded(node, sources.read(self.spark, node))
             case Relational(node=node):
                 return relational.apply(node, inputs[0])
             case Python(program=program):
@@ -126,6 +146,13 @@ class Batch:
             case Union():
                 return _union(stage, inputs)
         raise NotImplementedError(f"no batch form for {stage!r}")
+
+    def _counted(self, stage: Read, data: DataFrame) -> DataFrame:
+        """The frame of a source, whose bad records are counted when it is first read."""
+        if id(stage) not in self._observed:
+            self._observed[id(stage)] = badrecords.Observed(stage.node, data)
+            self._untold.append(self._observed[id(stage)])
+        return self._observed[id(stage)].data
 
     def _complete(self, program: Program, data: DataFrame) -> None:
         """Fills in what only a run knows: the columns Spark found, side inputs, and where counts go."""
@@ -165,6 +192,21 @@ class Sent:
 
     def __getstate__(self) -> dict[str, Any]:
         return {"blocks": self.blocks if isinstance(self.blocks, bytes) else pickle.dumps(self.blocks)}
+
+
+def narrowed(stage: Stage) -> tuple[Read, list[Node]] | None:
+    """The source of columns that cannot be bad, and the conditions on it, if a stage is the last of those.
+
+    They come before event times are looked at: then Spark need not read what they drop.
+    """
+    conditions: list[Node] = []
+    while isinstance(stage, Relational) and isinstance(stage.node.transform, Where):
+        conditions.insert(0, stage.node)
+        stage = stage.inputs[0].stage
+        if stage.readers > 1:
+            return None
+    whole = isinstance(stage, Read) and isinstance(stage.node.transform, ReadParquet)
+    return (stage, conditions) if conditions and whole else None  # type: ignore[return-value]
 
 
 def _is_work(stage: Stage) -> bool:

@@ -29,9 +29,13 @@ Int64Array = npt.NDArray[np.int64]
 
 TIME, START, END = "__time", "__start", "__end"
 """Columns beside the user's own: event time and window bounds in microseconds."""
-NOW, LOW, PART = "__now", "__low", "__part"
+NOW, LOW, PART, MARK = "__now", "__low", "__part", "__mark"
 """Columns of a stream's sources: the time of the batch; the watermark, where a row tells that and is no element, or the
 beginning of time, where it is none and tells nothing; and the partition a row is from, if there are several."""
+
+BAD: Final = "__bad"
+"""A column of sources whose records may be bad: what is wrong with a row, which then is no element; null of others."""
+BAD_TYPE: Final = pa.struct([(name, pa.string()) for name in ("reason", "message", "position", "record")])
 
 BLOCK_SCHEMA: Final = pa.schema([("block", pa.binary())])
 BATCH_SIZE: Final = 20_000

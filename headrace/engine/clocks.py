@@ -7,14 +7,13 @@ a wall clock: every time is given, so that a replay sees the same ones.
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-import numpy as np
-
+from headrace.engine.delays import Disorder, Sketch
 from headrace.model.times import MAX_TIME, MIN_TIME, Int64Array
-from headrace.model.watermarks import WatermarkPolicy
 
 WHOLE: Final = ""
 """In place of a partition's name: all of a source."""
@@ -50,24 +49,11 @@ class Clocks:
 def output_watermark(before: int, watermark: int, holds: Int64Array) -> int:
     """How far a stage's output has come: as far as its input, but not past what it still holds back; never back.
 
+    >>> import numpy as np
     >>> output_watermark(5, 20, np.array([12, 15])), output_watermark(14, 20, np.array([12]))
     (12, 14)
     """
     return max(before, min(watermark, int(holds.min(initial=MAX_TIME))))
-
-
-def source_watermark(times: Int64Array, policy: WatermarkPolicy, *, now: int | None) -> tuple[int, int]:
-    """The low watermark of a source partition that brought elements of these times, and how many it did not trust.
-
-    An element too far ahead of processing time is a wrong clock, not progress. Without `now` all are trusted.
-
-    >>> from headrace.model.watermarks import BoundedDisorder
-    >>> source_watermark(np.array([40, 90, 5_000]), BoundedDisorder("10 us", max_skew="50 us"), now=100)
-    (80, 1)
-    """
-    trusted = times <= (MAX_TIME if now is None else now + policy.max_skew)
-    latest = int(times[trusted].max(initial=MIN_TIME))
-    return latest - policy.disorder if latest > MIN_TIME else MIN_TIME, int(np.count_nonzero(~trusted))
 
 
 @dataclass
@@ -79,6 +65,8 @@ class Upstream:
 
     One that reported nothing for `idle_after` (by name, in microseconds of processing time) is not waited for until it
     reports again. If all are idle the watermark stays where it is.
+
+    Of sources whose watermark is by the disorder of their elements, it keeps that, by partition.
 
     >>> upstream = Upstream({"events": MIN_TIME}, idle_after={"events": 60})
     >>> upstream.report("events", 100, now=0, partition="a")
@@ -95,6 +83,7 @@ class Upstream:
     partitions: dict[str, dict[str, int]] = field(default_factory=dict)
     watermark: int = MIN_TIME
     active: dict[str, dict[str, int]] = field(default_factory=dict)  # when each reported last
+    disorder: dict[str, dict[str, Disorder]] = field(default_factory=dict)
 
     def report(self, name: str, low: int, *, now: int, partition: str = WHOLE) -> None:
         """A source or a partition of it has come to `low`, by a batch in which it had something to say."""
@@ -105,6 +94,15 @@ class Upstream:
             lows[partition] = max(lows.get(partition, MIN_TIME), low)
         if name in self.idle_after:
             self.active.setdefault(name, {})[partition] = now
+
+    def learn(self, sketches: Iterable[tuple[str, str, Sketch]], *, now: int) -> None:
+        """What the tasks of a micro-batch tell of disorder: names, each with its partition."""
+        told: dict[tuple[str, str], list[Sketch]] = defaultdict(list)
+        for name, partition, sketch in sketches:
+            told[name, partition].append(sketch)
+        for (name, partition), each in told.items():
+            disorder = self.disorder.setdefault(name, {}).setdefault(partition, Disorder())
+            self.report(name, disorder.take(each), now=now, partition=partition)
 
     def idle(self, *, now: int) -> list[tuple[str, str]]:
         """Those that are not waited for: names, each with its partition."""
@@ -138,51 +136,12 @@ class Upstream:
 
     def dump(self) -> bytes:
         """What it has learnt, the same bytes for the same contents."""
-        return json.dumps([self.watermark, self.low, self.partitions, self.active], sort_keys=True).encode()
+        disorder = {name: {part: of.dump() for part, of in each.items()} for name, each in self.disorder.items()}
+        return json.dumps([self.watermark, self.low, self.partitions, self.active, disorder], sort_keys=True).encode()
 
     def load(self, data: bytes) -> None:
         """Takes over what `dump` wrote."""
-        self.watermark, self.low, self.partitions, self.active = json.loads(data)
-
-
-_GROWTH: Final = np.log1p(0.02)  # from bucket to bucket
-
-
-@dataclass
-class Delays:
-    """How late elements come, as a sketch: counts in buckets whose width grows with the delay.
-
-    Its answers are not below the truth, and at most two percent above. Unlike those of sketches that toss coins, they
-    are the same in every replay.
-
-    >>> delays = Delays()
-    >>> delays.observe(np.array([99, 98, 0]), now=100)
-    >>> delays.quantile(0.6), delays.quantile(1.0)
-    (2, 102)
-    """
-
-    buckets: dict[int, int] = field(default_factory=dict)
-
-    def observe(self, times: Int64Array, *, now: int) -> None:
-        """Elements of these event times arrive now."""
-        late = np.maximum(now - times, 0).astype(np.float64)
-        numbers, counts = np.unique(np.ceil(np.log1p(late) / _GROWTH).astype(np.int64), return_counts=True)
-        self.merge(zip(numbers.tolist(), counts.tolist(), strict=True))
-
-    def merge(self, buckets: Iterable[tuple[int, int]]) -> None:
-        """Takes in what another sketch has seen."""
-        for number, count in buckets:
-            self.buckets[number] = self.buckets.get(number, 0) + count
-
-    def quantile(self, q: float) -> int:
-        """The delay that a fraction `q` of the elements did not exceed; 0 if there were none."""
-        if not self.buckets:
-            return 0
-        numbers = np.array(sorted(self.buckets))
-        reached = np.cumsum([self.buckets[number] for number in numbers.tolist()])
-        number = numbers[np.searchsorted(reached, q * reached[-1] * (1 - 1e-12))]
-        return round(float(np.expm1(number * _GROWTH)))
-
-    def watermarks(self, qs: set[float], *, now: int) -> dict[float, int]:
-        """For each fraction, the time before which so much of the input has arrived by now. All of it: nobody knows."""
-        return {q: now - self.quantile(q) for q in sorted(qs) if q < 1 and self.buckets}
+        self.watermark, self.low, self.partitions, self.active, disorder = json.loads(data)
+        self.disorder = {
+            name: {part: Disorder.load(of) for part, of in each.items()} for name, each in disorder.items()
+        }

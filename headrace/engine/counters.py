@@ -8,6 +8,9 @@ from typing import Any
 from pyspark import SparkContext
 from pyspark.accumulators import Accumulator, AccumulatorParam
 
+from headrace.model.badrecords import REASONS, BadRecords
+from headrace.model.elementwise import DeadLetter
+
 
 class _Adding(AccumulatorParam[Counter[Any]]):
     def zero(self, value: Counter[Any]) -> Counter[Any]:
@@ -32,6 +35,7 @@ class Counters:
     def __init__(self, context: SparkContext) -> None:
         self._total: Accumulator[Counter[Any]] = context.accumulator(Counter(), _Adding())
         self._told: Accumulator[dict[str, Any]] = context.accumulator({}, _Replacing())
+        self._bad: Accumulator[dict[str, DeadLetter]] = context.accumulator({}, _Replacing())
         self.written: Accumulator[int] = context.accumulator(0)  # rows that went to files
 
     def add(self, counts: Counter[tuple[str, str]]) -> None:
@@ -42,13 +46,25 @@ class Counters:
         """Called in a worker: what shards say of themselves, by name, in place of what they said before."""
         self._told.add(told)
 
+    def tell_bad(self, last: dict[str, DeadLetter]) -> None:
+        """Called where bad records are met: the last, by the label of its source."""
+        self._bad.add(last)
+
     @property
     def told(self) -> dict[str, Any]:
         """What shards said last. What a job's tasks told is here when the job is done."""
         return self._told.value
 
+    def bad_records(self) -> dict[str, BadRecords]:
+        """The bad records of sources that had some, by label."""
+        counts: dict[str, dict[str, int]] = {}
+        for (label, way), count in sorted(self._total.value.items()):
+            if way in REASONS:
+                counts.setdefault(label, {})[way] = count
+        return {label: BadRecords(each, self._bad.value.get(label)) for label, each in counts.items()}
+
     def metrics(self) -> dict[str, dict[str, int]]:
-        """By label: how many elements went in and came out."""
+        """By label: how many elements went in and came out; of sources, how many records were bad, by reason."""
         by_label: dict[str, dict[str, int]] = {}
         for (label, way), count in sorted(self._total.value.items()):
             by_label.setdefault(label, {})[way] = count

@@ -16,7 +16,8 @@ from typing import Any
 
 from headrace.model.errors import TransformError
 
-_MARK = "headrace-failure:"
+MARK = "headrace-failure:"
+"""What a failure begins with, in whatever text Spark wraps it: JSON of label, error, trace and perhaps the element."""
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _SHOWN = 200  # characters of an element
 _FRAMES = 8  # frames of the user's traceback: two lines each, so that the whole stays within 25 lines
@@ -34,12 +35,12 @@ def blame(label: str, elements: Sequence[Any] = (), cursor: Iterator[Any] | None
     except WorkerFailure:
         raise
     except Exception as error:
-        if _MARK in str(error):  # Spark's, around one that was blamed in a worker
+        if MARK in str(error):  # Spark's, around one that was blamed in a worker
             raise
         told: dict[str, Any] = {"label": label, "error": _one_line(error), "trace": _user_trace(error)}
         if cursor is not None:
             told["element"] = shortened(elements[max(consumed(elements, cursor) - 1, 0)])
-        raise WorkerFailure(_MARK + json.dumps(told)) from None
+        raise WorkerFailure(MARK + json.dumps(told)) from None
 
 
 def consumed(elements: Sequence[Any], cursor: Iterator[Any]) -> int:
@@ -83,7 +84,7 @@ def _user_trace(error: Exception) -> list[str]:
 
 def told_plainly(error: Exception) -> TransformError | None:
     """The TransformError behind what Spark raised, or None if no user function is to blame."""
-    found = re.search(re.escape(_MARK) + r"(\{.*\})", str(error))
+    found = re.search(re.escape(MARK) + r"(\{.*\})", str(error))
     if found is None:
         return None
     told = json.loads(found[1])

@@ -15,8 +15,8 @@ from headrace.edges.records import to_records
 from headrace.engine import ops
 from headrace.engine.aggregates import columns_fn, to_keyed
 from headrace.engine.bundles import Bundle, ToBlocks, ToColumns
-from headrace.engine.clocks import Delays
 from headrace.engine.columnrows import ToGroups
+from headrace.engine.delays import Delays
 from headrace.engine.exchanges import Grouping, Work, aggregating
 from headrace.engine.firing import Program as Firing
 from headrace.engine.groups import needs_times
@@ -35,6 +35,7 @@ from headrace.engine.statefulshard import Stateful
 from headrace.engine.streamprogram import HEARTBEAT
 from headrace.engine.taps import Reading, Tap, separated, shareable
 from headrace.model.algebra import CombineFn
+from headrace.model.badrecords import ReadsRecords
 from headrace.model.columns import Aggregate, Columnwise
 from headrace.model.elementwise import ParDo
 from headrace.model.errors import PipelineError
@@ -140,6 +141,7 @@ class _Lowering:
         self.shards, self.partitions, self.numbers = shards, partitions, dict(numbers)
         # What is not in Python yet, or not again: where it was read or was in Python last, and the transforms since.
         self.columns: dict[int, tuple[Node | PCollection, tuple[Node, ...]]] = {}
+        self.letters: dict[int, Node] = {}  # those of bad records, and their sources
         self.readers: dict[int, Readers] = {}
         self.origins: dict[int, Origins] = {}
         self.stations: dict[int, Station] = {}
@@ -148,7 +150,11 @@ class _Lowering:
         for node in graph:
             if isinstance(node.transform, Source) and all(tap.source is not node for tap in self.line.taps):
                 self._reading(node.outputs[0])  # nobody does, but it is read
+            if isinstance(node.transform, ReadsRecords) and node.transform.checks:
+                self._tap(node, ())  # one that sees all of it
         for tap in self.line.taps:
+            if not tap.readings:
+                tap.readings.append(Reading((), tap.source.outputs[0]))
             if len(tap.readings) > 1:
                 tap.readings = [separated(reading) for reading in tap.readings]
 
@@ -156,6 +162,7 @@ class _Lowering:
         transform = node.transform
         if isinstance(transform, Source):
             self.columns[id(node.outputs[0])] = node, ()
+            self.letters |= {id(letters): node for letters in node.outputs[1:]}
         elif isinstance(transform, Aggregate):
             self._aggregate(node, transform)
         elif isinstance(transform, Columnwise | WindowInto) and self._in_columns(node):
@@ -191,7 +198,10 @@ class _Lowering:
 
     def _reading(self, pc: PCollection) -> Readers:
         """The readers of a collection, which enters Python here if it has not yet."""
-        if id(pc) not in self.readers:
+        if id(pc) in self.letters:
+            tap = self._tap(self.letters[id(pc)], ())
+            self._given(pc, tap.dead, (tap,), (0, 0))
+        elif id(pc) not in self.readers:
             since, nodes = self.columns[id(pc)]
             if isinstance(since, Node):
                 tap, reading = self._tap(since, nodes), Reading(nodes, pc)
@@ -385,7 +395,7 @@ class _Lowering:
         (pc,), sink = node.inputs, node.transform
         reading = self._reading(pc)
         output: Any
-        if isinstance(sink, WriteTopic) and sink.address.log is not None:
+        if isinstance(sink, WriteTopic):
             output = to_records(node, pc)
         elif isinstance(sink, BatchSink):
             output = ToBlocks()

@@ -16,6 +16,7 @@ from headrace.engine.program import Head, Output, Program, Readers
 from headrace.engine.shuffle import ORDER, FromRows, ToAccumulators, ToRows, shuffle_schema
 from headrace.engine.sinks import text_of
 from headrace.engine.stages import (
+    DEAD,
     Blocks,
     Columns,
     Exchange,
@@ -92,8 +93,10 @@ class _Fusion:
     def _place(self, node: Node) -> None:
         transform = node.transform
         if isinstance(transform, Source):
-            (pc,) = node.outputs
-            self.frames[id(pc)] = self._add(Read([], node), Columns(pc.schema) if pc.has_columns else Blocks(), pc)
+            pc, *dead = node.outputs
+            frame = self._add(Read([], node), Columns(pc.schema) if pc.has_columns else Blocks(), pc)
+            self.frames[id(pc)] = frame
+            self.frames |= {id(letters): Frame(frame.stage, Blocks(), letters, DEAD) for letters in dead}
         elif isinstance(transform, Flatten):
             self._flatten(node)
         elif isinstance(transform, GroupByKey | CombinePerKey) or (isinstance(transform, ParDo) and transform.stateful):
@@ -223,7 +226,7 @@ class _Fusion:
         sink = node.transform
         if isinstance(sink, WriteFiles) and (text := text_of(node.label, sink, pc)) is not None:
             frame = self._output(pc, text, Text())
-        elif isinstance(sink, WriteTopic) and sink.address.log is not None:
+        elif isinstance(sink, WriteTopic):
             frame = self._records(pc, to_records(node, pc))
         else:
             frame = self._frame(pc, Columns(pc.schema) if pc.has_columns else Blocks())

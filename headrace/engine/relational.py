@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
-from headrace.engine.bundles import END, LOW, NOW, PART, START, TIME
+from headrace.engine.bundles import BAD, END, LOW, MARK, NOW, PART, START, TIME
 from headrace.model import algebra, sketches
 from headrace.model.algebra import CombineFn
 from headrace.model.columns import Aggregate, Aggregation, Select, Where
@@ -35,8 +35,8 @@ from headrace.model.windows import (
     WindowFn,
 )
 
-HIDDEN = (TIME, START, END, NOW, LOW, PART)
-"""Columns that are no part of the elements; the last three a stream has."""
+HIDDEN = (TIME, START, END, BAD, NOW, LOW, PART, MARK)
+"""Columns that are no part of the elements; the last four a stream has."""
 SHARED = "__tap"
 """Columns that begin with this are not of the elements either, but of others that are read from the same source."""
 
@@ -161,6 +161,8 @@ def assign_windows(node: Node, window: WindowFn, data: DataFrame) -> DataFrame:
         last = time - F.pmod(time - F.lit(window.offset), F.lit(window.period))
         first = last - F.lit((window.size - 1) // window.period * window.period)
         starts = F.sequence(first, last, F.lit(window.period))
+        if LOW in data.columns:  # what is no element is not repeated
+            starts = F.when(F.col(LOW).isNull(), starts).otherwise(F.array(last))
         spread = data.withColumn(START, F.explode(starts))
         return spread.where(F.col(START) + F.lit(window.size) > time).withColumn(END, F.col(START) + F.lit(window.size))
     if window.keyed and not isinstance(window, CountWindows):
@@ -180,6 +182,10 @@ def _assign_by_arrays(window: WindowFn, data: DataFrame) -> DataFrame:
                 index, start, end = window.assign_ordinals(np.zeros(len(times), np.int64))
             else:
                 index, start, end = window.assign(times)
+            if LOW in batch.schema.names:  # what is no element is not repeated
+                kept = np.asarray(batch.column(LOW).is_null())[index]
+                kept[np.unique(index, return_index=True)[1]] = True
+                index, start, end = index[kept], start[kept], end[kept]
             rows = batch.take(pa.array(index))
             yield rows.append_column(START, pa.array(start)).append_column(END, pa.array(end))
 

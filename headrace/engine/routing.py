@@ -15,11 +15,13 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.engine.bundles import BATCH_SIZE, Bundle
-from headrace.engine.clocks import WHOLE, Delays, source_watermark
+from headrace.engine.clocks import WHOLE
 from headrace.engine.columnbundles import Columnar, ColumnBundle
+from headrace.engine.delays import Delays, Sketch
 from headrace.engine.hashing import hash_bytes
 from headrace.engine.ipc import arrow_bytes
 from headrace.engine.program import Output
+from headrace.engine.progress import Progress
 from headrace.engine.shuffle import KEY
 from headrace.model.times import MIN_TIME, Int64Array
 from headrace.model.watermarks import WatermarkPolicy
@@ -143,8 +145,8 @@ class Tidings:
     """What a task has to tell the shards it feeds: the time of the batch, and how far what it read has come.
 
     `lows` has an entry for every upstream that spoke in this task, None if it had nothing to say about its watermark;
-    `partitions`, those of its partitions that spoke. Of those in `followed` the watermark is by the times of the rows
-    that reach an exchange.
+    `partitions`, those of its partitions that spoke; `disorder`, what there is to tell of their elements' order. Of
+    those in `followed` the watermark is by the times of the rows that reach an exchange.
     """
 
     station: Station = (0, 0)
@@ -152,6 +154,7 @@ class Tidings:
     now: int | None = None
     lows: dict[str, int | None] = field(default_factory=dict)
     partitions: dict[str, dict[str, int]] = field(default_factory=dict)
+    disorder: dict[str, dict[str, Sketch]] = field(default_factory=dict)
     followed: dict[str, WatermarkPolicy] = field(default_factory=dict)
     skewed: int = 0  # elements whose clocks are not believed
 
@@ -182,8 +185,7 @@ class ToShards:
     delays: Delays | None = None
     held: list[pa.RecordBatch] = field(default_factory=list)
     sent: int = 0
-    latest: int = MIN_TIME
-    skewed: int = 0
+    progress: dict[str, Progress] = field(default_factory=dict)  # of those that are followed
 
     def schema(self) -> pa.Schema:
         return WIRE
@@ -200,10 +202,8 @@ class ToShards:
                 yield from self.add(part)
 
     def _taken(self, bundle: Any, add: Callable[[Any], Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
-        for policy in self.tidings.followed.values():
-            low, skewed = source_watermark(bundle.all_times(), policy, now=self.tidings.now)
-            self.latest = max(self.latest, low)
-            self.skewed += skewed
+        for name, policy in self.tidings.followed.items():
+            self.progress.setdefault(name, Progress(policy)).observe(bundle.all_times(), now=self.tidings.now)
         if self.delays is not None and self.tidings.now is not None:
             self.delays.observe(bundle.all_times(), now=self.tidings.now)
         self.held += add(bundle)
@@ -219,12 +219,19 @@ class ToShards:
 
     def _told(self) -> dict[str, Any]:
         lows = {name: low for name, low in self.tidings.lows.items() if name in self.upstream}
-        lows |= {name: self.latest for name in lows if name in self.tidings.followed and self.latest > MIN_TIME}
-        # Whoever reads the same elements mistrusts the same clocks.
-        self.tidings.skewed = max(self.tidings.skewed, self.skewed)
+        disorder = {name: each for name, each in self.tidings.disorder.items() if name in lows}
+        for name, progress in self.progress.items():
+            # Whoever reads the same elements mistrusts the same clocks.
+            self.tidings.skewed = max(self.tidings.skewed, progress.skewed)
+            if name in lows and (low := progress.low()) > MIN_TIME:
+                lows[name] = low
+            if name in lows and (sketch := progress.sketch()) is not None:
+                disorder[name] = {WHOLE: sketch}
         told: dict[str, Any] = {"lows": lows}
         if partitions := {name: each for name, each in self.tidings.partitions.items() if name in lows}:
             told["partitions"] = partitions
+        if disorder:
+            told["disorder"] = disorder
         if self.delays is not None:
             told["delays"] = sorted(self.delays.buckets.items())
         return told

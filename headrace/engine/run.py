@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pyspark import InheritableThread
@@ -15,6 +15,7 @@ from headrace.engine.failures import plain
 from headrace.engine.plan import explain, plan
 from headrace.engine.session import ship_package, spark_session
 from headrace.engine.settings import current
+from headrace.model.badrecords import BadRecords
 from headrace.model.errors import PipelineError
 from headrace.model.pipeline import Graph
 
@@ -23,12 +24,13 @@ State = Literal["running", "done", "failed", "stopped"]
 
 @dataclass
 class Status:
-    """How far a run is: its state, the sink it is at, and the tasks of the current Spark job."""
+    """How far a run is: its state, the sink it is at, the tasks of the current Spark job, and sources' bad records."""
 
     state: State = "running"
     stage: str = ""
     tasks_done: int = 0
     tasks: int = 0
+    bad: dict[str, BadRecords] = field(default_factory=dict)
 
     @property
     def line(self) -> str:
@@ -71,6 +73,7 @@ class Handle:
 
     def status(self) -> Status:
         """How far the pipeline is."""
+        self._status.bad = self._counters.bad_records()
         if self._status.state == "running":
             tracker = self._spark.sparkContext.statusTracker()
             stages = [info for id in tracker.getActiveStageIds() if (info := tracker.getStageInfo(id)) is not None]
@@ -79,7 +82,7 @@ class Handle:
         return self._status
 
     def metrics(self) -> dict[str, dict[str, int]]:
-        """Elements in and out of each transform, by label."""
+        """Elements in and out of each transform, by label; of sources, bad records by reason."""
         return self._counters.metrics()
 
     def savepoint(self, path: str) -> None:

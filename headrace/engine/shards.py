@@ -16,7 +16,8 @@ import pyarrow as pa
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from headrace.engine.clocks import Clocks, Delays, Upstream
+from headrace.engine.clocks import Clocks, Upstream
+from headrace.engine.delays import Delays, Sketch
 from headrace.engine.exchanges import Sliced, Work
 from headrace.engine.failures import blame
 from headrace.engine.placing import COUNT
@@ -70,6 +71,7 @@ class Shard:
             for name, partitions in header.get("partitions", {}).items():
                 for partition, low in partitions.items():
                     self.upstream.report(name, low, now=now, partition=partition)
+        self.upstream.learn(disorder_told(header.get("disorder", {}) for header, _ in bodies), now=now)
         fractions = self.processor.fractions
         for header, _ in bodies:
             self.delays.merge(header.get("delays", ()))
@@ -100,6 +102,11 @@ class Shard:
         self.upstream.load(header["upstream"].encode())
         self.delays = Delays(dict(map(tuple, header["delays"])))
         self.late, self.refused, self.copies = header["late"], header["refused"], header["copies"]
+
+
+def disorder_told(told: Iterable[dict[str, dict[str, Sketch]]]) -> Iterator[tuple[str, str, Sketch]]:
+    """What tasks tell of disorder, by name and partition, one by one."""
+    return ((name, part, sketch) for each in told for name, parts in each.items() for part, sketch in parts.items())
 
 
 def _elements(rows: pa.RecordBatch | None) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -96,7 +96,7 @@ class ToEveryShard(ToShards):
         told = self._told()
         if told["lows"] or self.held:
             assert isinstance(self.rows, ToRole)
-            self.held.append(clock_rows(self.rows.role, told["lows"], told.get("partitions", {})))
+            self.held.append(clock_rows(self.rows.role, told))
             yield wire([(dest, self._body(rows, {"lows": {}})) for dest, rows in self._by_shard()])
 
     def _by_shard(self) -> Iterator[tuple[int, pa.RecordBatch | None]]:
@@ -105,19 +105,22 @@ class ToEveryShard(ToShards):
         return ((dest, rows) for dest in self.dests)
 
 
-def clock_rows(
-    role: int, lows: dict[str, int | None], partitions: dict[str, dict[str, int]] | None = None
-) -> pa.RecordBatch:
-    """How far a side input has come, by who said it."""
-    told = [(name, WHOLE, low) for name, low in lows.items() if low is not None]
-    told += [(name, part, low) for name, each in (partitions or {}).items() for part, low in each.items()]
-    count = len(told)
+def clock_rows(role: int, told: dict[str, Any]) -> pa.RecordBatch:
+    """How far a side input has come, by who said it: what a task tells, as rows. Disorder is in the place of panes."""
+    rows: list[tuple[str, str, int | None, str | None]]
+    rows = [(name, WHOLE, low, None) for name, low in told["lows"].items() if low is not None]
+    for name, each in told.get("partitions", {}).items():
+        rows += [(name, part, low, None) for part, low in each.items()]
+    for name, sketches in told.get("disorder", {}).items():
+        rows += [(name, part, None, json.dumps(sketch)) for part, sketch in sketches.items()]
+    count = len(rows)
     return pa.record_batch(
         {
             **{name: pa.nulls(count, ROWS.field(name).type) for name in ROWS.names},
             ROLE: pa.array([role] * count, pa.int16()),
-            KEY: pa.array([json.dumps([name, part]).encode() for name, part, _ in told], pa.binary()),
-            TIME: pa.array([low for _, _, low in told], pa.int64()),
+            KEY: pa.array([json.dumps([name, part]).encode() for name, part, _, _ in rows], pa.binary()),
+            TIME: pa.array([low for _, _, low, _ in rows], pa.int64()),
+            PANE: pa.array([disorder for _, _, _, disorder in rows], pa.string()),
         },
         schema=ROWS,
     )

@@ -51,9 +51,14 @@ class SideState:
     def step(self, rows: pa.RecordBatch, now: int) -> tuple[pa.RecordBatch | None, int]:
         """Takes in rows of the side input; returns those that came too late, and how many were refused."""
         elements = rows.filter(rows.column(VALUE).is_valid())
-        for clock in rows.filter(rows.column(VALUE).is_null()).select([KEY, TIME]).to_pylist():
+        disorder = []
+        for clock in rows.filter(rows.column(VALUE).is_null()).select([KEY, TIME, PANE]).to_pylist():
             name, partition = json.loads(clock[KEY])
-            self.upstream.report(name, clock[TIME], now=now, partition=partition)
+            if clock[PANE] is None:
+                self.upstream.report(name, clock[TIME], now=now, partition=partition)
+            else:
+                disorder.append((name, partition, json.loads(clock[PANE])))
+        self.upstream.learn(disorder, now=now)
         step = self.groups.step(self._keyed(elements), Clocks(self.upstream.advance(now=now), now))
         for start, end, cell in zip(
             *(step.panes.column(name).to_pylist() for name in (START, END, VALUE)), strict=True

@@ -36,6 +36,9 @@ class Text:
     """One line of text per element."""
 
 
+DEAD = 1
+"""The number of a source's dead letters among its outputs."""
+
 Form = Columns | Blocks | ShuffleRows | Text
 
 

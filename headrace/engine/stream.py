@@ -21,11 +21,13 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.edges.fromtopic import FromTopic, head_of
+from headrace.edges.receivers import Receivers
 from headrace.edges.topicrecords import Records
 from headrace.edges.topicstreams import Topics
 from headrace.engine import relational, segments
 from headrace.engine.admission import FIRST_RECORDS, Admission
-from headrace.engine.bundles import END, START, FromBlocks, ToColumns
+from headrace.engine.badrecords import Letters
+from headrace.engine.bundles import BAD, END, START, FromBlocks, ToColumns
 from headrace.engine.checkpoint import Checkpoint
 from headrace.engine.columnbundles import FromRecords
 from headrace.engine.columnrows import columns_read
@@ -117,13 +119,14 @@ class Stream:
         timed = bool(self._idle_after) or any(exchange.work.needs_time for exchange in self.line.exchanges)
         self._heartbeat = (timed or held.heartbeat) and not self.ends and not scripted_clock
         self._manifest = self.checkpoint.check(self.line, heartbeat=self._heartbeat)
+        self.receivers = Receivers(self.line.taps, self.checkpoint)
         self._topics = Topics(spark, self.checkpoint.control, self.checkpoint.name, temporary=self.checkpoint.temporary)
         self._sources = Sources(spark, self.checkpoint.control, self._topics, scripted_clock=scripted_clock)
         self._sides = SideInputs(spark, graph)
         self._columns = ColumnsOf(spark, graph)
         self._classes = classes_of_script()
         self._run = uuid.uuid4().hex  # what workers remember of an earlier run may be of other functions
-        self.delivery = Delivery(self.line, counters, self.checkpoint.time_of)
+        self.delivery = Delivery(self.line, counters, self.checkpoint.time_of, self._columns.known)
         self._admit(options)
 
     def _admit(self, options: Options) -> None:
@@ -144,8 +147,9 @@ class Stream:
         # It would log what a sink's function raises, which the handle tells.
         logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
         self.checkpoint.prepare()
+        self.receivers.open()
         entries = [reading.readers for tap in self.line.taps for reading in tap.readings]
-        self._sides.fill(steps_of(*entries))
+        self._sides.fill(steps_of(*entries, *[tap.dead for tap in self.line.taps]))
         self._sides.fill(step for exchange in self.line.exchanges for step in steps_of(*exchange.readers.values()))
         self._sides.fill(Step(each.work.op, {}) for each in self.line.exchanges if isinstance(each.work, Stateful))
         entering = [self._tapped(tap) for tap in self.line.taps]
@@ -167,6 +171,7 @@ class Stream:
         forget_untaken(Folder(self.spark, self.checkpoint.spark_path))
         query = self._started(data)
         self.delivery.started(query)
+        self.receivers.start(failed=query.stop)
         return query
 
     def end(self) -> None:
@@ -181,6 +186,7 @@ class Stream:
 
     def drain(self) -> None:
         """Tells all sources' end. One that was told before may have been too late for a crash: it is told again."""
+        self.receivers.stop()
         self.delivery.draining = True
         self._sources.end(self.line.taps, f"{_DRAIN}-{self._run}" if self.draining else _DRAIN)
 
@@ -190,6 +196,7 @@ class Stream:
 
     def close(self) -> None:
         """After the run."""
+        self.receivers.stop()
         self._sides.close()
         self.delivery.close()
         self._topics.close()
@@ -200,10 +207,11 @@ class Stream:
 
     def _tapped(self, tap: Tap) -> tuple[DataFrame, Program]:
         read = [columns_read(reading.readers, self.line.outputs) for reading in tap.readings]
-        if (records := self._topics.direct(tap, read)) is not None:
+        watermarks = watermarks_of(tap.source)
+        if watermarks == "from times" and (records := self._topics.direct(tap, read)) is not None:
             return self._direct(tap, records)
-        opened, watermarks = self._columns.opened(tap.source, self._sources.open), watermarks_of(tap.source)
-        data = frame_of(tap, opened, self._columns.note, timed=watermarks == "from times")
+        opened = self._columns.opened(tap.source, self._sources.open)
+        data = frame_of(tap, opened, self._columns.note, timed=watermarks in ("from times", "punctuated"))
         if len(read) == 1 and read[0] is not None:
             data = data.select(*[name for name in data.columns if name in read[0] or name in relational.HIDDEN])
         pcs = [reading.pc for reading in tap.readings]
@@ -213,7 +221,15 @@ class Stream:
             # To work the bounds out anew costs less than to send them.
             data, rows = data.drop(START, END), [FromRecords(pcs[0].schema, window)]
         return data, self._entering(
-            tap, FromSource(tap.name, rows, watermarks, policy_of(tap.source), self.line.tidings)
+            tap,
+            FromSource(
+                tap.name,
+                rows,
+                watermarks,
+                policy_of(tap.source),
+                self.line.tidings,
+                letters=Letters.of(tap.source, BAD in data.columns),
+            ),
         )
 
     def _direct(self, tap: Tap, records: Records) -> tuple[DataFrame, Program]:
@@ -224,6 +240,7 @@ class Stream:
         label, rows = tap.source.label, [head_of(reading.pc, tap.source.label) for reading in tap.readings]
         policy, tidings = policy_of(tap.source), self.line.tidings
         source = FromTopic(tap.name, rows, "from times", policy, tidings, label=label, records=records)
+        source.letters = Letters.of(tap.source, records.event_time is not None)
         return self._sources.alive(self._topics.ranges(tap.source)), self._entering(tap, source)
 
     def _entering(self, tap: Tap, source: FromSource) -> Program:
@@ -232,7 +249,7 @@ class Stream:
             tidings=self.line.tidings,
             label=tap.source.label,
             source=source,
-            entries=[reading.readers for reading in tap.readings],
+            entries=[*[reading.readers for reading in tap.readings], tap.dead],
         )
 
     def _clocks(self) -> list[DataFrame]:

@@ -23,7 +23,7 @@ class ColumnsOf:
 
     def opened(self, source: Node, open: Callable[[Node], DataFrame]) -> DataFrame:
         """The frame of a source, opened once."""
-        (pc,) = source.outputs
+        pc = source.outputs[0]
         if id(pc) not in self._frames:
             self._frames[id(pc)] = open(source)
         return self._frames[id(pc)]
@@ -40,6 +40,10 @@ class ColumnsOf:
             return pa.schema(list(zip(pc.schema.names, pc.schema.types, strict=True)))
         node = self.graph.producer(pc)
         return self._transformed(node) if isinstance(node.transform, Columnwise) else self.of(node.inputs[0])
+
+    def known(self, pc: PCollection) -> pa.Schema | None:
+        """The columns of a collection; None where its elements are Python objects."""
+        return self.of(pc) if pc.has_columns else None
 
     def check_aggregates(self) -> None:
         """Refuses aggregations of columns that are not there."""

@@ -59,7 +59,8 @@ class StreamHandle(Handle):
 
         def copy() -> None:
             try:
-                self._stream.checkpoint.copy_to(path)
+                with self._stream.receivers.held():
+                    self._stream.checkpoint.copy_to(path)
                 copied.set_result(None)
             except BaseException as error:
                 copied.set_exception(error)
@@ -80,6 +81,7 @@ class StreamHandle(Handle):
         return StreamStatus(
             self._status.state,
             f"batch {delivery.batches}",
+            bad=stream.counters.bad_records(),
             batches=delivery.batches,
             batch_seconds=None if progress is None else progress["durationMs"]["triggerExecution"] / 1000,
             sources=source_statuses(stream.line, shards, progress),
@@ -91,7 +93,7 @@ class StreamHandle(Handle):
         """Elements in and out of each transform, by label; of groupings, how many came too late or were refused.
 
         Those two are of the whole life of the checkpoint, the others of this run. Of sources, how many elements were
-        too far ahead of time, and how many partitions are idle now.
+        too far ahead of time, how many records were bad, by reason, and how many partitions are idle now.
         """
         metrics = self._stream.counters.metrics()
         shards = self._stream.delivery.shards
@@ -102,6 +104,8 @@ class StreamHandle(Handle):
             for name in {name for each in told for name, _ in each["idle"]}:
                 idle = {partition for each in told for source, partition in each["idle"] if source == name}
                 metrics.setdefault(name, {})["idle"] = len(idle)
+        for label, counts in self._stream.receivers.counts().items():
+            metrics.setdefault(label, {}).update(counts)
         return metrics
 
     def _progress(self) -> dict[str, Any] | None:
@@ -132,6 +136,8 @@ class StreamHandle(Handle):
                 raise
         if drained.is_set():
             self._stream.checkpoint.drained()
+        else:
+            self._stream.receivers.check()
 
     def _await_end(self) -> None:
         if self._stream.draining:  # and was not done with it when it last stopped

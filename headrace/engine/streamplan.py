@@ -27,7 +27,7 @@ class StreamPlan:
             columns = dict.fromkeys(node.label for reading in tap.readings for node in reading.columns)
             if columns:
                 yield f"   columns  {' · '.join(columns)}"
-            yield from _python(*[reading.readers for reading in tap.readings])
+            yield from _python(*[reading.readers for reading in tap.readings], tap.dead)
         yield from self._segments(0)
         for level in range(1, self.line.depth + 1):
             for exchange in self.line.level(level):

@@ -16,11 +16,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
-from headrace.engine.bundles import LOW, NOW, PART, TIME, Bundle
-from headrace.engine.clocks import WHOLE, source_watermark
+from headrace.engine.badrecords import Letters
+from headrace.engine.bundles import BAD, LOW, MARK, NOW, PART, TIME, Bundle
+from headrace.engine.clocks import WHOLE
 from headrace.engine.columnbundles import ColumnBundle
 from headrace.engine.exchanges import Work
+from headrace.engine.failures import blame
 from headrace.engine.program import Head, Program, Readers
+from headrace.engine.progress import Progress
 from headrace.engine.routing import WIRE, Station, Tidings, exchange_of, unpack, wire
 from headrace.engine.taps import elements_of
 from headrace.model.pickling import define_in_script
@@ -30,8 +33,9 @@ from headrace.model.watermarks import WatermarkPolicy
 HEARTBEAT: Final = "heartbeat"
 """The name of what only tells the time."""
 
-Watermarks = Literal["given", "from times", "followed"]
-"""How a source's watermark is known: rows tell it; it is by event times; or by those that functions set."""
+Watermarks = Literal["given", "from times", "punctuated", "followed"]
+"""How a source's watermark is known: its script tells it; it is by event times; by a column; or by times that functions
+set."""
 
 
 @dataclass
@@ -43,6 +47,8 @@ class FromSource:
     watermarks: Watermarks
     policy: WatermarkPolicy
     tidings: Tidings
+    progress: dict[str, Progress] = field(default_factory=dict)  # by partition
+    letters: Letters | None = None  # of its bad records, whose head is the last
 
     def bundles(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, Bundle | ColumnBundle]]:
         """Bundles of elements, each with the number of the head that read it."""
@@ -51,14 +57,17 @@ class FromSource:
         for batch in batches:
             if batch.num_rows:
                 self._note(batch)
+                if self.letters is not None and (dead := self.letters.read(batch)):
+                    yield len(self.rows), Bundle(dead)
                 for number, (head, elements) in enumerate(zip(self.rows, self._elements(batch), strict=True)):
                     if elements.num_rows:
                         yield from ((number, bundle) for bundle in head.bundles(iter([elements])))
+        self._tell()
 
     def _elements(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
         if len(self.rows) > 1:
             return [elements_of(batch, number) for number in range(len(self.rows))]
-        clocks = [name for name in (NOW, LOW, PART) if name in batch.schema.names]
+        clocks = [name for name in (NOW, LOW, PART, MARK, BAD) if name in batch.schema.names]
         elements = batch.drop_columns(clocks)
         told = batch.column(LOW)
         return [elements if told.null_count == len(told) else elements.filter(pc.is_null(told))]
@@ -67,15 +76,23 @@ class FromSource:
         now = pc.max(batch.column(NOW)).as_py()
         self.tidings.hear(self.name, None, now)
         for partition, rows in _by_partition(batch):
-            if self.watermarks == "from times":
-                times = np.asarray(rows.column(TIME).drop_null())
-                low, skewed = source_watermark(times, self.policy, now=now)
-                self.tidings.skewed += skewed
+            if self.watermarks in ("from times", "punctuated"):
+                times = rows.column(TIME if self.watermarks == "from times" else MARK).drop_null()
+                self.progress.setdefault(partition, Progress(self.policy)).observe(np.asarray(times), now=now)
             else:
                 told = pc.max(rows.column(LOW)).as_py()
                 low = MIN_TIME if told is None else told
-            if partition != WHOLE or low > MIN_TIME:
-                self.tidings.hear(self.name, low, now, partition)
+                if partition != WHOLE or low > MIN_TIME:
+                    self.tidings.hear(self.name, low, now, partition)
+
+    def _tell(self) -> None:
+        """How far the partitions have come, now that all is read."""
+        for partition, progress in self.progress.items():
+            with blame(self.name):
+                self.tidings.hear(self.name, progress.low(), None, partition)
+            if (sketch := progress.sketch()) is not None:
+                self.tidings.disorder.setdefault(self.name, {})[partition] = sketch
+            self.tidings.skewed += progress.skewed
 
 
 def _by_partition(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
@@ -134,6 +151,8 @@ class SourceProgram(ClockProgram):
         yield from super().__call__(batches)
         if self.tidings.skewed and self.counters is not None:
             self.counters.add(Counter({(self.label, "skewed"): self.tidings.skewed}))
+        if self.source.letters is not None and self.counters is not None:
+            self.source.letters.count(self.counters)
 
     def _entries(self) -> Iterable[Readers]:
         return self.entries

@@ -1,11 +1,12 @@
 """Sources of a stream: files as they arrive, numbers at a rate, and scripts, which are files that were written before.
 
 Every source is a frame with its elements as columns or blocks, their event times, and the columns NOW, LOW and perhaps
-PART.
+PART and MARK.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import reduce
 from typing import Final
 
@@ -16,19 +17,21 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from headrace.edges import kafkasource
 from headrace.edges.topicstreams import Topics, is_embedded, topic_of
-from headrace.engine import sources
-from headrace.engine.bundles import LOW, NOW, PART, TIME, Bundle, to_block
+from headrace.engine import relational, sources
+from headrace.engine.badrecords import guarded
+from headrace.engine.bundles import BAD, LOW, MARK, NOW, PART, TIME, Bundle, to_block
 from headrace.engine.files import Folder, located, plain_name
 from headrace.engine.streamprogram import HEARTBEAT, Watermarks
 from headrace.engine.taps import Tap
 from headrace.model.errors import PipelineError
 from headrace.model.pipeline import Node, PCollection
-from headrace.model.sources import Create, Rate, ReadCsv, ReadFiles, Source
+from headrace.model.sources import Create, Rate, ReadFiles, Source
 from headrace.model.teststream import ScriptStep, TestStream
 from headrace.model.times import MAX_TIME, MIN_TIME
 from headrace.model.topics import ReadTopic
-from headrace.model.watermarks import WatermarkPolicy
+from headrace.model.watermarks import Punctuated, WatermarkPolicy
 
 _FIRST: Final = 1_000_000_000_000
 """When, in milliseconds, the first file of a script was modified: Spark reads files in this order."""
@@ -50,6 +53,14 @@ class Sources:
 
     def open(self, node: Node) -> DataFrame:
         """The frame of a source."""
+        data, policy = guarded(node, self._opened(node)), policy_of(node)
+        if not isinstance(policy, Punctuated):
+            return data
+        own = data.select(*relational.columns(data))
+        mark = sources.event_time_of(node, own, policy.column, "Punctuated: column")
+        return data.withColumn(MARK, F.when(F.col(BAD).isNull(), mark) if BAD in data.columns else mark)
+
+    def _opened(self, node: Node) -> DataFrame:
         source = node.transform
         if isinstance(source, TestStream):
             return self._script(node, source.steps)
@@ -64,6 +75,8 @@ class Sources:
             return self.alive(self._files(node, source))
         if is_embedded(node):
             return self.alive(self.topics.frame(node))
+        if kafkasource.is_kafka(node):
+            return self.alive(kafkasource.stream_frame(self.spark, node, self.control, self.topics.max_records))
         raise PipelineError(f"{node}: not yet in a stream: {source}")
 
     def ends(self) -> DataFrame:
@@ -91,17 +104,15 @@ class Sources:
         return data.withColumns({NOW: self._now, LOW: F.lit(None).cast("long")})
 
     def _files(self, node: Node, source: ReadFiles) -> DataFrame:
-        there = sources.read(self.spark, node).drop(TIME)
-        reader = self.spark.readStream.schema(there.schema).format(source.format)
-        if isinstance(source, ReadCsv):
-            reader = reader.option("header", source.header)
+        there = sources.as_files(self.spark, node, source)
+        reader = self.spark.readStream.schema(there.data.schema).format(sources.format_of(source))
+        reader = reader.options(**sources.options_of(source))
         if self.max_files is not None:
             reader = reader.option("maxFilesPerTrigger", self.max_files)
         parts = [reader.load(located(self.spark, path)) for path in source.paths]
         if names := partitions_of(node):
             parts = [part.withColumn(PART, F.lit(name)) for part, name in zip(parts, names, strict=True)]
-        data = reduce(DataFrame.union, parts)
-        return data.withColumn(TIME, sources.event_time_of(node, data, getattr(source, "event_time", None)))
+        return sources.elements(node, replace(there, data=reduce(DataFrame.union, parts)))
 
     def _script(self, node: Node, steps: tuple[ScriptStep, ...] | list[ScriptStep]) -> DataFrame:
         (pc,) = node.outputs
@@ -123,6 +134,8 @@ def watermarks_of(source: Node) -> Watermarks:
     transform = source.transform
     if isinstance(transform, TestStream | Create):
         return "given"
+    if isinstance(policy_of(source), Punctuated):
+        return "punctuated"
     if isinstance(transform, Rate | ReadTopic) or getattr(transform, "event_time", None) is not None:
         return "from times"
     return "followed"
@@ -133,6 +146,8 @@ def partitions_of(source: Node) -> tuple[str, ...]:
     transform = source.transform
     if is_embedded(source):
         return tuple(map(str, range(len(topic_of(source).partitions))))
+    if kafkasource.is_kafka(source):
+        return kafkasource.partitions_of(source)
     return tuple(transform.paths) if isinstance(transform, ReadFiles) and len(transform.paths) > 1 else ()
 
 

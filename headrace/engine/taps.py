@@ -15,11 +15,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headrace.engine import relational
-from headrace.engine.bundles import END, LOW, START, TIME
+from headrace.engine.bundles import BAD, END, LOW, START, TIME
 from headrace.engine.operators import operator, step_of
 from headrace.engine.program import Readers
 from headrace.model.keyed import WindowInto
 from headrace.model.pipeline import Node, PCollection
+from headrace.model.times import MIN_TIME
 from headrace.model.windows import CountWindows, FixedWindows, GlobalWindows
 
 
@@ -39,11 +40,17 @@ class Tap:
     name: str
     source: Node
     readings: list[Reading] = field(default_factory=list)
+    dead: Readers = field(default_factory=Readers)  # of bad records
     level: ClassVar[int] = 0  # there is no exchange before it
 
     def names(self) -> tuple[str, ...]:
         """Those whose watermarks it sends on."""
         return (self.name,)
+
+    @property
+    def sees_all(self) -> bool:
+        """Whether all rows of the source come to it: explode has none for those that are no elements."""
+        return all(shareable(reading.columns) for reading in self.readings)
 
 
 def shareable(columns: tuple[Node, ...]) -> bool:
@@ -65,10 +72,16 @@ def separated(reading: Reading) -> Reading:
 
 
 def frame_of(tap: Tap, opened: DataFrame, note: Callable[[PCollection, DataFrame], None], *, timed: bool) -> DataFrame:
-    """The frame of a tap over its opened source. `timed`: the times of its rows are its watermark."""
+    """The frame of a tap over its opened source. `timed`: the times of its rows are its watermark.
+
+    Bad rows of the source are no elements, tell nothing, and stay, unless another tap sees all.
+    """
+    if BAD in opened.columns:
+        marked = opened.withColumn(LOW, F.when(F.col(BAD).isNotNull(), MIN_TIME).otherwise(F.col(LOW)))
+        opened = marked if tap.sees_all else opened.where(F.col(BAD).isNull()).drop(BAD)
     if len(tap.readings) == 1:
         (reading,) = tap.readings
-        return _columns(reading, opened, note, marking=timed)
+        return _columns(reading, opened, note, marking=timed or BAD in opened.columns)
     clocks = [name for name in opened.columns if name not in (*relational.own(opened), LOW)]
     data = opened.select(F.struct(*relational.columns(opened), LOW).alias(relational.SHARED), *clocks)
     for number, reading in enumerate(tap.readings):

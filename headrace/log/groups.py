@@ -9,8 +9,8 @@ from __future__ import annotations
 import fcntl
 import shutil
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from types import TracebackType
 from typing import IO, Literal
@@ -105,14 +105,16 @@ class Group:
             )
         numbers = range(len(self.topic.partitions)) if partition is None else [partition]
         with self.locked():
-            return {number: self.begin(number, to) for number in numbers}
+            return self.begin(numbers, to)
 
-    def begin(self, partition: int, at: Start | int) -> int:
-        """Moves to a place in a partition, which is needed from then on. For who holds the lock."""
-        with self.topic.partition(partition).locked():  # retention must not come between
-            offset = start_of(self.topic, partition, at)
-            offsets.commit(self.folder, {partition: offset})
-        return offset
+    def begin(self, partitions: Sequence[int], at: Start | int) -> dict[int, int]:
+        """Moves to a place in partitions, which need what follows it from then on. For who holds the lock."""
+        with ExitStack() as locks:
+            for number in partitions:  # retention must not come between
+                locks.enter_context(self.topic.partition(number).locked())
+            places = {number: start_of(self.topic, number, at) for number in partitions}
+            offsets.commit(self.folder, places)
+        return places
 
     def delete(self) -> None:
         """Forgets the group, which then keeps no record from being removed."""
@@ -227,14 +229,11 @@ class Consumer:
         if asdict(shares) != before:
             offsets.replace(self.group.folder / "shares.json", asdict(shares))
         mine = {int(number) for number, owner in shares.owners.items() if owner == self.id}
-        committed = self.group.committed() if mine - set(self.positions) else {}
-        self.positions = {
-            number: self.positions[number] if number in self.positions else self._first(number, committed)
-            for number in mine
-        }
-
-    def _first(self, number: int, committed: dict[int, int]) -> int:
-        return committed[number] if number in committed else self.group.begin(number, self.start)
+        if mine - set(self.positions):
+            committed = self.group.committed()
+            begun = self.group.begin(sorted(mine - set(committed)), self.start)
+            self.positions = {**committed, **begun, **self.positions}
+        self.positions = {number: at for number, at in self.positions.items() if number in mine}
 
     def _shares(self) -> Shares:
         held = offsets.read(self.group.folder / "shares.json")

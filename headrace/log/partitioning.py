@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -10,6 +12,7 @@ import pyarrow as pa
 
 _M: Final = np.uint32(0x5BD1E995)
 _SEED: Final = 0x9747B28C
+_BITS: Final = 0xFFFFFFFF
 
 U32 = npt.NDArray[np.uint32]
 
@@ -21,6 +24,24 @@ def partitions_of(keys: pa.BinaryArray, partitions: int) -> npt.NDArray[np.int64
     [340, 166, 112]
     """
     return ((murmur2(keys) & np.uint32(0x7FFFFFFF)) % np.uint32(partitions)).astype(np.int64)
+
+
+@lru_cache(maxsize=1 << 16)
+def partition_of(key: bytes, partitions: int) -> int:
+    """The partition of one key, which is quicker than that of an array of one.
+
+    >>> partition_of(b"21", 1000)
+    340
+    """
+    hashed, factor = _SEED ^ len(key), int(_M)
+    whole = len(key) - len(key) % 4
+    for (word,) in struct.iter_unpack("<I", key[:whole]):
+        mixed = word * factor & _BITS
+        hashed = (hashed * factor ^ (mixed ^ mixed >> 24) * factor) & _BITS
+    if whole < len(key):
+        hashed = (hashed ^ int.from_bytes(key[whole:], "little")) * factor & _BITS
+    hashed = (hashed ^ hashed >> 13) * factor & _BITS
+    return ((hashed ^ hashed >> 15) & 0x7FFFFFFF) % partitions
 
 
 def murmur2(keys: pa.BinaryArray) -> U32:

@@ -126,8 +126,8 @@ class Partition:
     def last_sequence(self, producer: int) -> int:
         """The sequence number of the last batch that a producer appended; -1 if there is none.
 
-        It waits for those who are appending: what a process left that died in an append is seen to first, or the producer
-        that follows it would send something else under the number of a batch that is there after all.
+        It waits for those who are appending: what a process left that died in an append is seen to first, or the
+        producer that follows it would send something else under the number of a batch that is there after all.
         """
         with self.locked():
             self._mended()

@@ -8,10 +8,8 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
-import pyarrow as pa
-
 from headrace.log.errors import LogError
-from headrace.log.partitioning import partitions_of
+from headrace.log.partitioning import partition_of
 from headrace.log.topics import Topic
 
 
@@ -22,7 +20,7 @@ class _Pending:
     values: list[Any] = field(default_factory=list)
     keys: list[bytes | None] = field(default_factory=list)
     timestamps: list[int] = field(default_factory=list)
-    headers: list[dict[str, bytes]] = field(default_factory=list)
+    headers: list[dict[str, bytes] | None] = field(default_factory=list)
 
 
 class Producer:
@@ -68,14 +66,16 @@ class Producer:
         octets = key.encode() if isinstance(key, str) else key
         if partition is None:
             count = len(self.topic.partitions)
-            partition = self._turn if octets is None else int(partitions_of(pa.array([octets]), count)[0])
+            partition = self._turn if octets is None else partition_of(octets, count)
         else:
             self.topic.partition(partition)
-        pending = self._pending.setdefault(partition, _Pending())
+        pending = self._pending.get(partition)
+        if pending is None:
+            pending = self._pending[partition] = _Pending()
         pending.values.append(value)
         pending.keys.append(octets)
         pending.timestamps.append(self.clock() if timestamp is None else timestamp)
-        pending.headers.append(headers or {})
+        pending.headers.append(headers)
         if len(pending.values) >= self.batch:
             self._append(partition)
 

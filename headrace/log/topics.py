@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
 from headrace.log import offsets
@@ -19,7 +20,7 @@ from headrace.log.errors import LogError
 from headrace.log.partitions import Partition
 from headrace.log.retention import Retention, now
 from headrace.log.segments import sync_folder
-from headrace.log.values import Record, Values
+from headrace.log.values import HEADERS, Record, Values
 
 _META: Final = "topic.json"
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
@@ -154,14 +155,19 @@ class Topic:
         *,
         timestamps: list[int],
         keys: list[bytes | None] | None = None,
-        headers: list[dict[str, bytes]] | None = None,
+        headers: list[dict[str, bytes] | None] | None = None,
     ) -> pa.RecordBatch:
         """Records as a batch."""
-        count = len(values)
+        count, kind = len(values), self.schema.field(HEADERS).type
+        if headers is None or not any(headers):
+            none = pa.nulls(0, kind.key_type), pa.nulls(0, kind.item_type)
+            carried = pa.MapArray.from_arrays(np.zeros(count + 1, np.int32), *none)
+        else:
+            carried = pa.array([list((each or {}).items()) for each in headers], kind)
         columns = [
             pa.array(keys, pa.binary()) if keys is not None else pa.nulls(count, pa.binary()),
             pa.array(timestamps, pa.int64()),
-            pa.array([list(each.items()) for each in headers or [{}] * count], self.schema.field("headers").type),
+            carried,
             self.values.encoded(values),
         ]
         return pa.record_batch(columns, schema=self.schema)

@@ -92,6 +92,8 @@ DEAD_LETTERS: Final = "dead_letters"
 class DeadLetter:
     """An element that a function failed on: where, and with what kind of error and text.
 
+    Of a source it is a bad record, as text, with its position: the file, or topic/partition@offset.
+
     >>> import headrace as hr
     >>> with hr.Pipeline() as p:
     ...     numbers = p | hr.Create(["1", "x"]) | "parse" >> hr.Map(int).with_exception_handling()
@@ -104,6 +106,7 @@ class DeadLetter:
     label: str
     error: str
     message: str
+    position: str | None = None
 
 
 class Elementwise(Primitive):

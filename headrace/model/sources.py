@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from headrace.model.badrecords import Bad, ReadsRecords
 from headrace.model.dofn import TimestampedValue
 from headrace.model.errors import PipelineError
 from headrace.model.panes import GLOBAL, Windowing
 from headrace.model.pipeline import PCollection, Pipeline, Primitive
 from headrace.model.schema import ROWS, common_type, schema_of
-from headrace.model.watermarks import Monotonic, WatermarkPolicy
+from headrace.model.watermarks import Monotonic, WatermarkPolicy, checked_policy
 
 
 class Source(Primitive):
@@ -111,12 +112,7 @@ class ReadFiles(Source):
 
     def __init__(self, path: str | list[str], *, watermark: WatermarkPolicy = Monotonic()) -> None:
         self.paths = [path] if isinstance(path, str) else list(path)
-        if not isinstance(watermark, WatermarkPolicy):
-            raise PipelineError(
-                f"{type(self).__name__}: watermark must be a policy, got {watermark!r}; write for instance "
-                "watermark=hr.BoundedDisorder('10 seconds')"
-            )
-        self.watermark = watermark
+        self.watermark = checked_policy(type(self).__name__, watermark)
         if not self.paths or not all(isinstance(path, str) and path for path in self.paths):
             raise PipelineError(f"{type(self).__name__} takes a path or a list of paths, got {path!r}")
 
@@ -140,11 +136,16 @@ class ReadText(ReadFiles):
     output_type = str
 
 
-class ReadRows(ReadFiles):
+class ReadRows(ReadFiles, ReadsRecords):
     """A source of rows.
 
     `schema` is DDL text, a Spark StructType, or a NamedTuple or dataclass whose objects the elements become;
     `event_time` names the column that holds the event time: a timestamp, ISO 8601 text or seconds.
+
+    A record is bad if it is malformed, a field is not of its column's type, or its event time is missing, no time, or
+    not in the years 1 to 9999. Bad records are no elements. They are counted in `metrics()` by reason, and `status()`
+    shows the last. `bad="fail"` ends the run at the first; "skip" only counts them; by default they are also an output
+    of their own if that is asked for: with_exception_handling().
     """
 
     def __init__(
@@ -154,17 +155,19 @@ class ReadRows(ReadFiles):
         schema: Any = None,
         event_time: str | None = None,
         watermark: WatermarkPolicy = Monotonic(),
+        bad: Bad = "dead_letters",
     ) -> None:
         super().__init__(path, watermark=watermark)
         self.schema = schema
         self.event_time = event_time
+        self.bad = self.checked_bad(bad)
 
     def element_type_from(self, inputs: tuple[PCollection, ...]) -> object:
         return self.schema if isinstance(self.schema, type) and schema_of(self.schema) is not None else ROWS
 
 
 class ReadJson(ReadRows):
-    """The rows of JSON-lines files.
+    """The rows of JSON-lines files: each line an object. Blank lines are none.
 
     >>> import headrace as hr, pathlib, tempfile
     >>> folder = pathlib.Path(tempfile.mkdtemp())
@@ -200,13 +203,14 @@ class ReadCsv(ReadRows):
         event_time: str | None = None,
         header: bool = True,
         watermark: WatermarkPolicy = Monotonic(),
+        bad: Bad = "dead_letters",
     ) -> None:
-        super().__init__(path, schema=schema, event_time=event_time, watermark=watermark)
+        super().__init__(path, schema=schema, event_time=event_time, watermark=watermark, bad=bad)
         self.header = header
 
 
 class ReadParquet(ReadRows):
-    """The rows of Parquet files.
+    """The rows of Parquet files, of which nothing but the event time can be bad.
 
     >>> import headrace as hr, pyarrow as pa, pyarrow.parquet, tempfile
     >>> folder = tempfile.mkdtemp()
@@ -218,3 +222,7 @@ class ReadParquet(ReadRows):
     """
 
     format = "parquet"
+
+    @property
+    def checks(self) -> bool:
+        return self.event_time is not None

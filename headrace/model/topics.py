@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 from urllib.parse import unquote, urlsplit
 
+from headrace.model.badrecords import Bad, ReadsRecords
 from headrace.model.errors import PipelineError
 from headrace.model.pipeline import PCollection
 from headrace.model.schema import ROWS, schema_of
 from headrace.model.sinks import BatchSink
 from headrace.model.sources import Source
 from headrace.model.times import InstantLike, instant
-from headrace.model.watermarks import Monotonic, WatermarkPolicy
+from headrace.model.watermarks import Monotonic, WatermarkPolicy, checked_policy
 
 Bound = Literal["earliest", "latest"] | int
 """A place in every partition of a topic: its first record, its end, or the first not older than a time."""
@@ -70,7 +71,7 @@ def address(topic: str, *, log: str | None = None) -> Address:
     raise wrong
 
 
-class ReadTopic(Source):
+class ReadTopic(Source, ReadsRecords):
     """The records of a topic, from `start` on: as they come, or up to `end` if that is given.
 
     `topic` is a name in the embedded log in the directory `log` (else HEADRACE_LOG, else headrace-log), or a URI:
@@ -82,6 +83,9 @@ class ReadTopic(Source):
 
     `event_time` names the column of the event time; without it, it is the timestamp of the record. Each partition has
     a watermark, by the policy `watermark`, and the topic's is the least of them.
+
+    With `schema` for values that are JSON, or `event_time`, records may be bad: `bad` is as for ReadJson, and the
+    position of a dead letter is topic/partition@offset.
 
     >>> import headrace as hr, tempfile
     >>> from headrace.log import Log
@@ -102,11 +106,12 @@ class ReadTopic(Source):
         start: Literal["earliest", "latest"] | InstantLike = "earliest",
         end: Literal["latest"] | InstantLike | None = None,
         watermark: WatermarkPolicy = Monotonic(),
+        bad: Bad = "dead_letters",
     ) -> None:
         self.address = address(topic, log=log)
-        self.schema, self.event_time, self.watermark = schema, event_time, watermark
-        if not isinstance(watermark, WatermarkPolicy):
-            raise PipelineError(f"ReadTopic: watermark must be a policy such as hr.Monotonic(), got {watermark!r}")
+        self.schema, self.event_time = schema, event_time
+        self.watermark = checked_policy("ReadTopic", watermark)
+        self.bad = self.checked_bad(bad)
         self.start = _bound("start", start)
         self.end = None if end is None else _bound("end", end)
         if self.end == "earliest":
@@ -115,6 +120,11 @@ class ReadTopic(Source):
 
     def __str__(self) -> str:
         return f"ReadTopic({str(self.address)!r})"
+
+    @property
+    def checks(self) -> bool:
+        parses = self.schema is not None and self.values() in ("json", "bytes")
+        return parses or self.event_time is not None
 
     def element_type_from(self, inputs: tuple[PCollection, ...]) -> object:
         values = self.values()

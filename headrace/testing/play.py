@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from headrace.engine.bundles import END, START, TIME
 from headrace.engine.cells import decode_cells, encode_cells
-from headrace.engine.clocks import Clocks, Delays
+from headrace.engine.clocks import Clocks
+from headrace.engine.delays import Delays
 from headrace.engine.shard import TIMINGS, ShardProcessor
 from headrace.engine.shuffle import KEY, SPELLING, VALUE
 from headrace.model.algebra import combine_fn

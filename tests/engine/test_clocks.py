@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.engine.clocks import Clocks, Delays, Upstream, output_watermark, source_watermark
+from headrace.engine.clocks import Clocks, Upstream, output_watermark
 from headrace.model.times import MAX_TIME, MIN_TIME
-from headrace.model.watermarks import BoundedDisorder, Monotonic
 
 reports = st.lists(
     st.tuples(st.sampled_from("xy"), st.sampled_from(["", "a", "b"]), st.integers(0, 100), st.integers(0, 20)),
@@ -138,52 +136,3 @@ def test_watermarks_are_those_of_the_definition_and_survive_a_restart(script: li
                     waited_for.append(max([floor, *(low for low, _ in mine)]))
         before = max(before, min(waited_for, default=before))
         assert upstream.advance(now=now) == restored.advance(now=now) == before
-
-
-def test_a_source_trails_its_latest_element() -> None:
-    policy = BoundedDisorder("5 us", max_skew="10 us")
-    assert source_watermark(np.array([], np.int64), policy, now=0) == (MIN_TIME, 0)
-    assert source_watermark(np.array([3, 9, 7]), policy, now=0) == (4, 0)
-    assert source_watermark(np.array([3, 9, 7]), Monotonic(), now=0) == (9, 0)
-
-
-def test_a_record_from_the_far_future_is_counted_and_moves_nothing() -> None:
-    times, policy = np.array([95, 110, 111, 10**15]), Monotonic(max_skew="10 us")
-    assert source_watermark(times, policy, now=100) == (110, 2)
-    assert source_watermark(times[2:], policy, now=100) == (MIN_TIME, 2)
-    assert source_watermark(times, policy, now=None) == (10**15, 0)
-
-
-@given(st.lists(st.integers(0, 10**12), min_size=1), st.floats(0.01, 1.0))
-def test_quantiles_of_delay_are_at_most_two_percent_too_high(late: list[int], q: float) -> None:
-    now, delays = 10**12, Delays()
-    for part in (late[::2], late[1::2]):
-        delays.observe(now - np.array(part, np.int64), now=now)
-    exact = sorted(late)[max(int(np.ceil(q * len(late) * (1 - 1e-12))) - 1, 0)]
-    assert exact - 1 <= delays.quantile(q) <= exact * 1.02 + 1.02
-
-
-@given(st.lists(st.lists(st.integers(0, 10**12))))
-def test_sketches_of_parts_make_that_of_the_whole(parts: list[list[int]]) -> None:
-    whole, merged = Delays(), Delays()
-    whole.observe(np.array([time for part in parts for time in part], np.int64), now=10**12)
-    for part in parts:
-        delays = Delays()
-        delays.observe(np.array(part, np.int64), now=10**12)
-        merged.merge(delays.buckets.items())
-    assert whole == merged
-
-
-def test_percentile_watermarks_follow_processing_time() -> None:
-    delays = Delays()
-    assert delays.watermarks({0.5}, now=1_000) == {}
-    delays.observe(np.array([1_000, 1_000, 1_000, 0]), now=1_000)
-    assert delays.watermarks({0.75, 1.0}, now=5_000) == {0.75: 5_000}
-    (slow,) = delays.watermarks({0.9}, now=5_000).values()
-    assert slow == pytest.approx(4_000, rel=0.01)
-
-
-def test_elements_ahead_of_processing_time_are_not_late() -> None:
-    delays = Delays()
-    delays.observe(np.array([5_000]), now=1_000)
-    assert delays.quantile(0.5) == 0

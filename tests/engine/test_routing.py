@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace.engine.bundles import Bundle
 from headrace.engine.cells import decode_cells
-from headrace.engine.clocks import Delays
+from headrace.engine.delays import Delays
 from headrace.engine.routing import (
     Tidings,
     ToShards,

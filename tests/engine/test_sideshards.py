@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace.engine.bundles import Bundle
 from headrace.engine.clocks import Clocks
+from headrace.engine.delays import sketch
 from headrace.engine.levels import Line, lower
 from headrace.engine.ops import WindowOp
 from headrace.engine.routing import Tidings, unpack
@@ -153,7 +154,7 @@ def test_an_element_goes_on_once_its_side_windows_have_something_to_show(
         rows = [rows_of(windowing.window, MAIN, main)] if main else []
         for role, (side, elements) in enumerate(zip(sides, given_sides, strict=True), 1):
             rows += [rows_of(side.window, role, elements)] if elements else []
-            rows.append(clock_rows(role, {f"s{role - 1}": marks[role - 1]}))
+            rows.append(clock_rows(role, {"lows": {f"s{role - 1}": marks[role - 1]}}))
         step = processor.step(pa.concat_batches(rows), Clocks(watermark, now))
         expected = naive.step(main, given_sides, marks, watermark, now)
         got = []
@@ -179,12 +180,25 @@ def test_what_no_element_can_see_any_more_is_forgotten() -> None:
     side = Windowing(hr.FixedWindows(10))
     processor = SideProcessor(Windowing(hr.FixedWindows(5), allowed_lateness=3), (View(side, None, False, ("s",)),))
     seen = rows_of(side.window, 1, [("x", 1 * SECOND), ("y", 12 * SECOND)])
-    processor.step(pa.concat_batches([seen, clock_rows(1, {"s": 30 * SECOND})]), Clocks(5 * SECOND))
+    processor.step(pa.concat_batches([seen, clock_rows(1, {"lows": {"s": 30 * SECOND}})]), Clocks(5 * SECOND))
     assert len(processor.sides[0].shown) == 2
     processor.step(None, Clocks(12 * SECOND))
     assert len(processor.sides[0].shown) == 2  # an element that is late, but not too late, may still come
     processor.step(None, Clocks(13 * SECOND))
     assert list(processor.sides[0].shown) == [(10 * SECOND, 20 * SECOND)]
+
+
+def test_the_watermark_of_a_side_input_may_be_by_its_disorder() -> None:
+    side = Windowing(hr.FixedWindows(10))
+    processor = SideProcessor(Windowing(hr.FixedWindows(10)), (View(side, None, False, ("s",)),))
+    told = {"lows": {"s": None}, "partitions": {"s": {"a": MIN_TIME}}}
+    for times in ([1, 12], [11, 40]):
+        disorder = {"s": {"a": sketch(np.array(times) * SECOND, 0.5)}}
+        processor.step(clock_rows(1, told | {"disorder": disorder}))
+    assert processor.sides[0].upstream.watermark == 40 * SECOND
+    again = SideProcessor(processor.windowing, (processor.sides[0].view,))
+    again.load(processor.dump())
+    assert again.sides[0].upstream == processor.sides[0].upstream
 
 
 def test_a_side_input_that_stands_still_holds_nothing_back() -> None:

@@ -113,7 +113,6 @@ AT_NOON = int(NOON.timestamp()) * SECOND
         (pa.int64(), 12, 12 * SECOND),
         (pa.float64(), 1.5, 1_500_000),
         (pa.float64(), -0.25, -250_000),
-        (pa.int64(), None, MIN_TIME),
     ],
     ids=str,
 )

@@ -15,6 +15,8 @@ from headrace.model.times import SECOND
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from headrace.model.times import Int64Array
+
 at = hr.TimestampedValue
 TEN = hr.FixedWindows(10)
 
@@ -109,3 +111,67 @@ def test_files_arrive_by_path_and_what_a_condition_drops_still_moves_the_waterma
     read = [source["description"] for source in sources if "/control/" not in source["description"]]
     files = [description for description in read if "FileStreamSource" in description]
     assert len(files) == len(paths)
+
+
+class Earliest(hr.WatermarkPolicy):
+    """What comes in a micro-batch is never older than what came in the one before."""
+
+    def low_watermark(self, times: Int64Array) -> int:
+        return int(times.min())
+
+
+def test_policies_see_each_partition_by_itself(p: hr.Pipeline, tmp_path: pathlib.Path) -> None:
+    """One query with a source for each policy; `text` has no column of times, and goes by those a function set."""
+    paths = [str(tmp_path / name) for name in ("a", "b")]
+    for name in ("a", "b", "text"):
+        (tmp_path / name).mkdir()
+
+    def arrive(name: str, *rows: tuple[float, float | None]) -> None:
+        new = tmp_path / "new"
+        new.write_text("".join(json.dumps({"ts": ts, "mark": mark}) + "\n" for ts, mark in rows))
+        new.rename(tmp_path / name)
+
+    panes: dict[str, list[tuple[int, int]]] = {}
+
+    def counted(name: str, windowed: hr.PCollection) -> None:
+        def take(elements: list[Any], batch: int) -> None:
+            panes.setdefault(name, []).extend((each.window.start // SECOND, each.value) for each in elements)
+
+        windowed | f"count {name}" >> hr.Count.globally() | f"take {name}" >> hr.ForEachBatch(take)
+
+    policies: dict[str, hr.WatermarkPolicy] = {
+        "percentile": hr.Percentile(0.6),
+        "punctuated": hr.Punctuated("mark"),
+        "custom": Earliest(),
+    }
+    for name, policy in policies.items():
+        source = hr.ReadJson(paths, schema="ts double, mark double", event_time="ts", watermark=policy)
+        rows = p | name >> source | f"of elements {name}" >> hr.Where("ts <> 14")
+        counted(name, rows | f"w {name}" >> hr.WindowInto(TEN))
+    lines = p | "text" >> hr.ReadText(str(tmp_path / "text"), watermark=hr.Percentile(0.6))
+    timed = lines | "by hand" >> hr.WithTimestamps(lambda line: json.loads(line)["ts"])
+    counted("text", timed | "w text" >> hr.WindowInto(TEN))
+
+    def after(**files: list[tuple[float, float | None]]) -> dict[str, list[tuple[int, int]]]:
+        for name, rows in files.items():
+            arrive(name.replace("_", "/"), *rows)
+        handle.query.processAllAvailable()
+        fired = dict(panes)
+        panes.clear()
+        return fired
+
+    first = [(3, None), (14, None), (12, None)]  # of three delays, 0, 0 and 2 s, more than 0.6 are none
+    (tmp_path / "text" / "1").write_text("".join(json.dumps({"ts": ts}) + "\n" for ts, _ in first))
+    arrive("a/1", *first)
+    arrive("b/1", (4, None), (16, 10))
+    handle = p.run(stream=True, trigger="100 ms")
+    assert hasattr(handle, "query")
+    try:
+        assert after() == {"percentile": [(0, 2)], "text": [(0, 1)]}
+        assert after(a_2=[(15, 12)], b_2=[(13, None)]) == {"custom": [(0, 2)], "punctuated": [(0, 2)]}
+        assert after(a_3=[(31, None)], b_3=[(17, None), (30, None)]) == {"percentile": [(10, 5)]}
+        assert after(a_4=[(32, 20)], b_4=[(3, 21)]) == {"punctuated": [(10, 5)]}
+        metrics = handle.metrics()
+    finally:
+        handle.stop()
+    assert metrics["count percentile/combine"]["late"] == 1

@@ -1,4 +1,4 @@
-"""Steps of a process: each call that changes a file or takes a lock. A process can be told to kill itself at one of them.
+"""Steps of a process: each call that changes a file or takes a lock; and a process that kills itself at one of them.
 
 It dies by SIGKILL, like one that is killed from outside, but in the midst of a write, or between a write and the rename
 that follows it.

@@ -10,11 +10,20 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headrace.log import Consumer, Group, Log, LogError, Producer
 from headrace.log.groups import Shares, start_of
+from headrace.log.partitioning import partition_of, partitions_of
 from headrace.log.partitions import Partition
+
+
+@given(keys=st.lists(st.binary(max_size=40), min_size=1, max_size=20), partitions=st.integers(1, 50))
+def test_one_key_is_where_an_array_of_keys_has_it(keys: list[bytes], partitions: int) -> None:
+    assert [partition_of(key, partitions) for key in keys] == partitions_of(pa.array(keys), partitions).tolist()
 
 
 def test_topics_are_listed_and_removed(log: Log) -> None:

@@ -1,0 +1,58 @@
+"""Sockets as sources: what is meant only."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from headrace.model.errors import PipelineError
+from headrace.model.pipeline import PCollection
+from headrace.model.topics import Address, ReadTopic
+from headrace.model.watermarks import Monotonic, WatermarkPolicy, checked_policy
+
+
+class ReadSocket(ReadTopic):
+    """The lines that a server sends, as text; the event time of a line is when it was received.
+
+    The driver connects, e.g. to `nc -lk 9999`, and writes the lines to a topic before they count as received; the
+    stream reads that, and after a crash again. The topic is in the stream's checkpoint or, if that is named, in the
+    embedded log `log`, where others can read it, too. A new stream begins with what is there already.
+
+    >>> import headrace as hr
+    >>> p = hr.Pipeline()
+    >>> p | hr.ReadSocket("tcp://127.0.0.1:9999")
+    <PCollection of str from 'ReadSocket', unbounded>
+    """
+
+    def __init__(self, uri: str, *, log: str | None = None, watermark: WatermarkPolicy = Monotonic()) -> None:
+        self.uri, self.host, self.port = _endpoint(uri)
+        plain = "".join(c if c.isalnum() and c.isascii() else "-" for c in self.host)
+        self.address = Address(f"tcp-{plain}-{self.port}", log, None)  # without a log, the stream says where
+        self.in_checkpoint = log is None
+        self.schema = self.event_time = self.end = None
+        self.start, self.bounded = "earliest", False
+        self.watermark = checked_policy("ReadSocket", watermark)
+
+    def __str__(self) -> str:
+        return f"ReadSocket({self.uri!r})"
+
+    def element_type_from(self, inputs: tuple[PCollection, ...]) -> object:
+        return str
+
+    def values(self) -> str:
+        return "value string"
+
+
+def _endpoint(uri: str) -> tuple[str, str, int]:
+    wrong = "ReadSocket takes tcp://HOST:PORT, e.g. 'tcp://127.0.0.1:9999'"
+    if not isinstance(uri, str):
+        raise PipelineError(f"{wrong}; got {uri!r}")
+    try:
+        parts = urlsplit(uri)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise PipelineError(f"{wrong}: {error}") from None
+    if "@" in parts.netloc:
+        raise PipelineError(f"{wrong}; a socket has no user or password, got one for {host!r}")
+    if parts.scheme != "tcp" or not host or not port or parts.path.strip("/") or parts.query or parts.fragment:
+        raise PipelineError(f"{wrong}; got {uri!r}")
+    return f"tcp://{parts.netloc}", host, port
