@@ -5,7 +5,7 @@ RUN := scripts/with-java .venv/bin/python
 PYTEST := $(RUN) -m pytest -q
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench chaos clean
+.PHONY: help setup kafka demo test check format bench chaos clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s%s\n", $$1, $$2 }' Makefile
@@ -24,6 +24,9 @@ setup: .venv/stamp ## make .venv, install the pinned packages, find or install J
 	@.venv/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' -c constraints.txt
 	@touch $@
 
+kafka: ## fetch Spark's Kafka connector, and a broker for the tests, with Maven
+	@scripts/with-java scripts/fetch-kafka
+
 demo: setup ## run the main job on data it makes
 	@$(RUN) examples/demo.py
 
@@ -35,6 +38,7 @@ endef
 
 test: setup ## check, and run every test
 	$(static_checks)
+	-@scripts/with-java scripts/fetch-kafka
 	$(PYTEST) --durations=10
 
 check: setup ## formatting, lint, types, and the examples in docstrings, README and docs

@@ -80,6 +80,7 @@ from headrace.model.state import (
     ValueState,
     on_timer,
 )
+from headrace.model.tables import WriteTable
 from headrace.model.teststream import TestStream
 from headrace.model.topics import ReadTopic, WriteTopic
 from headrace.model.triggers import (
@@ -212,6 +213,7 @@ __all__ = [
     "Write",
     "WriteJson",
     "WriteParquet",
+    "WriteTable",
     "WriteText",
     "WriteTopic",
     "approx_distinct",

@@ -16,6 +16,8 @@ from hypothesis import HealthCheck, settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tests.edges.kafka import Broker
+
 # Spark reads it when its JVM starts; without it Spark binds to whatever the host name resolves to.
 os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
 
@@ -44,3 +46,22 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     )
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A real Kafka broker, if its jars are there. A test that stops it starts it again."""
+    from headrace.edges import connector
+    from tests.edges import kafka
+
+    if not (kafka.jars().exists() and connector.jars()):
+        reason = f"no jars of Kafka in {connector.cache()}: `make kafka` fetches them from Maven Central"
+        if "kafka" in os.environ.get("HEADRACE_REQUIRE", "").split(","):
+            pytest.fail(f"{reason}, and HEADRACE_REQUIRE says that they are required")
+        pytest.skip(reason)
+    started = kafka.Broker(tmp_path_factory.mktemp("kafka"))
+    try:
+        started.start()
+        yield started
+    finally:
+        started.stop()

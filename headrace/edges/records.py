@@ -249,15 +249,30 @@ def topic_of(node: Node) -> Topic:
 
 def to_records(node: Node, pc: PCollection) -> ToRecords:
     """How a sink's elements become records. Refuses those that the topic's values cannot be."""
-    sink, topic = node.transform, topic_of(node)
+    sink, schema = node.transform, pc.schema
     assert isinstance(sink, WriteTopic)
-    schema, values = pc.schema, topic.values
+    if sink.address.brokers is not None:
+        values, partitions = kafka_values(schema), 1  # its client knows the partitions
+    else:
+        topic = topic_of(node)
+        values, partitions = topic.values, len(topic.partitions)
     if schema is not None:
         _check(node, schema, values)
         for name in (sink.key, sink.timestamp):
             if isinstance(name, str) and name not in schema.names:
                 raise PipelineError(f"{node}: there is no column {name!r}; there are {', '.join(schema.names)}")
-    return ToRecords(node.label, values, len(topic.partitions), schema, sink.key, sink.timestamp)
+    return ToRecords(node.label, values, partitions, schema, sink.key, sink.timestamp)
+
+
+def kafka_values(schema: Schema | None) -> Values:
+    """What elements are in a topic of Kafka's: bytes and text as they are, all else JSON.
+
+    >>> from headrace.model.schema import schema_of
+    >>> kafka_values(schema_of(str)).kind, kafka_values(schema_of(tuple[str, int])).kind
+    ('bytes', 'json')
+    """
+    plain = schema is not None and schema.kind == "value" and schema.types[0] in (pa.binary(), pa.string())
+    return Values("bytes" if plain else "json")
 
 
 def _check(node: Node, schema: Schema, values: Values) -> None:

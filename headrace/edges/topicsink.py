@@ -59,15 +59,15 @@ class TopicWriter:
     def append_all(self, data: DataFrame) -> None:
         """All that a batch run gives. Nothing is appended before all of it is there."""
         began = now()
-        with _kept(data):
-            for number, blocks in enumerate(_gathered(data.toLocalIterator(prefetchPartitions=True))):
+        with kept(data):
+            for number, blocks in enumerate(gathered(data.toLocalIterator(prefetchPartitions=True))):
                 self.append(blocks, number, lambda: began)
 
     def close(self) -> None:
         """After the run."""
 
 
-def _gathered(rows: Iterator[Row]) -> Iterator[list[pa.Buffer]]:
+def gathered(rows: Iterator[Row]) -> Iterator[list[pa.Buffer]]:
     """The blocks in rows, as many at a time as are worth an append."""
     held: list[pa.Buffer] = []
     size = 0
@@ -100,7 +100,7 @@ def _timed(records: pa.RecordBatch, time: Callable[[], int]) -> pa.RecordBatch:
 
 
 @contextmanager
-def _kept(data: DataFrame) -> Iterator[None]:
+def kept(data: DataFrame) -> Iterator[None]:
     """Works a frame out, and keeps what it gives while it is read piece by piece."""
     data.persist()
     try:

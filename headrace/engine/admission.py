@@ -85,9 +85,10 @@ class Admission:
         return name.startswith("FileStreamSource[") and self._own not in name
 
     def _has_records(self, source: Any) -> bool:
-        return str(source.getClass().getSimpleName()).startswith("PythonMicroBatchStream")
+        return str(source.getClass().getSimpleName()).startswith(("PythonMicroBatchStream", "KafkaMicroBatchStream"))
 
 
 def _total(offset: Any) -> int:
-    """The offsets of a topic's partitions, added up."""
-    return sum(json.loads(offset.json()).values())
+    """The offsets of a topic's partitions, added up; Kafka's have the name of the topic around them."""
+    held = json.loads(offset.json())
+    return sum(sum(at.values()) if isinstance(at, dict) else at for at in held.values())

@@ -6,15 +6,15 @@ import pickle
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
+import pyarrow as pa
 from pyspark import Broadcast, StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-from headrace.edges.topicsink import TopicWriter
 from headrace.engine import badrecords, relational, sinks, sources
 from headrace.engine.bundles import BAD, END, START, TIME, Bundle, ToColumns, from_block, to_block
 from headrace.engine.counters import Counters
@@ -33,7 +33,7 @@ from headrace.engine.stages import (
     Union,
     Write,
 )
-from headrace.engine.writers import Writer, writer_of
+from headrace.engine.writers import RecordWriter, Writer, writer_of
 from headrace.model.columns import Aggregate, Where
 from headrace.model.errors import PipelineError
 from headrace.model.panes import NO_PANE
@@ -56,7 +56,7 @@ class Batch:
         self._kept: list[DataFrame] = []
         self._sent: list[Broadcast[Any]] = []
         self._sides: dict[int, Broadcast[Any]] = {}
-        self._writers: dict[int, Writer | TopicWriter] = {}
+        self._writers: dict[int, Writer | RecordWriter] = {}
 
     def run(self) -> None:
         """Runs every sink, and what nobody reads for its effects."""
@@ -65,7 +65,7 @@ class Batch:
             if isinstance(stage, Write):
                 sinks.check_target(self.spark, stage.node)
                 if isinstance(stage.node.transform, BatchSink):
-                    self._writers[id(stage)] = writer_of(stage.node)
+                    self._writers[id(stage)] = writer_of(stage.node, partial(self._columns, stage.inputs[0]))
         try:
             for stage in ends:
                 self.progress(stage.describe())
@@ -91,7 +91,7 @@ class Batch:
         elif isinstance(sink, BatchSink):
             writer = self._writers[id(stage)]
             writer.begin(uuid.uuid4().hex)
-            if isinstance(writer, TopicWriter):
+            if isinstance(writer, RecordWriter):
                 writer.append_all(data)
             else:
                 writer.write(sinks.windowed_values(sinks.collect(data, frame.form, stage.pane)), 0)
@@ -109,6 +109,12 @@ class Batch:
             schema = from_arrow_schema(stage.program.outputs[frame.number].schema())
             return data.where(F.col("output") == frame.number).mapInArrow(unnumbered, schema)
         return data
+
+    def _columns(self, frame: Frame) -> pa.Schema | None:
+        """The columns of a frame's elements; None where they are Python objects."""
+        if not isinstance(frame.form, Columns):
+            return None
+        return to_arrow_schema(self.data(frame).drop(TIME, START, END).schema, timezone="UTC")
 
     def _data_of(self, stage: Stage) -> DataFrame:
         if id(stage) not in self._made:

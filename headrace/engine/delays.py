@@ -119,7 +119,7 @@ class Disorder:
 
     >>> disorder = Disorder()
     >>> disorder.take([sketch(np.array([100, 110]), 1.0)]), disorder.take([sketch(np.array([80, 120]), 1.0)])
-    (110, 89)
+    (110, 90)
     """
 
     latest: int = MIN_TIME

@@ -395,7 +395,7 @@ class _Lowering:
         (pc,), sink = node.inputs, node.transform
         reading = self._reading(pc)
         output: Any
-        if isinstance(sink, WriteTopic) and sink.address.log is not None:
+        if isinstance(sink, WriteTopic):
             output = to_records(node, pc)
         elif isinstance(sink, BatchSink):
             output = ToBlocks()

@@ -226,7 +226,7 @@ class _Fusion:
         sink = node.transform
         if isinstance(sink, WriteFiles) and (text := text_of(node.label, sink, pc)) is not None:
             frame = self._output(pc, text, Text())
-        elif isinstance(sink, WriteTopic) and sink.address.log is not None:
+        elif isinstance(sink, WriteTopic):
             frame = self._records(pc, to_records(node, pc))
         else:
             frame = self._frame(pc, Columns(pc.schema) if pc.has_columns else Blocks())

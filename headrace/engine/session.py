@@ -13,6 +13,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from headrace.edges import connector
+
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 JAVA_OPTIONS = f"-Xss8m -Dlog4j2.configurationFile={_LOGGING.as_uri()}"
 """What Spark's JVM is started with: deep plans, and a stop in mid-batch, overflow the default stack."""
@@ -38,7 +40,8 @@ def spark_session(master: str | None = None, config: Mapping[str, str] | None = 
     where = master or os.environ.get("SPARK_MASTER") or "local[*]"
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # or workers run another interpreter
     builder = SparkSession.builder.master(where).appName("headrace")
-    settings = {**_SETTINGS, **(_LOCAL if where.startswith("local") else {}), **(config or {})}
+    local = _LOCAL if where.startswith("local") else {}
+    settings = {**_SETTINGS, **local, **connector.session_settings(where, connector.jars()), **(config or {})}
     for name, value in settings.items():
         builder = builder.config(name, value)
     if where.startswith("local"):

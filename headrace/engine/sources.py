@@ -47,9 +47,11 @@ def read(spark: SparkSession, node: Node, conditions: Sequence[Node] = ()) -> Da
         data = reduce(lambda data, condition: relational.apply(condition, data), conditions, files.data)
         return elements(node, replace(files, data=data))
     if isinstance(source, ReadTopic):
-        from headrace.edges.topicstreams import batch_frame  # which reads event times as files do
+        from headrace.edges import kafkasource, topicstreams  # which read event times as files do
 
-        return batch_frame(spark, node)
+        if kafkasource.is_kafka(node):
+            return kafkasource.batch_frame(spark, node)
+        return topicstreams.batch_frame(spark, node)
     raise NotImplementedError(f"no batch form for {source!r}")
 
 

@@ -126,7 +126,7 @@ class Stream:
         self._columns = ColumnsOf(spark, graph)
         self._classes = classes_of_script()
         self._run = uuid.uuid4().hex  # what workers remember of an earlier run may be of other functions
-        self.delivery = Delivery(self.line, counters, self.checkpoint.time_of)
+        self.delivery = Delivery(self.line, counters, self.checkpoint.time_of, self._columns.known)
         self._admit(options)
 
     def _admit(self, options: Options) -> None:

@@ -41,6 +41,10 @@ class ColumnsOf:
         node = self.graph.producer(pc)
         return self._transformed(node) if isinstance(node.transform, Columnwise) else self.of(node.inputs[0])
 
+    def known(self, pc: PCollection) -> pa.Schema | None:
+        """The columns of a collection; None where its elements are Python objects."""
+        return self.of(pc) if pc.has_columns else None
+
     def check_aggregates(self) -> None:
         """Refuses aggregations of columns that are not there."""
         for node in self.graph:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -21,7 +22,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headrace.edges.topicsink import TopicWriter
 from headrace.edges.written import seal
 from headrace.engine import sinks
 from headrace.engine.admission import Admission
@@ -33,7 +33,8 @@ from headrace.engine.levels import Line, Outlet
 from headrace.engine.manifest import Manifest
 from headrace.engine.program import Program
 from headrace.engine.routing import sink_dests, sink_of, unpack
-from headrace.engine.writers import writer_of
+from headrace.engine.writers import RecordWriter, writer_of
+from headrace.model.pipeline import PCollection
 from headrace.model.sinks import BatchSink, WindowedValue, WriteFiles
 from headrace.model.times import MAX_TIME, MIN_TIME
 
@@ -45,7 +46,13 @@ class Delivery:
     is `drained` when all shards have heard of the end of time, and takes no batch after that.
     """
 
-    def __init__(self, line: Line, counters: Counters, time_of: Callable[[int], int]) -> None:
+    def __init__(
+        self,
+        line: Line,
+        counters: Counters,
+        time_of: Callable[[int], int],
+        columns: Callable[[PCollection], pa.Schema | None] = lambda pc: None,
+    ) -> None:
         self.counters, self._time_of = counters, time_of
         self.batches = 0
         self._stream: str | None = None
@@ -56,7 +63,7 @@ class Delivery:
         self._names = {name for exchange in line.exchanges for name in exchange.names()}
         self._outlets = {outlet.number: outlet for outlet in line.outlets}
         self._writers = {
-            outlet.number: writer_of(outlet.node)
+            outlet.number: writer_of(outlet.node, partial(columns, outlet.node.inputs[0]))
             for outlet in line.outlets
             if isinstance(outlet.node.transform, BatchSink)
         }
@@ -134,7 +141,7 @@ class Delivery:
             self._write(outlet, frame.where(F.col("dest").between(*sink_dests(outlet.number))), batch_id)
             return
         writer = self._writers[outlet.number]
-        if isinstance(writer, TopicWriter):
+        if isinstance(writer, RecordWriter):
             writer.append(blocks_of(bodies), batch_id, lambda: self._time_of(batch_id))
         else:
             writer.write(elements_of(bodies), batch_id)

@@ -17,6 +17,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from headrace.edges import kafkasource
 from headrace.edges.topicstreams import Topics, is_embedded, topic_of
 from headrace.engine import relational, sources
 from headrace.engine.bundles import BAD, LOW, MARK, NOW, PART, TIME, Bundle, to_block
@@ -73,6 +74,8 @@ class Sources:
             return self.alive(self._files(node, source))
         if is_embedded(node):
             return self.alive(self.topics.frame(node))
+        if kafkasource.is_kafka(node):
+            return self.alive(kafkasource.stream_frame(self.spark, node, self.control, self.topics.max_records))
         raise PipelineError(f"{node}: not yet in a stream: {source}")
 
     def ends(self) -> DataFrame:
@@ -142,6 +145,8 @@ def partitions_of(source: Node) -> tuple[str, ...]:
     transform = source.transform
     if is_embedded(source):
         return tuple(map(str, range(len(topic_of(source).partitions))))
+    if kafkasource.is_kafka(source):
+        return kafkasource.partitions_of(source)
     return tuple(transform.paths) if isinstance(transform, ReadFiles) and len(transform.paths) > 1 else ()
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
+from headrace.edges.kafkasource import is_kafka, offsets_told
 from headrace.edges.ranges import available
 from headrace.edges.topicsource import offsets_of
 from headrace.edges.topicstreams import is_embedded, topic_of
@@ -151,6 +152,8 @@ def source_statuses(
         )
         if is_embedded(tap.source) and own:
             statuses[tap.name] = _of_topic(statuses[tap.name], tap.source, own[0], seconds)
+        elif is_kafka(tap.source) and own:
+            statuses[tap.name] = _of_kafka(statuses[tap.name], tap.source, own[0])
     return statuses
 
 
@@ -160,6 +163,12 @@ def _of_topic(status: SourceStatus, source: Node, told: Mapping[str, Any], secon
     rows = sum(at - before.get(number, at) for number, at in offsets.items())
     lag = sum(at - offsets.get(number, at) for number, at in available(topic_of(source)).items())
     return replace(status, rows=rows, rows_per_second=rows / seconds if seconds else None, offsets=offsets, lag=lag)
+
+
+def _of_kafka(status: SourceStatus, source: Node, told: Mapping[str, Any]) -> SourceStatus:
+    """That of a topic of Kafka's, whose end is as it was before the last batch."""
+    offsets, there = offsets_told(source, told["endOffset"]), offsets_told(source, told["latestOffset"])
+    return replace(status, offsets=offsets, lag=sum(max(at - offsets.get(n, at), 0) for n, at in there.items()))
 
 
 def _position(label: str, source: SourceStatus) -> str:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
+import pyarrow as pa
+
+from headrace.edges.kafkasink import KafkaWriter
 from headrace.edges.topicsink import TopicWriter
 from headrace.engine.failures import blame
 from headrace.model.pipeline import Node
 from headrace.model.sinks import Collect, ForEachBatch, WindowedValue
+from headrace.model.tables import WriteTable
 from headrace.model.topics import WriteTopic
 
 
@@ -60,13 +65,24 @@ class Calls:
         pass
 
 
-def writer_of(node: Node) -> Writer | TopicWriter:
-    """The writer of a sink whose elements come to the driver; a topic's takes records that workers made of them."""
+RecordWriter = TopicWriter | KafkaWriter
+"""A writer of a topic: it takes records that workers made of elements."""
+
+
+def writer_of(node: Node, columns: Callable[[], pa.Schema | None]) -> Writer | RecordWriter:
+    """The writer of a sink whose elements come to the driver.
+
+    `columns` tells those of the elements, and may be asked when the run begins; None where they are Python objects.
+    """
     sink = node.transform
     if isinstance(sink, Collect):
         return Gathers(sink)
     if isinstance(sink, ForEachBatch):
         return Calls(node.label, sink)
-    if isinstance(sink, WriteTopic) and sink.address.log is not None:
-        return TopicWriter(node)
+    if isinstance(sink, WriteTable):
+        from headrace.edges.tables import TableWriter  # and SQLAlchemy, which others do not need
+
+        return TableWriter(node, columns)
+    if isinstance(sink, WriteTopic):
+        return TopicWriter(node) if sink.address.brokers is None else KafkaWriter(node)
     raise NotImplementedError(f"no writer for {sink!r}")

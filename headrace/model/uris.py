@@ -8,13 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Final
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
 
 from headrace.model.errors import PipelineError
 from headrace.model.pipeline import Primitive
 from headrace.model.sinks import WriteJson, WriteParquet, WriteText
 from headrace.model.sockets import ReadSocket
 from headrace.model.sources import Rate, ReadCsv, ReadJson, ReadParquet, ReadText
+from headrace.model.tables import WriteTable
 from headrace.model.topics import ReadTopic, WriteTopic
 
 
@@ -43,6 +44,7 @@ def Write(uri: str, **options: Any) -> Primitive:
 
     - files: "text:out/", "json:", "parquet:"; elsewhere "parquet+s3a://bucket/out"
     - topics: "topic:DIRECTORY/NAME", "kafka://HOST:PORT/NAME"
+    - tables: "sqlite:///FILE?table=hits", "postgresql://USER:PASSWORD@HOST/DATABASE?table=hits&mode=upsert&key=url,day"
 
     >>> import headrace as hr
     >>> print(hr.Write("parquet+s3a://bucket/out"))
@@ -182,6 +184,16 @@ def _by_uri(meant: _Meant, transform: type[Any]) -> Primitive:
     return meant.made(transform, meant.plain, meant.in_query())
 
 
+def _of_tables(meant: _Meant, transform: type[Any]) -> Primitive:
+    """What is no option of the transform is one of the database."""
+    given = meant.in_query()
+    options: dict[str, Any] = {name: given.pop(name) for name in ("table", "mode", "key", "columns") if name in given}
+    for name in ("key", "columns"):
+        if name in options:
+            options[name] = options[name].split(",")
+    return meant.made(transform, f"{meant.plain}?{urlencode(given)}" if given else meant.plain, options)
+
+
 def _of_numbers(meant: _Meant, transform: type[Any]) -> Primitive:
     number = meant.parts.path
     if not number.isdecimal():
@@ -208,6 +220,8 @@ _SINKS: Final[dict[str, _Kind]] = {
     "parquet": _Kind(f"parquet:PATH, {_ELSEWHERE}", WriteParquet, _of_files),
     "topic": _Kind("topic:DIRECTORY/NAME", WriteTopic, _by_uri),
     "kafka": _Kind("kafka://HOST:PORT/NAME", WriteTopic, _by_uri),
+    "sqlite": _Kind("sqlite:///FILE?table=NAME", WriteTable, _of_tables),
+    "postgresql": _Kind("postgresql://USER:PASSWORD@HOST/DATABASE?table=NAME", WriteTable, _of_tables),
 }
 
 _FORMATS: Final = {".txt": "text", ".json": "json", ".jsonl": "json", ".csv": "csv", ".parquet": "parquet"}

@@ -64,9 +64,7 @@ def test_what_retention_has_removed_is_named(log: Log) -> None:
     for _ in range(3):
         topic.append(0, topic.batch([b"x"], timestamps=[0]))
     topic.retain()
-    with pytest.raises(
-        LogError, match=r"t/0: offset 1, where the stream goes on, is gone: .* before 2; .*new checkpoint"
-    ):
+    with pytest.raises(LogError, match=r"t/0: offset 1, where .* goes on, is gone: .* before 2; .*new checkpoint"):
         dealt(topic, {0: 1}, {0: 3}, 2)
 
 

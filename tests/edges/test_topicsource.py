@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 import headrace as hr
+from headrace.edges.ranges import available
 from headrace.edges.topicsource import Scan, TopicReader, TopicStreamReader
 from headrace.engine.failures import WorkerFailure
 from headrace.log import Group, Log, LogError, Topic
-from headrace.model.times import SECOND
+from headrace.model.times import MIN_TIME, SECOND
 
 VISITS = "user string, n int, ts timestamp"
 
@@ -21,6 +25,7 @@ VISITS = "user string, n int, ts timestamp"
 class Visit(NamedTuple):
     user: str
     n: int
+    ts: dt.datetime
 
 
 def made(log: Log, name: str, values: str, partitions: int = 2, **settings: Any) -> Topic:
@@ -68,7 +73,7 @@ def test_there_is_no_reading_past_the_end_nor_in_a_topic_that_is_another(log: Lo
     topic = made(log, "visits", "json", 1)
     append(topic, 0, [1, 2, 3], [1, 2, 3])
     scan = scan_of(topic, log)
-    ending = TopicStreamReader(Scan(**{**scan.__dict__, "end": {0: 2}}))
+    ending = TopicStreamReader(replace(scan, end={0: 2}))
     assert ending.latestOffset({"0": 0}, ReadAllAvailable()) == {"0": 2}
     with pytest.raises(
         WorkerFailure, match=r"visits/0 ends at offset 3, but the stream has read up to 7: .*checkpoint"
@@ -81,10 +86,7 @@ def test_what_a_task_gives_has_the_columns_that_spark_was_told(log: Log) -> None
     append(made(log, "json", "json"), 0, [{"a": 1}], [1])
     for name, form in (("visits", "columns"), ("visits", "ranges"), ("json", "columns"), ("json", "blocks")):
         topic = log.topic(name)
-        scan = Scan(
-            "read", str(log.path), name, {0: 0, 1: 0}, {0: 1, 1: 2} if name == "json" else {0: 0, 1: 2}, 2, form
-        )  # type: ignore[arg-type]
-        scan = Scan(**{**scan.__dict__, "end": {n: p.next_offset() for n, p in enumerate(topic.partitions)}})
+        scan = replace(scan_of(topic, log, form=form), end=available(topic))
         reader = TopicReader(scan)
         [partition] = reader.partitions()
         batches = list(reader.read(partition))
@@ -122,7 +124,7 @@ def test_what_cannot_be_read_is_refused(spark: SparkSession, log: Log, read: Any
 
 
 def test_batch_and_stream_read_the_same_of_every_kind_of_topic(spark: SparkSession, log: Log) -> None:
-    """Rows as they are, transformed by Catalyst, and as named tuples; JSON with and without a schema; and bytes."""
+    """Rows as named tuples, and transformed by Catalyst; JSON with and without a schema; and bytes."""
     rows, texts, octets = made(log, "visits", VISITS, 3), made(log, "json", "json"), made(log, "bytes", "bytes")
     for number in range(3):
         append(rows, number, visits(*range(number, 40, 3)), list(range(number, 40, 3)))
@@ -137,12 +139,11 @@ def test_batch_and_stream_read_the_same_of_every_kind_of_topic(spark: SparkSessi
 
         minutes = hr.WindowInto(hr.FixedWindows(30))
         sums = hr.GroupBy("user").aggregate(n=hr.count(), total=hr.sum("n"))
-        plain = topic("visits", event_time="ts")
+        plain = topic("visits", event_time="ts", schema=Visit, start=3)
         given["sums"] = plain | "minutes" >> minutes | "sums" >> sums | "c1" >> hr.Collect()
-        given["all"] = plain | "all" >> hr.GroupBy("user").aggregate(n=hr.count()) | "c2" >> hr.Collect()
+        given["named"] = plain | "c2" >> hr.Collect()
         large = topic("visits", event_time="ts") | hr.Where("n % 2 = 0") | hr.Select("user", "n")
         given["large"] = large | "minutes too" >> minutes | "large sums" >> sums | "c3" >> hr.Collect()
-        given["named"] = topic("visits", schema=Visit, start=30) | "c4" >> hr.Collect()
         parsed = topic("json", schema="user string, n int, ts timestamp", event_time="ts")
         given["parsed"] = parsed | "c5" >> hr.Collect()
         given["objects"] = topic("json") | "c6" >> hr.Collect()
@@ -154,17 +155,17 @@ def test_batch_and_stream_read_the_same_of_every_kind_of_topic(spark: SparkSessi
         }
 
     batch = read()
-    assert read(stream=True) == batch
-    assert read(stream=True, max_records_per_batch=7) == batch
-    assert sum(batch["named"].values()) == 10
-    assert ("Visit(user='u0', n=30)", 30 * SECOND) in {key[:2] for key in batch["named"]}
+    assert read(stream=True, max_records_per_batch=20) == batch
+    assert sum(batch["named"].values()) == 37
+    assert {key[0].partition(", ts")[0] for key in batch["named"]} >= {"Visit(user='u0', n=30"}
     assert {key[0] for key in batch["objects"]} == {
         "{'user': 'a', 'n': 1, 'ts': '1970-01-01T00:00:05Z'}",
         "{'user': 'b'}",
     }
     assert {key[:2] for key in batch["bytes"]} == {("b'x'", 3 * SECOND), ("b'y'", 70 * SECOND)}
-    assert sum(batch["sums"].values()) == 6
-    assert ("Row(user='u0', n=7, total=108)", 0) in {(key[0], key[2].start) for key in batch["large"]} or batch["large"]
+    assert {key[0] for key in batch["sums"]} >= {"Row(user='u0', n=9, total=135)"}
+    assert {key[0] for key in batch["large"]} >= {"Row(user='u0', n=5, total=60)"}
+    assert {key[:2] for key in batch["parsed"]} >= {("Row(user='b', n=None, ts=None)", MIN_TIME)}
 
 
 def test_a_stream_goes_on_where_it_was(spark: SparkSession, log: Log, tmp_path: Path) -> None:
@@ -185,9 +186,8 @@ def test_a_stream_goes_on_where_it_was(spark: SparkSession, log: Log, tmp_path: 
         handle.stop(drain=drain)
         return status
 
-    for first in range(0, 20, 4):
-        append(topic, 0, visits(first, first + 2), [first, first + 2])
-        append(topic, 1, visits(first + 1, first + 3), [first + 1, first + 3])
+    append(topic, 0, visits(*range(0, 20, 2)), list(range(0, 20, 2)))
+    append(topic, 1, visits(*range(1, 20, 2)), list(range(1, 20, 2)))
     status = through(run(max_records_per_batch=6))
     assert status.sources["ReadTopic"].offsets == {0: 10, 1: 10}
     assert status.sources["ReadTopic"].lag == 0
@@ -198,10 +198,10 @@ def test_a_stream_goes_on_where_it_was(spark: SparkSession, log: Log, tmp_path: 
     assert name.endswith("-ReadTopic")
     group = Group(log, "visits", name)
     assert group.lag() == {0: 0, 1: 0}
-    append(topic, 0, visits(20, 30), [20, 30])
-    append(topic, 1, visits(21, 31), [21, 31])
-    topic.retain()
-    assert topic.partition(0).earliest() == 10  # what the stream has not read is there
+    for time in (20, 30):
+        append(topic, 0, visits(time), [time])
+        append(topic, 1, visits(time + 1), [time + 1])
+    assert topic.partition(0).earliest() == 10  # what it has read is gone, and what it has not is there
     through(run(), drain=True)
     undisturbed = Counter((f"u{time % 3}", time // 10) for time in (*range(2, 22), 30, 31))
     assert Counter({(row.user, window.start // SECOND // 10): row.n for row, window in given}) == undisturbed
@@ -235,23 +235,19 @@ def test_the_watermark_waits_for_every_partition_but_not_for_idle_ones(spark: Sp
     p = hr.Pipeline(spark=spark)
     policy = hr.Monotonic(idle_after=60)
     read = p | hr.ReadTopic("visits", log=str(log.path), event_time="ts", end="latest", watermark=policy)
-    counts = read | hr.WindowInto(hr.FixedWindows(10)) | hr.GroupBy().aggregate(n=hr.count()) | hr.Collect()
-    (
-        p
-        | "clock" >> hr.TestStream().advance_clock(10).advance_clock(20).advance_clock(69).advance_clock(70)
-        | "c" >> hr.Collect()
-    )
+    clock = p | hr.TestStream().advance_watermark(1000).advance_clock(30).advance_clock(59).advance_clock(60)
+    events = (read | hr.Map(lambda visit: "a visit"), clock) | hr.Flatten() | hr.WindowInto(hr.FixedWindows(10))
+    counts = events | hr.Count.per_element() | hr.Collect()
     p.run(max_records_per_batch=1).wait()
     fired = {batch: sorted(each.window.start // SECOND for each in got) for batch, got in counts.batches.items() if got}
-    print(fired)
-    assert fired[3] == [0, 10, 20]  # at 70 the second has been silent for 60 seconds
     assert min(fired) == 3
+    assert fired[3] == [0, 10, 20]  # the second has been silent for 60 seconds
 
 
 def test_the_first_batches_are_small_and_start_at_the_end_or_at_a_time(spark: SparkSession, log: Log) -> None:
     topic = made(log, "numbers", "n int", 1)
     append(topic, 0, [{"n": 0}] * 50_000, list(range(50_000)))
-    sizes: dict[str, list[int]] = {"paced": [], "late": []}
+    sizes: dict[str, list[int]] = {"paced": [], "late": [], "none": []}
     p = hr.Pipeline(spark=spark)
 
     def taken(name: str) -> hr.ForEachBatch:
@@ -261,4 +257,4 @@ def test_the_first_batches_are_small_and_start_at_the_end_or_at_a_time(spark: Sp
     p | "some" >> hr.ReadTopic("numbers", log=str(log.path), start=49_990, end="latest") | "late" >> taken("late")
     p | "none" >> hr.ReadTopic("numbers", log=str(log.path), start="latest", end="latest") | "n" >> taken("none")
     p.run(stream=True, batch_time="1 hour").wait()
-    assert sizes == {"paced": [10_000, 20_000, 5_000], "late": [10]}
+    assert sizes == {"paced": [10_000, 20_000, 5_000], "late": [10], "none": []}

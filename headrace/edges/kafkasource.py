@@ -1,0 +1,112 @@
+"""Kafka's topics as sources, by Spark's own connector: where reading begins and ends, and what Spark is given."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from headrace.edges import connector, kafkaclient, topicframes
+from headrace.edges.ranges import Offsets
+from headrace.edges.topicrecords import OFFSET
+from headrace.edges.topicsource import offsets_of
+from headrace.engine.bundles import PART, TIME
+from headrace.engine.files import Folder, plain_name
+from headrace.log.values import VALUE
+from headrace.model.pipeline import Node
+from headrace.model.topics import ReadTopic
+
+
+def is_kafka(node: Node) -> bool:
+    """Whether a node reads a topic of Kafka's."""
+    return isinstance(node.transform, ReadTopic) and node.transform.address.brokers is not None
+
+
+def partitions_of(node: Node) -> tuple[str, ...]:
+    """The partitions of the topic that a node reads, by the names they have in PART."""
+    return tuple(map(str, kafkaclient.partitions(node, _source(node).address)))
+
+
+def batch_frame(spark: SparkSession, node: Node) -> DataFrame:
+    """The frame of a topic's elements up to its end. Where that is, is asked once, however often it is read."""
+    connector.check(spark, node)
+    start, end = _positions(node)
+    assert end is not None
+    topic = _source(node).address.name
+    options = {**_options(node), "startingOffsets": _json(topic, start), "endingOffsets": _json(topic, end)}
+    return topicframes.elements(node, _records(spark.read.format("kafka").options(**options).load())).drop(PART)
+
+
+def stream_frame(spark: SparkSession, node: Node, control: Folder, max_records: int | None) -> DataFrame:
+    """The frame of a topic's elements as they come: their columns, TIME and PART.
+
+    Where reading begins and ends is kept in `control`, so that the stream means the same when it goes on.
+    """
+    connector.check(spark, node)
+    start, end = _kept_positions(node, control)
+    options = {**_options(node), "startingOffsets": _json(_source(node).address.name, start)}
+    if max_records is not None:
+        options["maxOffsetsPerTrigger"] = str(max_records)
+    records = _records(spark.readStream.format("kafka").options(**options).load())
+    return topicframes.elements(node, records if end is None else records.where(_before(end)))
+
+
+def offsets_told(node: Node, told: Mapping[str, Any] | None) -> Offsets:
+    """The offsets of a topic in what Spark tells of its progress."""
+    return offsets_of((told or {}).get(_source(node).address.name, {}))
+
+
+def _options(node: Node) -> dict[str, str]:
+    address = _source(node).address
+    assert address.brokers is not None
+    return {
+        "kafka.bootstrap.servers": address.brokers,
+        "subscribe": address.name,
+        "kafka.isolation.level": "read_committed",
+    }
+
+
+def _records(data: DataFrame) -> DataFrame:
+    """Records as `topicframes` takes them."""
+    return data.select(
+        F.col("value").alias(VALUE),
+        F.unix_micros("timestamp").alias(TIME),
+        F.col("partition").cast("string").alias(PART),
+        F.col("offset").alias(OFFSET),
+    )
+
+
+def _before(end: Offsets) -> Column:
+    """Whether a record is before the end of its partition; of one that came later, none is."""
+    ends = F.create_map(*[F.lit(each) for partition, at in end.items() for each in (str(partition), at)])
+    return F.coalesce(F.col(OFFSET) < ends[F.col(PART)], F.lit(False))
+
+
+def _kept_positions(node: Node, control: Folder) -> tuple[Offsets, Offsets | None]:
+    name = f"topic-{plain_name(node.label)}.json"
+    if (held := control.read(name)) is None:
+        held = json.dumps(_positions(node)).encode()
+        control.write(name, held)
+    start, end = json.loads(held)
+    return offsets_of(start), None if end is None else offsets_of(end)
+
+
+def _positions(node: Node) -> tuple[Offsets, Offsets | None]:
+    source = _source(node)
+    start = kafkaclient.offsets(node, source.address, source.start)
+    if source.end is None:
+        return start, None
+    ends = kafkaclient.offsets(node, source.address, source.end)
+    return start, {number: max(at, ends[number]) for number, at in start.items()}
+
+
+def _json(topic: str, offsets: Offsets) -> str:
+    return json.dumps({topic: offsets})
+
+
+def _source(node: Node) -> ReadTopic:
+    assert isinstance(node.transform, ReadTopic)
+    return node.transform

@@ -1,0 +1,148 @@
+"""Database tables as sinks: what is meant only. How they are opened and written is in `headrace.edges`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+
+from headrace.model.errors import PipelineError
+from headrace.model.pipeline import PCollection
+from headrace.model.sinks import BatchSink
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import URL
+
+Mode = Literal["append", "upsert", "retract"]
+
+WINDOW_BOUNDS: Final = ("window_start", "window_end")
+"""Columns that are filled with the bounds of an element's window where elements have no columns of these names."""
+SIGN: Final = "sign"
+"""The column that tells retractions, -1, from other rows, 1, in a table that is appended to."""
+
+_DRIVERS: Final = {
+    "sqlite": "sqlite+pysqlite",
+    "sqlite+pysqlite": "sqlite+pysqlite",
+    "postgresql": "postgresql+psycopg",
+    "postgresql+psycopg": "postgresql+psycopg",
+}
+_SUPPORTED: Final = "'sqlite:///FILE' or 'postgresql://USER:PASSWORD@HOST:PORT/DATABASE'"
+
+
+class WriteTable(BatchSink):
+    """Writes elements to a table of a database, each micro-batch in one transaction, once even after a crash.
+
+    `url` is SQLAlchemy's, of SQLite or PostgreSQL: "sqlite:///counts.db", "postgresql://user:password@host/database".
+    The table is made if it is missing. Elements are Rows, NamedTuples, dataclasses or dicts, whose names are those of
+    columns; `columns` names the parts of plain tuples. "window_start" and "window_end" in `key`, in `columns` or in a
+    table that exists are the bounds of the element's window.
+
+    `mode` says what elements do:
+
+    - "append": each is a row more. If the pipeline takes panes back, a column `sign` is -1 in rows that do, else 1
+    - "upsert": each replaces the row of its `key`. One that is taken back and not replaced is deleted
+    - "retract": each is a row more, and takes one away if it is a retraction: the one of its `key`, or an equal one
+
+    >>> import headrace as hr, sqlite3, tempfile
+    >>> file = tempfile.mkdtemp() + "/counts.db"
+    >>> with hr.Pipeline() as p:
+    ...     counts = p | hr.Create(["a", "b", "a"]) | hr.Count.per_element()
+    ...     counts | hr.WriteTable(f"sqlite:///{file}", "counts", columns=["word", "n"], key=["word"], mode="upsert")
+    >>> sqlite3.connect(file).execute("SELECT word, n FROM counts ORDER BY word").fetchall()
+    [('a', 2), ('b', 1)]
+    """
+
+    def __init__(
+        self,
+        url: str | URL,
+        table: str,
+        *,
+        key: str | Sequence[str] = (),
+        mode: Mode = "append",
+        columns: Sequence[str] | None = None,
+    ) -> None:
+        self.url = _url(url)
+        if not isinstance(table, str) or not table:
+            raise PipelineError(f"WriteTable takes the name of a table, got {table!r}")
+        self.table = table
+        self.key = _names("key", (key,) if isinstance(key, str) else key)
+        self.columns = None if columns is None else _names("columns", columns)
+        if mode not in get_args(Mode):
+            raise PipelineError(f"WriteTable: mode is 'append', 'upsert' or 'retract', got {mode!r}")
+        self.mode = mode
+        if mode == "upsert" and not self.key:
+            raise PipelineError(
+                "WriteTable: mode='upsert' needs a key: which columns tell rows apart, e.g. key=['url']"
+            )
+        if mode == "append" and self.key:
+            raise PipelineError(
+                f"WriteTable: mode='append' adds every element, so it has no key, got {list(self.key)}; say "
+                "mode='upsert' to replace rows, or leave the key out"
+            )
+        if self.columns is not None:
+            for name in self.key:
+                if name not in (*self.columns, *WINDOW_BOUNDS):
+                    raise PipelineError(f"WriteTable: key {name!r} is none of the columns {list(self.columns)}")
+
+    def __str__(self) -> str:
+        key = f", key={list(self.key)!r}" if self.key else ""
+        return f"WriteTable({self.url.render_as_string(hide_password=True)!r}, {self.table!r}{key}, mode={self.mode!r})"
+
+    @property
+    def parts(self) -> tuple[str, ...] | None:
+        """The names of the parts of a tuple, as `columns` gives them."""
+        return None if self.columns is None else tuple(name for name in self.columns if name not in WINDOW_BOUNDS)
+
+    def expand(self, inputs: Any) -> Any:
+        super().expand(inputs)
+        self._check(inputs)
+
+    def _check(self, pc: PCollection) -> None:
+        schema = pc.schema
+        if schema is not None and schema.kind in ("tuple", "value"):
+            if self.parts is None:
+                raise PipelineError(
+                    f"{self}: {pc.label!r} ({pc.place}) gives elements without names; say columns=[...] with a name "
+                    f"for each of the {len(schema.names)} parts, e.g. columns=['word', 'n']"
+                )
+            if len(self.parts) != len(schema.names):
+                raise PipelineError(
+                    f"{self}: columns names {len(self.parts)} parts, {list(self.parts)}, but the elements of "
+                    f"{pc.label!r} ({pc.place}) have {len(schema.names)}"
+                )
+        elif pc.has_columns and self.columns is not None:
+            raise PipelineError(
+                f"{self}: columns={list(self.columns)} names the parts of plain tuples, but the elements of "
+                f"{pc.label!r} ({pc.place}) have names of their own; leave it out, or rename with Select"
+            )
+
+
+def _url(given: Any) -> URL:
+    """The URL, which shows no password when it is printed."""
+    from sqlalchemy.engine import make_url  # not needed by pipelines that write no table
+
+    try:
+        url = make_url(given)
+        driver = _DRIVERS.get(url.drivername)
+    except Exception:  # whose text may hold parts of the password
+        raise PipelineError(
+            f"WriteTable: this is no URL of a database, such as {_SUPPORTED}; the signs @ : / % in a password are "
+            "written %40 %3A %2F %25"
+        ) from None
+    if driver is None:
+        raise PipelineError(f"WriteTable writes to {_SUPPORTED}, got a URL of {url.drivername!r}")
+    if url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:"):
+        raise PipelineError(
+            "WriteTable: a SQLite database in memory is gone after the run; give a file: 'sqlite:///FILE'"
+        )
+    if "password" in url.query:
+        url = url.set(password=str(url.query["password"])).difference_update_query(["password"])
+    return url.set(drivername=driver)
+
+
+def _names(what: str, given: Any) -> tuple[str, ...]:
+    if isinstance(given, str) or not isinstance(given, Sequence) or not all(isinstance(name, str) for name in given):
+        raise PipelineError(f"WriteTable: {what} is a list of names of columns, got {given!r}")
+    names = tuple(given)
+    if len({*names}) < len(names):
+        raise PipelineError(f"WriteTable: {what} has a name twice: {list(names)}")
+    return names

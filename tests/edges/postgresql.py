@@ -1,0 +1,98 @@
+"""A PostgreSQL of the suite's own: started when a test asks for one, on loopback, and gone with the suite.
+
+Its programs are those of the machine (Debian's `postgresql`) or of PyPI's `pgserver`. Where there are none, tests are
+skipped with that reason; HEADRACE_REQUIRE=postgresql makes them fail instead.
+"""
+
+from __future__ import annotations
+
+import glob
+import importlib.util
+import os
+import pwd
+import secrets
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+PASSWORD = secrets.token_hex(8)
+# It ends with its input, so that a suite that is killed leaves nothing running, and nothing on the disk.
+_SERVE = """
+"$1/initdb" -D "$2/data" -E UTF8 --locale=C -U amy --auth=scram-sha-256 --pwfile="$2/password" > "$2/made" 2>&1 &&
+"$1/pg_ctl" -D "$2/data" -w -l "$2/log" -o "$3" start >> "$2/made" 2>&1 && echo ready || echo failed
+read -r _
+"$1/pg_ctl" -D "$2/data" -w -m immediate stop > /dev/null 2>&1
+rm -rf "$2"
+"""
+
+
+@contextmanager
+def running() -> Iterator[str]:
+    """The URL of a new, empty database cluster, with the password of its only user."""
+    programs = _programs()
+    if programs is None:
+        reason = "there is no PostgreSQL here: apt-get install postgresql, or pip install pgserver"
+        if "postgresql" in os.environ.get("HEADRACE_REQUIRE", "").split(","):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    user = _user()
+    folder = Path(tempfile.mkdtemp(prefix="headrace-postgresql-"))
+    if os.geteuid() == 0 and "pgserver" in programs.parts:  # a folder of root's, which the server may not read
+        for each in programs.parents[2].glob("pgserver*"):
+            if not each.name.endswith("-info"):
+                shutil.copytree(each, folder / each.name)
+        programs = folder / programs.relative_to(programs.parents[2])
+    (folder / "password").write_text(PASSWORD)
+    for each in (folder, *folder.rglob("*")):
+        shutil.chown(each, user)
+    port = _free_port()
+    settings = f"-c listen_addresses=127.0.0.1 -p {port} -c unix_socket_directories= -c fsync=off"
+    server = subprocess.Popen(
+        ["sh", "-c", _SERVE, "sh", programs, folder, settings],
+        cwd="/",
+        env={"PATH": os.environ["PATH"], "LC_ALL": "C"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        **({"user": user, "group": pwd.getpwnam(user).pw_gid, "extra_groups": []} if os.geteuid() == 0 else {}),
+    )
+    assert server.stdin is not None and server.stdout is not None
+    try:
+        said = server.stdout.readline()
+        assert said == "ready\n", (folder / "made").read_text()
+        yield f"postgresql://amy:{PASSWORD}@127.0.0.1:{port}/postgres"
+    finally:
+        server.stdin.close()
+        server.wait(60)
+
+
+def _programs() -> Path | None:
+    """The folder of initdb and pg_ctl."""
+    folders = sorted(glob.glob("/usr/lib/postgresql/*/bin"), key=lambda name: int(name.split("/")[-2]), reverse=True)
+    if (found := shutil.which("pg_ctl")) is not None:
+        folders.append(str(Path(found).parent))
+    if (package := importlib.util.find_spec("pgserver")) is not None and package.origin is not None:
+        folders.append(str(Path(package.origin).parent / "pginstall" / "bin"))
+    return next((Path(folder) for folder in folders if Path(folder, "initdb").exists()), None)
+
+
+def _user() -> str:
+    """Whom the server runs as, which must not be root."""
+    if os.geteuid() != 0:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    names = {entry.pw_name for entry in pwd.getpwall()}
+    return "postgres" if "postgres" in names else "nobody"
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port

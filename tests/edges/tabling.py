@@ -1,0 +1,79 @@
+"""Writers of tables without Spark, elements to write, and what the tables have then."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pyarrow as pa
+import sqlalchemy as sa
+
+import headrace as hr
+from headrace.edges.tables import TableWriter
+from headrace.model.panes import PaneInfo
+from headrace.model.sinks import WindowedValue
+from headrace.model.tables import WriteTable
+from headrace.model.windows import Window, WindowFn
+
+SECOND = 1_000_000
+
+
+def at(
+    value: Any, start: int = 0, end: int = 60, *, index: int = 0, time: int | None = None, back: bool = False
+) -> WindowedValue:
+    """An element of the pane `index` of the window from `start` to `end`, in seconds; `back`: it is taken back."""
+    pane = PaneInfo("early", index, -1, index == 0, False)
+    timestamp = end * SECOND - 1 if time is None else time * SECOND
+    return WindowedValue(value, timestamp, Window(start * SECOND, end * SECOND), pane, back)
+
+
+def writer(
+    url: str,
+    kind: object = None,
+    *,
+    stream: str = "stream",
+    window: WindowFn = hr.FixedWindows(60),
+    known: pa.Schema | None = None,
+    retracting: bool = False,
+    **options: Any,
+) -> TableWriter:
+    """A writer of elements of a kind, or of one nobody knows; `known` are columns that only Spark knows.
+
+    `retracting`: some elements may take others back.
+    """
+    p = hr.Pipeline()
+    read = p | hr.Create([("a", 1)]) | hr.WindowInto(window, accumulation="retracting" if retracting else "discarding")
+    given = read | hr.GroupByKey() | hr.Map(lambda x: x).with_output_types(kind)
+    given | "out" >> WriteTable(url, options.pop("table", "things"), **options)
+    made = TableWriter(p.graph().nodes[-1], lambda: known)
+    made.begin(stream)
+    return made
+
+
+def written(url: str, *batches: list[WindowedValue], kind: object = None, **options: Any) -> Counter[tuple[Any, ...]]:
+    """What the table has once batches have been written."""
+    to = writer(url, kind, **options)
+    for number, batch in enumerate(batches):
+        to.write(batch, number)
+    to.close()
+    return contents(url, options.get("table", "things"))
+
+
+def contents(url: str, table: str = "things") -> Counter[tuple[Any, ...]]:
+    """The rows of a table, each as often as it is there; columns in the order of their names."""
+    with connected(url) as connection:
+        names = sorted(column["name"] for column in sa.inspect(connection).get_columns(table))
+        columns = map(sa.column, names)
+        return Counter(map(tuple, connection.execute(sa.select(*columns).select_from(sa.table(table)))))
+
+
+def execute(url: str, *statements: str) -> None:
+    with connected(url) as connection:
+        for statement in statements:
+            connection.execute(sa.text(statement))
+
+
+def connected(url: str) -> Any:
+    """A transaction of a database."""
+    url = url.replace("postgresql:", "postgresql+psycopg:")
+    return sa.create_engine(url, poolclass=sa.NullPool).begin()

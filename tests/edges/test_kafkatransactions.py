@@ -1,0 +1,127 @@
+"""Batches in Kafka, each once: whoever crashes or comes again, and whether the broker is there or not."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headrace.edges.kafkaclient import offsets, partitions
+from headrace.edges.kafkatransactions import Message, Transactions
+from headrace.model.errors import PipelineError
+from headrace.model.topics import Address, address
+
+if TYPE_CHECKING:
+    from tests.edges.kafka import Broker
+
+NODE: Any = "'write'"
+
+
+def message(value: str, milliseconds: int = 1000) -> Message:
+    return Message(b"k", value.encode(), milliseconds, [])
+
+
+def values(broker: Broker, where: Address, **isolation: str) -> list[str]:
+    return [each.value().decode() for each in broker.contents(where.name, **isolation)]
+
+
+def test_a_batch_that_comes_again_is_there_once(broker: Broker) -> None:
+    where = address(broker.create("again"))
+    writer = Transactions(NODE, where, "again")
+    for number in (0, 1, 3):  # a batch without records is not written
+        writer.write([message(f"{number}a"), message(f"{number}b")], number)
+    writer.write([message("3a"), message("3b")], 3)
+    # Spark did not learn of it: the stream begins again, and so does the batch.
+    restarted = Transactions(NODE, where, "again")
+    assert restarted.written == 3
+    restarted.write([message("3a"), message("3b")], 3)
+    restarted.write([message("4a")], 4)
+    assert values(broker, where) == ["0a", "0b", "1a", "1b", "3a", "3b", "4a"]
+    assert Transactions(NODE, where, "another stream").written == -1
+
+
+def test_what_a_crash_left_is_seen_by_none_who_reads_what_was_committed(broker: Broker) -> None:
+    where = address(broker.create("half"))
+    crashed = Transactions(NODE, where, "half")
+    crashed._producer.begin_transaction()
+    crashed._send([message("half")])
+    crashed._producer.flush(30)
+    restarted = Transactions(NODE, where, "half")
+    assert restarted.written == -1
+    restarted.write([message("whole")], 0)
+    assert values(broker, where) == ["whole"]
+    assert values(broker, where, isolation="read_uncommitted") == ["half", "whole"]
+
+
+def test_of_two_runs_of_a_stream_the_later_one_writes(broker: Broker) -> None:
+    where = address(broker.create("fenced"))
+    earlier = Transactions(NODE, where, "fenced")
+    later = Transactions(NODE, where, "fenced")
+    with pytest.raises(PipelineError, match="another run of the same stream"):
+        earlier.write([message("earlier")], 0)
+    later.write([message("later")], 0)
+    assert values(broker, where) == ["later"]
+
+
+def test_a_batch_waits_for_a_broker_that_is_away(broker: Broker) -> None:
+    where = address(broker.create("away"))
+    writer = Transactions(NODE, where, "away")
+    writer.write([message("before")], 0)
+    broker.stop()
+    back = threading.Thread(target=broker.start)
+    back.start()
+    try:
+        writer.write([message("meanwhile")], 1)
+    finally:
+        back.join()
+    writer.write([message("after")], 2)
+    assert values(broker, where) == ["before", "meanwhile", "after"]
+
+
+def test_records_that_a_broker_does_not_take(broker: Broker) -> None:
+    where = address(broker.create("refusing"))
+    writer = Transactions(NODE, where, "refusing")
+    with pytest.raises(PipelineError, match=r"message.timestamp.after.max.ms"):
+        writer.write([message("tomorrow", int(time.time() * 1000) + 86_400_000)], 0)
+    with pytest.raises(PipelineError, match="Message size too large"):
+        writer.write([message("x" * 3_000_000)], 0)
+    writer.write([message("good")], 0)
+    assert values(broker, where) == ["good"]
+
+
+def test_a_batch_may_have_more_records_than_the_client_holds(broker: Broker) -> None:
+    where = address(broker.create("many", partitions=2))
+    writer = Transactions(NODE, where, "many")
+    writer.write_all([[Message(b"%d" % each, b"", 1000, []) for each in range(150_000)]])
+    assert sorted(int(each.key()) for each in broker.contents("many")) == list(range(150_000))
+
+
+def test_offsets_of_times(broker: Broker) -> None:
+    where = address(broker.create("times", partitions=3))
+    broker.send("times", (None, b"a", 5), (None, b"b", 7), partition=1)
+    broker.send("times", (None, b"c", 6), partition=2)
+    assert partitions(NODE, where) == [0, 1, 2]
+    expected = {
+        "earliest": {0: 0, 1: 0, 2: 0},
+        "latest": {0: 0, 1: 2, 2: 1},
+        5_000: {0: 0, 1: 0, 2: 0},
+        5_001: {0: 0, 1: 1, 2: 0},
+        7_000: {0: 0, 1: 1, 2: 1},
+    }
+    assert {at: offsets(NODE, where, at) for at in expected} == expected  # type: ignore[arg-type]
+
+
+def test_a_missing_topic_is_named(broker: Broker) -> None:
+    with pytest.raises(PipelineError, match=r"there is no topic 'nothing' at 127.0.0.1:\d+; create it"):
+        partitions(NODE, address(f"kafka://{broker.address}/nothing"))
+
+
+@pytest.mark.parametrize("brokers", ["127.0.0.1:1", "no-such-host.invalid:9092"])
+def test_a_broker_that_does_not_answer_is_named_within_a_bounded_time(
+    brokers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.edges.kafkaclient._PATIENCE", 1.0)
+    with pytest.raises(PipelineError, match=f"no Kafka broker answers at {brokers}; see that it runs"):
+        partitions(NODE, address(f"kafka://{brokers}/visits"))
