@@ -54,8 +54,9 @@ bench: setup ## run every benchmark; QUICK=1 for small data
 	  echo "== $$file"; $(RUN) $$file $(if $(QUICK),--quick); \
 	done
 
-chaos: setup ## kill the driver of a stream at 25 seeded moments; prints a table
+chaos: setup ## kill the drivers of streams over files and over the log at 25 seeded moments each; prints tables
 	@$(RUN) tests/chaos/kill.py --seeds 25
+	@$(RUN) tests/chaos/kill.py --seeds 25 --job logjob
 
 clean: ## remove what runs leave behind (keeps .venv)
 	rm -rf out artifacts spark-warehouse metastore_db derby.log build dist *.egg-info \
