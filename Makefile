@@ -21,7 +21,7 @@ setup: .venv/stamp ## make .venv, install the pinned packages, find or install J
 	  || scripts/apt-install "$(PYTHON) cannot make a virtual environment (no ensurepip)" python3-venv
 	@.venv/bin/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
 	@echo "Installing the Python packages into .venv (a few minutes the first time) ..."
-	@.venv/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' -c constraints.txt
+	@PYTHONWARNINGS=ignore .venv/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' -c constraints.txt
 	@touch $@
 
 kafka: ## fetch Spark's Kafka connector, and a broker for the tests, with Maven
