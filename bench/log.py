@@ -34,6 +34,7 @@ from headrace.engine.sources import read as frame_of
 from headrace.log import Group, Log, Producer, Topic
 
 SIZE = 100  # bytes of a record
+TENTH = 100_000  # of a second
 PARTITIONS = 2
 COLUMNS = "user bigint, amount bigint, ts timestamp"
 EVERY_BATCH: Any = {"trigger": hr.AfterWatermark(early=hr.AfterCount(1)), "accumulation": "accumulating"}
@@ -215,10 +216,10 @@ class TopicJob:
         counts | table
         self.running = headrace_stream(p, bench.folder, name)
 
-    def arrive(self, users: np.ndarray, at: int) -> None:
-        """Records of these users, within a minute from `at`, in every partition."""
+    def arrive(self, users: np.ndarray, at: int, span: int = MINUTE) -> None:
+        """Records of these users, in order from `at` on, in every partition."""
         for number, some in enumerate(np.array_split(users, PARTITIONS)):
-            times = np.sort(at + self._random.integers(0, MINUTE, len(some)))
+            times = np.sort(at + self._random.integers(0, span, len(some)))
             self.topic.append(number, rows(self.topic, some, self._random.integers(0, 1000, len(some)), times))
 
     def lag(self) -> int:
@@ -262,7 +263,7 @@ def spike(bench: Bench) -> Iterator[Verdict]:
     random = np.random.default_rng(3)
     sent, curve, back = 0, [], None
     with job.running:
-        job.arrive(np.arange(2), 0)  # both partitions have begun
+        job.arrive(np.arange(2), 0, 1)  # both partitions have begun
         job.running.done()
         sent += 2
         begun = time.perf_counter()
@@ -272,12 +273,13 @@ def spike(bench: Bench) -> Iterator[Verdict]:
                 time.sleep(wait)  # a benchmark's producer keeps to real time
             bursting = before <= second < before + burst
             count = (peak if bursting else calm) // 10
-            job.arrive(random.integers(0, 1000, count), int(second * 1_000_000))
+            job.arrive(random.integers(0, 1000, count), tenth * TENTH, TENTH)
             sent += count
             if tenth % 10 == 0:
                 curve.append((int(second), count * 10, job.lag()))
                 over = second >= before + burst
-                if over and back is None and curve[-1][2] <= calm:
+                usual = max(lag for at, _, lag in curve if at < before)
+                if over and back is None and curve[-1][2] <= max(usual, calm):
                     back = second - before - burst
                 if (over and back is not None) or second > before + burst + most:
                     break
