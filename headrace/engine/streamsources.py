@@ -20,7 +20,6 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from headrace.edges import kafkasource
 from headrace.edges.topicstreams import Topics, is_embedded, topic_of
 from headrace.engine import relational, sources
-from headrace.engine.badrecords import guarded
 from headrace.engine.bundles import BAD, LOW, MARK, NOW, PART, TIME, Bundle, to_block
 from headrace.engine.files import Folder, located, plain_name
 from headrace.engine.streamprogram import HEARTBEAT, Watermarks
@@ -53,7 +52,7 @@ class Sources:
 
     def open(self, node: Node) -> DataFrame:
         """The frame of a source."""
-        data, policy = guarded(node, self._opened(node)), policy_of(node)
+        data, policy = self._opened(node), policy_of(node)
         if not isinstance(policy, Punctuated):
             return data
         own = data.select(*relational.columns(data))

@@ -19,7 +19,10 @@ from pyspark.sql.types import StructType
 
 import headrace as hr
 from headrace.edges import parsing
-from headrace.engine.bundles import BAD
+from headrace.engine.badrecords import Letters
+from headrace.engine.bundles import BAD, BAD_TYPE
+from headrace.engine.failures import WorkerFailure, told_plainly
+from headrace.engine.levels import lower
 from headrace.engine.sources import event_time_of
 from headrace.log import Log
 from headrace.model.badrecords import ABSURD_TIME, MALFORMED, NO_TIME, WRONG_TYPE
@@ -399,6 +402,26 @@ def test_topics(p: hr.Pipeline, tmp_path: pathlib.Path, stream: bool) -> None:
         assert handle.metrics()[name] == {NO_TIME: 1, ABSURD_TIME: 1}
     assert sorted(row.n for row in good["direct"]) == [0, 2]
     assert sorted(row.n for row in good["columns"]) == [0]
+
+
+def test_rows_that_explode_would_lose_come_to_another_tap() -> None:
+    p = hr.Pipeline()
+    rows = p | "rows" >> hr.ReadJson("data", schema="tags array<string>")
+    rows | hr.Select(tag="explode(tags)") | hr.Collect()
+    lost, all_of_it = lower(p.graph(), shards=1, partitions=1).taps
+    assert (lost.name, lost.sees_all) == ("rows", False)
+    assert (all_of_it.name, all_of_it.sees_all) == ("rows (2)", True)
+
+
+def test_the_first_bad_record_of_a_batch_fails_its_program() -> None:
+    rows = [None, {"reason": WRONG_TYPE, "message": "m", "position": "visits/0@7", "record": "r"}]
+    batch = pa.record_batch({BAD: pa.array(rows, BAD_TYPE)})
+    assert Letters("visits", "skip").read(batch) == [hr.DeadLetter("r", "visits", WRONG_TYPE, "m", "visits/0@7")]
+    with pytest.raises(WorkerFailure) as failure:
+        Letters("visits", "fail").read(batch)
+    assert str(told_plainly(failure.value)) == (
+        "'visits' failed on the element r: wrong type: m, at visits/0@7; bad='dead_letters' would go on without it"
+    )
 
 
 def test_what_is_refused() -> None:
