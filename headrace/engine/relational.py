@@ -177,16 +177,17 @@ def _assign_by_arrays(window: WindowFn, data: DataFrame) -> DataFrame:
 
     def assign(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            times = np.asarray(batch.column(TIME).fill_null(MIN_TIME))
+            # What is no element is in no window, but stays.
+            told = LOW in batch.schema.names and batch.column(LOW).null_count < batch.num_rows
+            others = np.flatnonzero(np.asarray(batch.column(LOW).is_valid())) if told else np.zeros(0, np.int64)
+            elements = np.delete(np.arange(batch.num_rows), others)
+            times = np.asarray(batch.column(TIME).fill_null(MIN_TIME))[elements]
             if isinstance(window, CountWindows):
                 index, start, end = window.assign_ordinals(np.zeros(len(times), np.int64))
             else:
                 index, start, end = window.assign(times)
-            if LOW in batch.schema.names:  # what is no element is not repeated
-                kept = np.asarray(batch.column(LOW).is_null())[index]
-                kept[np.unique(index, return_index=True)[1]] = True
-                index, start, end = index[kept], start[kept], end[kept]
-            rows = batch.take(pa.array(index))
+            start, end = (np.concatenate([bound, np.zeros(len(others), np.int64)]) for bound in (start, end))
+            rows = batch.take(pa.array(np.concatenate([elements[index], others])))
             yield rows.append_column(START, pa.array(start)).append_column(END, pa.array(end))
 
     return data.mapInArrow(assign, StructType([*data.schema.fields, *bounds]))
