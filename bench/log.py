@@ -30,7 +30,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import headrace as hr
-from headrace.edges.topicstreams import batch_frame
+from headrace.engine.sources import read as frame_of
 from headrace.log import Group, Log, Producer, Topic
 
 SIZE = 100  # bytes of a record
@@ -135,7 +135,7 @@ def columns(users: np.ndarray, amounts: np.ndarray, times: np.ndarray) -> pa.Tab
 
 
 def read(bench: Bench) -> Iterator[Verdict]:
-    count, rounds = (1_000_000, 3) if bench.quick else (8_000_000, 5)
+    count, rounds = (4_000_000, 3) if bench.quick else (16_000_000, 5)
     random, topic = np.random.default_rng(1), filled(Log(bench.folder), "visits")
     size = 100_000
     for number in range(count // size):
@@ -152,7 +152,7 @@ def read(bench: Bench) -> Iterator[Verdict]:
         source = hr.Pipeline(spark=bench.spark) | hr.ReadTopic(
             "visits", log=str(bench.folder), event_time="ts", end="latest"
         )
-        return summed(batch_frame(bench.spark, source.pipeline.producer(source)))
+        return summed(frame_of(bench.spark, source.pipeline.graph().producer(source)))
 
     def of_files() -> tuple[int, ...]:
         return summed(bench.spark.read.parquet(str(bench.folder / "parquet")))
