@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
-from headrace.engine.bundles import BAD, END, LOW, MARK, NOW, PART, START, TIME
+from headrace.engine.bundles import BAD, END, LOW, NOW, PART, START, TIME, TOLD
 from headrace.model import algebra, sketches
 from headrace.model.algebra import CombineFn
 from headrace.model.columns import Aggregate, Aggregation, Select, Where
@@ -35,7 +35,7 @@ from headrace.model.windows import (
     WindowFn,
 )
 
-HIDDEN = (TIME, START, END, BAD, NOW, LOW, PART, MARK)
+HIDDEN = (TIME, START, END, BAD, NOW, LOW, PART, TOLD)
 """Columns that are no part of the elements; the last four a stream has."""
 SHARED = "__tap"
 """Columns that begin with this are not of the elements either, but of others that are read from the same source."""
