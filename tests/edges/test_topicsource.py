@@ -79,6 +79,8 @@ def test_there_is_no_reading_past_the_end_nor_in_a_topic_that_is_another(log: Lo
         WorkerFailure, match=r"visits/0 ends at offset 3, but the stream has read up to 7: .*checkpoint"
     ):
         TopicStreamReader(scan).latestOffset({"0": 7}, ReadAllAvailable())
+    with pytest.raises(WorkerFailure, match=r"visits has 1 partitions, but the stream has read 2"):
+        TopicStreamReader(scan).latestOffset({"0": 1, "1": 0}, ReadAllAvailable())
 
 
 def test_what_a_task_gives_has_the_columns_that_spark_was_told(log: Log) -> None:
