@@ -112,7 +112,7 @@ def test_batch_and_stream_give_accumulators_that_merge(spark: SparkSession, tmp_
         assert view.add(batch_of, [partial_of(view.layout, element) for element in elements])
 
     stream = hr.Pipeline(spark=spark)
-    script = hr.TestStream().add(events[25:30]).add(events[30:38]).add(events[38:]).finish()
+    script = hr.TestStream().add(events[25:30]).add(events[30:38]).add(events[38:]).finish().with_output_types(Visit)
     deltas = stats.partials(stream | script, trigger=hr.Always())
     _ = deltas | hr.ForEachBatch(add)
     stream.run().wait()
