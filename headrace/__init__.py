@@ -110,6 +110,7 @@ from headrace.model.windows import (
     Window,
     WindowFn,
 )
+from headrace.views.declarations import Topic, view
 
 __version__ = "0.1.0"
 
@@ -200,6 +201,7 @@ __all__ = [
     "TimestampedValue",
     "ToList",
     "Top",
+    "Topic",
     "TransformError",
     "UnalignedWindows",
     "ValueState",
@@ -230,5 +232,6 @@ __all__ = [
     "sum",
     "top",
     "variance",
+    "view",
     "written",
 ]

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
 from headrace.engine.bundles import BAD, END, LOW, NOW, PART, START, TIME, TOLD
+from headrace.engine.keptforms import kept_expression
 from headrace.model import algebra, sketches
 from headrace.model.algebra import CombineFn
 from headrace.model.columns import Aggregate, Aggregation, Select, Where
@@ -34,6 +35,7 @@ from headrace.model.windows import (
     SlidingWindows,
     WindowFn,
 )
+from headrace.views.partials import KeptFn
 
 HIDDEN = (TIME, START, END, BAD, NOW, LOW, PART, TOLD)
 """Columns that are no part of the elements; the last four a stream has."""
@@ -273,4 +275,5 @@ _FORMS: dict[type[CombineFn[Any, Any, Any]], Callable[[Any, Column], Column]] = 
     sketches.ApproxDistinctFn: lambda fn, value: F.hll_sketch_estimate(F.hll_sketch_agg(value, F.lit(fn.lg_k))),
     sketches.QuantilesFn: _quantiles,
     sketches.HeavyHittersFn: _heavy_hitters,
+    KeptFn: kept_expression,
 }

@@ -1,0 +1,93 @@
+"""The database: how it is opened, and its two kinds of transactions. Readers see one snapshot and block nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+from headrace.edges.databases import making_tables, open_database
+from headrace.views.errors import ViewError
+
+_DRIVERS: Final = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg"}
+
+
+class Database:
+    """A database by its SQLAlchemy URL, e.g. "sqlite:///views.db" or "postgresql://user@host/name".
+
+    >>> Database("mysql://host/name")
+    Traceback (most recent call last):
+        ...
+    headrace.views.errors.ViewError: a store is sqlite:///FILE or postgresql://USER@HOST/NAME, got mysql://host/name
+    """
+
+    def __init__(self, url: str) -> None:
+        try:
+            parsed = sa.make_url(url)
+        except sa.exc.ArgumentError:
+            raise ViewError("a store is sqlite:///FILE or postgresql://USER@HOST/NAME, got no URL at all") from None
+        backend = parsed.get_backend_name()
+        if backend not in _DRIVERS or (backend == "sqlite" and not parsed.database):
+            shown = parsed.render_as_string(hide_password=True)
+            raise ViewError(f"a store is sqlite:///FILE or postgresql://USER@HOST/NAME, got {shown}")
+        self.backend = backend
+        self.engine = open_database(parsed.set(drivername=_DRIVERS[backend]))
+        self._readers = self.engine.execution_options(reads=True)
+        if backend == "sqlite":
+            sa.event.listen(self.engine, "connect", _configure)
+            sa.event.listen(self.engine, "begin", _begin)
+            self.engine.dispose()  # the connection that was made before
+        else:
+            self._readers = self._readers.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+
+    @contextmanager
+    def reading(self) -> Iterator[sa.Connection]:
+        """A transaction that sees one moment of the store, whatever is written meanwhile."""
+        with self._readers.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[sa.Connection]:
+        """A transaction that is there whole or not at all."""
+        with self.engine.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def defining(self) -> Iterator[sa.Connection]:
+        """A transaction that makes tables; two processes that start at once take turns."""
+        with self.writing() as connection:
+            making_tables(connection)
+            yield connection
+
+    def analyze(self, table: str) -> None:
+        """Lets PostgreSQL know what was loaded, or it may choose the wrong index."""
+        if self.backend == "postgresql":
+            with self.writing() as connection:
+                connection.exec_driver_sql(f"ANALYZE {table}")
+
+    def close(self) -> None:
+        """Gives back all connections."""
+        self.engine.dispose()
+
+
+def cursor_of(connection: sa.Connection) -> Any:
+    """A cursor of the driver, in the connection's transaction: for statements that must be fast."""
+    driver: Any = connection.connection.driver_connection
+    return driver.cursor()
+
+
+def _configure(connection: Any, record: object) -> None:
+    connection.isolation_level = None  # the driver would begin transactions when it pleases
+    cursor = connection.cursor()
+    # FULL: a micro-batch that the stream holds for written must outlive a power cut.
+    for pragma in ("journal_mode=WAL", "synchronous=FULL"):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _begin(connection: sa.Connection) -> None:
+    # A writer that began as a reader would fail, not wait, when another writer was faster.
+    reads = connection.get_execution_options().get("reads")
+    cursor_of(connection).execute("BEGIN" if reads else "BEGIN IMMEDIATE")

@@ -1,0 +1,109 @@
+"""The SQL for a view's rows, written out: both databases take the same, and a question is one short statement.
+
+Names in it are those of the layout, which are plain words, in quotes; every value is bound.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from headrace.views.layout import Layout
+
+_ARRAYS: dict[type, str] = {str: "text[]", int: "bigint[]", bytes: "bytea[]"}
+
+
+@dataclass
+class Condition:
+    """A condition on rows: SQL that continues a WHERE, and the values for its marks."""
+
+    sql: str = ""
+    values: list[Any] = field(default_factory=list)
+
+    def both(self, sql: str, *values: Any) -> Condition:
+        """This and another one."""
+        return Condition(f"{self.sql} AND {sql}", [*self.values, *values])
+
+
+class Statements:
+    """The statements about the rows of one view."""
+
+    def __init__(self, layout: Layout, backend: str) -> None:
+        self.mark = "?" if backend == "sqlite" else "%s"
+        self.table = f'"view_{layout.name}"'
+        self.keys = [f'"{name}"' for name in layout.keys]
+        places = [*self.keys, '"__nulls"', '"__start"', '"__end"']
+        accumulators = [f'"{name}"' for name in layout.aggregations]
+        self.places, self.width = ", ".join(places), len(places)
+        self.columns = ", ".join([*places, *accumulators])
+        self.every = f'"__part", {self.columns}'
+        marks = ", ".join([self.mark] * (1 + self.width + len(accumulators)))
+        self.insert = f"INSERT INTO {self.table} ({self.every}) VALUES ({marks})"
+        changes = ", ".join(f"{name} = excluded.{name}" for name in accumulators)
+        self.upsert = f'{self.insert} ON CONFLICT ("__part", {self.places}) DO UPDATE SET {changes}'
+        self.copy_in = f"COPY {self.table} ({self.every}) FROM STDIN"
+        self.count = f'SELECT count(*) FROM {self.table} WHERE "__part" = {self.mark}'
+        types = ", ".join(
+            f"{self.mark}::{_ARRAYS[kind]}" for kind in [*(each.stored for each in layout.types), *[int] * 3]
+        )
+        wanted = ", ".join(f"w{number}" for number in range(self.width))
+        same = " AND ".join(f"{name} = w{number}" for number, name in enumerate(places))
+        self._joined = f"SELECT {self.columns} FROM unnest({types}) AS wanted({wanted}) JOIN {self.table} ON {same}"
+
+    def row(self) -> str:
+        """A place of values."""
+        return f"({', '.join([self.mark] * self.width)})"
+
+    def at(self, places: list[tuple[Any, ...]], part: int) -> tuple[str, list[Any]]:
+        """The rows of a part at some places."""
+        if self.mark == "%s":  # an array for each column: a list of rows would be planned row by row
+            columns = [list(column) for column in zip(*places, strict=True)]
+            return f'{self._joined} AND "__part" = {self.mark}', [*columns, part]
+        rows = ", ".join([self.row()] * len(places))
+        found = f'SELECT {self.columns} FROM {self.table} WHERE "__part" = ? AND ({self.places}) IN (VALUES {rows})'
+        return found, [part, *(value for place in places for value in place)]
+
+    def beyond(self, condition: Condition, place: tuple[Any, ...]) -> Condition:
+        """And only rows after a place."""
+        return condition.both(f"({self.places}) > {self.row()}", *place)
+
+    def upto(self, condition: Condition, place: tuple[Any, ...]) -> Condition:
+        """And only rows up to a place."""
+        return condition.both(f"({self.places}) <= {self.row()}", *place)
+
+    def select(self, parts: list[int], condition: Condition, limit: int) -> tuple[str, list[Any]]:
+        """The first rows of each part that satisfy a condition."""
+        where = f'"__part" = {self.mark}{condition.sql} ORDER BY {self.places} LIMIT {self.mark}'
+        one = f"SELECT {self.columns} FROM {self.table} WHERE {where}"
+        if len(parts) == 1:
+            return one, [parts[0], *condition.values, limit]
+        runs = " UNION ALL ".join(f"SELECT * FROM ({one}) AS r{number}" for number in range(len(parts)))
+        return runs, [value for part in parts for value in (part, *condition.values, limit)]
+
+    def largest(
+        self, parts: list[int], condition: Condition, name: str, n: int, *, groups: str
+    ) -> tuple[str, list[Any]]:
+        """The groups with the largest totals."""
+        marks = ", ".join([self.mark] * len(parts))
+        where = f'"__part" IN ({marks}){condition.sql}'
+        order = f'sum("{name}") DESC, {groups} LIMIT {self.mark}'
+        found = f"SELECT {groups} FROM {self.table} WHERE {where} GROUP BY {groups} ORDER BY {order}"
+        return found, [*parts, *condition.values, n]
+
+    def nth(self, part: int, condition: Condition, n: int) -> tuple[str, list[Any]]:
+        """The place of the n-th row of a part that satisfies a condition, from 0."""
+        where = f'"__part" = {self.mark}{condition.sql} ORDER BY {self.places} LIMIT 1 OFFSET {self.mark}'
+        return f"SELECT {self.places} FROM {self.table} WHERE {where}", [part, *condition.values, n]
+
+    def copy(self, source: int, target: int, condition: Condition) -> tuple[str, list[Any]]:
+        """Copies rows of a part into another."""
+        where = f'"__part" = {self.mark}{condition.sql} ORDER BY {self.places}'
+        taken = f"SELECT {target:d}, {self.columns} FROM {self.table} WHERE {where}"
+        return f"INSERT INTO {self.table} ({self.every}) {taken}", [source, *condition.values]
+
+    def delete(self, low: int, high: int, limit: int) -> tuple[str, list[Any]]:
+        """Deletes some rows of the parts from `low` to `high`."""
+        place = f'"__part", {self.places}'
+        between = f'"__part" BETWEEN {self.mark} AND {self.mark}'
+        some = f"SELECT {place} FROM {self.table} WHERE {between} LIMIT {self.mark}"
+        return f"DELETE FROM {self.table} WHERE ({place}) IN ({some})", [low, high, limit]

@@ -1,0 +1,70 @@
+"""The tables of a store: one of all views, one of their batch versions, and of each view one with its rows."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql
+
+from headrace.views.layout import Layout
+
+STATE: Final = sa.MetaData()
+
+VIEWS: Final = sa.Table(
+    "headrace_views",
+    STATE,
+    sa.Column("name", sa.Text, primary_key=True),
+    sa.Column("layout", sa.Text, nullable=False),
+    sa.Column("version", sa.BigInteger),  # the one that answers
+    sa.Column("newest", sa.BigInteger, nullable=False),  # the last number that a version was given
+    sa.Column("generation", sa.BigInteger, nullable=False),  # the one that takes micro-batches
+    sa.Column("first", sa.BigInteger, nullable=False),  # the oldest generation that is kept
+    sa.Column("boundary", sa.Text, nullable=False),  # where `generation` begins
+    sa.Column("stream", sa.Text),
+    sa.Column("batch", sa.BigInteger, nullable=False),
+    sa.Column("reached", sa.Text),
+    sa.Column("watermark", sa.BigInteger),
+    sa.Column("updated", sa.BigInteger),
+)
+
+VERSIONS: Final = sa.Table(
+    "headrace_versions",
+    STATE,
+    sa.Column("view", sa.Text, primary_key=True),
+    sa.Column("number", sa.BigInteger, primary_key=True),
+    sa.Column("state", sa.Text, nullable=False),  # loading, ready, dropped
+    sa.Column("base", sa.BigInteger),
+    sa.Column("generation", sa.BigInteger, nullable=False),  # the first that it does not cover
+    sa.Column("boundary", sa.Text, nullable=False),
+    sa.Column("rows", sa.BigInteger),
+    sa.Column("made", sa.BigInteger, nullable=False),
+)
+
+_TYPES: Final[dict[type, Any]] = {
+    # As bytes, which is how Python and SQLite compare text; PostgreSQL would ask the locale.
+    str: sa.Text().with_variant(postgresql.TEXT(collation="C"), "postgresql"),
+    int: sa.BigInteger(),
+    bytes: sa.LargeBinary(),
+}
+_KINDS: Final[dict[str, Any]] = {"bigint": sa.BigInteger(), "double": sa.Double(), "bytes": sa.LargeBinary()}
+
+
+def rows_table(layout: Layout) -> sa.Table:
+    """The table of a view's rows. Each is of a part: a version by its number, a generation by its number below zero."""
+    columns = [sa.Column("__part", sa.BigInteger, nullable=False)]
+    for name, kind in zip(layout.keys, layout.types, strict=True):
+        columns.append(sa.Column(name, _TYPES[kind.stored], nullable=False))
+    for name in ("__nulls", "__start", "__end"):
+        columns.append(sa.Column(name, sa.BigInteger, nullable=False))
+    where = [column.name for column in columns]
+    for name, stored in zip(layout.aggregations, layout.kinds, strict=True):
+        columns.append(sa.Column(name, _KINDS[stored], nullable=stored == "double"))
+    return sa.Table(
+        f"view_{layout.name}",
+        sa.MetaData(),
+        *columns,
+        sa.PrimaryKeyConstraint(*where),
+        sa.Index(f"view_{layout.name}_windows", "__part", "__start"),
+        sqlite_with_rowid=False,
+    )

@@ -1,0 +1,138 @@
+"""Batch versions of a view: built aside in many steps, checked, and published in one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+import sqlalchemy as sa
+
+from headrace.views.errors import ViewError
+from headrace.views.layout import Partial
+from headrace.views.progress import Offsets, dump_offsets
+from headrace.views.stores.tables import VERSIONS
+
+if TYPE_CHECKING:
+    from headrace.views.stores.store import StoredView
+
+KEPT: Final = 3
+"""How many versions are kept, so that one can go back."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Where a generation begins: a version of all events before it is completed by the generations from it on."""
+
+    generation: int
+    boundary: Offsets
+
+
+@dataclass(frozen=True)
+class Version:
+    """A batch version: the events it covers, what it was computed from, its size, and whether it answers now."""
+
+    number: int
+    boundary: Offsets
+    base: int | None
+    rows: int
+    made: int
+    current: bool
+
+
+class Build:
+    """A version in the making. Nobody sees it before `publish`; leaving its block without that discards it.
+
+    >>> import headrace as hr, tempfile
+    >>> from headrace.views.layout import Layout
+    >>> from headrace.views.stores import Store
+    >>> hits = Store(f"sqlite:///{tempfile.mkdtemp()}/views.db").view(
+    ...     Layout.of("hits", keys={"url": "string"}, aggregations={"n": hr.count()}))
+    >>> with hits.build(hits.cut()) as version:
+    ...     version.load([Partial(("foo.com",), 0, 60, (3,))])
+    ...     version.publish()
+    >>> [(each.number, each.rows, each.current) for each in hits.versions()]
+    [(1, 1, True)]
+    """
+
+    def __init__(self, view: StoredView, cut: Cut, base: int | None) -> None:
+        self._view, self._name, self._rows = view, view.layout.name, 0
+        self.base, self.published = base, False
+        with view.database.writing() as connection:
+            state = view.lock(connection)
+            if cut.generation < state.first:
+                raise ViewError(
+                    f"view {self._name!r}: what came since {dict(cut.boundary)} is no longer kept apart; make a new cut"
+                )
+            versions = sa.select(VERSIONS).where(VERSIONS.c.view == self._name)
+            below = None if base is None else connection.execute(versions.where(VERSIONS.c.number == base)).first()
+            if base is not None and (below is None or below.state != "ready" or below.generation > cut.generation):
+                raise ViewError(f"view {self._name!r} has no version {base} of before the cut; compute it in full")
+            loading = sa.and_(VERSIONS.c.view == self._name, VERSIONS.c.state == "loading")
+            connection.execute(sa.update(VERSIONS).where(loading).values(state="dropped"))
+            self.number = state.newest + 1
+            view.update(connection, {"newest": self.number})
+            new = {"view": self._name, "number": self.number, "state": "loading", "base": base, "made": view.clock()}
+            new |= {"generation": cut.generation, "boundary": dump_offsets(cut.boundary)}
+            connection.execute(sa.insert(VERSIONS).values(new))
+        self._mine = sa.and_(VERSIONS.c.view == self._name, VERSIONS.c.number == self.number)
+        view.sweep()
+        if base is not None:
+            self._rows = view.parts.copy(base, self.number, self._guard)
+
+    def load(self, partials: Iterable[Partial]) -> None:
+        """Adds rows: of a full version each key and window once; of one with a base, they merge into what it says."""
+        parts = self._view.parts
+        load = parts.fill if self.base is None else parts.merge_in_steps
+        self._rows += load(self.number, partials, self._guard)
+
+    def publish(self, *, keep: int = KEPT) -> None:
+        """Checks the version and lets it answer from now on. Drops all but the newest `keep` versions."""
+        view = self._view
+        view.database.analyze(view.parts.statements.table)
+        with view.database.writing() as connection:
+            view.lock(connection)
+            self._guard(connection)
+            if (found := view.parts.count(connection, self.number)) != self._rows:
+                raise ViewError(
+                    f"view {self._name!r}: version {self.number} has {found} rows, but {self._rows} were loaded; "
+                    "build it anew"
+                )
+            connection.execute(sa.update(VERSIONS).where(self._mine).values(state="ready", rows=found))
+            view.update(connection, {"version": self.number})
+            self._drop(connection, keep)
+        self.published = True
+        view.sweep()
+
+    def discard(self) -> None:
+        """Gives the version up."""
+        with self._view.database.writing() as connection:
+            self._view.lock(connection)
+            loading = sa.and_(self._mine, VERSIONS.c.state == "loading")
+            connection.execute(sa.update(VERSIONS).where(loading).values(state="dropped"))
+        self._view.sweep()
+
+    def _guard(self, connection: sa.Connection) -> None:
+        # Locked, so that what is discarded can be swept for good.
+        state = sa.select(VERSIONS.c.state).where(self._mine).with_for_update(read=True)
+        if connection.scalar(state) != "loading":
+            raise ViewError(f"view {self._name!r}: version {self.number} was discarded meanwhile; build it anew")
+
+    def _drop(self, connection: sa.Connection, keep: int) -> None:
+        """Marks old versions as dropped, and the generations that complete none of the others."""
+        mine = VERSIONS.c.view == self._name
+        ready = sa.select(VERSIONS.c.number).where(mine, VERSIONS.c.state == "ready")
+        old = list(connection.scalars(ready.order_by(VERSIONS.c.number.desc())))[max(keep, 1) :]
+        connection.execute(sa.update(VERSIONS).where(mine, VERSIONS.c.number.in_(old)).values(state="dropped"))
+        kept = sa.select(sa.func.min(VERSIONS.c.generation)).where(mine, VERSIONS.c.state != "dropped")
+        self._view.update(connection, {"first": connection.execute(kept).scalar_one()})
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self.published:
+            self.discard()
