@@ -21,7 +21,7 @@ setup: .venv/stamp ## make .venv, install the pinned packages, find or install J
 	  || scripts/apt-install "$(PYTHON) cannot make a virtual environment (no ensurepip)" python3-venv
 	@.venv/bin/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
 	@echo "Installing the Python packages into .venv (a few minutes the first time) ..."
-	@.venv/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' -c constraints.txt
+	@PYTHONWARNINGS=ignore .venv/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' -c constraints.txt
 	@touch $@
 
 kafka: ## fetch Spark's Kafka connector, and a broker for the tests, with Maven
@@ -54,8 +54,9 @@ bench: setup ## run every benchmark; QUICK=1 for small data
 	  echo "== $$file"; $(RUN) $$file $(if $(QUICK),--quick); \
 	done
 
-chaos: setup ## kill the driver of a stream at 25 seeded moments; prints a table
+chaos: setup ## kill the drivers of streams over files and over the log at 25 seeded moments each; prints tables
 	@$(RUN) tests/chaos/kill.py --seeds 25
+	@$(RUN) tests/chaos/kill.py --seeds 25 --job logjob
 
 clean: ## remove what runs leave behind (keeps .venv)
 	rm -rf out artifacts spark-warehouse metastore_db derby.log build dist *.egg-info \

@@ -38,8 +38,9 @@ class Verdict:
         aim = f"{'at least' if self.at_least else 'at most'} {self.target:g}"
         if self.met:
             return f"   met     {self.name:34} {self.measured:8.2f}   {aim}"
-        off = self.target / self.measured if self.at_least else self.measured / self.target
-        return f"   MISSED  {self.name:34} {self.measured:8.2f}   {aim}, off by {off:.2f} x; {self.remedy}"
+        more, less = (self.target, self.measured) if self.at_least else (self.measured, self.target)
+        off = f"off by {more / less:.2f} x" if less else f"off by {more:g}"
+        return f"   MISSED  {self.name:34} {self.measured:8.2f}   {aim}, {off}; {self.remedy}"
 
 
 @dataclass

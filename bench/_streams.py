@@ -113,8 +113,15 @@ def headrace_stream(pipeline: hr.Pipeline, folder: Path, name: str) -> Running:
     return Running(handle.query, handle.stop)
 
 
-def rival_stream(spark: SparkSession, frame: DataFrame, mode: str, folder: Path, name: str) -> Running:
-    """Starts a query that writes each batch as Parquet, as the sinks of Headrace do."""
+def rival_stream(
+    spark: SparkSession,
+    frame: DataFrame,
+    mode: str,
+    folder: Path,
+    name: str,
+    sink: Callable[[DataFrame, int], None] | None = None,
+) -> Running:
+    """Starts a query that writes each batch as Parquet, as the sinks of Headrace do, or to a sink."""
     before = {setting: spark.conf.get(setting, None) for setting in _RIVAL}
     for setting, value in _RIVAL.items():
         spark.conf.set(setting, value)
@@ -122,7 +129,7 @@ def rival_stream(spark: SparkSession, frame: DataFrame, mode: str, folder: Path,
     def write(batch: DataFrame, number: int) -> None:
         batch.write.parquet(f"{folder}/out-{name}/batch-{number:06d}")
 
-    writer = frame.writeStream.outputMode(mode).foreachBatch(write).trigger(processingTime="1 milliseconds")
+    writer = frame.writeStream.outputMode(mode).foreachBatch(sink or write).trigger(processingTime="1 milliseconds")
     query = writer.option("checkpointLocation", f"{folder}/checkpoint-{name}").start()
     for setting, held in before.items():
         if held is None:

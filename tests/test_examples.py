@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,6 +17,7 @@ sys.path.append(str(Path(__file__).parent.parent / "examples"))
 
 import autocomplete
 import demo
+import hourly_actions
 import user_scores
 import wordcount
 
@@ -65,6 +68,19 @@ def test_user_scores_are_those_of_the_worked_example(tmp_path: Path) -> None:
 def test_user_scores_prints(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     user_scores.main(str(tmp_path / user_scores.table()))
     assert capsys.readouterr().out.startswith("everything\n    48  [-inf, +inf)\ntwo minutes\n    14  ")
+
+
+def test_hourly_actions_are_those_of_the_files(capsys: pytest.CaptureFixture[str]) -> None:
+    hourly_actions.main()
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 8 and lines[0].split() == ["hour", "open", "close", "ship"]
+    assert lines[-1].startswith("2000 events in hourly_actions of sqlite:///out/")
+    counts: Counter[tuple[str, str]] = Counter()
+    for file in Path("out/hourly-actions").glob("*.json"):
+        for event in map(json.loads, file.read_text().splitlines()):
+            counts[event["at"][:13].replace("T", " "), event["action"]] += 1
+    found = hourly_actions.read_table("sqlite:///out/hourly-actions/actions.db")
+    assert {(hour, action): n for hour, by_action in found for action, n in by_action.items()} == counts
 
 
 def test_demo_answers_equal_a_recount(tmp_path: Path) -> None:

@@ -39,10 +39,10 @@ class HeldTable:
         if not inspector.has_table(name, schema=schema):
             return None
         columns = inspector.get_columns(name, schema=schema)
-        unique: list[Sequence[str | None]] = [
+        unique: list[Sequence[Any]] = [
             inspector.get_pk_constraint(name, schema=schema)["constrained_columns"],
             *(each["column_names"] for each in inspector.get_unique_constraints(name, schema=schema)),
-            *(each["column_names"] for each in inspector.get_indexes(name, schema=schema) if each["unique"]),
+            *(each["column_names"] for each in inspector.get_indexes(name, schema=schema) if _tells_apart(each)),
         ]
         return cls(
             name,
@@ -51,7 +51,7 @@ class HeldTable:
             required=tuple(
                 column["name"] for column in columns if not column["nullable"] and not _fills_itself(column)
             ),
-            unique=tuple(frozenset(name for name in names if name is not None) for names in unique if names),
+            unique=tuple(frozenset(names) for names in unique if names),
         )
 
     @classmethod
@@ -214,6 +214,12 @@ class Given:
 def _parts(table: str) -> tuple[str | None, str]:
     schema, _, name = table.rpartition(".")
     return schema or None, name
+
+
+def _tells_apart(index: Any) -> bool:
+    """Whether an index is unique over columns, and not over expressions or some of the rows."""
+    partial = any(option.endswith("_where") for option in index.get("dialect_options", {}))
+    return index["unique"] and not partial and None not in index["column_names"]
 
 
 def _fills_itself(column: Any) -> bool:

@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -22,7 +23,7 @@ def json_objects(columns: Mapping[str, pa.Array], rows: int) -> pa.BinaryArray:
     >>> json_objects({"user": pa.array(["ann", None]), "n": pa.array([1, 2])}, 2).to_pylist()
     [b'{"user":"ann","n":1}', b'{"user":null,"n":2}']
     """
-    parts = [[f"{json.dumps(name)}:", json_values(column)] for name, column in columns.items()]
+    parts = [[f"{json.dumps(name)}:", *_pieces(column)] for name, column in columns.items()]
     return _enclosed("{", parts, "}", rows)
 
 
@@ -32,7 +33,7 @@ def json_arrays(columns: list[pa.Array], rows: int) -> pa.BinaryArray:
     >>> json_arrays([pa.array(["to"]), pa.array([2.0])], 1).to_pylist()
     [b'["to",2.0]']
     """
-    return _enclosed("[", [[json_values(column)] for column in columns], "]", rows)
+    return _enclosed("[", [_pieces(column) for column in columns], "]", rows)
 
 
 def json_values(column: pa.Array) -> pa.StringArray:
@@ -72,11 +73,28 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{value!r} ({type(value).__name__}) is not JSON")
 
 
+def _pieces(column: pa.Array) -> list[Any]:
+    """What is to be put together to each value's JSON: texts that are the same for all, and columns of text."""
+    if pa.types.is_string(column.type) and not column.null_count and _is_plain(column):
+        return ['"', column, '"']
+    return [json_values(column)]
+
+
+def _is_plain(column: pa.StringArray) -> bool:
+    """Whether no text has a character to escape."""
+    _, offsets, data = column.buffers()
+    if data is None:
+        return True
+    first, last = np.frombuffer(offsets, np.int32)[[column.offset, column.offset + len(column)]]
+    octets = np.frombuffer(data, np.uint8)[first:last]
+    return not ((octets < 0x20) | (octets == ord('"')) | (octets == ord("\\"))).any()
+
+
 def _quoted(column: pa.StringArray) -> pa.StringArray:
     plain = _joined('"', column, '"')
-    marked = pc.match_substring_regex(column, _ESCAPED).fill_null(False)
-    if not pc.any(marked).as_py():
+    if _is_plain(column):
         return plain
+    marked = pc.match_substring_regex(column, _ESCAPED).fill_null(False)
     escaped = pa.array([json_text(each) for each in column.filter(marked).to_pylist()], pa.string())
     return pc.replace_with_mask(plain, marked, escaped)
 
@@ -89,14 +107,19 @@ def _floats(column: pa.Array) -> pa.StringArray:
     return pc.if_else(whole, _joined("", text, ".0"), text)
 
 
-def _joined(*parts: Any) -> pa.StringArray:
-    return pc.binary_join_element_wise(*parts, "")
+def _joined(*pieces: Any) -> pa.StringArray:
+    return pc.binary_join_element_wise(*pieces, "")
 
 
 def _enclosed(left: str, parts: list[list[Any]], right: str, rows: int) -> pa.BinaryArray:
-    pieces: list[Any] = [left]
-    for number, part in enumerate(parts):
-        pieces += [*([","] if number else []), *part]
     if not parts:
         return pa.array([(left + right).encode()] * rows, pa.binary())
-    return _joined(*pieces, right).cast(pa.binary())
+    pieces: list[Any] = [left]
+    for number, part in enumerate(parts):
+        for piece in [*([","] if number else []), *part]:
+            if isinstance(piece, str) and isinstance(pieces[-1], str):
+                pieces[-1] += piece
+            else:
+                pieces.append(piece)
+    pieces = [*pieces[:-1], pieces[-1] + right] if isinstance(pieces[-1], str) else [*pieces, right]
+    return _joined(*pieces).cast(pa.binary())

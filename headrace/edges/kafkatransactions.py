@@ -46,7 +46,7 @@ class Transactions:
         self._producer: Any = None
         self._group: Any = None
         self._refusal: Any = None
-        self._until_done(lambda: self._producer is not None, lambda: None, _STEP)
+        self._until_done(lambda: self._producer is not None, lambda: None, _PATIENCE)
 
     def write(self, messages: Sequence[Message], number: int) -> None:
         """Writes a batch, unless it is there already; waits for brokers that are away, but not for ever."""

@@ -115,7 +115,7 @@ def checked(records: Records, event_time: str | None, time: Column) -> DataFrame
         given = F.col(quoted(event_time))
         read = given
         if isinstance(records.columns[event_time].dataType, StringType):
-            read = F.try_to_timestamp(given)
+            read = text_time(given)
         said = F.concat(F.lit(f"the event time {event_time!r} is "), F.substring(given.cast("string"), 1, _SHOWN))
         reason = reason.when(read.isNull(), NO_TIME).otherwise(ABSURD_TIME)
         message = (
@@ -131,6 +131,12 @@ def checked(records: Records, event_time: str | None, time: Column) -> DataFrame
     )
     data = data.withColumns({TIME: F.when(~flawed, F.col(TIME)), BAD: F.when(flawed, bad)})
     return data.drop(*records.scaffold)
+
+
+def text_time(text: Column) -> Column:
+    """The time that a text says, or null."""
+    # Of a time without a date, Spark would say that it is today.
+    return F.when(text.rlike(r"^\s*\d{4}"), F.try_to_timestamp(text))
 
 
 def file_position() -> Column:

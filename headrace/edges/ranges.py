@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,17 +29,17 @@ class Range:
 
 
 def topic_at(log: str, name: str) -> Topic:
-    """A topic; within a process it is opened once, since it remembers what it knows of its index."""
+    """A topic; a thread opens it once, since it remembers what it knows of its index."""
     made = Path(log, "topics", name, "topic.json")
     try:
         stamp = made.stat()
     except OSError:
         return Log(log).topic(name)  # which says what is wrong
-    return _opened(log, name, stamp.st_ino, stamp.st_mtime_ns)
+    return _opened(log, name, stamp.st_ino, stamp.st_mtime_ns, threading.get_ident())
 
 
 @lru_cache(maxsize=64)
-def _opened(log: str, name: str, *made: int) -> Topic:
+def _opened(log: str, name: str, *made_and_thread: int) -> Topic:
     return Log(log).topic(name)
 
 

@@ -128,11 +128,15 @@ def by_partition(records: pa.RecordBatch, where: Int64Array) -> Iterator[tuple[i
     >>> [(number, part.column("x").to_pylist()) for number, part in parts]
     [(-1, [2]), (1, [1, 3])]
     """
-    numbers, starts = np.unique(np.sort(where), return_index=True)
-    if len(numbers) > 1:
-        records = records.take(pa.array(np.argsort(where, kind="stable")))
-    for number, start, end in zip(numbers.tolist(), starts, [*starts[1:], len(where)], strict=True):
-        yield number, records.slice(start, end - start)
+    counts = np.bincount(where - ANY)
+    if np.count_nonzero(counts) > 1:
+        narrow = where.astype(np.int16) if len(counts) < 2**15 else where  # which is sorted by radix
+        records = records.take(pa.array(np.argsort(narrow, kind="stable")))
+    begin = 0
+    for number, count in enumerate(counts.tolist(), ANY):
+        if count:
+            yield number, records.slice(begin, count)
+        begin += count
 
 
 def unblocked(blocks: Iterable[pa.Buffer]) -> Iterator[tuple[int, pa.RecordBatch]]:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.edges.ranges import Range, topic_at
-from headrace.engine.bundles import BAD, BAD_TYPE, BATCH_SIZE, BUNDLE_SIZE, PART, TIME, Bundle
+from headrace.engine.bundles import BAD, BAD_TYPE, BATCH_SIZE, BUNDLE_SIZE, TIME, Bundle
 from headrace.engine.failures import blame
 from headrace.log.partitions import TIMESTAMP
 from headrace.log.values import VALUE, Values
@@ -21,6 +21,9 @@ from headrace.model.times import SECOND
 
 OFFSET: Final = "__offset"
 """The column of records' offsets."""
+PLACE: Final = "__place"
+"""The column of partition and offset in one number, since Spark makes rows of all columns it is given."""
+OFFSET_BITS: Final = 44
 
 Kind = Literal["rows", "json", "bytes"]
 
@@ -40,7 +43,7 @@ def columns_of(values: str) -> pa.Schema:
 class Records:
     """Reads columns of a topic's values, and TIME: that of the column `event_time` or else of the records themselves.
 
-    With `placed`, also PART and OFFSET, which say where a record is; with `event_time`, also BAD.
+    With `placed`, also PLACE, which says where a record is; with `event_time`, also BAD.
     """
 
     log: str
@@ -50,7 +53,7 @@ class Records:
     placed: bool = False
 
     def schema(self) -> pa.Schema:
-        place = [(PART, pa.string()), (OFFSET, pa.int64())] if self.placed else []
+        place = [(PLACE, pa.int64())] if self.placed else []
         bad = [] if self.event_time is None else [(BAD, BAD_TYPE)]
         return pa.schema([*self.columns, (TIME, pa.int64()), *bad, *place])
 
@@ -68,8 +71,8 @@ class Records:
         if self.event_time is not None:
             columns.append(self._bad(f"{self.topic}/{partition}", first, batch, columns[-1]))
         if self.placed:
-            columns.append(pa.repeat(str(partition), batch.num_rows))
-            columns.append(pa.array(np.arange(first, first + batch.num_rows)))
+            place = (partition << OFFSET_BITS) + first
+            columns.append(pa.array(np.arange(place, place + batch.num_rows)))
         return pa.record_batch(columns, schema=self.schema())
 
     def _times(self, batch: pa.RecordBatch) -> pa.Array:

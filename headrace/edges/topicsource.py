@@ -13,14 +13,15 @@ from typing import Any, Final, Literal
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 from pyspark.sql.types import StructType
 
 from headrace.edges.ranges import Offsets, Range, admitted, available, dealt, topic_at
-from headrace.edges.topicrecords import FromJson, Records, columns_of
-from headrace.engine.bundles import BLOCK_SCHEMA, to_block
+from headrace.edges.topicrecords import OFFSET, OFFSET_BITS, PLACE, FromJson, Records, columns_of
+from headrace.engine.bundles import BLOCK_SCHEMA, PART, to_block
 from headrace.engine.failures import blame
 from headrace.log import Group, Log, LogError, Topic
 
@@ -85,13 +86,21 @@ class Scan:
 def load(spark: SparkSession, scan: Scan) -> DataFrame:
     """The frame of what is there now."""
     _register(spark)
-    return spark.read.format(NAME).option("scan", scan.write()).load()
+    return _placed(spark.read.format(NAME).option("scan", scan.write()).load())
 
 
 def load_stream(spark: SparkSession, scan: Scan) -> DataFrame:
     """The frame of what comes."""
     _register(spark)
-    return spark.readStream.format(NAME).option("scan", scan.write()).load()
+    return _placed(spark.readStream.format(NAME).option("scan", scan.write()).load())
+
+
+def _placed(data: DataFrame) -> DataFrame:
+    """The frame with PART and OFFSET, if it says where records are."""
+    if PLACE not in data.columns:
+        return data
+    partition, offset = F.shiftright(PLACE, OFFSET_BITS), F.col(PLACE).bitwiseAND((1 << OFFSET_BITS) - 1)
+    return data.withColumns({PART: partition.cast("string"), OFFSET: offset}).drop(PLACE)
 
 
 def _register(spark: SparkSession) -> None:
@@ -182,11 +191,14 @@ class TopicStreamReader(DataSourceStreamReader):
 
 
 def _check_continued(scan: Scan, begin: Offsets, there: Offsets) -> None:
+    """Refuses a topic that is not the one whose offsets these are."""
+    another = "it is not the topic that it was; run the pipeline with a new checkpoint"
+    if len(begin) != len(there):
+        raise LogError(f"{scan.topic} has {len(there)} partitions, but the stream has read {len(begin)}: {another}")
     for number, at in begin.items():
         if at > there[number]:
             raise LogError(
-                f"{scan.topic}/{number} ends at offset {there[number]}, but the stream has read up to {at}: it is not "
-                "the topic that it was; run the pipeline with a new checkpoint"
+                f"{scan.topic}/{number} ends at offset {there[number]}, but the stream has read up to {at}: {another}"
             )
 
 

@@ -87,8 +87,6 @@ class Topics:
         if not is_embedded(node) or not all(_is_window(each) for reading in tap.readings for each in reading.columns):
             return None
         source, columns = _source(node), topicframes.columns(node)
-        if source.event_time is not None and source.bad == "fail":
-            return None  # where a failure is told
         if source.schema is not None and kind_of(source.values()) != "rows":
             return None
         if source.event_time is not None and not has_times(columns.field(source.event_time).type):

@@ -81,12 +81,15 @@ class Written:
 
     def verify(self) -> list[str]:
         """What is not as it was written; nothing, if all is."""
-        system, _ = _opened(self.path)
-        return [
+        system, root = _opened(self.path)
+        differences = [
             wrong
             for folder, batch in zip(self.folders, self.batches, strict=True)
             for wrong in _differences(system, folder, batch)
         ]
+        beside = [] if root in self.folders else _outputs(system, root)
+        unknown = [info.path for info in beside if info.path not in self.folders]
+        return [*differences, *(f"{path} has no manifest: no sink has written it" for path in unknown)]
 
 
 def written(path: str) -> Written:
@@ -101,8 +104,7 @@ def written(path: str) -> Written:
     (2, 'save', [])
     """
     system, root = _opened(path)
-    batches = [info for info in _listed(system, root) if not info.is_file and is_output(info.base_name)]
-    inside = [root, *(info.path for info in batches)]
+    inside = [root, *(info.path for info in _outputs(system, root) if not info.is_file)]
     found = {folder: data for folder in inside if (data := _read(system, f"{folder}/{_MANIFEST}")) is not None}
     if not found:
         raise FileNotFoundError(
@@ -145,7 +147,7 @@ def _crc32(file: BinaryIO) -> int:
 
 
 def _differences(system: fs.FileSystem, folder: str, batch: WrittenBatch) -> Iterator[str]:
-    there = {info.base_name: info for info in _listed(system, folder) if is_output(info.base_name)}
+    there = {info.base_name: info for info in _outputs(system, folder)}
     for file in batch.files:
         place = f"{folder}/{file.name}"
         info = there.pop(file.name, None)
@@ -170,11 +172,12 @@ def _opened(path: str) -> tuple[fs.FileSystem, str]:
     return fs.LocalFileSystem(), path.rstrip("/") or "/"
 
 
-def _listed(system: fs.FileSystem, folder: str) -> list[fs.FileInfo]:
+def _outputs(system: fs.FileSystem, folder: str) -> list[fs.FileInfo]:
+    """What is in a directory and not hidden, by name."""
     from pyarrow import fs
 
     infos: list[fs.FileInfo] = system.get_file_info(fs.FileSelector(folder, allow_not_found=True))
-    return sorted(infos, key=lambda info: info.path)
+    return sorted((info for info in infos if is_output(info.base_name)), key=lambda info: info.path)
 
 
 def _read(system: fs.FileSystem, path: str) -> bytes | None:

@@ -5,6 +5,7 @@ They are counted where they are met anyway: in a stream by the program that read
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -18,26 +19,28 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from headrace.engine.bundles import BAD, BLOCK_SCHEMA, Bundle, to_block
 from headrace.engine.counters import Counters
-from headrace.engine.failures import MARK
-from headrace.model.badrecords import REASONS, ReadsRecords
+from headrace.engine.failures import MARK, WorkerFailure
+from headrace.model.badrecords import REASONS, Bad, ReadsRecords
 from headrace.model.elementwise import DeadLetter
 from headrace.model.pipeline import Node
 
 _LAST = "last"
+_SHOWN = 200  # characters of a record that ends a run
+_REMEDY = "; bad='dead_letters' would go on without it"
 
 
 def guarded(node: Node, data: DataFrame) -> DataFrame:
-    """The frame of a source; if bad records are to end the run, one that ends it when it meets one."""
-    source = node.transform
-    if BAD not in data.columns or not isinstance(source, ReadsRecords) or source.bad != "fail":
+    """The frame of a batch's source; if bad records are to end the run, one that ends it when it meets one."""
+    if BAD not in data.columns or _what_becomes(node) != "fail":
         return data
     bad = F.col(BAD)
-    remedy = F.lit("; bad='dead_letters' would go on without it")
-    error = F.concat(bad["reason"], F.lit(": "), bad["message"], F.lit(", at "), bad["position"], remedy)
-    element, trace = F.substring(bad["record"], 1, 200), F.array().cast("array<string>")
+    error = F.concat(bad["reason"], F.lit(": "), bad["message"], F.lit(", at "), bad["position"], F.lit(_REMEDY))
+    element, trace = F.substring(bad["record"], 1, _SHOWN), F.array().cast("array<string>")
     told = {"label": F.lit(node.label), "element": element, "error": error, "trace": trace}
     failure = F.concat(F.lit(MARK), F.to_json(F.struct(*[each.alias(name) for name, each in told.items()])))
-    return data.where(F.when(bad.isNull(), F.lit(True)).otherwise(F.raise_error(failure).cast("boolean"))).drop(BAD)
+    fine = data.where(F.when(bad.isNull(), F.lit(True)).otherwise(F.raise_error(failure).cast("boolean")))
+    # What is observed stays apart from conditions that follow: those would drop the nulls of a bad record before.
+    return fine.drop(BAD).observe(Observation(), F.count(F.lit(1)).alias("rows"))
 
 
 def good(data: DataFrame) -> DataFrame:
@@ -61,19 +64,22 @@ class Letters:
     """Reads the bad records of a source in the program of a stream, and counts them."""
 
     label: str
-    shown: bool
+    bad: Bad
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
     last: DeadLetter | None = None
 
     @staticmethod
     def of(source: Node, there: bool) -> Letters | None:
         """Those of a source, if there can be any."""
-        transform = source.transform
-        return Letters(source.label, transform.bad != "skip") if there and isinstance(transform, ReadsRecords) else None
+        return Letters(source.label, _what_becomes(source)) if there else None
 
     def read(self, batch: pa.RecordBatch) -> list[DeadLetter]:
-        """The bad records of a batch."""
+        """The bad records of a batch; if the first is to end the run, it does."""
         found = letters_of(self.label, batch.column(BAD))
+        if found and self.bad == "fail":
+            error = f"{found[0].error}: {found[0].message}, at {found[0].position}{_REMEDY}"
+            told = {"label": self.label, "element": found[0].element[:_SHOWN], "error": error, "trace": []}
+            raise WorkerFailure(MARK + json.dumps(told))
         self.counts.update((self.label, letter.error) for letter in found)
         self.last = found[-1] if found else self.last
         return found
@@ -82,7 +88,7 @@ class Letters:
         """Called in a worker, once a task."""
         if self.last is not None:
             counters.add(self.counts)
-            if self.shown:
+            if self.bad != "skip":
                 counters.tell_bad({self.label: self.last})
 
 
@@ -117,10 +123,15 @@ class Observed:
         if not counts:
             return
         counters.add(counts)
-        if (source := self.node.transform) and isinstance(source, ReadsRecords) and source.bad != "skip":
+        if _what_becomes(self.node) != "skip":
             last = seen[_LAST]
             letter = DeadLetter(last["record"], self.node.label, last["reason"], last["message"], last["position"])
             counters.tell_bad({self.node.label: letter})
+
+
+def _what_becomes(source: Node) -> Bad:
+    assert isinstance(source.transform, ReadsRecords)
+    return source.transform.bad
 
 
 def _metrics() -> list[Column]:

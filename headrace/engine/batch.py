@@ -89,12 +89,14 @@ class Batch:
         if isinstance(sink, WriteFiles):
             sinks.write_files(self.spark, stage.node, data, frame.form)
         elif isinstance(sink, BatchSink):
-            writer = self._writers[id(stage)]
-            writer.begin(uuid.uuid4().hex)
+            writer, run = self._writers[id(stage)], uuid.uuid4().hex
             if isinstance(writer, RecordWriter):
+                writer.begin(run)
                 writer.append_all(data)
             else:
-                writer.write(sinks.windowed_values(sinks.collect(data, frame.form, stage.pane)), 0)
+                elements = sinks.windowed_values(sinks.collect(data, frame.form, stage.pane))
+                writer.begin(run)  # a run that fails before has gathered nothing, not no elements
+                writer.write(elements, 0)
         else:
             raise NotImplementedError(f"no batch form for {sink!r}")
 

@@ -29,9 +29,10 @@ Int64Array = npt.NDArray[np.int64]
 
 TIME, START, END = "__time", "__start", "__end"
 """Columns beside the user's own: event time and window bounds in microseconds."""
-NOW, LOW, PART, MARK = "__now", "__low", "__part", "__mark"
+NOW, LOW, PART, TOLD = "__now", "__low", "__part", "__told"
 """Columns of a stream's sources: the time of the batch; the watermark, where a row tells that and is no element, or the
-beginning of time, where it is none and tells nothing; and the partition a row is from, if there are several."""
+beginning of time, where it is none and tells nothing; the partition a row is from, if there are several; and the
+watermark that its producer tells with a row, if it does."""
 
 BAD: Final = "__bad"
 """A column of sources whose records may be bad: what is wrong with a row, which then is no element; null of others."""

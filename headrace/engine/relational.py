@@ -17,7 +17,8 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
-from headrace.engine.bundles import BAD, END, LOW, MARK, NOW, PART, START, TIME
+from headrace.engine.bundles import BAD, END, LOW, NOW, PART, START, TIME, TOLD
+from headrace.engine.keptforms import kept_expression
 from headrace.model import algebra, sketches
 from headrace.model.algebra import CombineFn
 from headrace.model.columns import Aggregate, Aggregation, Select, Where
@@ -34,8 +35,9 @@ from headrace.model.windows import (
     SlidingWindows,
     WindowFn,
 )
+from headrace.views.partials import KeptFn
 
-HIDDEN = (TIME, START, END, BAD, NOW, LOW, PART, MARK)
+HIDDEN = (TIME, START, END, BAD, NOW, LOW, PART, TOLD)
 """Columns that are no part of the elements; the last four a stream has."""
 SHARED = "__tap"
 """Columns that begin with this are not of the elements either, but of others that are read from the same source."""
@@ -177,16 +179,17 @@ def _assign_by_arrays(window: WindowFn, data: DataFrame) -> DataFrame:
 
     def assign(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            times = np.asarray(batch.column(TIME).fill_null(MIN_TIME))
+            # What is no element is in no window, but stays.
+            told = LOW in batch.schema.names and batch.column(LOW).null_count < batch.num_rows
+            others = np.flatnonzero(np.asarray(batch.column(LOW).is_valid())) if told else np.zeros(0, np.int64)
+            elements = np.delete(np.arange(batch.num_rows), others)
+            times = np.asarray(batch.column(TIME).fill_null(MIN_TIME))[elements]
             if isinstance(window, CountWindows):
                 index, start, end = window.assign_ordinals(np.zeros(len(times), np.int64))
             else:
                 index, start, end = window.assign(times)
-            if LOW in batch.schema.names:  # what is no element is not repeated
-                kept = np.asarray(batch.column(LOW).is_null())[index]
-                kept[np.unique(index, return_index=True)[1]] = True
-                index, start, end = index[kept], start[kept], end[kept]
-            rows = batch.take(pa.array(index))
+            start, end = (np.concatenate([bound, np.zeros(len(others), np.int64)]) for bound in (start, end))
+            rows = batch.take(pa.array(np.concatenate([elements[index], others])))
             yield rows.append_column(START, pa.array(start)).append_column(END, pa.array(end))
 
     return data.mapInArrow(assign, StructType([*data.schema.fields, *bounds]))
@@ -272,4 +275,5 @@ _FORMS: dict[type[CombineFn[Any, Any, Any]], Callable[[Any, Column], Column]] = 
     sketches.ApproxDistinctFn: lambda fn, value: F.hll_sketch_estimate(F.hll_sketch_agg(value, F.lit(fn.lg_k))),
     sketches.QuantilesFn: _quantiles,
     sketches.HeavyHittersFn: _heavy_hitters,
+    KeptFn: kept_expression,
 }

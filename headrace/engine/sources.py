@@ -172,8 +172,7 @@ def event_time_of(node: Node, data: DataFrame, column: str | None, what: str = "
         seconds = given.try_cast("decimal(38,6)")
         return F.when(_in_years(seconds, SECOND), F.round(seconds * SECOND).cast("long"))
     if isinstance(kind, StringType):
-        # Of a time without a date, Spark would say that it is today.
-        given = F.when(given.rlike(r"^\s*\d{4}"), F.try_to_timestamp(given))
+        given = parsing.text_time(given)
     elif not isinstance(kind, TimestampType | TimestampNTZType):
         raise PipelineError(
             f"{node}: {what}={column!r} is a {kind.simpleString()}; it must be a timestamp, text or seconds"

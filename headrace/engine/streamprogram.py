@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from headrace.engine.badrecords import Letters
-from headrace.engine.bundles import BAD, LOW, MARK, NOW, PART, TIME, Bundle
+from headrace.engine.bundles import BAD, LOW, NOW, PART, TIME, TOLD, Bundle
 from headrace.engine.clocks import WHOLE
 from headrace.engine.columnbundles import ColumnBundle
 from headrace.engine.exchanges import Work
@@ -67,7 +67,7 @@ class FromSource:
     def _elements(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
         if len(self.rows) > 1:
             return [elements_of(batch, number) for number in range(len(self.rows))]
-        clocks = [name for name in (NOW, LOW, PART, MARK, BAD) if name in batch.schema.names]
+        clocks = [name for name in (NOW, LOW, PART, TOLD, BAD) if name in batch.schema.names]
         elements = batch.drop_columns(clocks)
         told = batch.column(LOW)
         return [elements if told.null_count == len(told) else elements.filter(pc.is_null(told))]
@@ -77,7 +77,7 @@ class FromSource:
         self.tidings.hear(self.name, None, now)
         for partition, rows in _by_partition(batch):
             if self.watermarks in ("from times", "punctuated"):
-                times = rows.column(TIME if self.watermarks == "from times" else MARK).drop_null()
+                times = rows.column(TIME if self.watermarks == "from times" else TOLD).drop_null()
                 self.progress.setdefault(partition, Progress(self.policy)).observe(np.asarray(times), now=now)
             else:
                 told = pc.max(rows.column(LOW)).as_py()

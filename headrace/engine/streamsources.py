@@ -1,7 +1,7 @@
 """Sources of a stream: files as they arrive, numbers at a rate, and scripts, which are files that were written before.
 
 Every source is a frame with its elements as columns or blocks, their event times, and the columns NOW, LOW and perhaps
-PART and MARK.
+PART and TOLD.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from headrace.edges import kafkasource
 from headrace.edges.topicstreams import Topics, is_embedded, topic_of
 from headrace.engine import relational, sources
-from headrace.engine.badrecords import guarded
-from headrace.engine.bundles import BAD, LOW, MARK, NOW, PART, TIME, Bundle, to_block
+from headrace.engine.bundles import BAD, LOW, NOW, PART, TIME, TOLD, Bundle, to_block
 from headrace.engine.files import Folder, located, plain_name
 from headrace.engine.streamprogram import HEARTBEAT, Watermarks
 from headrace.engine.taps import Tap
@@ -53,12 +52,12 @@ class Sources:
 
     def open(self, node: Node) -> DataFrame:
         """The frame of a source."""
-        data, policy = guarded(node, self._opened(node)), policy_of(node)
+        data, policy = self._opened(node), policy_of(node)
         if not isinstance(policy, Punctuated):
             return data
         own = data.select(*relational.columns(data))
         mark = sources.event_time_of(node, own, policy.column, "Punctuated: column")
-        return data.withColumn(MARK, F.when(F.col(BAD).isNull(), mark) if BAD in data.columns else mark)
+        return data.withColumn(TOLD, F.when(F.col(BAD).isNull(), mark) if BAD in data.columns else mark)
 
     def _opened(self, node: Node) -> DataFrame:
         source = node.transform

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import zlib
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 from typing import Any, Final
 
@@ -104,16 +105,15 @@ class Segment:
         # Columns are written and summed up once: their checksum takes its place in the head afterwards.
         made["checksum"] = zlib.crc32(body)
         head = memoryview(head.tobytes().replace(carried, made.tobytes()[:_CARRIED], 1))
-        with self.data.open("r+b") as file:
-            file.seek(end)
-            file.write(head)
-            file.write(body)
-            file.flush()
+        with self.data.open("r+b", buffering=0) as data:
+            data.seek(end)
+            _write(data, head)
+            _write(data, body)
             if durable:
-                os.fsync(file.fileno())
+                os.fsync(data.fileno())
         made = _placed(made, end, head, body)
-        with self.index.open("ab") as file:
-            file.write(made.tobytes())
+        with self.index.open("ab", buffering=0) as index:
+            _write(index, memoryview(made.tobytes()))
         return made
 
     def read(self, entry: Any, source: pa.NativeFile | None = None) -> pa.RecordBatch:
@@ -198,6 +198,12 @@ def _parts(message: memoryview) -> tuple[memoryview, memoryview]:
     """The head of an Arrow message, which says how long it is itself, and its columns."""
     start = 8 + int.from_bytes(message[4:8], "little")
     return message[:start], message[start:]
+
+
+def _write(file: FileIO, octets: memoryview) -> None:
+    """Writes all of it: a disk that is nearly full takes a part, and refuses the rest only when it is asked again."""
+    while octets:
+        octets = octets[file.write(octets) :]
 
 
 def _checksum(head: memoryview, body: memoryview) -> int:

@@ -260,6 +260,14 @@ class Pipeline:
         )
         return outputs[0] if len(outputs) == 1 else TaggedCollections({pc.tag: pc for pc in outputs})
 
+    def node_of(self, pc: PCollection) -> Node:
+        """The node that gives a collection."""
+        return next(node for node in self._nodes if pc in node.outputs)
+
+    def replace(self, node: Node, transform: Primitive) -> None:
+        """Let another transform with the same outputs stand in a node's place."""
+        self._nodes[self._nodes.index(node)] = dataclasses.replace(node, transform=transform)
+
     def graph(self) -> Graph:
         """The immutable graph; from here on the pipeline takes no more transforms."""
         if self._graph is None:

@@ -6,8 +6,8 @@ from urllib.parse import urlsplit
 
 from headrace.model.errors import PipelineError
 from headrace.model.pipeline import PCollection
-from headrace.model.topics import Address, ReadTopic
-from headrace.model.watermarks import Monotonic, WatermarkPolicy, checked_policy
+from headrace.model.topics import ReadTopic
+from headrace.model.watermarks import Monotonic, WatermarkPolicy
 
 
 class ReadSocket(ReadTopic):
@@ -26,11 +26,8 @@ class ReadSocket(ReadTopic):
     def __init__(self, uri: str, *, log: str | None = None, watermark: WatermarkPolicy = Monotonic()) -> None:
         self.uri, self.host, self.port = _endpoint(uri)
         plain = "".join(c if c.isalnum() and c.isascii() else "-" for c in self.host)
-        self.address = Address(f"tcp-{plain}-{self.port}", log, None)  # without a log, the stream says where
-        self.in_checkpoint = log is None
-        self.schema = self.event_time = self.end = None
-        self.start, self.bounded = "earliest", False
-        self.watermark = checked_policy("ReadSocket", watermark)
+        super().__init__(f"tcp-{plain}-{self.port}", log=log, watermark=watermark)
+        self.in_checkpoint = log is None  # and then the stream says where that is
 
     def __str__(self) -> str:
         return f"ReadSocket({self.uri!r})"

@@ -110,7 +110,7 @@ class ReadTopic(Source, ReadsRecords):
     ) -> None:
         self.address = address(topic, log=log)
         self.schema, self.event_time = schema, event_time
-        self.watermark = checked_policy("ReadTopic", watermark)
+        self.watermark = checked_policy(type(self).__name__, watermark)
         self.bad = self.checked_bad(bad)
         self.start = _bound("start", start)
         self.end = None if end is None else _bound("end", end)

@@ -47,8 +47,8 @@ def Write(uri: str, **options: Any) -> Primitive:
     - tables: "sqlite:///FILE?table=hits", "postgresql://USER:PASSWORD@HOST/DATABASE?table=hits&mode=upsert&key=url,day"
 
     >>> import headrace as hr
-    >>> print(hr.Write("parquet+s3a://bucket/out"))
-    WriteParquet('s3a://bucket/out')
+    >>> print(hr.Write("sqlite:///counts.db?table=counts&mode=upsert", key=["word"]))
+    WriteTable('sqlite+pysqlite:///counts.db', 'counts', key=['word'], mode='upsert')
     """
     return _Meant("Write", uri, options, _SINKS, _SOURCES).transform()
 
@@ -77,7 +77,7 @@ class _Meant:
             raise PipelineError(f"{self.caller} takes a URI, got {self.uri!r}; there are {self._forms()}")
         scheme, plus, _ = self.scheme.partition("+")
         kind = self.kinds.get(scheme)
-        if kind is None or (plus and kind.make is not _of_files):
+        if kind is None or (plus and kind.make not in (_of_files, _of_tables)):
             raise self._unknown()
         return kind.make(self, kind.transform)
 

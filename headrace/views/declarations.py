@@ -17,10 +17,12 @@ from headrace.model.keyed import WindowInto
 from headrace.model.pipeline import Graph, PCollection, Pipeline
 from headrace.model.schema import ROWS
 from headrace.model.sources import Source
-from headrace.model.times import DurationLike, duration, format_duration
+from headrace.model.times import SECOND, DurationLike, duration, format_duration
+from headrace.model.triggers import Trigger
 from headrace.model.windows import GlobalWindows, WindowFn
 from headrace.views.errors import ViewError
 from headrace.views.layout import Layout, check_name
+from headrace.views.partials import kept
 
 Columns = Mapping[str, str | None]
 """Columns and their types; None where only Spark knows."""
@@ -82,10 +84,18 @@ class View:
             self._refuse(f"{self.window!r} depends on the key or on the order of arrival")
         _ = self.aggregate
 
-    def __call__(self, events: PCollection) -> PCollection:
+    def __call__(self, events: PCollection, *, trigger: Trigger | None = None) -> PCollection:
         """The view's aggregates of these events."""
-        windowed = events | WindowInto(self.window, allowed_lateness=self.allowed_lateness / 1_000_000)
-        return self.function(windowed)
+        lateness = self.allowed_lateness / SECOND
+        return self.function(events | WindowInto(self.window, trigger=trigger, allowed_lateness=lateness))
+
+    def partials(self, events: PCollection, *, trigger: Trigger | None = None) -> PCollection:
+        """The view's accumulators of these events, for `partial_of`; in a stream, of those since the last firing."""
+        result = self(events, trigger=trigger)
+        node = result.pipeline.node_of(result)
+        assert isinstance(node.transform, Aggregate)  # or it would not have been declared
+        result.pipeline.replace(node, kept(node.transform))
+        return result
 
     def __str__(self) -> str:
         code = getattr(self.function, "__code__", None)

@@ -12,12 +12,26 @@ import os
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Final
 
 import headrace as hr
 from headrace.engine.session import spark_session
 from headrace.model.sinks import WindowedValue
 
 Output = dict[str, Counter[str]]
+
+LANDMARKS: Final = (
+    "checkpoint/spark/state/*/*/*.changelog",
+    "counts/batch-*",
+    "checkpoint/spark/offsets/[!.]*",
+    "checkpoint/spark/commits/[!.]*",
+    "sums/*.json",
+    "raw/batch-*",
+    "totals/*.json",
+    "checkpoint/control/*/*.parquet",
+    "checkpoint/headrace-*.json",
+)
+"""The files of a stream whose names are the same in every run."""
 
 
 def timed(*triples: tuple[str, int, int]) -> list[hr.TimestampedValue]:

@@ -1,9 +1,10 @@
 """Kills the driver of a stream with SIGKILL at seeded moments, starts it again, and compares what it wrote.
 
-    python tests/chaos/kill.py --seeds 25
+    python tests/chaos/kill.py --seeds 25 [--job logjob]
 
-runs `job.py` once undisturbed and once for each seed, and prints a table in Markdown. A moment is a file of the stream
-(a log entry, a state, a batch of a sink) and a number of file events after it appeared. Nothing waits for time to pass.
+runs `job.py`, or another, once undisturbed and once for each seed, and prints a table in Markdown. A moment is a file
+of the stream (a log entry, a state, a batch of a sink) and a number of file events after it appeared. Nothing waits for
+time to pass.
 """
 
 from __future__ import annotations
@@ -22,23 +23,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import job
+import logjob
 from events import FileEvents
-from job import Output, output
+from job import Output
 
-JOB: Final = Path(__file__).with_name("job.py")
-
-LANDMARKS: Final = (
-    "checkpoint/spark/state/*/*/*.changelog",
-    "counts/batch-*",
-    "checkpoint/spark/offsets/[!.]*",
-    "checkpoint/spark/commits/[!.]*",
-    "sums/*.json",
-    "raw/batch-*",
-    "totals/*.json",
-    "checkpoint/control/*/*.parquet",
-    "checkpoint/headrace-*.json",
-)
-"""The files of a stream whose names are the same in every run."""
+JOBS: Final = {"job": job, "logjob": logjob}
+"""The streams that can be killed."""
 
 EVENTS: Final = 60
 """How many file events after a landmark a kill may come; a batch has about 100."""
@@ -74,7 +65,7 @@ class Result:
 HEAD: Final = "| seed | killed at | restarts | output |\n|---|---|---|---|"
 
 
-def started(folder: Path) -> subprocess.Popen[bytes]:
+def started(folder: Path, name: str) -> subprocess.Popen[bytes]:
     """The job of a folder, in a process group of its own; what it leaves in temporary files goes with the folder."""
     scratch = folder / "scratch"
     scratch.mkdir(exist_ok=True)
@@ -88,7 +79,7 @@ def started(folder: Path) -> subprocess.Popen[bytes]:
     }
     with (folder / "log").open("ab") as log:
         return subprocess.Popen(
-            [sys.executable, str(JOB), str(folder)],
+            [sys.executable, str(Path(__file__).with_name(f"{name}.py")), str(folder)],
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -97,16 +88,16 @@ def started(folder: Path) -> subprocess.Popen[bytes]:
         )
 
 
-def finish(folder: Path) -> None:
+def finish(folder: Path, name: str) -> None:
     """Runs the job to its end."""
-    if started(folder).wait() != 0:
+    if started(folder, name).wait() != 0:
         tail = (folder / "log").read_text(errors="replace")[-3000:]
         raise RuntimeError(f"the stream in {folder} failed:\n{tail}")
 
 
-def killed(folder: Path, moment: Moment) -> str | None:
+def killed(folder: Path, name: str, moment: Moment) -> str | None:
     """Runs the job until the moment and kills it; returns the file of the last event, or None if it ended before."""
-    process = started(folder)
+    process = started(folder, name)
     events = FileEvents(folder, process.pid)
     landmark, left = folder / moment.landmark, moment.events
     seen = landmark.exists()
@@ -138,33 +129,34 @@ def shown(path: Path) -> str:
     ]
 
 
-def landmarks(folder: Path) -> dict[str, list[str]]:
+def landmarks(folder: Path, name: str) -> dict[str, list[str]]:
     """The landmarks of a run that is over, by kind, without the last of each: a kill must find the stream alive."""
-    found = {kind: sorted(str(path.relative_to(folder)) for path in folder.glob(kind)) for kind in LANDMARKS}
+    found = {kind: sorted(str(path.relative_to(folder)) for path in folder.glob(kind)) for kind in JOBS[name].LANDMARKS}
     return {kind: paths[:-1] if len(paths) > 1 else paths for kind, paths in found.items()}
 
 
 def moments(seed: int, places: dict[str, list[str]]) -> list[Moment]:
     """When a seed kills: once, or a second time in the run that follows. Seeds in a row take all kinds in turn."""
     rng = random.Random(seed)
-    kinds = [LANDMARKS[(seed - 1) % len(LANDMARKS)], *rng.sample(LANDMARKS, rng.choice([0, 0, 1]))]
+    kinds = list(places)
+    kinds = [kinds[(seed - 1) % len(kinds)], *rng.sample(kinds, rng.choice([0, 0, 1]))]
     return [Moment(rng.choice(places[kind]), rng.randrange(EVENTS)) for kind in kinds]
 
 
-def survive(seed: int, folder: Path, places: dict[str, list[str]], expected: Output) -> Result:
+def survive(seed: int, folder: Path, name: str, places: dict[str, list[str]], expected: Output) -> Result:
     """Kills the job at the moments of a seed, then lets it come to its end."""
     folder.mkdir()
     kills, last = [], []
     starts = 1
     for moment in moments(seed, places):
-        path = killed(folder, moment)
+        path = killed(folder, name, moment)
         if path is not None:
             kills.append(moment)
             last.append(path)
             starts += 1
-    finish(folder)
-    found = output(folder)
-    differing = tuple(name for name in expected if found[name] != expected[name])
+    finish(folder, name)
+    found = JOBS[name].output(folder)
+    differing = tuple(sink for sink in expected if found[sink] != expected[sink])
     return Result(seed, tuple(kills), tuple(last), starts, differing)
 
 
@@ -172,19 +164,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=25, help="how many seeds to try")
     parser.add_argument("--first", type=int, default=1, help="the first of them")
+    parser.add_argument("--job", choices=list(JOBS), default="job", help="the stream that is killed")
     options = parser.parse_args()
     root = Path(tempfile.mkdtemp(prefix="headrace-chaos-"))
     undisturbed = root / "undisturbed"
     undisturbed.mkdir()
-    finish(undisturbed)
-    expected, places = output(undisturbed), landmarks(undisturbed)
-    assert all(expected.values()), "the undisturbed run wrote nothing"
+    finish(undisturbed, options.job)
+    expected, places = JOBS[options.job].output(undisturbed), landmarks(undisturbed, options.job)
+    assert all(expected.values()) and all(places.values()), "the undisturbed run wrote nothing"
     print(HEAD, flush=True)
     failed = False
 
     def tried(seed: int) -> Result:
         folder = root / f"seed-{seed}"
-        result = survive(seed, folder, places, expected)
+        result = survive(seed, folder, options.job, places, expected)
         if not result.differing:
             remove(folder)
         return result

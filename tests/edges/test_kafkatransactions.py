@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from headrace.edges.kafkaclient import offsets, partitions
 from headrace.edges.kafkatransactions import Message, Transactions
@@ -53,6 +56,29 @@ def test_what_a_crash_left_is_seen_by_none_who_reads_what_was_committed(broker: 
     restarted.write([message("whole")], 0)
     assert values(broker, where) == ["whole"]
     assert values(broker, where, isolation="read_uncommitted") == ["half", "whole"]
+
+
+_names = itertools.count()
+
+
+@settings(max_examples=8)
+@given(st.lists(st.sampled_from(["no crash", "in the transaction", "after the transaction"]), min_size=1, max_size=5))
+def test_wherever_a_run_crashes_every_batch_is_there_once(broker: Broker, crashes: list[str]) -> None:
+    """A run goes on with the batch after which its predecessor crashed, as Spark does: it has not heard of its end."""
+    where = address(broker.create(f"crashes-{next(_names)}"))
+    batches = [[message(f"{number}a"), message(f"{number}b")] for number in range(len(crashes))]
+    writer = Transactions(NODE, where, where.name)
+    for number, crash in enumerate(crashes):
+        if crash == "in the transaction":
+            writer._producer.begin_transaction()
+            writer._send(batches[number])
+            writer._producer.flush(30)
+        elif crash == "after the transaction":
+            writer.write(batches[number], number)
+        if crash != "no crash":
+            writer = Transactions(NODE, where, where.name)
+        writer.write(batches[number], number)
+    assert values(broker, where) == [each.value.decode() for batch in batches for each in batch if each.value]
 
 
 def test_of_two_runs_of_a_stream_the_later_one_writes(broker: Broker) -> None:

@@ -195,6 +195,15 @@ def test_a_table_that_does_not_fit_is_refused_before_anything_runs(database: str
     assert told in str(raised.value)
 
 
+def test_a_unique_index_tells_rows_apart_if_it_is_of_all_rows_and_of_columns(database: str) -> None:
+    execute(database, "CREATE TABLE things (url TEXT, hits BIGINT)", "CREATE UNIQUE INDEX low ON things (lower(url))")
+    execute(database, "CREATE UNIQUE INDEX many ON things (url) WHERE hits > 5")
+    with pytest.raises(PipelineError, match="may have several rows of one url"):
+        writer(database, Hit, key=["url"], mode="upsert")
+    execute(database, "CREATE UNIQUE INDEX whole ON things (url)")
+    assert written(database, [at(Hit("a", 1))], [at(Hit("a", 2))], key="url", mode="upsert") == Counter([(2, "a")])
+
+
 def test_columns_that_only_spark_knows_are_looked_at_when_the_run_begins(database: str) -> None:
     columns = pa.schema({"url": pa.string(), "hits": pa.int32(), "price": pa.decimal128(10, 2)})
     assert written(database, known=columns, key="url", mode="upsert") == Counter()

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from headrace.edges.fromtopic import FromTopic
 from headrace.edges.ranges import Range
-from headrace.edges.topicrecords import OFFSET, FromJson, Records, columns_of, gathered
+from headrace.edges.topicrecords import OFFSET_BITS, PLACE, FromJson, Records, columns_of, gathered
 from headrace.edges.topicsource import RANGES
-from headrace.engine.bundles import BAD, NOW, PART, TIME
+from headrace.engine.bundles import BAD, NOW, TIME
 from headrace.engine.columnbundles import FromRecords
 from headrace.engine.failures import WorkerFailure
 from headrace.engine.routing import Tidings
@@ -41,8 +41,10 @@ def test_columns_times_and_places(log: Log) -> None:
     columns = columns_of(VISITS)
     placed = Records(str(log.path), "visits", columns, placed=True)
     [first, *_, last] = rows_of(placed, Range(0, 1, 4))
-    assert (first["user"], first["n"], first[TIME], first[PART], first[OFFSET]) == ("u2", 2, 1002, "0", 1)
-    assert (last["user"], last[OFFSET]) == ("u4", 3)
+    assert (first["user"], first["n"], first[TIME], first[PLACE]) == ("u2", 2, 1002, 1)
+    assert (last["user"], last[PLACE]) == ("u4", 3)
+    visits(log, 5, partition=1)
+    assert [row[PLACE] for row in rows_of(placed, Range(1, 0, 1))] == [1 << OFFSET_BITS]
     wide = pa.schema([("n", pa.int64())])
     by_column = Records(str(log.path), "visits", wide, event_time="ts")
     assert rows_of(by_column, Range(0, 2, 4)) == [

@@ -17,7 +17,7 @@ from headrace.edges.ranges import available
 from headrace.edges.topicsource import Scan, TopicReader, TopicStreamReader
 from headrace.engine.failures import WorkerFailure
 from headrace.log import Group, Log, LogError, Topic
-from headrace.model.times import MIN_TIME, SECOND
+from headrace.model.times import SECOND
 
 VISITS = "user string, n int, ts timestamp"
 
@@ -79,6 +79,8 @@ def test_there_is_no_reading_past_the_end_nor_in_a_topic_that_is_another(log: Lo
         WorkerFailure, match=r"visits/0 ends at offset 3, but the stream has read up to 7: .*checkpoint"
     ):
         TopicStreamReader(scan).latestOffset({"0": 7}, ReadAllAvailable())
+    with pytest.raises(WorkerFailure, match=r"visits has 1 partitions, but the stream has read 2"):
+        TopicStreamReader(scan).latestOffset({"0": 1, "1": 0}, ReadAllAvailable())
 
 
 def test_what_a_task_gives_has_the_columns_that_spark_was_told(log: Log) -> None:
@@ -165,7 +167,7 @@ def test_batch_and_stream_read_the_same_of_every_kind_of_topic(spark: SparkSessi
     assert {key[:2] for key in batch["bytes"]} == {("b'x'", 3 * SECOND), ("b'y'", 70 * SECOND)}
     assert {key[0] for key in batch["sums"]} >= {"Row(user='u0', n=9, total=135)"}
     assert {key[0] for key in batch["large"]} >= {"Row(user='u0', n=5, total=60)"}
-    assert {key[:2] for key in batch["parsed"]} >= {("Row(user='b', n=None, ts=None)", MIN_TIME)}
+    assert [key[1] for key in batch["parsed"]] == [5 * SECOND]  # the other has no event time: a bad record
 
 
 def test_a_stream_goes_on_where_it_was(spark: SparkSession, log: Log, tmp_path: Path) -> None:

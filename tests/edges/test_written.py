@@ -60,6 +60,8 @@ def test_what_has_changed_is_found(out: Path) -> None:
         f"{out}/batch-000001/part-0.txt has 2 bytes, and had 4 when it was written",
         f"{out}/batch-000001/part-1.txt was not written by the sink",
     ]
+    (out / "batch-000002").mkdir()
+    assert found.verify()[3:] == [f"{out}/batch-000002 has no manifest: no sink has written it"]
     (out / "batch-000000" / "part-0.txt").unlink()
     assert found.verify()[0] == f"{out}/batch-000000/part-0.txt is missing"
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.engine.bundles import LOW, MARK, NOW, PART, TIME
+from headrace.engine.bundles import LOW, NOW, PART, TIME, TOLD
 from headrace.engine.delays import sketch
 from headrace.engine.failures import WorkerFailure
 from headrace.engine.progress import Progress
@@ -94,7 +94,7 @@ def rows_of(source: FromSource, *rows: tuple[int | None, int | None, str | None]
         NOW: pa.array([100] * len(rows)),
         LOW: pa.nulls(len(rows), pa.int64()),
         PART: pa.array(partitions, pa.string()),
-        MARK: pa.array(marks, pa.int64()),
+        TOLD: pa.array(marks, pa.int64()),
     }
     assert not list(source.bundles(iter([pa.record_batch(columns)])))
 

@@ -12,9 +12,11 @@ KILL = Path(__file__).parent.parent / "chaos" / "kill.py"
 
 
 @pytest.mark.timeout(900)
-def test_killed_drivers_leave_no_trace() -> None:
-    done = subprocess.run([sys.executable, str(KILL), "--seeds", "3"], capture_output=True, text=True, check=False)
+@pytest.mark.parametrize(("job", "seeds"), [("job", 3), ("logjob", 1)])
+def test_killed_drivers_leave_no_trace(job: str, seeds: int) -> None:
+    command = [sys.executable, str(KILL), "--job", job, "--seeds", str(seeds)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     _, _, *rows = done.stdout.splitlines()
-    assert [row.split("|")[1].strip() for row in rows] == ["1", "2", "3"]
+    assert [row.split("|")[1].strip() for row in rows] == [str(seed) for seed in range(1, seeds + 1)]
     assert all("none" not in row and row.endswith("| equal |") for row in rows)

@@ -68,7 +68,19 @@ def test_every_source_and_sink() -> None:
         assert (written.key, written.timestamp) == ("user", "ts")
 
 
+def test_tables() -> None:
+    sink = hr.Write("sqlite:///counts.db?table=counts&key=word,day&mode=upsert")
+    assert str(sink) == "WriteTable('sqlite+pysqlite:///counts.db', 'counts', key=['word', 'day'], mode='upsert')"
+    assert isinstance(hr.Write("postgresql+psycopg://db/shop?table=counts"), hr.WriteTable)
+    sink = hr.Write(f"{URL}?sslmode=require&application_name=a%26b", table="counts", key=["word"], mode="upsert")
+    assert isinstance(sink, hr.WriteTable)
+    assert dict(sink.url.query) == {"sslmode": "require", "application_name": "a&b"}
+    assert (sink.url.password, sink.url.port, sink.table) == ("s3cret", 5432, "counts")
+    assert "s3cret" not in str(sink)
+
+
 SOURCES = r"There are text:PATH, .*kafka://HOST:PORT/NAME, tcp://HOST:PORT, rate:NUMBER$"
+SINKS = r"There are text:PATH, .*sqlite:///FILE\?table=NAME, postgresql://"
 
 
 @pytest.mark.parametrize(
@@ -85,7 +97,9 @@ SOURCES = r"There are text:PATH, .*kafka://HOST:PORT/NAME, tcp://HOST:PORT, rate
         (lambda: hr.Read("data/visits.json"), r"in which format; did you mean 'json:data/visits.json'\?"),
         (lambda: hr.Read("s3a://b/visits.parquet"), r"did you mean 'parquet\+s3a://b/visits.parquet'\?"),
         (lambda: hr.Read("visits"), rf"it has no scheme\. {SOURCES}"),
-        (lambda: hr.Write("csv:out"), r"csv: is only a source, for hr.Read"),
+        (lambda: hr.Read("sqlite:///a.db?table=x"), rf"sqlite: is only a sink, for hr.Write\. {SOURCES}"),
+        (lambda: hr.Write("csv:out"), rf"csv: is only a source, for hr.Read\. {SINKS}"),
+        (lambda: hr.Write("postgres://h/d?table=x"), r"no sink postgres:, did you mean postgresql:\?"),
         (lambda: hr.Read(7), "Read takes a URI, got 7; there are text:PATH"),  # type: ignore[arg-type]
         (lambda: hr.Read("text://data/x.txt"), "has no host; write 'text:data/x.txt' or 'text:///data/x.txt'"),
         (lambda: hr.Read("text:"), "it has no path; write for instance 'text:data/'"),
@@ -102,6 +116,12 @@ SOURCES = r"There are text:PATH, .*kafka://HOST:PORT/NAME, tcp://HOST:PORT, rate
         (lambda: hr.Read("json:in?event_time=a&event_time=b"), "it has the option event_time twice"),
         (lambda: hr.Read("csv:in?header=no"), "header is true or false, got 'no'"),
         (lambda: hr.Read("json:in?watermark=10s"), "a watermark policy is no text"),
+        (
+            lambda: hr.Write("sqlite:///a.db"),
+            r"WriteTable needs the table: \?table=... in the URI, or the arg",
+        ),
+        (lambda: hr.Write("sqlite:///a.db?table=a", table="b"), "table is in the URI and an argument, too"),
+        (lambda: hr.Write("sqlite:///a.db?table=a&key=x", key="y"), "key is in the URI and an argument, too"),
         (lambda: hr.Read("tcp://127.0.0.1"), r"ReadSocket takes tcp://HOST:PORT, .*; got 'tcp://127.0.0.1'"),
         (lambda: hr.ReadSocket("tcp://h:99999"), "takes tcp://HOST:PORT.*: Port out of range"),
         (lambda: hr.ReadSocket("tcp://amy:s3cret@h:1"), "has no user or password, got one for 'h'"),

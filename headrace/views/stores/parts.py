@@ -15,7 +15,7 @@ from headrace.views.errors import ViewError
 from headrace.views.layout import Layout, Partial, Place, Stored
 from headrace.views.merge import gathered
 from headrace.views.stores.database import Database, cursor_of
-from headrace.views.stores.statements import Statements
+from headrace.views.stores.statements import Condition, Statements
 
 T = TypeVar("T")
 Guard = Callable[[sa.Connection], None]
@@ -73,18 +73,20 @@ class Parts:
 
     def copy(self, source: int, target: int, guard: Guard) -> int:
         """Copies a part into an empty one. Returns how many rows."""
-        count, last = 0, None
+        statements, rest, count = self.statements, Condition(), 0
         while True:
             with self.database.writing() as connection:
                 guard(connection)
                 cursor = cursor_of(connection)
-                cursor.execute(*self.statements.copy(source, target, last, _STEP))
-                copied: int = cursor.rowcount
-                cursor.execute(f"{self.statements.last} LIMIT 1", [target])
+                cursor.execute(*statements.nth(source, rest, _STEP - 1))
                 last = cursor.fetchone()
+                step = rest if last is None else statements.upto(rest, last)
+                cursor.execute(*statements.copy(source, target, step))
+                copied: int = cursor.rowcount
             count += copied
-            if copied < _STEP:
+            if last is None:
                 return count
+            rest = statements.beyond(Condition(), last)
 
     def count(self, connection: sa.Connection, part: int) -> int:
         """How many rows a part has."""

@@ -43,9 +43,6 @@ class Statements:
         self.upsert = f'{self.insert} ON CONFLICT ("__part", {self.places}) DO UPDATE SET {changes}'
         self.copy_in = f"COPY {self.table} ({self.every}) FROM STDIN"
         self.count = f'SELECT count(*) FROM {self.table} WHERE "__part" = {self.mark}'
-        self.last = f'SELECT {self.places} FROM {self.table} WHERE "__part" = {self.mark} ORDER BY ' + ", ".join(
-            f"{name} DESC" for name in places
-        )
         types = ", ".join(
             f"{self.mark}::{_ARRAYS[kind]}" for kind in [*(each.stored for each in layout.types), *[int] * 3]
         )
@@ -70,6 +67,10 @@ class Statements:
         """And only rows after a place."""
         return condition.both(f"({self.places}) > {self.row()}", *place)
 
+    def upto(self, condition: Condition, place: tuple[Any, ...]) -> Condition:
+        """And only rows up to a place."""
+        return condition.both(f"({self.places}) <= {self.row()}", *place)
+
     def select(self, parts: list[int], condition: Condition, limit: int) -> tuple[str, list[Any]]:
         """The first rows of each part that satisfy a condition."""
         where = f'"__part" = {self.mark}{condition.sql} ORDER BY {self.places} LIMIT {self.mark}'
@@ -89,12 +90,16 @@ class Statements:
         found = f"SELECT {groups} FROM {self.table} WHERE {where} GROUP BY {groups} ORDER BY {order}"
         return found, [*parts, *condition.values, n]
 
-    def copy(self, source: int, target: int, after: tuple[Any, ...] | None, limit: int) -> tuple[str, list[Any]]:
-        """Copies rows of a part into another, from a place on."""
-        condition = Condition() if after is None else self.beyond(Condition(), after)
-        where = f'"__part" = {self.mark}{condition.sql} ORDER BY {self.places} LIMIT {self.mark}'
+    def nth(self, part: int, condition: Condition, n: int) -> tuple[str, list[Any]]:
+        """The place of the n-th row of a part that satisfies a condition, from 0."""
+        where = f'"__part" = {self.mark}{condition.sql} ORDER BY {self.places} LIMIT 1 OFFSET {self.mark}'
+        return f"SELECT {self.places} FROM {self.table} WHERE {where}", [part, *condition.values, n]
+
+    def copy(self, source: int, target: int, condition: Condition) -> tuple[str, list[Any]]:
+        """Copies rows of a part into another."""
+        where = f'"__part" = {self.mark}{condition.sql} ORDER BY {self.places}'
         taken = f"SELECT {target:d}, {self.columns} FROM {self.table} WHERE {where}"
-        return f"INSERT INTO {self.table} ({self.every}) {taken}", [source, *condition.values, limit]
+        return f"INSERT INTO {self.table} ({self.every}) {taken}", [source, *condition.values]
 
     def delete(self, low: int, high: int, limit: int) -> tuple[str, list[Any]]:
         """Deletes some rows of the parts from `low` to `high`."""

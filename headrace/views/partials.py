@@ -1,0 +1,82 @@
+"""Accumulators as what a pipeline gives: the same view, with what stores keep in place of answers.
+
+Counts and sums are their own accumulators. Of others the accumulator comes as bytes, so that it is one column.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.model.algebra import CombineFn, CountFn, SumFn
+from headrace.model.columns import Aggregate, Aggregation
+from headrace.model.sinks import WindowedValue
+from headrace.views.accumulators import decode, encode
+from headrace.views.layout import Layout, Partial
+
+
+@dataclass(frozen=True)
+class KeptFn(CombineFn[Any, Any, bytes]):
+    """An aggregation that does not finish: its answer is its accumulator, as a store keeps it.
+
+    >>> from headrace.model.algebra import MeanFn
+    >>> mean = KeptFn(MeanFn())
+    >>> decode(mean.finish(mean.add_all(mean.zero(), [1, 2, 6])))
+    (9, 3)
+    """
+
+    fn: CombineFn[Any, Any, Any]
+
+    @property
+    def timed(self) -> bool:  # type: ignore[override]
+        return self.fn.timed
+
+    def zero(self) -> Any:
+        return self.fn.zero()
+
+    def add(self, acc: Any, value: Any) -> Any:
+        return self.fn.add(acc, value)
+
+    def add_all(self, acc: Any, values: Sequence[Any]) -> Any:
+        return self.fn.add_all(acc, values)
+
+    def merge(self, a: Any, b: Any) -> Any:
+        return self.fn.merge(a, b)
+
+    def finish(self, acc: Any) -> bytes:
+        return encode(self.fn.dump(acc))
+
+    def dump(self, acc: Any) -> object:
+        return self.fn.dump(acc)
+
+    def load(self, data: Any) -> Any:
+        return self.fn.load(data)
+
+
+def kept(aggregate: Aggregate) -> Aggregate:
+    """The same groups with their accumulators.
+
+    >>> import headrace as hr
+    >>> kept(hr.GroupBy("url").aggregate(n=hr.count(), people=hr.approx_distinct("user"))).aggregations["people"].column
+    'user'
+    """
+    return Aggregate(aggregate.keys, {name: _kept(each) for name, each in aggregate.aggregations.items()})
+
+
+def partial_of(layout: Layout, element: WindowedValue) -> Partial:
+    """What an element of such a pipeline says."""
+    row, keys = element.value, len(layout.keys)
+    accumulators = [
+        value if _is_number(fn) else decode(value) for fn, value in zip(layout.fns, row[keys:], strict=True)
+    ]
+    return Partial(tuple(row[:keys]), *element.window, tuple(accumulators))
+
+
+def _kept(aggregation: Aggregation) -> Aggregation:
+    fn = aggregation.fn
+    return aggregation if _is_number(fn) else Aggregation(KeptFn(fn), aggregation.column)
+
+
+def _is_number(fn: CombineFn[Any, Any, Any]) -> bool:
+    return isinstance(fn, CountFn | SumFn)
