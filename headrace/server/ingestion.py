@@ -1,7 +1,8 @@
 """Events from outside, on their way into a topic: lines of JSON become records, all of a request or none.
 
 A request with a key is appended as a batch of a producer of that name, so that one which comes again is recognised by
-the log itself, also after a restart. Nothing of HTTP is here.
+the log itself, also after a restart; a header of its first record in each partition tells it from others. Nothing of
+HTTP is here.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any, Final, NamedTuple, NoReturn
 
 import pyarrow as pa
@@ -19,10 +21,11 @@ from headrace.log import LogError
 from headrace.log.partitioning import partition_of
 from headrace.log.partitions import Partition
 from headrace.log.producers import producer_id
-from headrace.log.values import KEY, VALUE
+from headrace.log.values import HEADERS
 from headrace.views.declarations import Topic
 
 _TOLD: Final = 100  # bad lines that are told one by one
+_REQUEST: Final = "request"  # the header with the digest of the request that a batch is of
 
 
 class BadLines(ValueError):
@@ -76,22 +79,21 @@ class Ingestion:
         with self._lock:
             if tried is None:
                 self._turn = (self._turn + 1) % len(self.topic.partitions)
-                spare = self._turn
-            else:
-                spare = partition_of(tried.key.encode(), len(self.topic.partitions))
-            batches = self._batches(events, times, spare)
-            if tried is None:
+                batches = self._batches(events, times, spare=self._turn)
                 return Receipt(
                     len(events), {number: self.topic.append(number, each) for number, each in batches.items()}
                 )
-            return self._append_once(batches, tried, len(events))
+            digest = _digest(events)
+            spare = partition_of(tried.key.encode(), len(self.topic.partitions))
+            batches = self._batches(events, times, spare, {_REQUEST: digest})
+            return self._append_once(batches, tried, digest, len(events))
 
     def offsets(self) -> dict[int, int]:
         """The offset that the next record of each partition will have."""
         with self._lock:
             return {number: each.next_offset() for number, each in enumerate(self.topic.partitions)}
 
-    def _append_once(self, batches: dict[int, pa.RecordBatch], tried: Tried, count: int) -> Receipt:
+    def _append_once(self, batches: dict[int, pa.RecordBatch], tried: Tried, digest: bytes, count: int) -> Receipt:
         producer, sequence = producer_id(f"request/{tried.key}"), tried.sequence
         # What is there already is looked at first: if it is another request, nothing of this one may be appended.
         found = {}
@@ -101,10 +103,10 @@ class Ingestion:
                 _refuse(tried)
             if last >= sequence and number in batches:
                 found[number] = partition.append(batches[number], producer=producer, sequence=sequence)
-                if not _is_at(partition, found[number], batches[number]):
+                if not _is_of(partition, found[number], digest):
                     _refuse(tried)
         repeated = 0 < len(found) == len(batches)
-        for number in batches.keys() - found.keys():
+        for number in sorted(batches.keys() - found.keys()):
             partition = self.topic.partition(number)
             found[number] = partition.append(batches[number], producer=producer, sequence=sequence)
         return Receipt(count, dict(sorted(found.items())), repeated)
@@ -140,8 +142,10 @@ class Ingestion:
         times = values.field(self.declared.event_time)
         return times.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_pylist()  # type: ignore[no-any-return]
 
-    def _batches(self, events: list[dict[str, Any]], times: list[int], spare: int) -> dict[int, pa.RecordBatch]:
-        """The records of each partition; those without a key go to `spare`."""
+    def _batches(
+        self, events: list[dict[str, Any]], times: list[int], spare: int, header: dict[str, bytes] | None = None
+    ) -> dict[int, pa.RecordBatch]:
+        """The records of each partition, the first of them with a header; those without a key go to `spare`."""
         key, count = self.declared.key, len(self.topic.partitions)
         shares: dict[int, tuple[list[object], list[int], list[bytes | None]]] = {}
         for event, time in zip(events, times, strict=True):
@@ -152,7 +156,9 @@ class Ingestion:
             share[1].append(time)
             share[2].append(octets)
         return {
-            number: self.topic.batch(values, timestamps=stamps, keys=keys)
+            number: self.topic.batch(
+                values, timestamps=stamps, keys=keys, headers=[header, *[None] * (len(values) - 1)]
+            )
             for number, (values, stamps, keys) in sorted(shares.items())
         }
 
@@ -175,13 +181,17 @@ def _no_number(name: str) -> NoReturn:
     raise ValueError(f"{name} is no number of JSON")
 
 
-def _is_at(partition: Partition, offset: int, batch: pa.RecordBatch) -> bool:
-    """Whether the batch at an offset has these keys and values; times may be those of arrival."""
+def _digest(events: list[dict[str, Any]]) -> bytes:
+    return blake2b(json.dumps(events, sort_keys=True).encode(), digest_size=16).digest()
+
+
+def _is_of(partition: Partition, offset: int, digest: bytes) -> bool:
+    """Whether the batch at an offset is of the request with this digest."""
     try:
-        _, there = next(partition.read(offset))
+        _, batch = next(partition.read(offset))
     except LogError:
         return True  # removed by retention meanwhile; its number is all that is known
-    return bool(there.select([KEY, VALUE]).equals(batch.select([KEY, VALUE])))
+    return dict(batch.column(HEADERS)[0].as_py()).get(_REQUEST) == digest
 
 
 def _refuse(tried: Tried) -> NoReturn:

@@ -91,7 +91,12 @@ def test_a_request_that_comes_again_is_there_once(client: httpx.Client, service:
 
 def test_a_key_is_for_one_request(client: httpx.Client, service: Service) -> None:
     post(client, line("ann", "a"), Idempotency_Key="k")
-    for other in ([line("bob", "a")], [line("ann", page) for page in "bcdefgh"], [line("ann", "a"), line("ann", "a")]):
+    for other in (
+        [line("bob", "a")],
+        [line("ann", page) for page in "bcdefgh"],
+        [line("ann", "a"), line("ann", "a")],
+        [line("ann", "a"), line("bob", "b")],
+    ):
         answer = post(client, *other, status=422, Idempotency_Key="k")
         assert "came with other records before" in answer["reason"]
     assert users(service) == ["ann"]
@@ -198,12 +203,8 @@ def test_any_requests_are_there_as_if_each_key_had_come_once(
         if taken.setdefault(key, events) == events:
             ingestion.append(body, Tried(key))
         else:
-            try:
+            with pytest.raises(OtherRequest):
                 ingestion.append(body, Tried(key))
-            except OtherRequest:
-                continue
-            # The same records in another order between partitions are the same request.
-            assert sorted(taken[key]) == sorted(events)
     topic = log.topic("visits")
     there = [(each.value["user"], each.value["url"]) for number in range(3) for each in topic.read(number)]
     assert sorted(there) == sorted(event for events in taken.values() for event in events)
