@@ -32,7 +32,8 @@ class BadLines(ValueError):
     """Lines that are no events of the topic, by their numbers from 1 on: all are counted, at most a hundred told."""
 
     def __init__(self, reasons: Mapping[int, str]) -> None:
-        super().__init__(f"{len(reasons)} lines are not events of the topic; none of the request was appended")
+        what = "1 line is no event" if len(reasons) == 1 else f"{len(reasons)} lines are no events"
+        super().__init__(f"{what} of the topic; none of the request was appended")
         self.count, self.reasons = len(reasons), dict(list(reasons.items())[:_TOLD])
 
 

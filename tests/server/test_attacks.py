@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import logging
 import socket
@@ -12,7 +13,8 @@ import httpx
 import pytest
 
 from headrace.server import Limits, Server, Service, Tokens, tokens
-from headrace.server.guard import needed
+from headrace.server.guard import Guard, needed
+from headrace.server.metrics import Metrics
 from headrace.views.stores.store import StoredView
 from tests.server.conftest import LINES, feed, publish, seen
 
@@ -254,3 +256,23 @@ def test_numbers_that_lie_about_the_body(client: httpx.Client) -> None:
                 b"Connection: close\r\nContent-Length: " + length + b"\r\n\r\n"
             )
             assert raw.recv(12) in (b"HTTP/1.1 400", b"HTTP/1.1 413")
+
+
+def test_sockets_of_pages_are_guarded_as_posts_are() -> None:
+    closed: list[Any] = []
+
+    async def inside(*_: Any) -> None:
+        raise AssertionError("it was let in")
+
+    async def send(message: Any) -> None:
+        closed.append((message["type"], message["code"]))
+
+    def scope(**headers: str) -> dict[str, Any]:
+        pairs = [(name.encode(), value.encode()) for name, value in headers.items()]
+        return {"type": "websocket", "path": "/live", "headers": pairs}
+
+    metrics = Metrics(Service({}, {}))
+    elsewhere = scope(host="localhost", origin="https://evil.example")
+    asyncio.run(Guard(inside, tokens=Tokens(), metrics=metrics)(elsewhere, inside, send))
+    asyncio.run(Guard(inside, tokens=TOKENS, metrics=metrics)(scope(host="localhost"), inside, send))
+    assert closed == [("websocket.close", 1008)] * 2
