@@ -122,7 +122,7 @@ def asked(port: int, paths: list[str]) -> tuple[float, float]:
 
 
 def points(bench: Bench) -> Iterator[Verdict]:
-    rows, requests, turns = (100_000, 3_000, 3) if bench.quick else (1_000_000, 10_000, 7)
+    rows, requests, turns = (100_000, 3_000, 3) if bench.quick else (1_000_000, 5_000, 7)
     view = service(bench.folder).views["hits"]
     with view.build(view.cut()) as version:
         version.load(Partial((url(number),), 0, HOUR, (number % 7 + 1,)) for number in range(rows))

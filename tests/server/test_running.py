@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +13,11 @@ import pytest
 from headrace.server import Limits, Server, Service
 from headrace.views.stores.store import StoredView
 from tests.server.conftest import LINES, feed, publish, seen
+from tests.test_project import REFUSE_SPARK, output_of
+
+
+def test_no_spark_is_needed() -> None:
+    output_of(sys.executable, "-c", REFUSE_SPARK, "headrace.server")
 
 
 def test_alive_and_ready(client: httpx.Client, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:

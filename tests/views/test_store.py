@@ -55,6 +55,20 @@ def test_an_answer_says_where_it_comes_from(view: StoredView) -> None:
     assert counts(view, layer="speed") == {"a": 2}
 
 
+def test_pages_are_of_one_moment(view: StoredView) -> None:
+    view.add(batch(0, 0, 3), [hits("a", 1), hits("b", 1), hits("c", 1)])
+    pages = view.pages(Query(limit=2))
+    found = [next(pages)]
+    view.add(batch(1, 3, 6), [hits("b", 1), hits("c", 1), hits("d", 1)])
+    found += pages
+    assert [[(row.key["url"], row.values["n"]) for row in page.rows] for page in found] == [
+        [("a", 1), ("b", 1)],
+        [("c", 1)],
+    ]
+    assert [page.provenance.reached for page in found] == [{0: 3}, {0: 3}]
+    assert counts(view) == {"a": 1, "b": 2, "c": 2, "d": 1}
+
+
 def test_a_bug_is_repaired_by_a_recompute_or_a_rollback(view: StoredView) -> None:
     view.add(batch(0, 0, 2), [hits("a", 2)])
     with view.build(view.cut()) as right:
