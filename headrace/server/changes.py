@@ -7,18 +7,21 @@ that lost its connection has only to come again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from headrace.server import encoding
+from headrace.server.errors import Refused
 from headrace.server.limits import Gate, Limits
 from headrace.server.workers import Worker
 from headrace.views.queries import Answer, Provenance, Query, Row
 from headrace.views.stores.store import StoredView
+
+T = TypeVar("T")
 
 
 class Changes:
@@ -47,17 +50,25 @@ class Changes:
             before = rows
             async for sign in self._until_moved(view, found.provenance):
                 yield sign
-            found = await self.worker.run(lambda: view.answer(query))
+            found = await self._asked(lambda: view.answer(query))
 
     async def _until_moved(self, view: StoredView, known: Provenance) -> AsyncIterator[bytes]:
         """Signs of life until an answer would come from elsewhere."""
         silent = 0.0
-        while _shown(await self.worker.run(view.provenance)) == _shown(known):
+        while _shown(await self._asked(view.provenance)) == _shown(known):
             if silent >= self.limits.heartbeat:
                 silent = 0.0
                 yield b": nothing new\n\n"
             await asyncio.sleep(self.limits.poll)
             silent += self.limits.poll
+
+    async def _asked(self, question: Callable[[], T]) -> T:
+        """An answer of the store; when too much is under way, a stream that has begun can only wait."""
+        while True:
+            try:
+                return await self.worker.run(question)
+            except Refused:
+                await asyncio.sleep(self.limits.poll)
 
 
 class _Events(StreamingResponse):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from typing import Final
 
@@ -13,7 +12,6 @@ from prometheus_client.registry import Collector
 from headrace.model.times import SECOND
 from headrace.server.service import Service
 
-_log = logging.getLogger("headrace.server")
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -9,6 +10,10 @@ from typing import Any
 import httpx
 
 from headrace.server import Limits
+from headrace.server.changes import Changes
+from headrace.server.errors import Refused
+from headrace.server.workers import Worker
+from headrace.views.queries import Query
 from headrace.views.stores.store import StoredView
 from tests.server.conftest import feed, publish, seen
 
@@ -49,6 +54,30 @@ def test_a_row_that_changes_is_an_event(client: httpx.Client, view: StoredView) 
         assert until_progress(found)[0] == [("gone", "a", None), ("row", "b", 1)]
         view.rollback()
         assert until_progress(found)[0] == [("row", "a", 1), ("row", "b", 3)]
+
+
+def test_a_stream_that_has_begun_waits_when_too_much_is_under_way(view: StoredView) -> None:
+    class Busy(Worker):
+        calls = 0
+
+        async def run(self, work: Any) -> Any:
+            self.calls += 1
+            if self.calls % 2:
+                raise Refused(429, "too much")
+            return work()
+
+    async def listened() -> list[bytes]:
+        changes = Changes(Limits(poll=0), Busy("questions", 1, 1, 1))
+        found = changes._events(view, Query(), view.answer(Query()))
+        events = [await anext(found)]
+        feed(view, seen("a", 0, "x"))
+        return [*events, await anext(found), await anext(found)]
+
+    assert [each.split(b"\n")[0] for each in asyncio.run(listened())] == [
+        b"event: progress",
+        b"event: row",
+        b"event: progress",
+    ]
 
 
 def test_of_a_query_only(client: httpx.Client, view: StoredView) -> None:
