@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+import psutil
 import uvicorn
 from _sections import Bench, Verdict, run
 from fastapi import FastAPI
@@ -76,13 +77,13 @@ def serve_constant(folder: Path, told: Connection) -> None:
 
 
 @contextmanager
-def serving(target: Callable[[Path, Connection], None], folder: Path) -> Iterator[int]:
-    """The port of a process that serves."""
+def serving(target: Callable[[Path, Connection], None], folder: Path) -> Iterator[tuple[int, psutil.Process]]:
+    """The port of a process that serves, and the process."""
     hears, tells = multiprocessing.Pipe(duplex=False)
     process = multiprocessing.get_context("spawn").Process(target=target, args=(folder, tells))
     process.start()
     try:
-        yield hears.recv()
+        yield hears.recv(), psutil.Process(process.pid)
     finally:
         process.terminate()
         process.join()
@@ -106,16 +107,18 @@ async def ask(port: int, paths: list[str], latencies: list[float]) -> None:
     writer.close()
 
 
-def asked(port: int, paths: list[str]) -> tuple[float, float]:
-    """Requests a second, and the 99th percentile of their times in milliseconds."""
+def asked(server: tuple[int, psutil.Process], paths: list[str]) -> tuple[float, float, float]:
+    """Requests a second, the 99th percentile of their times in milliseconds, and microseconds of CPU for each."""
+    port, process = server
     latencies: list[float] = []
 
     async def all_at_once() -> None:
         await asyncio.gather(*(ask(port, paths[each::CONNECTIONS], latencies) for each in range(CONNECTIONS)))
 
-    begun = time.perf_counter()
+    begun, used = time.perf_counter(), sum(process.cpu_times()[:2])
     asyncio.run(all_at_once())
-    return len(paths) / (time.perf_counter() - begun), statistics.quantiles(latencies, n=100)[98] * 1000
+    taken, used = time.perf_counter() - begun, sum(process.cpu_times()[:2]) - used
+    return len(paths) / taken, statistics.quantiles(latencies, n=100)[98] * 1000, used / len(paths) * 1e6
 
 
 # Points
@@ -131,15 +134,16 @@ def points(bench: Bench) -> Iterator[Verdict]:
     view.add(MicroBatch("speed", 0, {}, {0: len(recent)}), recent)
     chance = random.Random(1)
     with serving(serve_views, bench.folder) as views, serving(serve_constant, bench.folder) as constant:
-        ours: list[tuple[float, float]] = []
-        bare: list[tuple[float, float]] = []
+        ours: list[tuple[float, float, float]] = []
+        bare: list[tuple[float, float, float]] = []
         for _ in range(turns + 1):
             bare.append(asked(constant, ["/constant"] * requests))
             ours.append(asked(views, [f"/views/hits?url={url(chance.randrange(rows))}" for _ in range(requests)]))
     rates = []
     for name, turn in (("constant", bare), ("point questions", ours)):
-        rate, p99 = (statistics.median(column) for column in zip(*turn[1:], strict=True))  # the first warms up
-        bench.say(f"{name:34} {rate:10,.0f}/s   p99 {p99:6.2f} ms   of {[round(each) for each, _ in turn[1:]]}")
+        rate, p99, cpu = (statistics.median(column) for column in zip(*turn[1:], strict=True))  # the first warms up
+        rounds = [round(each[0]) for each in turn[1:]]
+        bench.say(f"{name:34} {rate:10,.0f}/s   p99 {p99:6.2f} ms   {cpu:4.0f} µs of CPU   of {rounds}")
         rates.append((rate, p99))
     yield Verdict("points: rate", rates[1][0] / rates[0][0], 0.7, True, "see where a request spends its time")
     yield Verdict("points: p99", rates[1][1] / rates[0][1], 3, False, "see what makes some requests wait")
