@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.engine.files import Folder
 from headrace.log import Group, Log, Topic
 from headrace.views.errors import ViewError
-from headrace.views.master import Master
+from headrace.views.master import Master, Step
 from headrace.views.progress import Offsets
 
 if TYPE_CHECKING:
@@ -108,6 +110,21 @@ def test_records_are_archived_once_and_read_as_of_any_offsets(
     (tmp_path / "master/manifests/step-000000.json").write_bytes(b'{"since": "{}", "until": "{}"}')
     with pytest.raises(ViewError, match=r"damaged: step 1 begins at .*; restore its manifests"):
         master().steps()
+
+
+OFFSETS = st.dictionaries(st.integers(0, 2), st.integers(0, 6))
+
+
+@given(st.lists(OFFSETS, max_size=4), OFFSETS, OFFSETS)
+def test_steps_that_follow_on_count_every_record_once(moves: list[Offsets], since: Offsets, until: Offsets) -> None:
+    steps, here = [], dict.fromkeys(range(3), 0)
+    for number, move in enumerate(moves):
+        there = {partition: at + move.get(partition, 0) for partition, at in here.items()}
+        steps.append(Step.read(number, Step(number, here, there).write()))
+        here = there
+    records = {(partition, offset) for partition, end in here.items() for offset in range(end)}
+    meant = {(partition, at) for partition, at in records if since.get(partition, 0) <= at < until.get(partition, 0)}
+    assert sum(step.count(since, until) for step in steps) == len(meant)
 
 
 def test_values_without_columns_are_refused(spark: SparkSession, tmp_path: Path) -> None:
