@@ -96,6 +96,7 @@ def _kept_positions(node: Node, control: Folder) -> tuple[Offsets, Offsets | Non
 
 def _positions(node: Node) -> tuple[Offsets, Offsets | None]:
     source = _source(node)
+    assert not isinstance(source.start, Mapping)  # which is for embedded topics
     start = kafkaclient.offsets(node, source.address, source.start)
     if source.end is None:
         return start, None

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Literal
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -18,7 +20,7 @@ from headrace.engine.bundles import PART
 from headrace.engine.files import Folder, plain_name
 from headrace.engine.taps import Tap
 from headrace.log import Group, Log, Topic
-from headrace.log.groups import start_of
+from headrace.log.groups import Offset, start_of
 from headrace.model.keyed import WindowInto
 from headrace.model.pipeline import Node
 from headrace.model.topics import ReadTopic
@@ -38,7 +40,7 @@ def topic_of(node: Node) -> Topic:
 def batch_frame(spark: SparkSession, node: Node) -> DataFrame:
     """The frame of a topic's elements up to its end, in a batch."""
     source, topic = _source(node), topic_of(node)
-    start = {number: start_of(topic, number, source.start) for number in range(len(topic.partitions))}
+    start = {number: start_of(topic, number, _start(source, number)) for number in range(len(topic.partitions))}
     scan = Scan(node.label, *_place(node), start, _end(node, start), spark.sparkContext.defaultParallelism)
     if _as_objects(source):
         return topicsource.load(spark, replace(scan, form="blocks"))
@@ -114,13 +116,33 @@ class Topics:
 
     def _positions(self, node: Node, group: Group) -> tuple[Offsets, Offsets | None]:
         """Those that this stream had when it began. From then on retention leaves it what it needs."""
-        name = f"topic-{plain_name(node.label)}.json"
+        name = _positions_of(node.label)
         if (held := self.control.read(name)) is None:
-            first = group.reset(_source(node).start)
+            first: Offsets = {}
+            for number in range(len(group.topic.partitions)):
+                first |= group.reset(_start(_source(node), number), number)
             held = json.dumps([first, _end(node, first)]).encode()
             self.control.write(name, held)
         start, end = json.loads(held)
         return offsets_of(start), None if end is None else offsets_of(end)
+
+
+def began_at(control: Folder, label: str) -> Offsets:
+    """Where a stream began to read the topic of a source, by its label, as Topics keeps it in `control`."""
+    held = control.read(_positions_of(label))
+    if held is None:
+        raise LookupError(f"no stream has read {label!r} yet, says {control}")
+    return offsets_of(json.loads(held)[0])
+
+
+def _positions_of(label: str) -> str:
+    """The file of where a stream reads a topic."""
+    return f"topic-{plain_name(label)}.json"
+
+
+def _start(source: ReadTopic, number: int) -> Literal["earliest", "latest"] | int:
+    """Where reading of a partition begins."""
+    return Offset(source.start.get(number, 0)) if isinstance(source.start, Mapping) else source.start
 
 
 def _end(node: Node, start: Offsets) -> Offsets | None:

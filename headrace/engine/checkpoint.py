@@ -7,7 +7,6 @@ stream that was drained has a mark, and does not go on.
 from __future__ import annotations
 
 import itertools
-import json
 import shutil
 import tempfile
 import uuid
@@ -20,6 +19,7 @@ from headrace.engine.changes import compare
 from headrace.engine.files import Folder
 from headrace.engine.levels import Line
 from headrace.engine.manifest import Manifest
+from headrace.engine.offsetlog import OffsetLog
 from headrace.engine.savepoints import copy
 from headrace.model.errors import PipelineError
 
@@ -102,10 +102,7 @@ class Checkpoint:
 
     def time_of(self, batch_id: int) -> int:
         """The time of a batch, as Spark logged it before it ran, in microseconds."""
-        logged = Folder(self.folder.spark, self.spark_path).folder("offsets").read(str(batch_id))
-        if logged is None:
-            raise LookupError(f"batch {batch_id} is not logged in {self.spark_path}")
-        return 1000 * int(json.loads(logged.splitlines()[1])["batchTimestampMs"])
+        return OffsetLog(self.folder.folder("spark")).time_of(batch_id)
 
     def drained(self) -> None:
         """The stream was drained."""
@@ -128,6 +125,11 @@ class Checkpoint:
             raise PipelineError(f"there is no savepoint at {savepoint}; give the path that handle.savepoint(path) got")
         with copy(savepoint, self.folder) as copied:
             copied.write(_MANIFEST.format(written), _newest(savepoint).forked().write())
+
+
+def stream_of(checkpoint: Folder) -> str:
+    """The id of a checkpoint's stream."""
+    return _newest(checkpoint).stream
 
 
 def _manifests(folder: Folder) -> int:

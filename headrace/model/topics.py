@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 from urllib.parse import unquote, urlsplit
@@ -75,7 +75,8 @@ class ReadTopic(Source, ReadsRecords):
     """The records of a topic, from `start` on: as they come, or up to `end` if that is given.
 
     `topic` is a name in the embedded log in the directory `log` (else HEADRACE_LOG, else headrace-log), or a URI:
-    "topic:DIRECTORY/NAME", or "kafka://HOST:PORT/NAME". `start` and `end` are "earliest", "latest" or a time.
+    "topic:DIRECTORY/NAME", or "kafka://HOST:PORT/NAME". `start` and `end` are "earliest", "latest" or a time; in an
+    embedded topic `start` can be an offset for each partition, too, e.g. {0: 25, 1: 7}.
 
     Elements are Rows where values have columns: those of the embedded topic, or `schema` for values that are JSON (DDL
     text, a Spark StructType, or a NamedTuple or dataclass whose objects they become). Otherwise they are what JSON says
@@ -103,7 +104,7 @@ class ReadTopic(Source, ReadsRecords):
         log: str | None = None,
         schema: Any = None,
         event_time: str | None = None,
-        start: Literal["earliest", "latest"] | InstantLike = "earliest",
+        start: Literal["earliest", "latest"] | InstantLike | Mapping[int, int] = "earliest",
         end: Literal["latest"] | InstantLike | None = None,
         watermark: WatermarkPolicy = Monotonic(),
         bad: Bad = "dead_letters",
@@ -112,11 +113,20 @@ class ReadTopic(Source, ReadsRecords):
         self.schema, self.event_time = schema, event_time
         self.watermark = checked_policy(type(self).__name__, watermark)
         self.bad = self.checked_bad(bad)
-        self.start = _bound("start", start)
+        self.start = self._offsets(start) if isinstance(start, Mapping) else _bound("start", start)
         self.end = None if end is None else _bound("end", end)
         if self.end == "earliest":
             raise PipelineError("ReadTopic: end='earliest' would read nothing; end is 'latest', a time, or None")
         self.bounded = self.end is not None
+
+    def _offsets(self, start: Mapping[int, int]) -> Mapping[int, int]:
+        whole = all(type(each) is int and each >= 0 for each in (*start, *start.values()))
+        if self.address.log is None or not whole:
+            raise PipelineError(
+                "ReadTopic: start is an offset for each partition of an embedded topic, e.g. {0: 25, 1: 7}, got "
+                f"{dict(start)!r} for {str(self.address)!r}"
+            )
+        return dict(start)
 
     def __str__(self) -> str:
         return f"ReadTopic({str(self.address)!r})"

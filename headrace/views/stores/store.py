@@ -205,6 +205,11 @@ class StoredView:
         with self.database.reading() as connection:
             return self._provenance(self.state(connection))
 
+    def progress(self) -> Progress:
+        """How far the speed layer is."""
+        with self.database.reading() as connection:
+            return self.state(connection).progress
+
     def state(self, connection: sa.Connection) -> State:
         """What is known of the view in this transaction."""
         cursor = cursor_of(connection)
