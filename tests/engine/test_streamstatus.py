@@ -124,7 +124,8 @@ def test_sources_are_told_by_shards_and_by_spark() -> None:
     lowered, _ = line()
     shards = {"0/0": told("0/0", lows={"visits": 5, "clicks": 7}), "0/1": told("0/1")}
     inputs = [{"numInputRows": rows, "processedRowsPerSecond": rows / 2} for rows in (10, 20, 5, 0)]
-    assert source_statuses(lowered, shards, {"sources": inputs}) == {
+    progress = {"sources": inputs, "durationMs": {"triggerExecution": 2000}}
+    assert source_statuses(lowered, shards, progress) == {
         "visits": SourceStatus(5, 30, 15.0),  # two paths are two sources to Spark
         "clicks": SourceStatus(7, 5, 2.5),
     }
