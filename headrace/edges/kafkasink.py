@@ -14,9 +14,9 @@ from headrace.edges.records import unblocked
 from headrace.edges.topicsink import gathered, kept
 from headrace.engine.failures import blame
 from headrace.log.partitions import TIMESTAMP
-from headrace.log.retention import now
 from headrace.log.values import HEADERS, KEY, VALUE
 from headrace.model.pipeline import Node
+from headrace.model.times import now
 from headrace.model.topics import WriteTopic
 
 

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 from headrace.edges.lines import Lines
 from headrace.log import LogError, Topic
-from headrace.log.retention import now
+from headrace.model.times import now
 
 _PIECE: Final = 1 << 16  # bytes
 _LONGEST_PAUSE: Final = 5.0  # seconds from one attempt to connect to the next

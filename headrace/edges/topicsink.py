@@ -18,8 +18,8 @@ from headrace.engine.failures import blame
 from headrace.log import LogError
 from headrace.log.partitions import TIMESTAMP
 from headrace.log.producers import producer_id
-from headrace.log.retention import now
 from headrace.model.pipeline import Node
+from headrace.model.times import now
 
 _HELD_BYTES: Final = 64 << 20
 """About how much a batch run brings to the driver before it is appended."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,13 +11,9 @@ from typing import Final
 import numpy as np
 
 from headrace.log.segments import Entries
+from headrace.model.times import now
 
 _GONE: Final = np.dtype([("producer", "<i8"), ("sequence", "<i8"), ("base", "<i8")])
-
-
-def now() -> int:
-    """The time, in microseconds."""
-    return time.time_ns() // 1000
 
 
 def nothing() -> None:

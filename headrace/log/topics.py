@@ -18,9 +18,10 @@ import pyarrow as pa
 from headrace.log import offsets
 from headrace.log.errors import LogError
 from headrace.log.partitions import Partition
-from headrace.log.retention import Retention, now
+from headrace.log.retention import Retention
 from headrace.log.segments import sync_folder
 from headrace.log.values import HEADERS, Record, Values
+from headrace.model.times import now
 
 _META: Final = "topic.json"
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")

@@ -20,7 +20,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.edges import databases
 from headrace.edges.heldtables import Target
 from headrace.model.errors import PipelineError, TransformError
 from headrace.model.schema import row_type
@@ -599,8 +598,3 @@ def test_a_server_that_was_restarted_is_found_again(postgresql: str) -> None:
     to.write([at(Hit("b", 2))], 1)
     to.close()
     assert contents(postgresql) == Counter([(1, "a"), (2, "b")])
-
-
-def test_reasons_have_one_line() -> None:
-    url = sa.make_url("postgresql://amy:s3cret@host/db")
-    assert databases.reason(ValueError("a\n  b s3cret"), url) == "a b ***"

@@ -28,9 +28,8 @@ from headrace.engine.failures import WorkerFailure
 from headrace.log import Log, Record, Topic
 from headrace.log.partitioning import partitions_of
 from headrace.log.partitions import Partition
-from headrace.log.retention import now
 from headrace.log.values import Values
-from headrace.model.times import SECOND
+from headrace.model.times import SECOND, now
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

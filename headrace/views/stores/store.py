@@ -7,13 +7,13 @@ boundary. So each event counts once, whichever version that is: a swap and a rol
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import sqlalchemy as sa
 
+from headrace.model.times import now
 from headrace.views.errors import ViewError
 from headrace.views.layout import Layout, Partial
 from headrace.views.progress import MicroBatch, Offsets, Progress, dump_offsets, load_offsets, reaches
@@ -25,10 +25,6 @@ from headrace.views.stores.tables import STATE, VERSIONS, VIEWS, rows_table
 from headrace.views.stores.versions import Build, Cut, Version
 
 Clock = Callable[[], int]
-
-
-def _now() -> int:
-    return time.time_ns() // 1000
 
 
 class Store:
@@ -43,7 +39,7 @@ class Store:
     {'n': 3}
     """
 
-    def __init__(self, url: str, *, clock: Clock = _now) -> None:
+    def __init__(self, url: str, *, clock: Clock = now) -> None:
         self.database, self.clock = Database(url), clock
         with self.database.defining() as connection:
             STATE.create_all(connection)
