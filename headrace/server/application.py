@@ -17,6 +17,7 @@ from headrace.server.guard import Guard
 from headrace.server.health import add_health
 from headrace.server.limits import Limits
 from headrace.server.metrics import Metrics
+from headrace.server.operations import add_operations
 from headrace.server.routes import PlainRoute
 from headrace.server.service import Service
 from headrace.server.sql import Sandbox, add_sql
@@ -58,6 +59,8 @@ def application(service: Service, *, tokens: Tokens = Tokens(), limits: Limits =
     add_health(router, service, queries)
     add_topics(router, service.topics, limits, posts, metrics)
     add_sql(router, service.views, limits, statements, sandbox)
+    if service.operations is not None:
+        add_operations(router, service.operations, list(service.views), limits, queries)
 
     async def measured(request: Request) -> Response:
         return Response(await queries.run(metrics.text), media_type=CONTENT_TYPE_LATEST)

@@ -1,9 +1,10 @@
-"""What a server serves: the stored views and the topics of an app."""
+"""What a server serves: the stored views and the topics of an app, and what can be asked of a system that runs it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 from headrace.log import Log
 from headrace.log.values import Values
@@ -15,9 +16,23 @@ from headrace.views.stores import Store
 from headrace.views.stores.store import StoredView
 
 
+class Operations(Protocol):
+    """What a running system offers beside its views and topics. All of it is ready to be written as JSON."""
+
+    def status(self) -> dict[str, Any]:
+        """How far everything is: topics, views with their stages, and batch jobs."""
+
+    def compute(self, view: str, *, incremental: bool) -> dict[str, Any]:
+        """Begins a batch version; returns the job. Refused with a ViewError while another of the view is under way."""
+
+    def dead_letters(self, limit: int) -> list[dict[str, Any]]:
+        """The records that no view could take, newest first."""
+
+
 @dataclass(frozen=True)
 class Service:
-    """Stored views and topics by their names; no others can be named in a request.
+    """Stored views and topics by their names; no others can be named in a request. A store without a running system
+    has no `operations`.
 
     >>> import headrace as hr, tempfile
     >>> clicks = hr.Topic("clicks", schema="user string")
@@ -32,13 +47,15 @@ class Service:
 
     views: Mapping[str, StoredView]
     topics: Mapping[str, Ingestion]
+    operations: Operations | None = None
 
     @staticmethod
-    def of(app: App, store: Store, log: Log) -> Service:
+    def of(app: App, store: Store, log: Log, operations: Operations | None = None) -> Service:
         """The views and topics of an app; made, where they are not there."""
         return Service(
             {name: store.view(each.layout()) for name, each in app.views.items()},
             {name: _opened(each, log) for name, each in app.topics.items()},
+            operations,
         )
 
 
