@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from headrace.engine.streamhandle import StreamHandle
 from headrace.engine.streamstatus import ExchangeStatus, StreamStatus
-from headrace.log import Group, Log
 from headrace.model.times import SECOND
 from headrace.server import encoding
 from headrace.system.drawing import drawn
 from headrace.system.speed import Speed
+from headrace.views.feeds import Feed
 from headrace.views.progress import Offsets
 from headrace.views.stores.store import StoredView
 
 
-def topic_status(log: str, name: str, archived: Offsets, rate: float | None, read: Mapping[str, Offsets]) -> Any:
-    """A topic: its partitions, and how far each view, the archive and each consumer group has read."""
-    topic = Log(log).topic(name)
-    partitions = [
-        {"partition": number, "start": each.earliest(), "end": each.next_offset()}
-        for number, each in enumerate(topic.partitions)
-    ]
-    groups = {each: Group(Log(log), name, each).committed() for each in Group.names(Log(log), name)}
+def topic_status(feed: Feed, archived: Offsets, rate: float | None, read: Mapping[str, Offsets]) -> dict[str, Any]:
+    """A topic: its partitions, and how far each view, the archive and each other consumer group has read."""
+    ends = feed.ends()
+    partitions = [{"partition": each, "start": start, "end": ends[each]} for each, start in feed.starts().items()]
+    own = re.compile(rf"master|({'|'.join(map(re.escape, read)) or 'none'})-[0-9a-f]{{8}}-.*")
+    others = {name: at for name, at in feed.groups().items() if not own.fullmatch(name)}
     return {
         "partitions": partitions,
-        "groups": {who: _position(partitions, at) for who, at in {**groups, **read}.items()},
+        "groups": {who: _position(partitions, at) for who, at in {**read, "archive": archived, **others}.items()},
         "archived": archived,
         "records_per_second": rate,
     }

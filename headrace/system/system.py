@@ -13,7 +13,6 @@ from typing import Any, Final, Self
 
 from pyspark.sql import SparkSession
 
-from headrace.log import Log
 from headrace.model.times import SECOND, now
 from headrace.server import encoding
 from headrace.server.service import Service
@@ -57,8 +56,8 @@ class System:
         clock: Callable[[], int] = now,
     ) -> None:
         self.app, self.home, self.spark, self.store = app, home, spark, store
-        self._log, self._schedule, self._clock, self._began = log, schedule, clock, clock()
-        self.service = Service.of(app, store, Log(log), self)
+        self._schedule, self._clock, self._began = schedule, clock, clock()
+        self.service = Service.of(app, store, log, self)
         self.masters = {name: self._master(name) for name in app.topics}
         self.jobs = Jobs(clock)
         self.speeds = {name: Speed(self._speed_layer(view), clock) for name, view in app.views.items()}
@@ -109,8 +108,8 @@ class System:
             "started": encoding.time(self._began),
             "now": encoding.time(time),
             "topics": {
-                name: topic_status(self._log, name, self.masters[name].reached(), rate.per_second, self._read(name))
-                for name, rate in self._rates.items()
+                name: topic_status(master.feed, master.reached(), self._rates[name].per_second, self._read(name))
+                for name, master in self.masters.items()
             },
             "views": {name: view_status(speed, self.service.views[name]) for name, speed in self.speeds.items()},
             "dead_letters": self.store.letters.counts(),
@@ -142,13 +141,13 @@ class System:
             speed.stop()
 
     def _master(self, topic: str) -> Master:
-        return Master(self.spark, self.app.topics[topic], log=self._log, path=str(self.home.master(topic)))
+        return Master(self.spark, self.service.topics[topic].feed, path=str(self.home.master(topic)))
 
     def _speed_layer(self, view: View) -> SpeedLayer:
         return SpeedLayer(
             view,
             self.service.views[view.name],
-            log=self._log,
+            self.service.topics[view.topic.name].feed,
             checkpoint=str(self.home.checkpoint(view.name)),
             spark=self.spark,
             letters=self.store.letters,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import headrace as hr
+from headrace.log import Log
 from headrace.model.times import SECOND
 from headrace.system.home import Home
 from headrace.system.system import Schedule, System
@@ -118,7 +119,8 @@ def _is_told(world: World, status: dict[str, Any]) -> None:
     json.dumps(status)
     topic, view = status["topics"]["visits"], status["views"]["hits"]
     assert sum(each["end"] for each in topic["partitions"]) == sum(world.seen.values()) == 280
-    assert topic["groups"]["hits"]["lag"] == topic["groups"]["master"]["lag"] == 0
+    assert topic["groups"]["hits"]["lag"] == topic["groups"]["archive"]["lag"] == 0
+    assert set(topic["groups"]) == {"hits", "archive"}
     assert (view["state"], view["lag"], view["error"], view["topic"]) == ("running", 0, None, "visits")
     assert [each["label"] for each in view["stages"]] == ["GroupBy(url)"]
     edges = {(each["from"], each["to"]): each["elements"] for each in view["graph"]["edges"]}
@@ -128,7 +130,7 @@ def _is_told(world: World, status: dict[str, Any]) -> None:
 
 def test_records_that_are_no_events_are_kept_as_dead_letters(world: World) -> None:
     world.happen(3)
-    topic = world.system.service.topics["visits"].topic
+    topic = Log(world.home.log).topic("visits")
     rows = [{"user": "ann", "url": "a", "ts": None}]
     topic.append(0, topic.batch(rows, timestamps=[0]))
     world.catch_up()
