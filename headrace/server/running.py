@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
 import socket
 import threading
@@ -10,15 +9,14 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from headrace.server.application import application
 from headrace.server.limits import Limits
+from headrace.server.protocol import protocol
 from headrace.server.service import Service
 from headrace.server.tokens import Tokens
 
 PORT: Final = 8787
-_LONGEST_HEAD: Final = 32 << 10  # bytes
 _LEAVING: Final = 1  # seconds for open streams of changes, once the server is to end
 
 
@@ -60,10 +58,9 @@ or listen on 127.0.0.1
         self.host, self.port = host, self._socket.getsockname()[1]
         config = uvicorn.Config(
             self.application,
-            http=_protocol(limits.header_seconds),
+            http=protocol(limits.header_seconds),
             limit_concurrency=limits.connections,
             timeout_graceful_shutdown=_LEAVING,
-            h11_max_incomplete_event_size=_LONGEST_HEAD,
             access_log=False,
             log_config=None,
             server_header=False,
@@ -102,35 +99,3 @@ def _resolved(host: str, port: int) -> tuple[socket.AddressFamily, tuple[Any, ..
     except OSError as error:
         raise ValueError(f"cannot listen on {host!r}: {error.strerror}; give an address of this machine") from None
     return family, address[:2]
-
-
-def _protocol(seconds: float) -> type[asyncio.Protocol]:
-    """HTTP, for clients that send the head of a request within so many seconds; uvicorn itself would wait for ever."""
-
-    class Prompt(H11Protocol):
-        waiting: asyncio.TimerHandle | None = None
-
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            super().connection_made(transport)
-            self._wait()
-
-        def data_received(self, data: bytes) -> None:
-            super().data_received(data)
-            if self.cycle is not None and not self.cycle.response_complete:
-                self._wait_no_more()
-            elif self.waiting is None:
-                self._wait()
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            super().connection_lost(exc)
-            self._wait_no_more()
-
-        def _wait(self) -> None:
-            self.waiting = self.loop.call_later(seconds, self.transport.close)
-
-        def _wait_no_more(self) -> None:
-            if self.waiting is not None:
-                self.waiting.cancel()
-                self.waiting = None
-
-    return Prompt
