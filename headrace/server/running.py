@@ -23,7 +23,8 @@ _LEAVING: Final = 1  # seconds for open streams of changes, once the server is t
 class Server:
     """A server of a service. It listens from its beginning; `run` serves until a signal, a `with` block until its end.
 
-    Off loopback it wants tokens. They travel as they are, so put a proxy with TLS in front of it there.
+    It listens at a host and port, or `on` a socket that listens already. Off loopback it wants tokens. They travel as
+    they are, so put a proxy with TLS in front of it there.
 
     >>> import json, urllib.request
     >>> with Server(Service({}, {}), port=0) as server:
@@ -44,18 +45,13 @@ or listen on 127.0.0.1
         port: int = PORT,
         tokens: Tokens = Tokens(),
         limits: Limits = Limits(),
+        on: socket.socket | None = None,
     ) -> None:
-        family, address = _resolved(host, port)
-        if not tokens and not ipaddress.ip_address(address[0]).is_loopback:
-            raise ValueError(
-                f"{host} can be reached from other machines, and everybody there could read and write all; give "
-                "tokens, or listen on 127.0.0.1"
-            )
+        if on is not None:
+            _refuse_strangers(on.getsockname()[0], on.getsockname()[0], tokens)
+        self._socket = on or listen(host, port, tokens)
         self.application = application(service, tokens=tokens, limits=limits)
-        self._socket = socket.create_server(address, family=family)
-        # Connections inherit it. asyncio would set it, were the socket's protocol named; without, answers wait 40 ms.
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.host, self.port = host, self._socket.getsockname()[1]
+        self.port, self.url = self._socket.getsockname()[1], url_of(host, self._socket)
         config = uvicorn.Config(
             self.application,
             http=protocol(limits.header_seconds),
@@ -69,14 +65,13 @@ or listen on 127.0.0.1
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self.run, name="headrace-server", daemon=True)
 
-    @property
-    def url(self) -> str:
-        """Where it is."""
-        return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
-
     def run(self) -> None:
         """Serves until SIGINT or SIGTERM."""
         self._server.run(sockets=[self._socket])
+
+    def stop(self) -> None:
+        """Ends `run`, which takes a moment."""
+        self._server.should_exit = True
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -85,9 +80,40 @@ or listen on 127.0.0.1
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._server.should_exit = True
+        self.stop()
         self._thread.join()
         self._socket.close()
+
+
+def listen(host: str, port: int, tokens: Tokens) -> socket.socket:
+    """A socket for a server: at an address that others reach only if tokens keep them out.
+
+    >>> listen("127.0.0.1", 0, Tokens()).getsockname()[0]
+    '127.0.0.1'
+    """
+    family, address = _resolved(host, port)
+    _refuse_strangers(host, address[0], tokens)
+    listening = socket.create_server(address, family=family)
+    # Connections inherit it. asyncio would set it, were the socket's protocol named; without, answers wait 40 ms.
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listening
+
+
+def url_of(host: str, listening: socket.socket) -> str:
+    """Where a server is that listens there.
+
+    >>> url_of("::1", listen("127.0.0.1", 0, Tokens())).rpartition(":")[0]
+    'http://[::1]'
+    """
+    return f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
+
+
+def _refuse_strangers(host: str, address: str, tokens: Tokens) -> None:
+    if not tokens and not ipaddress.ip_address(address).is_loopback:
+        raise ValueError(
+            f"{host} can be reached from other machines, and everybody there could read and write all; give "
+            "tokens, or listen on 127.0.0.1"
+        )
 
 
 def _resolved(host: str, port: int) -> tuple[socket.AddressFamily, tuple[Any, ...]]:
