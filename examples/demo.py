@@ -178,8 +178,9 @@ def main() -> None:
     place = Place(HERE / "pageviews.py", Home(DATA))
     with (
         stopped_by_signals() as stop,
-        running(place, Schedule(batch=None), "127.0.0.1", asked.port, Tokens()) as (system, url),
+        running(place, Schedule(batch=None), "127.0.0.1", asked.port, Tokens()) as (system, server),
     ):
+        url = server.url
         console.print(f"[green]✓[/] the page views of {place.app.name} are served at {url}", highlight=False)
         feed = system.service.topics["pageviews"].feed
         sender = Sender(Traffic(datetime.now(UTC)), lambda views: feed.append(views, None, None))
