@@ -16,12 +16,12 @@ from headrace.views.queries import Query
 facts = hr.Topic("facts", schema="number bigint, person string, city string, since timestamp", event_time="since")
 
 # The latest move holds; of two facts about one move, that which was stated later.
-STATED = "concat_ws(' ', lpad(unix_seconds(since), 12, '0'), lpad(number, 6, '0'), city) AS stated"
+STATED = "concat_ws(' ', lpad(unix_seconds(since), 12, '0'), lpad(number, 6, '0'), city)"
 
 
 @hr.view(facts, window=hr.FixedWindows("1 second"), allowed_lateness="365 days")
 def homes(events):
-    return events | hr.Select("person", STATED) | hr.GroupBy("person").aggregate(stated=hr.max("stated"))
+    return events | hr.Select("person", stated=STATED) | hr.GroupBy("person").aggregate(stated=hr.max("stated"))
 
 
 FACTS = [("Sally", "Philadelphia", 1318358), ("Bob", "Chicago", 1237921), ("Sally", "New York", 1338812)]
