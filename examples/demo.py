@@ -177,8 +177,8 @@ def main() -> None:
     console.print("[dim]starting Spark ...[/]")
     place = Place(HERE / "pageviews.py", Home(DATA))
     with (
-        running(place, Schedule(batch=None), "127.0.0.1", asked.port, Tokens()) as (system, server),
         stopped_by_signals() as stop,
+        running(place, Schedule(batch=None), "127.0.0.1", asked.port, Tokens()) as (system, server),
     ):
         url = server.url
         console.print(f"[green]✓[/] the page views of {place.app.name} are served at {url}", highlight=False)

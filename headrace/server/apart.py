@@ -7,6 +7,7 @@ can be read by others.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import socket
@@ -133,6 +134,7 @@ def serve() -> None:
     except Exception as error:
         tell(channel, failed=f"{type(error).__name__}: {error}")
         raise SystemExit(1) from None
+    gc.freeze()  # what is there by now stays, and need not be looked through while somebody waits
     tell(channel, ready=True)
     threading.Thread(target=system.attend, args=(server.stop,), name="headrace-system", daemon=True).start()
     server.run()

@@ -20,7 +20,7 @@ from headrace.server.health import add_health
 from headrace.server.limits import Limits
 from headrace.server.metrics import Metrics
 from headrace.server.operations import add_operations
-from headrace.server.routes import Direct, PlainRoute, Refusals
+from headrace.server.routes import Application, Direct, PlainRoute, Refusals
 from headrace.server.service import Service
 from headrace.server.sql import Sandbox, add_sql
 from headrace.server.tokens import Tokens
@@ -54,7 +54,7 @@ def application(service: Service, *, tokens: Tokens = Tokens(), limits: Limits =
         sandbox.close()
 
     # The pages of documentation would load scripts from elsewhere.
-    app = FastAPI(
+    app = Application(
         title="Headrace", docs_url=None, redoc_url=None, redirect_slashes=False, lifespan=lifespan, telemetry=_NONE
     )
     router = app.router

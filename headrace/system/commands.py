@@ -76,16 +76,12 @@ def up(
     It goes on from where it was when it was last stopped. Tokens of the server are in HEADRACE_TOKENS.
     """
     console = Console(stderr=True)
-    with told():
+    with told(), stopped_by_signals() as stop:
         schedule = Schedule(archive=_interval(archive_every), batch=_interval(batch_every))
         tokens = Tokens.parse(os.environ.get("HEADRACE_TOKENS", ""))
         console.print(f"starting Spark for {file}, data in {dir} ...", markup=False, highlight=False)
         place = Place(file, Home(dir), master, store, log)
-        with (
-            running(place, schedule, host, port, tokens) as (system, server),
-            stopped_by_signals() as stop,  # from here on: Spark has handlers of its own when it starts
-            Shown(console) as shown,
-        ):
+        with running(place, schedule, host, port, tokens) as (system, server), Shown(console) as shown:
             console.print(f"{file} is served at {server.url}; Ctrl-C stops it", markup=False, highlight=False)
             look_after(system, server, stop, shown)
             console.print("stopping; run it again to go on from here", markup=False, highlight=False)

@@ -99,7 +99,10 @@ def _system(place: Place, schedule: Schedule) -> Iterator[System]:
     store = Store(served.store)
     try:
         logging.getLogger("headrace.system").setLevel(logging.ERROR)
+        interrupted = signal.getsignal(signal.SIGINT)
         spark = spark_session(place.master, _SPARK)
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, interrupted)  # Spark's own would interrupt whatever is being done
         with System(app, place.home, spark=spark, store=store, log=served.log, schedule=schedule) as system:
             place.home.remember(Runs.of(served.app, served.store, served.log))
             yield system
