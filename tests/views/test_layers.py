@@ -16,6 +16,7 @@ from headrace.log import Log
 from headrace.model.times import SECOND
 from headrace.views.batchlayer import BatchLayer
 from headrace.views.declarations import View
+from headrace.views.feeds import feed_of
 from headrace.views.master import Master
 from headrace.views.queries import Layer, Query
 from headrace.views.speedlayer import SpeedLayer
@@ -55,7 +56,7 @@ class World:
         self.topic = Log(path / "log").create("visits", values=SCHEMA, partitions=2)
         self.store = Store(f"sqlite:///{path}/views.db")
         self.stored = self.store.view(visitors.layout())
-        self.master = Master(spark, VISITS, log=str(path / "log"), path=str(path / "master"))
+        self.master = Master(spark, feed_of(path / "log", VISITS), path=str(path / "master"))
         self.events: list[Visit] = []
         self.stream: StreamHandle | None = None
 
@@ -72,7 +73,7 @@ class World:
         if self.stream is not None:
             self.stop()
         layer = SpeedLayer(
-            view, self.stored, log=f"{self.path}/log", checkpoint=f"{self.path}/{checkpoint}", spark=self.spark
+            view, self.stored, self.master.feed, checkpoint=f"{self.path}/{checkpoint}", spark=self.spark
         )
         handle = layer.start()
         assert isinstance(handle, StreamHandle)
