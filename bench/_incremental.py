@@ -18,6 +18,7 @@ import headrace as hr
 from headrace.log import Log
 from headrace.log import Topic as LogTopic
 from headrace.views.batchlayer import BatchLayer
+from headrace.views.feeds import feed_of
 from headrace.views.master import Master
 from headrace.views.progress import MicroBatch
 from headrace.views.queries import Query
@@ -92,7 +93,7 @@ def incremental(bench: Bench) -> Iterator[Verdict]:
     view = Store(f"sqlite:///{bench.folder}/views.db").view(clicked.layout())
     data = Clicks(bench.folder / "log", view, pages)
     data.happen(events)
-    master = Master(bench.spark, clicks, log=str(bench.folder / "log"), path=str(bench.folder / "master"))
+    master = Master(bench.spark, feed_of(bench.folder / "log", clicks), path=str(bench.folder / "master"))
     master.archive()
     layer = BatchLayer(clicked, view, master)
     timed(bench, "all events, the first time", layer, incremental=False)

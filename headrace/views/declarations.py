@@ -23,6 +23,7 @@ from headrace.model.windows import GlobalWindows, WindowFn
 from headrace.views.errors import ViewError
 from headrace.views.layout import Layout, check_name
 from headrace.views.partials import kept
+from headrace.views.perevent import refusal
 
 Columns = Mapping[str, str | None]
 """Columns and their types; None where only Spark knows."""
@@ -139,8 +140,8 @@ class View:
         last = graph.producer(result)
         if not isinstance(last.transform, Aggregate):
             self._refuse(f"it ends in {last.label!r}, which cannot be merged; {remedy}")
-        if result.windowing.window != self.window:
-            self._refuse(f"it changes its windows to {result.windowing.window!r}; give them to hr.view(window=...)")
+        if (reason := refusal(graph, graph.nodes[1], last)) is not None:  # after the source, the view's own windows
+            self._refuse(reason)
         columns = _columns_of(graph, last.inputs[0], self.topic)
         for name in (*last.transform.keys, *(each.column for each in last.transform.aggregations.values())):
             if columns is not None and name is not None and name not in columns:
