@@ -17,14 +17,16 @@ from headrace.engine.offsetlog import OffsetLog
 from headrace.engine.run import Handle
 from headrace.engine.session import spark_session
 from headrace.engine.streamhandle import StreamHandle
-from headrace.model.pipeline import Pipeline
+from headrace.model.pipeline import PCollection, Pipeline
 from headrace.model.sinks import ForEachBatch, WindowedValue
+from headrace.model.topics import ReadTopic
 from headrace.model.triggers import Always
 from headrace.model.watermarks import Monotonic, WatermarkPolicy
 from headrace.views.declarations import View
 from headrace.views.feeds import Feed
 from headrace.views.partials import partial_of
 from headrace.views.progress import MicroBatch, Offsets
+from headrace.views.stores.letters import Letters
 from headrace.views.stores.store import StoredView
 
 
@@ -33,7 +35,7 @@ class SpeedLayer:
 
     `checkpoint` is the directory of the stream; with the same one it goes on after a stop or a crash, and the view's
     function may have changed. `watermark` says when events are late: those that are later than the view allows are in
-    no answer before the next batch version.
+    no answer before the next batch version. Records that are no events go to `letters`.
     """
 
     def __init__(
@@ -45,20 +47,33 @@ class SpeedLayer:
         checkpoint: str,
         watermark: WatermarkPolicy = Monotonic(),
         spark: SparkSession | None = None,
+        letters: Letters | None = None,
     ) -> None:
         self.view, self.stored, self.feed, self.checkpoint, self.watermark = view, stored, feed, checkpoint, watermark
         self.label = f"topic {view.topic.name}"
-        self._spark = spark or spark_session()
+        self._spark, self._letters = spark or spark_session(), letters
+        self.pipeline = Pipeline(spark=self._spark)
         self._handle: Handle | None = None
 
     def start(self, **options: Any) -> Handle:
         """Starts the stream; `options` are those of `Pipeline.run`, e.g. trigger="1 second"."""
-        pipeline = Pipeline(spark=self._spark)
+        self.pipeline = Pipeline(spark=self._spark)
         read = self.feed.read(self.stored.progress().reached, self.watermark)
-        deltas = self.view.partials(pipeline | self.label >> read, trigger=Always())
+        deltas = self.view.partials(self._events(read), trigger=Always())
         deltas | f"store {self.view.name}" >> ForEachBatch(self._add)
-        self._handle = pipeline.run(checkpoint=self.checkpoint, **options)
+        self._handle = self.pipeline.run(checkpoint=self.checkpoint, **options)
         return self._handle
+
+    def _events(self, read: ReadTopic) -> PCollection:
+        if self._letters is None or not read.checks:
+            return self.pipeline | self.label >> read  # type: ignore[no-any-return]
+        records = self.pipeline | self.label >> read.with_exception_handling()
+        records.dead_letters | "dead letters" >> ForEachBatch(self._bury)
+        return records.main  # type: ignore[no-any-return]
+
+    def _bury(self, elements: list[WindowedValue], number: int) -> None:
+        assert self._letters is not None
+        self._letters.add(self.view.name, [each.value for each in elements])
 
     def _add(self, elements: list[WindowedValue], number: int) -> None:
         self.stored.add(self._micro_batch(number), [partial_of(self.stored.layout, each) for each in elements])

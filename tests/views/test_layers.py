@@ -150,11 +150,15 @@ def test_whatever_happens_merged_answers_are_a_recount_of_all_events(world: Worl
     assert world.answers() == world.recount()
     assert world.answers("speed") == recount(world.events[60:])
 
-    second = world.batch().compute(incremental=True)
+    heard: list[tuple[str, int | None, int | None]] = []
+    second = world.batch().compute(incremental=True, progress=lambda *told: heard.append(told))
     assert (second.number, second.boundary, second.base) == (2, {0: 50, 1: 50}, 1)
     assert world.answers() == world.answers("batch") == world.recount()
     assert [step.until for step in world.master.steps()] == [{0: 30, 1: 30}, {0: 50, 1: 50}]
     assert world.batch().compute(incremental=True) == second  # nothing has come
+    rows = len(recount(world.events[60:]))
+    assert heard[:4] == [("archiving", 0, 40), ("archiving", 40, 40), ("computing", 0, 40), ("computing", 40, 40)]
+    assert heard[-2:] == [("loading", rows, rows), ("publishing", None, None)]
 
     world.stop()
     world.forget_the_last_commit()

@@ -64,6 +64,10 @@ class EmbeddedFeed:
     def ends(self) -> dict[int, int]:
         return available(self._topic)
 
+    def groups(self) -> dict[str, Offsets]:
+        names = Group.names(self.log, self.topic.name)
+        return {name: Group(self.log, self.topic.name, name).committed() for name in names}
+
     def read(self, start: Offsets | None, watermark: WatermarkPolicy) -> ReadTopic:
         return ReadTopic(
             self.topic.name,

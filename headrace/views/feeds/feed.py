@@ -79,6 +79,10 @@ class Feed(Protocol):
         """The offset that the next record of each partition will have."""
         ...
 
+    def groups(self) -> dict[str, Offsets]:
+        """How far consumer groups have read, by name."""
+        ...
+
     def read(self, start: Offsets | None, watermark: WatermarkPolicy) -> ReadTopic:
         """The source of a stream of its events, from these offsets on or from the first record."""
         ...
