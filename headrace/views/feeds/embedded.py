@@ -98,10 +98,6 @@ class EmbeddedFeed:
             F.col(topicrecords.OFFSET).alias(OFFSET),
         )
 
-    def groups(self) -> dict[str, Offsets]:
-        name = self.topic.name
-        return {each: Group(self.log, name, each).committed() for each in Group.names(self.log, name)}
-
     def hold(self, archived: Offsets) -> None:
         Group(self.log, self.topic.name, "master").commit(dict(archived))
 

@@ -80,7 +80,7 @@ class Feed(Protocol):
         ...
 
     def groups(self) -> dict[str, Offsets]:
-        """How far consumer groups have read, by name."""
+        """How far consumer groups have read, by name, as far as the feed knows."""
         ...
 
     def read(self, start: Offsets | None, watermark: WatermarkPolicy) -> ReadTopic:
@@ -93,10 +93,6 @@ class Feed(Protocol):
 
     def records(self, spark: SparkSession, since: Offsets, until: Offsets) -> DataFrame:
         """All records from `since` to before `until`: the columns of values, PARTITION, OFFSET and TIMESTAMP."""
-        ...
-
-    def groups(self) -> dict[str, Offsets]:
-        """Who else reads the topic, and how far each is, as far as the feed knows."""
         ...
 
     def hold(self, archived: Offsets) -> None:

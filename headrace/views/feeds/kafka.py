@@ -55,6 +55,9 @@ class KafkaFeed:
     def ends(self) -> dict[int, int]:
         return kafkaclient.offsets(self._who, self.address, "latest")
 
+    def groups(self) -> dict[str, Offsets]:
+        return {}  # Kafka's own tools show them
+
     def read(self, start: Offsets | None, watermark: WatermarkPolicy) -> ReadTopic:
         return ReadTopic(
             str(self.address),
@@ -98,9 +101,6 @@ class KafkaFeed:
             F.col(topicrecords.OFFSET).alias(OFFSET),
             F.when(wrong.isNotNull(), bad).alias(BAD),
         )
-
-    def groups(self) -> dict[str, Offsets]:
-        return {}  # Kafka's own tools show them
 
     def hold(self, archived: Offsets) -> None:
         pass  # the brokers ask nobody
