@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
@@ -9,6 +10,8 @@ from typing import Final
 from fastapi import FastAPI, Request
 from fastapi.telemetry import TelemetryConfig
 from prometheus_client import CONTENT_TYPE_LATEST
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
@@ -28,6 +31,8 @@ from headrace.server.topics import add_topics
 from headrace.server.views import add_views
 from headrace.server.workers import Worker
 from headrace.views.errors import ViewError
+
+_log = logging.getLogger("headrace.server")
 
 
 def application(service: Service, *, tokens: Tokens = Tokens(), limits: Limits = Limits()) -> FastAPI:
@@ -98,8 +103,16 @@ def _gone(request: Request, error: Exception) -> Response:
     return Json({"reason": "the client left before its body had come"}, 400)
 
 
+def _away(request: Request, error: Exception) -> Response:
+    # What it says may name the host and the user of the database: that is for the log.
+    _log.error("the store does not answer %s %r", request.method, request.url.path, exc_info=error)
+    return Json({"reason": "the store does not answer now; ask again, /readyz tells when it does"}, 503)
+
+
 _REFUSALS: Final[Refusals] = {
     Refused: _refused,
+    OperationalError: _away,
+    PoolTimeout: _away,
     ViewError: _wrong,
     HTTPException: _not_found,
     ClientDisconnect: _gone,
