@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from headrace.views.adhoc import AdHoc, Limits
+from headrace.views.adhoctables import Files
 from headrace.views.errors import ViewError
 from headrace.views.sandbox import Refused, check, opened
 
@@ -28,7 +29,7 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 @pytest.fixture
 def connection(master: list[str]) -> Iterator[duckdb.DuckDBPyConnection]:
-    with opened({"hits": HITS}, {"master": master}, 128) as connection:
+    with opened({"hits": HITS}, {"master": {"paths": master, "where": "", "zoned": []}}, 128) as connection:
         yield connection
 
 
@@ -165,7 +166,7 @@ def test_what_never_ends_is_ended(sql: str) -> None:
 
 
 def test_of_huge_results_one_sees_the_beginning(adhoc: AdHoc, master: list[str]) -> None:
-    found = adhoc.query("SELECT a.range FROM range(1000000000) a, master", {"master": master})
+    found = adhoc.query("SELECT a.range FROM range(1000000000) a, master", {"master": Files(tuple(master))})
     assert found.truncated
     assert found.table.num_rows == 1000
 
