@@ -19,6 +19,7 @@ from headrace.views.layout import Layout, Partial
 from headrace.views.progress import MicroBatch, Offsets, Progress, dump_offsets, load_offsets, reaches
 from headrace.views.queries import Answer, Provenance, Query
 from headrace.views.stores.database import Database, cursor_of
+from headrace.views.stores.letters import Letters
 from headrace.views.stores.parts import Parts
 from headrace.views.stores.reading import rows_for
 from headrace.views.stores.tables import STATE, VERSIONS, VIEWS, rows_table
@@ -43,6 +44,7 @@ class Store:
         self.database, self.clock = Database(url), clock
         with self.database.defining() as connection:
             STATE.create_all(connection)
+        self.letters = Letters(self.database, clock)
 
     def view(self, layout: Layout) -> StoredView:
         """The view with this layout; made, if it is not there. One that is there must have the same."""
