@@ -11,31 +11,38 @@ from typing import Any, Final
 
 from headrace.views.sparkfunctions import FUNCTIONS
 
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
 _MOST_NODES: Final = 20_000
 _CATALYST: Final = "org.apache.spark.sql.catalyst."
 
-_PLANS: Final = frozenset(
-    "Aggregate Distinct Except Filter Generate GlobalLimit Intersect Join LocalLimit LocalRelation Offset "
-    "OneRowRelation Pivot Project Sample Sort SubqueryAlias Tail Union UnresolvedHaving UnresolvedInlineTable "
-    "UnresolvedRelation UnresolvedSubqueryColumnAliases UnresolvedWith WithWindowDefinition".split()
-)
-_EXPRESSIONS: Final = frozenset(
-    "Add Alias And Ascending$ AttributeReference BitwiseAnd BitwiseNot BitwiseOr BitwiseXor CaseWhen Cast Concat "
-    "CreateNamedStruct CreateStruct$ Cross$ Cube CurrentDate CurrentRow$ CurrentTimestamp Descending$ Divide EqualNullSafe "
-    "EqualTo Exists FullOuter$ GreaterThan GreaterThanOrEqual GroupingSets ILike In InSubquery Inner$ IntegralDivide IsNotNull "
-    "IsNull JoinHint LambdaFunction LeftAnti$ LeftOuter$ LeftSemi$ LessThan LessThanOrEqual Like LikeAll LikeAny ListQuery "
-    "MultiAlias Multiply NaturalJoin Not NotLikeAll NotLikeAny NullsFirst$ NullsLast$ Or Overlay RLike RangeFrame$ Remainder "
-    "RightOuter$ Rollup RowFrame$ ScalarSubquery SortOrder SpecifiedWindowFrame StringLocate StringTrim StringTrimLeft "
-    "StringTrimRight Substring Subtract TimestampAdd TimestampDiff UnaryMinus UnaryPositive UnboundedFollowing$ UnboundedPreceding$ "
-    "UnresolvedAlias UnresolvedAttribute UnresolvedExtractValue UnresolvedFunction UnresolvedGenerator "
-    "UnresolvedNamedLambdaVariable UnresolvedOrdinal UnresolvedStar UnresolvedStarExceptOrReplace "
-    "UnresolvedWindowExpression UnspecifiedFrame$ UsingJoin WindowExpression "
-    "WindowSpecDefinition WindowSpecReference".split()
-)
+_PLANS: Final = _words("""
+    Aggregate Distinct Except Filter Generate GlobalLimit Intersect Join LocalLimit LocalRelation Offset
+    OneRowRelation Pivot Project Sample Sort SubqueryAlias Tail Union UnresolvedHaving UnresolvedInlineTable
+    UnresolvedRelation UnresolvedSubqueryColumnAliases UnresolvedWith WithWindowDefinition
+""")
+_EXPRESSIONS: Final = _words("""
+    Add Alias And Ascending$ AttributeReference BitwiseAnd BitwiseNot BitwiseOr BitwiseXor CaseWhen Cast Concat
+    CreateNamedStruct CreateStruct$ Cross$ Cube CurrentDate CurrentRow$ CurrentTimestamp Descending$ Divide
+    EqualNullSafe EqualTo Exists FullOuter$ GreaterThan GreaterThanOrEqual GroupingSets ILike In InSubquery Inner$
+    IntegralDivide IsNotNull IsNull JoinHint LambdaFunction LeftAnti$ LeftOuter$ LeftSemi$ LessThan
+    LessThanOrEqual Like LikeAll LikeAny ListQuery MultiAlias Multiply NaturalJoin Not NotLikeAll NotLikeAny
+    NullsFirst$ NullsLast$ Or Overlay RLike RangeFrame$ Remainder RightOuter$ Rollup RowFrame$ ScalarSubquery
+    SortOrder SpecifiedWindowFrame StringLocate StringTrim StringTrimLeft StringTrimRight Substring Subtract
+    TimestampAdd TimestampDiff UnaryMinus UnaryPositive UnboundedFollowing$ UnboundedPreceding$ UnresolvedAlias
+    UnresolvedAttribute UnresolvedExtractValue UnresolvedFunction UnresolvedGenerator
+    UnresolvedNamedLambdaVariable UnresolvedOrdinal UnresolvedStar UnresolvedStarExceptOrReplace
+    UnresolvedWindowExpression UnspecifiedFrame$ UsingJoin WindowExpression WindowSpecDefinition
+    WindowSpecReference
+""")
 # What holds no part of a statement.
-_DATA: Final = frozenset(
-    "AliasIdentifier ExprId FunctionIdentifier GenericInternalRow Literal NumericEvalContext SampleMethod$Bernoulli$".split()
-)
+_DATA: Final = _words("""
+    AliasIdentifier ExprId FunctionIdentifier GenericInternalRow Literal NumericEvalContext
+    SampleMethod$Bernoulli$
+""")
 _READ: Final = {
     "OneRowRelation": "nothing",
     "LocalRelation": "rows of the statement, or of a table in memory",
