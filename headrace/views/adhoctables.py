@@ -6,7 +6,7 @@ import io
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
@@ -22,7 +22,8 @@ _LONGEST: Final = 100_000  # letters of a statement
 class Files:
     """Rows of Parquet files: of each partition those from one offset to before another, and between two times.
 
-    `column` is the one that times are of; `zoned` are those of files that may not tell that their times are UTC.
+    They have these columns, or all if none are given. `column` is the one that times are of; `zoned` are those of
+    times, which files may not tell to be in UTC. `bad` is a column that is null in the rows that are meant.
 
     >>> Files(("a.parquet",), {0: (5, 9)}).condition("TIMESTAMP")
     '(_partition = 0 AND _offset >= 5 AND _offset < 9)'
@@ -33,7 +34,9 @@ class Files:
     column: str = ""
     since: int | None = None
     until: int | None = None
-    zoned: tuple[str, ...] = field(default=())
+    columns: tuple[str, ...] = ()
+    zoned: tuple[str, ...] = ()
+    bad: str | None = None
 
     def condition(self, keyword: str) -> str:
         """Which rows are meant, in SQL; `keyword` begins a time in its dialect."""
@@ -44,6 +47,8 @@ class Files:
                 for number, (first, end) in sorted(self.offsets.items())
             ]
             parts.append(" OR ".join(ranges) or "false")
+        if self.bad is not None:
+            parts.append(f"{self.bad} IS NULL")
         for sign, time in ((">=", self.since), ("<", self.until)):
             if time is not None:
                 parts.append(f"{self.column} {sign} {keyword} '{format_instant(time)}'")
@@ -99,8 +104,12 @@ def request(sql: str, tables: Tables, limits: Limits, keyword: str) -> bytes:
         if isinstance(table, pa.Table):
             arrow[name] = _stream(table)
         else:
-            where = table.condition(keyword)
-            parquet[name] = {"paths": [_absolute(path) for path in table.paths], "where": where, "zoned": table.zoned}
+            parquet[name] = {
+                "paths": [_absolute(path) for path in table.paths],
+                "columns": table.columns,
+                "zoned": table.zoned,
+                "where": table.condition(keyword),
+            }
     asked = {"seconds": limits.seconds, "rows": limits.rows, "megabytes": limits.megabytes}
     sizes = {name: len(data) for name, data in arrow.items()}
     head = {"sql": sql, "limits": asked, "arrow": sizes, "parquet": parquet}

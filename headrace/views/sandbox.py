@@ -66,8 +66,8 @@ def opened(arrow: dict[str, pa.Table], parquet: dict[str, dict[str, Any]], megab
     connection.execute(f"SET allowed_paths=[{', '.join(map(_quoted, paths))}]")
     connection.execute("SET enable_external_access=false")
     for name, files in parquet.items():
-        zoned = ", ".join(f'"{column}"::TIMESTAMPTZ AS "{column}"' for column in files["zoned"])
-        columns = f"* REPLACE ({zoned})" if zoned else "*"
+        zoned = {column: f'"{column}"::TIMESTAMPTZ AS "{column}"' for column in files["zoned"]}
+        columns = ", ".join(zoned.get(column, f'"{column}"') for column in files["columns"]) or "*"
         listed, where = ", ".join(map(_quoted, files["paths"])), f" WHERE {files['where']}" if files["where"] else ""
         read = f"read_parquet([{listed}], hive_partitioning=false)"
         connection.execute(f'CREATE VIEW "{name}" AS SELECT {columns} FROM {read}{where}')

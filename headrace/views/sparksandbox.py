@@ -100,12 +100,13 @@ def run(
         session.createDataFrame(table).createOrReplaceTempView(name)
     for name, files in parquet.items():
         read = session.read.option("__globPaths__", "false").parquet(*files["paths"])  # names, not patterns
-        (read.where(files["where"]) if files["where"] else read).createOrReplaceTempView(name)
+        meant = read.where(files["where"]) if files["where"] else read
+        meant.select(*(files["columns"] or "*")).createOrReplaceTempView(name)
     session.sparkContext.setJobGroup(_GROUP, "ad-hoc SQL", interruptOnCancel=True)
-    meant = DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(inner, plan), session)
+    asked = DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(inner, plan), session)
     paths = [path for files in parquet.values() for path in files["paths"]]
-    check_read(meant._jdf.queryExecution().analyzed(), [_path(each) for each in paths])
-    return meant.limit(most + 1).toArrow()
+    check_read(asked._jdf.queryExecution().analyzed(), [_path(each) for each in paths])
+    return asked.limit(most + 1).toArrow()
 
 
 def _path(name: str) -> str:

@@ -29,7 +29,9 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 @pytest.fixture
 def connection(master: list[str]) -> Iterator[duckdb.DuckDBPyConnection]:
-    with opened({"hits": HITS}, {"master": {"paths": master, "where": "", "zoned": []}}, 128) as connection:
+    with opened(
+        {"hits": HITS}, {"master": {"paths": master, "columns": [], "where": "", "zoned": []}}, 128
+    ) as connection:
         yield connection
 
 
