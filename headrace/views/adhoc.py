@@ -17,7 +17,7 @@ from typing import Final, Self
 
 import pyarrow as pa
 
-from headrace.views.adhoctables import Found, Limits, Tables, request
+from headrace.views.adhoctables import DUCKDB, Found, Limits, Tables, request
 from headrace.views.errors import ViewError
 
 __all__ = ["AdHoc", "Found", "Limits", "Tables"]
@@ -47,7 +47,7 @@ and unnest
 
     def query(self, sql: str, tables: Tables) -> Found:
         """The rows of one SELECT over these tables."""
-        asked = request(sql, tables, self.limits, "TIMESTAMPTZ")
+        asked = request(sql, tables, self.limits, DUCKDB)
         with self._lock:
             process, self._spare = self._spare or _started(), _started()
         with process:

@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -18,6 +18,17 @@ from headrace.views.layout import check_name
 _LONGEST: Final = 100_000  # letters of a statement
 
 
+class Dialect(NamedTuple):
+    """How a column is quoted, and how a time with a time zone begins."""
+
+    quote: str
+    time: str
+
+
+DUCKDB: Final = Dialect('"', "TIMESTAMPTZ")
+SPARK: Final = Dialect("`", "TIMESTAMP")
+
+
 @dataclass(frozen=True)
 class Files:
     """Rows of Parquet files: of each partition those from one offset to before another, and between two times.
@@ -25,7 +36,7 @@ class Files:
     They have these columns, or all if none are given. `column` is the one that times are of; `zoned` are those of
     times, which files may not tell to be in UTC. `bad` is a column that is null in the rows that are meant.
 
-    >>> Files(("a.parquet",), {0: (5, 9)}).condition("TIMESTAMP")
+    >>> Files(("a.parquet",), {0: (5, 9)}).condition(SPARK)
     '(_partition = 0 AND _offset >= 5 AND _offset < 9)'
     """
 
@@ -38,8 +49,8 @@ class Files:
     zoned: tuple[str, ...] = ()
     bad: str | None = None
 
-    def condition(self, keyword: str) -> str:
-        """Which rows are meant, in SQL; `keyword` begins a time in its dialect."""
+    def condition(self, dialect: Dialect) -> str:
+        """Which rows are meant, in SQL."""
         parts = []
         if self.offsets is not None:
             ranges = [
@@ -51,7 +62,8 @@ class Files:
             parts.append(f"{self.bad} IS NULL")
         for sign, time in ((">=", self.since), ("<", self.until)):
             if time is not None:
-                parts.append(f"{self.column} {sign} {keyword} '{format_instant(time)}'")
+                column = dialect.quote + self.column + dialect.quote
+                parts.append(f"{column} {sign} {dialect.time} '{format_instant(time)}'")
         return " AND ".join(f"({part})" for part in parts) if len(parts) > 1 else "".join(parts)
 
 
@@ -89,10 +101,10 @@ class Engine(Protocol):
         """Ends what it has started."""
 
 
-def request(sql: str, tables: Tables, limits: Limits, keyword: str) -> bytes:
+def request(sql: str, tables: Tables, limits: Limits, dialect: Dialect) -> bytes:
     """A statement as a process reads it: a line of JSON, and the Arrow tables behind it.
 
-    >>> request("SELECT 1", {}, Limits(), "TIMESTAMP").partition(b', "limits"')[0]
+    >>> request("SELECT 1", {}, Limits(), SPARK).partition(b', "limits"')[0]
     b'{"sql": "SELECT 1"'
     """
     if not isinstance(sql, str) or len(sql) > _LONGEST:
@@ -108,7 +120,7 @@ def request(sql: str, tables: Tables, limits: Limits, keyword: str) -> bytes:
                 "paths": [_absolute(path) for path in table.paths],
                 "columns": table.columns,
                 "zoned": table.zoned,
-                "where": table.condition(keyword),
+                "where": table.condition(dialect),
             }
     asked = {"seconds": limits.seconds, "rows": limits.rows, "megabytes": limits.megabytes}
     sizes = {name: len(data) for name, data in arrow.items()}

@@ -23,7 +23,7 @@ from typing import Final, Self
 
 import pyarrow as pa
 
-from headrace.views.adhoctables import Found, Limits, Tables, request
+from headrace.views.adhoctables import SPARK, Found, Limits, Tables, request
 from headrace.views.errors import ViewError
 
 _SANDBOX: Final = Path(__file__).with_name("sparksandbox.py")
@@ -49,7 +49,7 @@ class SparkAdHoc:
 
     def query(self, sql: str, tables: Tables) -> Found:
         """The rows of one SELECT over these tables."""
-        asked = request(sql, tables, self.limits, "TIMESTAMP")
+        asked = request(sql, tables, self.limits, SPARK)
         with self._lock:
             process = self._started()
             assert process.stdin is not None

@@ -24,8 +24,6 @@ _GROUP: Final = "ad-hoc"
 _SETTINGS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.variable.substitute": "false",  # '${env:HOME}' is text
     "spark.sql.runSQLOnFiles": "false",  # parquet.`/etc/x` is no table
@@ -35,11 +33,14 @@ _SETTINGS: Final = {
     "spark.driver.extraJavaOptions": "-Xss8m",  # deep plans
 }
 
+_LOCAL: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+
 
 def started(master: str, megabytes: int, folder: str) -> SparkSession:
     """A Spark with so much memory, which keeps what it must keep in a folder."""
     settings = {
         **_SETTINGS,
+        **(_LOCAL if master.startswith("local") else {}),
         "spark.driver.memory": f"{megabytes}m",
         "spark.driver.maxResultSize": f"{max(megabytes // 4, 1)}m",
         "spark.local.dir": f"{folder}/local",
@@ -101,7 +102,7 @@ def run(
     for name, files in parquet.items():
         read = session.read.option("__globPaths__", "false").parquet(*files["paths"])  # names, not patterns
         meant = read.where(files["where"]) if files["where"] else read
-        meant.select(*(files["columns"] or "*")).createOrReplaceTempView(name)
+        meant.select(*[f"`{name}`" for name in files["columns"]] or "*").createOrReplaceTempView(name)
     session.sparkContext.setJobGroup(_GROUP, "ad-hoc SQL", interruptOnCancel=True)
     asked = DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(inner, plan), session)
     paths = [path for files in parquet.values() for path in files["paths"]]

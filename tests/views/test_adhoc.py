@@ -121,11 +121,21 @@ def test_the_first_wall_is_the_syntax_tree(connection: duckdb.DuckDBPyConnection
         "SELECT * FROM read_parquet('http://169.254.169.254/latest/meta-data')",
         "SELECT * FROM glob('/etc/*')",
         "SELECT * FROM '/etc/passwd'",
+        "SELECT * FROM read_parquet('{neighbour}')",  # beside a file that may be read
+        "SELECT * FROM read_parquet('{master}/../{name}/beside.parquet')",
+        "SELECT * FROM read_parquet('{master}/*.parquet')",
+        "SELECT * FROM glob('{master}/*')",
         "SELECT * FROM HITS_OF_THIS_PROCESS",
     ],
 )
-def test_the_second_wall_is_the_configuration(connection: duckdb.DuckDBPyConnection, sql: str, tmp_path: Path) -> None:
+def test_the_second_wall_is_the_configuration(
+    connection: duckdb.DuckDBPyConnection, master: list[str], sql: str, tmp_path: Path
+) -> None:
     HITS_OF_THIS_PROCESS = HITS
+    folder = Path(master[0]).parent
+    neighbour = folder / "beside.parquet"
+    pq.write_table(HITS, neighbour)
+    sql = sql.replace("{neighbour}", str(neighbour)).replace("{master}", str(folder)).replace("{name}", folder.name)
     assert HITS_OF_THIS_PROCESS.num_rows == 3
     with pytest.raises(duckdb.Error, match=r"(?i)disabled|locked|does not exist"):
         connection.execute(sql.replace("{folder}", str(tmp_path)))
