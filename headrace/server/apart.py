@@ -16,6 +16,7 @@ import sys
 import threading
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -25,6 +26,7 @@ from headrace.server.service import Operations, Service
 from headrace.server.tokens import Tokens
 from headrace.views.app import App
 from headrace.views.errors import ViewError
+from headrace.views.sparkadhoc import SparkAdHoc
 from headrace.views.stores import Store
 
 _log = logging.getLogger("headrace.server")
@@ -35,11 +37,14 @@ _ENDING: Final = 20
 
 @dataclass(frozen=True)
 class Served:
-    """What is served: the file of an app, the URL of its store, and its log, as `feed_of` takes it."""
+    """What is served: the file of an app, the URL of its store, its log, as `feed_of` takes it, and where its master
+    data is. Ad-hoc SQL may run on the Spark master `spark`."""
 
     app: str
     store: str
     log: str
+    master: str
+    spark: str
 
 
 class Apart:
@@ -141,4 +146,6 @@ def serve() -> None:
 
 
 def _service(served: Served, system: Any) -> Service:
-    return Service.of(App.load(served.app), Store(served.store), served.log, system)
+    adhoc = SparkAdHoc(master=served.spark)
+    store, master = Store(served.store), Path(served.master)
+    return Service.of(App.load(served.app), store, served.log, system, master=master, spark=adhoc)

@@ -30,6 +30,7 @@ from headrace.server.tokens import Tokens
 from headrace.server.topics import add_topics
 from headrace.server.views import add_views
 from headrace.server.workers import Worker
+from headrace.views.adhoctables import Engine
 from headrace.views.errors import ViewError
 
 _log = logging.getLogger("headrace.server")
@@ -50,13 +51,20 @@ def application(service: Service, *, tokens: Tokens = Tokens(), limits: Limits =
     posts = Worker("appends", 4, limits.posts, limits.query_seconds)
     statements = Worker("statements", limits.statements, limits.statements, limits.query_seconds + limits.sql.seconds)
     sandbox = Sandbox(limits.sql)
+    engines: dict[str, tuple[Worker, Sandbox | Engine]] = {"duckdb": (statements, sandbox)}
+    if service.spark is not None:
+        # One after the other; the first waits for Spark to start.
+        seconds = limits.query_seconds + 120 + service.spark.limits.seconds
+        engines["spark"] = (Worker("statements on Spark", 1, 1, seconds), service.spark)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
-        for worker in (queries, posts, statements):
+        for worker in (queries, posts):
             worker.close()
-        sandbox.close()
+        for worker, engine in engines.values():
+            worker.close()
+            engine.close()
 
     # The pages of documentation would load scripts from elsewhere.
     app = Application(
@@ -67,7 +75,7 @@ def application(service: Service, *, tokens: Tokens = Tokens(), limits: Limits =
     add_views(router, service.views, limits, queries)
     add_health(router, service, queries)
     add_topics(router, service.topics, limits, posts, metrics)
-    add_sql(router, service.views, limits, statements, sandbox)
+    add_sql(router, service.views, service.archives, limits, engines)
     if service.operations is not None:
         add_operations(router, service.operations, list(service.views), limits, queries)
 

@@ -42,8 +42,14 @@ class Place:
 
     @property
     def served(self) -> Served:
-        """The same without Spark, as a server needs it."""
-        return Served(str(self.app.absolute()), self.store or self.home.store, self.log or self.home.log)
+        """The same, as a server needs it."""
+        return Served(
+            app=str(self.app.absolute()),
+            store=self.store or self.home.store,
+            log=self.log or self.home.log,
+            master=str(self.home.masters),
+            spark=self.master or "local[*]",
+        )
 
 
 @contextmanager

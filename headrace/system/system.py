@@ -174,7 +174,7 @@ class System:
             speed.stop()
 
     def _master(self, topic: str) -> Master:
-        return Master(self.spark, self.service.topics[topic].feed, path=str(self.home.master(topic)))
+        return Master(self.spark, self.service.topics[topic].feed, path=str(self.home.masters / topic))
 
     def _speed_layer(self, view: View) -> SpeedLayer:
         return SpeedLayer(
