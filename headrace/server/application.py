@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 
 from fastapi import FastAPI, Request
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -16,10 +16,12 @@ from headrace.server.errors import Refused
 from headrace.server.guard import Guard
 from headrace.server.health import add_health
 from headrace.server.limits import Limits
+from headrace.server.login import add_login
 from headrace.server.metrics import Metrics
 from headrace.server.operations import add_operations
 from headrace.server.routes import PlainRoute
 from headrace.server.service import Service
+from headrace.server.sessions import Sessions
 from headrace.server.sql import Sandbox, add_sql
 from headrace.server.tokens import Tokens
 from headrace.server.topics import add_topics
@@ -28,8 +30,11 @@ from headrace.server.workers import Worker
 from headrace.views.errors import ViewError
 
 
-def application(service: Service, *, tokens: Tokens = Tokens(), limits: Limits = Limits()) -> FastAPI:
-    """The ASGI application of a service. With tokens, every request but those for health needs one.
+def application(
+    service: Service, *, tokens: Tokens = Tokens(), limits: Limits = Limits(), page: bool = False
+) -> FastAPI:
+    """The ASGI application of a service. With tokens, every request but those for health needs one. With `page`, it
+    has a web page at `/`, where one signs in with a token.
 
     Without, it must be reachable from this machine only: `Server` sees to that.
 
@@ -43,10 +48,13 @@ def application(service: Service, *, tokens: Tokens = Tokens(), limits: Limits =
     posts = Worker("appends", 4, limits.posts, limits.query_seconds)
     statements = Worker("statements", limits.statements, limits.statements, limits.query_seconds + limits.sql.seconds)
     sandbox = Sandbox(limits.sql)
+    sessions = Sessions(tokens) if page else None
+    living: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        yield
+        async with living():
+            yield
         for worker in (queries, posts, statements):
             worker.close()
         sandbox.close()
@@ -66,11 +74,19 @@ def application(service: Service, *, tokens: Tokens = Tokens(), limits: Limits =
         return Response(await queries.run(metrics.text), media_type=CONTENT_TYPE_LATEST)
 
     router.add_api_route("/metrics", measured, methods=["GET"], summary="Metrics for Prometheus")
+    if sessions is not None:
+        # Only where it is asked for: NiceGUI takes a second to import, and is one for the whole process.
+        from headrace.server.page import Page, Watch, add_page
+
+        add_login(router, sessions, limits)
+        shown = Page(service, queries, sessions, limits, Watch(service, queries))
+        add_page(router.routes, shown)
+        living = shown.living
     app.add_exception_handler(Refused, _refused)
     app.add_exception_handler(ViewError, _wrong)
     app.add_exception_handler(HTTPException, _not_found)
     app.add_exception_handler(ClientDisconnect, _gone)
-    app.add_middleware(Guard, tokens=tokens, metrics=metrics)
+    app.add_middleware(Guard, tokens=tokens, metrics=metrics, sessions=sessions)
     return app
 
 

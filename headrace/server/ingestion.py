@@ -94,6 +94,11 @@ class Ingestion:
         with self._lock:
             return {number: each.next_offset() for number, each in enumerate(self.topic.partitions)}
 
+    def bounds(self) -> dict[int, tuple[int, int]]:
+        """The first offset that each partition has, and the one that its next record will have."""
+        with self._lock:
+            return {number: (each.earliest(), each.next_offset()) for number, each in enumerate(self.topic.partitions)}
+
     def _append_once(self, batches: dict[int, pa.RecordBatch], tried: Tried, digest: bytes, count: int) -> Receipt:
         producer, sequence = producer_id(f"request/{tried.key}"), tried.sequence
         # What is there already is looked at first: if it is another request, nothing of this one may be appended.

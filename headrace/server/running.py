@@ -9,6 +9,7 @@ import threading
 from types import TracebackType
 from typing import Any, Final, Self
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -24,6 +25,7 @@ _LEAVING: Final = 1  # seconds for open streams of changes, once the server is t
 
 class Server:
     """A server of a service. It listens from its beginning; `run` serves until a signal, a `with` block until its end.
+    With `page=True` it has a web page at `/`; a process has one such server at a time.
 
     Off loopback it wants tokens. They travel as they are, so put a proxy with TLS in front of it there.
 
@@ -46,6 +48,7 @@ or listen on 127.0.0.1
         port: int = PORT,
         tokens: Tokens = Tokens(),
         limits: Limits = Limits(),
+        page: bool = False,
     ) -> None:
         family, address = _resolved(host, port)
         if not tokens and not ipaddress.ip_address(address[0]).is_loopback:
@@ -53,7 +56,7 @@ or listen on 127.0.0.1
                 f"{host} can be reached from other machines, and everybody there could read and write all; give "
                 "tokens, or listen on 127.0.0.1"
             )
-        self.application = application(service, tokens=tokens, limits=limits)
+        self.application = application(service, tokens=tokens, limits=limits, page=page)
         self._socket = socket.create_server(address, family=family)
         # Connections inherit it. asyncio would set it, were the socket's protocol named; without, answers wait 40 ms.
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -64,6 +67,7 @@ or listen on 127.0.0.1
             limit_concurrency=limits.connections,
             timeout_graceful_shutdown=_LEAVING,
             h11_max_incomplete_event_size=_LONGEST_HEAD,
+            ws_max_size=limits.body_bytes,
             access_log=False,
             log_config=None,
             server_header=False,
@@ -109,6 +113,7 @@ def _protocol(seconds: float) -> type[asyncio.Protocol]:
 
     class Prompt(H11Protocol):
         waiting: asyncio.TimerHandle | None = None
+        upgraded = False  # to a WebSocket, which has a protocol of its own
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
@@ -118,8 +123,13 @@ def _protocol(seconds: float) -> type[asyncio.Protocol]:
             super().data_received(data)
             if self.cycle is not None and not self.cycle.response_complete:
                 self._wait_no_more()
-            elif self.waiting is None:
+            elif self.waiting is None and not self.upgraded:
                 self._wait()
+
+        def handle_websocket_upgrade(self, event: h11.Request) -> None:
+            self._wait_no_more()
+            super().handle_websocket_upgrade(event)
+            self.upgraded = True
 
         def connection_lost(self, exc: Exception | None) -> None:
             super().connection_lost(exc)
