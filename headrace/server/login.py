@@ -14,16 +14,17 @@ from headrace.server.sessions import COOKIE, SECONDS, Sessions, shown
 
 _FORM: Final = "application/x-www-form-urlencoded"  # the guard refuses those of other sites
 _POLICY: Final = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; "
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'self'; "
     "frame-ancestors 'none'; base-uri 'none'",
     "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
+    "Referrer-Policy": "same-origin",
 }
 _PAGE: Final = """<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
+<link rel="icon" href="data:,">
 <title>Sign in · Headrace</title>
 <style>
 :root { color-scheme: light dark; --page: #f5f6f8; --card: #fff; --line: #e2e6eb; --text: #18212c; --muted: #5d6979;
@@ -50,7 +51,7 @@ button { width: 100%; margin-top: 1rem; padding: .6rem; border: 0; border-radius
 <form method="post" action="/login">
 <h1>Headrace</h1>
 <p>This server asks for a token. One for reading shows everything; buttons need one for admin.</p>
-%s<label for="token">Token</label>
+NOTE<label for="token">Token</label>
 <input id="token" name="token" type="password" autocomplete="current-password" required autofocus>
 <button>Sign in</button>
 </form>
@@ -60,20 +61,24 @@ button { width: 100%; margin-top: 1rem; padding: .6rem; border: 0; border-radius
 _WRONG: Final = '<p class="bad" role="alert">This is no token for reading on this server.</p>\n'
 
 
+def _page(note: str) -> str:
+    return _PAGE.replace("NOTE", note)
+
+
 def add_login(router: APIRouter, sessions: Sessions, limits: Limits) -> None:
     """The routes."""
 
     async def asked(request: Request) -> Response:
         if not sessions.tokens:
             return RedirectResponse("/", 303)
-        return HTMLResponse(_PAGE % "", headers=_POLICY)
+        return HTMLResponse(_page(""), headers=_POLICY)
 
     async def login(request: Request) -> Response:
         body = parse_qs((await read_body(request, limits, _FORM)).decode("utf-8", "replace"))
         token = body.get("token", [""])[0].strip()
         secret = sessions.open(token) if "read" in sessions.tokens.allows(token) else None
         if secret is None:
-            return HTMLResponse(_PAGE % _WRONG, 401, headers=_POLICY)
+            return HTMLResponse(_page(_WRONG), 401, headers=_POLICY)
         answer = RedirectResponse("/", 303)
         answer.set_cookie(
             COOKIE, secret, max_age=SECONDS, httponly=True, samesite="strict", secure=request.url.scheme == "https"

@@ -62,12 +62,10 @@ class Shop:
     def status(self) -> dict[str, Any]:
         at = self.clock()
         found = standing(self.service)
-        for number, (name, topic) in enumerate(found["topics"].items()):
+        for number, topic in enumerate(found["topics"].values()):
             topic["records_per_second"] = wave(at, number, 1980)
             topic["archived"] = {str(each["partition"]): each["end"] // 2 for each in topic["partitions"]}
             topic["groups"]["master"] = {"offsets": topic["archived"], "lag": 7}
-            if name == "visits":
-                Group(Log(self.service.topics[name].topic.log.path), name, "visitors").commit({0: 3})
         for number, (name, view) in enumerate(found["views"].items()):
             topic, counted = ("visits", "url") if name == "visitors" else ("orders", "customer")
             rate, behind = wave(at, number, 1975), wave(at, number + 2, 1.4)
@@ -177,6 +175,7 @@ def shop(folder: Path, clock: Callable[[], int] = now) -> Shop:
     feed(service.views["customers"], spendings(500), {0: 77})
     lines = "\n".join(f'{{"user": "u{n}", "url": "{PAGES[n % 8]}", "ts": {n}}}' for n in range(64))
     service.topics["visits"].append(lines.encode())
+    Group(Log(folder / "log"), "visits", "visitors").commit({0: 3})
     found = Shop(service, clock, clock())
     at = format_instant(clock())
     for offset, record, reason in (

@@ -36,7 +36,7 @@ _POLICY: Final = (
         b"form-action 'self'",
     ),
     (b"x-frame-options", b"DENY"),
-    (b"referrer-policy", b"no-referrer"),
+    (b"referrer-policy", b"same-origin"),
 )
 
 
