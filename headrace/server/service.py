@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from headrace.log import Log
-from headrace.log.values import Values
 from headrace.server.ingestion import Ingestion
 from headrace.views.app import App
-from headrace.views.declarations import Topic
-from headrace.views.errors import ViewError
+from headrace.views.feeds import Feed, feed_of
 from headrace.views.stores import Store
 from headrace.views.stores.store import StoredView
 
@@ -50,22 +49,15 @@ class Service:
     operations: Operations | None = None
 
     @staticmethod
-    def of(app: App, store: Store, log: Log, operations: Operations | None = None) -> Service:
-        """The views and topics of an app; made, where they are not there."""
+    def of(app: App, store: Store, log: str | Path | Log, operations: Operations | None = None) -> Service:
+        """The views and topics of an app; made, where they are not there. `log` is as for `feed_of`."""
         return Service(
             {name: store.view(each.layout()) for name, each in app.views.items()},
-            {name: _opened(each, log) for name, each in app.topics.items()},
+            {name: _opened(feed_of(log, each)) for name, each in app.topics.items()},
             operations,
         )
 
 
-def _opened(declared: Topic, log: Log) -> Ingestion:
-    if declared.name not in log.topics():
-        log.create(declared.name, partitions=declared.partitions, values=declared.schema)
-    topic = log.topic(declared.name)
-    if topic.values.type() != Values(declared.schema).type():
-        raise ViewError(
-            f"topic {declared.name!r} has the columns {topic.settings.values!r}, but is declared with "
-            f"{declared.schema!r}; give the same, or another name"
-        )
-    return Ingestion(declared, topic)
+def _opened(feed: Feed) -> Ingestion:
+    feed.create()
+    return Ingestion(feed)

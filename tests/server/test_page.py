@@ -268,10 +268,12 @@ def test_dark_light_and_narrow(opened: Opened) -> None:
         expect(page.locator(".hr-graph.hr-across").first).to_be_hidden()
 
 
-def test_script_in_names_and_keys_is_text(opened: Opened, system: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_script_in_names_and_keys_is_text(
+    opened: Opened, system: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ends = scripted.spendings(1)[0][1:3]
     scripted.feed(system.service.views["customers"], [Partial((SCRIPT,), *ends, (900, 900_000))], {0: 78})
-    Group(Log(system.service.topics["visits"].topic.log.path), "visits", "<b>group").commit({0: 1})
+    Group(Log(tmp_path / "log"), "visits", "<b>group").commit({0: 1})
     system.letters[0] |= {"record": SCRIPT, "reason": SCRIPT, "source": SCRIPT}
     plain = Shop.status
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.log import offsets
 from headrace.server import encoding
-from headrace.server.ingestion import Ingestion
 from headrace.server.service import Service
+from headrace.views.feeds import Feed
+from headrace.views.progress import Offsets
 from headrace.views.stores.store import StoredView
 
 
@@ -18,25 +18,24 @@ def standing(service: Service) -> dict[str, Any]:
     {'topics': {}, 'views': {}, 'jobs': []}
     """
     return {
-        "topics": {name: _topic(each) for name, each in service.topics.items()},
+        "topics": {name: _topic(each.feed) for name, each in service.topics.items()},
         "views": {name: _view(each) for name, each in service.views.items()},
         "jobs": [],
     }
 
 
-def _topic(ingestion: Ingestion) -> dict[str, Any]:
-    bounds, topic = ingestion.bounds(), ingestion.topic
-    groups = {}
-    for group in offsets.groups_of(topic.log.groups, topic.name):
-        read = offsets.committed(topic.log.groups / group / topic.name)
-        lag = sum(end - read.get(partition, start) for partition, (start, end) in bounds.items())
-        groups[group] = {"offsets": {str(partition): offset for partition, offset in read.items()}, "lag": lag}
+def _topic(feed: Feed) -> dict[str, Any]:
+    starts, ends = feed.starts(), feed.ends()
     return {
-        "partitions": [{"partition": each, "start": start, "end": end} for each, (start, end) in bounds.items()],
-        "groups": groups,
+        "partitions": [{"partition": each, "start": start, "end": ends[each]} for each, start in starts.items()],
+        "groups": {name: {"offsets": at, "lag": _lag(starts, ends, at)} for name, at in feed.groups().items()},
         "archived": {},
         "records_per_second": None,
     }
+
+
+def _lag(starts: Offsets, ends: Offsets, read: Offsets) -> int:
+    return sum(end - read.get(partition, starts[partition]) for partition, end in ends.items())
 
 
 def _view(view: StoredView) -> dict[str, Any]:

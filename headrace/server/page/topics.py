@@ -56,7 +56,8 @@ class _Card:
                     )
 
     def show(self, topic: dict[str, Any]) -> None:
-        partitions, archived = topic["partitions"], topic["archived"] or {}
+        partitions = topic["partitions"]
+        archived = {int(each): offset for each, offset in (topic["archived"] or {}).items()}
         kept = sum(each["end"] - each["start"] for each in partitions)
         rate = topic["records_per_second"]
         facts = [f"{formats.count(kept)} records in {formats.some(len(partitions), 'partition')}"]
@@ -68,7 +69,7 @@ class _Card:
                     Number(formats.count(each["start"])),
                     Number(formats.count(each["end"])),
                     Number(formats.count(each["end"] - each["start"])),
-                    Number(formats.count(archived.get(str(each["partition"])))),
+                    Number(formats.count(archived.get(each["partition"]))),
                 )
                 for each in partitions
             ]
