@@ -83,7 +83,7 @@ def application(
         from headrace.server.page import Page, Watch, add_page
 
         add_login(router, sessions, limits)
-        shown = Page(service, queries, sessions, limits, Watch(service, queries))
+        shown = Page(service, queries, sessions, limits, Watch(service, limits.query_seconds))
         add_page(router.routes, shown)
         living = shown.living
     for kind, refuse in _REFUSALS.items():

@@ -35,6 +35,12 @@ START = 1_772_323_200_000_000  # 2026-03-01
 PEOPLE = ApproxDistinctFn()
 PAGES = ("/", "/search", "/cart", "/checkout", "/products/anvil", "/products/rocket", "/help", "/blog/spring")
 
+LETTERS = (
+    (41, '{"user": "u7", "url"', "malformed", "it is not a JSON object"),
+    (17, '{"user": "x", "url": "/cart"}', "no time", "it has no 'ts'"),
+    (3, "GET / HTTP/1.1", "malformed", "it is not a JSON object"),
+)
+
 visits = hr.Topic("visits", schema="user string, url string, ts timestamp", event_time="ts", key="url", partitions=3)
 orders = hr.Topic("orders", schema="customer string, amount bigint, ts timestamp", event_time="ts", key="customer")
 
@@ -76,7 +82,7 @@ class Shop:
             labels = [f"topic {topic}", "parse", "where valid", f"count by {counted}", f"view {name}"]
             kinds = ["source", "transform", "transform", "grouping", "sink"]
             amounts = [seen, seen, seen - 31, seen // 40]
-            bad = {"parse": {"is no JSON": 2, "has no ts": 1}} if name == "visitors" else {}
+            bad = {"parse": {"malformed": 2, "no time": 1}} if name == "visitors" else {}
             view |= {
                 "topic": topic,
                 "state": "running",
@@ -178,13 +184,9 @@ def shop(folder: Path, clock: Callable[[], int] = now) -> Shop:
     Group(Log(folder / "log"), "visits", "visitors").commit({0: 3})
     found = Shop(service, clock, clock())
     at = format_instant(clock())
-    for offset, record, reason in (
-        (41, "{oops", "is no JSON"),
-        (17, '{"user": "x"}', "has no ts"),
-        (3, "", "is no JSON"),
-    ):
-        where = {"view": "visitors", "source": "topic visits", "position": {"partition": 0, "offset": offset}}
-        found.letters.append(where | {"reason": reason, "record": record, "time": at})
+    for offset, record, reason, message in LETTERS:
+        where = {"view": "visitors", "position": f"visits/0@{offset}", "time": at}
+        found.letters.append(where | {"reason": reason, "message": message, "record": record})
     return replace(found, service=replace(service, operations=found))
 
 

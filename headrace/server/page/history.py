@@ -11,6 +11,7 @@ Measure = Literal["in", "rate", "lag", "watermark"]
 Point = list[float | None]
 
 _MOST: Final = 300  # looks
+_DRAWN: Final = 100  # points of a line; more would not be seen, and are sent to every page each second
 
 
 class History:
@@ -25,7 +26,8 @@ class History:
     """
 
     def __init__(self, most: int = _MOST) -> None:
-        self._looks: deque[tuple[float, dict[tuple[Measure, str], float | None]]] = deque(maxlen=most)
+        self._looks: deque[tuple[int, float, dict[tuple[Measure, str], float | None]]] = deque(maxlen=most)
+        self._number = 0
 
     def add(self, status: Mapping[str, Any]) -> None:
         """Remembers what a look found."""
@@ -37,12 +39,18 @@ class History:
             found["lag", name] = view["lag"]
             for stage in view["stages"]:
                 found["watermark", f"{name} · {stage['label']}"] = stage["lag_seconds"]
-        self._looks.append((milliseconds(status["now"]), found))
+        self._looks.append((self._number, milliseconds(status["now"]), found))
+        self._number += 1
 
     def lines(self, measure: Measure) -> dict[str, list[Point]]:
-        """The points of each line, oldest first; where a line has no value, it has a gap."""
-        names = dict.fromkeys(name for _, found in self._looks for what, name in found if what == measure)
-        return {name: [[at, found.get((measure, name))] for at, found in self._looks] for name in names}
+        """The points of each line, oldest first; where a line has no value, it has a gap.
+
+        Of many looks these are every second or third, and always the last: the same ones as long as they are there.
+        """
+        names = dict.fromkeys(name for _, _, found in self._looks for what, name in found if what == measure)
+        every = -(-len(self._looks) // _DRAWN)
+        drawn = [look for look in self._looks if look[0] % every == 0 or look is self._looks[-1]]
+        return {name: [[at, found.get((measure, name))] for _, at, found in drawn] for name in names}
 
 
 def milliseconds(text: str) -> float:

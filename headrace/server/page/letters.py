@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, Final
 
 from nicegui import ui
@@ -33,7 +32,7 @@ class Letters:
                 self._reasons = Listing(("View", "Step", "Reason", Number("Records")), _NONE, name="bad")
             with ui.element("section").classes("hr-card"):
                 ui.label(f"The newest {_MOST}").classes("hr-title")
-                names = ("Time", "View", "Source", "Position", "Reason", "Record")
+                names = ("Time", "View", "Position", "Reason", "Message", "Record")
                 columns = [{"name": each, "label": each, "field": each, "align": "left"} for each in names]
                 self._letters = ui.table(columns=columns, rows=[], row_key="id", pagination=20).props("flat dense")
                 self._letters.classes("hr-grid").props["data-name"] = "letters"
@@ -59,21 +58,12 @@ class Letters:
 
 
 def _row(number: int, letter: dict[str, Any]) -> dict[str, Any]:
-    record = letter["record"]
     return {
         "id": number,
         "Time": formats.time(letter["time"]),
-        "View": str(letter["view"]),
-        "Source": str(letter["source"]),
-        "Position": _position(letter["position"]),
-        "Reason": str(letter["reason"]),
-        "Record": _plain(record),
+        "View": letter["view"],
+        "Position": letter["position"],
+        "Reason": letter["reason"],
+        "Message": letter["message"],
+        "Record": letter["record"],
     }
-
-
-def _position(found: Any) -> str:
-    return ", ".join(f"{name} {each}" for name, each in found.items()) if isinstance(found, dict) else _plain(found)
-
-
-def _plain(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

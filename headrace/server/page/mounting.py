@@ -105,7 +105,12 @@ def _shell() -> FastAPI:
         Frame(page.service, page.worker, page.sessions, page.watch, request).build()
 
     shell = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-    settings: dict[str, Any] = {"tailwind": False, "show_welcome_message": False, "binding_refresh_interval": None}
+    settings: dict[str, Any] = {
+        "binding_refresh_interval": None,
+        "tailwind": False,
+        "show_welcome_message": False,
+        "message_history_length": 30,
+    }
     app.config.socket_io_js_transports = ["websocket"]
     ui.run_with(shell, title="Headrace", favicon=FAVICON, dark=None, **settings)
     return shell

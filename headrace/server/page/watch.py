@@ -33,8 +33,10 @@ class Seen:
 class Watch:
     """Looks at a running system all the time, so that charts have a past; at a store alone while a page is open."""
 
-    def __init__(self, service: Service, worker: Worker) -> None:
-        self.service, self.worker = service, worker
+    def __init__(self, service: Service, seconds: float) -> None:
+        self.service = service
+        # One thread of its own: a system that does not answer must not take those that answer questions.
+        self._worker, self._turn = Worker("looks", 1, 1, seconds), asyncio.Lock()
         self.history = History()
         self.seen = Seen({"topics": {}, "views": {}, "jobs": []}, runs=service.operations is not None)
 
@@ -48,12 +50,14 @@ class Watch:
             looking.cancel()
             with suppress(asyncio.CancelledError):
                 await looking
+            self._worker.close()
 
     async def look(self) -> None:
         """Looks now."""
         operations = self.service.operations
         try:
-            status = await self.worker.run(operations.status if operations else lambda: standing(self.service))
+            async with self._turn:
+                status = await self._worker.run(operations.status if operations else lambda: standing(self.service))
         except Exception:
             _log.exception("no status for the page")
             self.seen = Seen(self.seen.status, self.seen.runs, answers=False)
