@@ -79,10 +79,13 @@ class Shop:
             marks = [format_instant(at - int(each * 1_000_000)) for each in (behind, behind + 0.6)]
             grouping = {"watermark": marks[0], "output_watermark": marks[1], "lag_seconds": behind, "held": 4}
             parsing = {"watermark": marks[0], "output_watermark": marks[0], "lag_seconds": behind / 2, "held": 0}
-            labels = [f"topic {topic}", "parse", "where valid", f"count by {counted}", f"view {name}"]
-            kinds = ["source", "transform", "transform", "grouping", "sink"]
-            amounts = [seen, seen, seen - 31, seen // 40]
-            bad = {"parse": {"malformed": 2, "no time": 1}} if name == "visitors" else {}
+            source, window, group = f"topic {topic}", "WindowInto(FixedWindows('1 h'))", f"GroupBy({counted})"
+            edges = [(source, window, seen - 31), (window, group, seen - 31), (group, f"store {name}", seen // 40)]
+            kinds = {source: "source", window: "transform", group: "grouping", f"store {name}": "sink"}
+            if name == "visitors":
+                kinds["dead letters"] = "sink"
+                edges.insert(0, (source, "dead letters", 31))
+            bad = {f"topic {topic}": {"malformed": 2, "no time": 1}} if name == "visitors" else {}
             view |= {
                 "topic": topic,
                 "state": "running",
@@ -92,15 +95,12 @@ class Shop:
                 "lag": int(wave(at, number, 300)),
                 "watermark": marks[1],
                 "stages": [
-                    {"label": "parse", "late": 0, "refused": 3 if bad else 0, **parsing},
-                    {"label": f"count by {counted}", "late": 12, "refused": 0, **grouping},
+                    {"label": window, "late": 0, "refused": 3 if bad else 0, **parsing},
+                    {"label": group, "late": 12, "refused": 0, **grouping},
                 ],
                 "graph": {
-                    "nodes": [{"id": label, "kind": kind} for label, kind in zip(labels, kinds, strict=True)],
-                    "edges": [
-                        {"from": one, "to": other, "elements": amount}
-                        for one, other, amount in zip(labels, labels[1:], amounts, strict=False)
-                    ],
+                    "nodes": [{"id": node, "kind": kind} for node, kind in kinds.items()],
+                    "edges": [{"from": one, "to": other, "elements": n} for one, other, n in edges],
                 },
                 "bad": bad,
             }

@@ -101,14 +101,13 @@ def test_the_overview_says_what_the_status_says(opened: Opened) -> None:
             for at, field in ((4, "held"), (5, "late"), (6, "refused")):
                 assert [number(row[at]) for row in shown] == [stage[field] for stage in view["stages"]]
             card = page.locator(f'section[data-view="{name}"]')
-            assert card.locator(".hr-across .hr-node text").all_text_contents() == [
-                node["id"] for node in view["graph"]["nodes"]
-            ]
+            nodes = card.locator(".hr-across .hr-node title").all_text_contents()
+            assert sorted(nodes) == sorted(f"{each['kind']}: {each['id']}" for each in view["graph"]["nodes"])
             edges = card.locator(".hr-across .hr-edge text").all_text_contents()
             assert [number(edge) for edge in edges] == [edge["elements"] for edge in view["graph"]["edges"]]
         charts = page.locator(".hr-charts .hr-chart")
         assert charts.count() == 3
-        expect(charts.nth(2)).to_contain_text("visitors · parse")
+        expect(charts.nth(2)).to_contain_text("visitors · WindowInto")
         for chart, lines in ((0, 2), (1, 2), (2, 4)):
             page.wait_for_function(f"{points_of(charts.nth(chart))}.length == {lines}")
 
@@ -243,7 +242,9 @@ def test_dead_letters(opened: Opened) -> None:
         assert [row[1:] for row in shown] == [
             [each[name] for name in ("view", "position", "reason", "message", "record")] for each in letters
         ]
-        assert rows(page, "bad") == [["visitors", "parse", "malformed", "2"], ["visitors", "parse", "no time", "1"]]
+        assert rows(page, "bad") == [
+            ["visitors", "topic visits", *each] for each in (("malformed", "2"), ("no time", "1"))
+        ]
 
 
 def test_dark_light_and_narrow(opened: Opened) -> None:
@@ -286,7 +287,7 @@ def test_script_in_names_and_keys_is_text(
     def status(self: Shop) -> dict[str, Any]:
         found = plain(self)
         graph = found["views"]["visitors"]["graph"]
-        graph["nodes"][1]["id"] = graph["edges"][0]["to"] = graph["edges"][1]["from"] = SCRIPT
+        graph["nodes"][1]["id"] = graph["edges"][1]["to"] = graph["edges"][2]["from"] = SCRIPT
         found["views"]["visitors"]["stages"][0]["label"] = SCRIPT
         found["views"]["visitors"] |= {"state": "failed", "error": SCRIPT, "bad": {SCRIPT: {SCRIPT: 1}}}
         return found

@@ -15,7 +15,7 @@ from headrace.server.page.formats import count
 
 _HEIGHT, _GAP, _ROW, _MARGIN = 38.0, 96.0, 66.0, 6.0
 _LETTER: Final = 7.3  # pixels of a letter, about
-_LONGEST: Final = 30  # letters of a label
+_LONGEST: Final = 34  # letters of a label
 _KINDS: Final = ("source", "transform", "grouping", "sink")
 
 
@@ -31,26 +31,34 @@ class Box:
 
 
 def layers(graph: Mapping[str, Any]) -> list[list[str]]:
-    """The nodes by layer; within one, those come first whose predecessors do.
+    """The nodes by layer. Within one, those come first whose predecessors do, and then those with the longest way to
+    go: so the main line of a pipeline is straight.
 
     >>> edges = [{"from": "a", "to": "b"}, {"from": "b", "to": "d"}, {"from": "a", "to": "d"}, {"from": "c", "to": "d"}]
     >>> layers({"nodes": [{"id": each} for each in "dcba"], "edges": edges})
-    [['c', 'a'], ['b'], ['d']]
+    [['a', 'c'], ['b'], ['d']]
     """
     nodes = [each["id"] for each in graph["nodes"]]
-    before: dict[str, list[str]] = {node: [] for node in nodes}
-    for edge in graph["edges"]:
-        before[edge["to"]].append(edge["from"])
-    depth: dict[str, int] = {}
-    for _ in nodes:  # as many rounds as the longest way could have edges; it has no cycles
-        depth = {node: max((depth.get(each, 0) + 1 for each in before[node]), default=0) for node in nodes}
+    edges = [(each["from"], each["to"]) for each in graph["edges"]]
+    depth = _longest(nodes, edges)
+    ahead = _longest(nodes, [(b, a) for a, b in edges])
     found: list[list[str]] = [[] for _ in range(max(depth.values(), default=-1) + 1)]
     for node in nodes:
         found[depth[node]].append(node)
-    place: dict[str, float] = {}
+    place: dict[str, int] = {}
     for layer in found:
-        layer.sort(key=lambda node: sum(place[each] for each in before[node]) / max(len(before[node]), 1))
-        place |= {node: position - len(layer) / 2 for position, node in enumerate(layer)}
+        before = {node: [place[a] for a, b in edges if b == node] for node in layer}
+        layer.sort(key=lambda node: (sum(before[node]) / max(len(before[node]), 1), -ahead[node]))
+        place |= {node: position for position, node in enumerate(layer)}
+    return found
+
+
+def _longest(nodes: list[str], edges: list[tuple[str, str]]) -> dict[str, int]:
+    """How many edges the longest way to each node has."""
+    found = dict.fromkeys(nodes, 0)
+    for _ in nodes:  # as many rounds as it could have edges; there are no cycles
+        for a, b in edges:
+            found[b] = max(found[b], found[a] + 1)
     return found
 
 
@@ -78,14 +86,10 @@ def drawing(graph: Mapping[str, Any], *, across: bool) -> str:
 def _across(graph: Mapping[str, Any]) -> dict[str, Box]:
     kinds = {each["id"]: each["kind"] for each in graph["nodes"]}
     found, x = {}, _MARGIN
-    columns = layers(graph)
-    most = max(map(len, columns), default=0)
-    for column in columns:
-        width = max(map(_width, column))
-        top = _MARGIN + (most - len(column)) * _ROW / 2
+    for column in layers(graph):
         for row, node in enumerate(column):
-            found[node] = Box(node, kinds[node], x, top + row * _ROW, width)
-        x += width + _GAP
+            found[node] = Box(node, kinds[node], x, _MARGIN + row * _ROW, _width(node))
+        x += max(map(_width, column)) + _GAP
     return found
 
 
@@ -125,6 +129,7 @@ def _edge(a: Box, b: Box, elements: int | None, across: bool) -> str:
         x, y, u, v = a.x + a.width / 2, a.y + _HEIGHT, b.x + b.width / 2, b.y - 2
         bend = f"C{x:.1f} {y + 20:.1f} {u:.1f} {v - 20:.1f} {u:.1f} {v:.1f}"
         tip = f"M{u - 4:.1f} {v - 7:.1f}L{u:.1f} {v:.1f}L{u + 4:.1f} {v - 7:.1f}"
-    x_label, y_label = (x + u) / 2 + (0 if across else 8), (y + v) / 2 + (-7 if across else 4)
+    # Above a line that is level, beside one that goes down, and on one that bends.
+    x_label, y_label = (x + u) / 2 + (0 if across else 8), (y + v) / 2 + (-7 if across and y == v else 4)
     text = "" if elements is None else f'<text x="{x_label:.1f}" y="{y_label:.1f}">{count(elements)}</text>'
     return f'<g class="hr-edge"><path d="M{x:.1f} {y:.1f}{bend}"></path><path d="{tip}"></path>{text}</g>'

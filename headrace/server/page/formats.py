@@ -23,10 +23,10 @@ def count(n: int | float | None) -> str:
 def some(n: int, thing: str) -> str:
     """So many things.
 
-    >>> some(1, "topic"), some(1200, "topic")
-    ('1 topic', '1,200 topics')
+    >>> some(1, "topic"), some(1200, "topic"), some(2, "batch")
+    ('1 topic', '1,200 topics', '2 batches')
     """
-    return f"{n:,} {thing}" if n == 1 else f"{n:,} {thing}s"
+    return f"{n:,} {thing}" if n == 1 else f"{n:,} {thing}{'es' if thing.endswith('ch') else 's'}"
 
 
 def rate(per_second: float | None) -> str:

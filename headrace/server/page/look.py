@@ -32,6 +32,8 @@ EXACT: Final = (
     "new Intl.NumberFormat('en', {maximumFractionDigits: 3}).format(value) : String(value)"
 )
 
+_SHORT: Final = "name => name.length > 32 ? name.slice(0, 31) + '…' : name"
+
 _GREY: Final = "#8a94a3"
 _FAINT: Final = "rgba(138, 148, 163, 0.18)"
 
@@ -47,7 +49,7 @@ def chart(series: list[dict[str, Any]], *, axis: dict[str, Any] | None = None, u
         "useUTC": True,
         "color": list(SERIES),
         "textStyle": {"fontFamily": "Roboto, sans-serif"},
-        "grid": {"left": 8, "right": 12, "top": 40, "bottom": 8, "containLabel": True},
+        "grid": {"left": 8, "right": 20, "top": 40, "bottom": 8, "containLabel": True},
         "legend": {
             "type": "scroll",
             "top": 4,
@@ -57,6 +59,7 @@ def chart(series: list[dict[str, Any]], *, axis: dict[str, Any] | None = None, u
             "itemHeight": 8,
             "itemGap": 14,
             "icon": "roundRect",
+            ":formatter": _SHORT,
             "textStyle": {"color": _GREY, "fontSize": 12},
         },
         "tooltip": {
@@ -80,7 +83,7 @@ def chart(series: list[dict[str, Any]], *, axis: dict[str, Any] | None = None, u
         },
         "yAxis": {
             "type": "value",
-            "min": 0,
+            ":min": "found => Math.min(0, found.min)",
             "axisLabel": {"color": _GREY, "fontSize": 11, ":formatter": f"value => ({COMPACT})(value) + '{unit}'"},
             "splitLine": {"lineStyle": {"color": _FAINT}},
             "splitNumber": 4,

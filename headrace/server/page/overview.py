@@ -158,7 +158,8 @@ def _facts(view: dict[str, Any]) -> list[str]:
     if view["lag"] is not None:
         found.append(f"{formats.count(view['lag'])} behind")
     if view["batches"] is not None:
-        found.append(f"{formats.count(view['batches'])} micro-batches, {formats.seconds(view['batch_seconds'])} each")
+        took = "" if view["batch_seconds"] is None else f", the last in {formats.seconds(view['batch_seconds'])}"
+        found.append(f"{formats.some(view['batches'], 'micro-batch')}{took}")
     found.append("no batch version" if where["version"] is None else f"batch version {where['version']}")
     if where["freshness"] is not None:
         found.append(f"fresh as of {formats.seconds(where['freshness'])} ago")

@@ -85,10 +85,7 @@ def plot(parts: Parts, aggregate: str, *, stacked: bool) -> dict[str, Any] | Non
     widest = {"barMaxWidth": 36, "barMinWidth": 1}
     series = [batch | shared | widest, other | (widest if stacked else {})]
     named = None if timed else {"type": "category", "data": [_name(row) for row in rows]}
-    options = chart(series, axis=named)
-    if any(row.values[aggregate] < 0 for row in (*rows, *parts.batch, *parts.speed)):
-        del options["yAxis"]["min"]
-    return options
+    return chart(series, axis=named)
 
 
 def _is_number(found: Any) -> bool:
