@@ -135,7 +135,9 @@ def serve() -> None:
     system = Remote(channel)
     told = system.heard()
     try:
-        server = Server(_service(Served(**told["served"]), system), tokens=Tokens.load(told["tokens"]), on=listening)
+        server = Server(
+            _service(Served(**told["served"]), system), tokens=Tokens.load(told["tokens"]), on=listening, page=True
+        )
     except Exception as error:
         tell(channel, failed=f"{type(error).__name__}: {error}")
         raise SystemExit(1) from None
