@@ -1,13 +1,13 @@
-"""Tasks: a stream's rows go to numbered tasks, each by the number it names, and a task keeps state of its own.
+"""Tasks: a stream's batches go to numbered tasks, each to the one it names, and a task keeps state of its own.
 
-Where a grouping sends a row where its key is, here whoever makes the row decides. A task sees all its rows of a
-micro-batch at once, as Arrow, and its state is named blocks, of which only those that changed are stored.
+Where a grouping sends a row where its key is, here whoever makes a batch decides. A task sees all its batches of a
+micro-batch at once, as Arrow. Its state is stored as blocks of bytes, of what has changed in a micro-batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -15,38 +15,35 @@ from headrace.model.errors import PipelineError
 from headrace.model.panes import GLOBAL, Windowing
 from headrace.model.pipeline import PCollection, Primitive
 
-TASK: Final = "__task"
-"""The column that says which task a row is for: whole numbers from 0."""
-
-Given = tuple[str | None, pa.RecordBatch]
-"""What a task gives: rows, and the tag of the output they belong to."""
-
-Blocks = Mapping[str, bytes | None]
-"""Blocks of a task's state by name; None for one that is gone."""
+Given = tuple[str | None, int, pa.RecordBatch]
+"""What a task gives: the tag of the output it belongs to, the task that is to get it, if any is, and rows."""
 
 
 class Task(Protocol):
-    """One task. It must depend on nothing but its rows, the time it is told, and its blocks: a batch may run again."""
+    """One task. It depends on nothing but its batches, the time it is told, and its state: a batch may run again."""
 
     def run(self, batches: Sequence[pa.RecordBatch], now: int) -> Iterable[Given]:
-        """Takes in all rows of a micro-batch, at its time in microseconds; what one sender sent is in its order."""
-
-    def changes(self) -> Blocks:
-        """The blocks that are other than when it was asked last, or were loaded."""
+        """Takes in all that came in a micro-batch of this time, in microseconds; what one sent is in its order."""
 
     def counts(self) -> Mapping[str, float]:
         """Numbers about itself, for whoever watches: `status().exchanges[label].counts` of the stream's handle."""
 
-    def load(self, blocks: Blocks) -> None:
-        """Takes over blocks: a new task all there are, others those that have changed elsewhere since."""
+    def changes(self) -> list[bytes]:
+        """Blocks of what has changed since this was asked last, or state was loaded."""
+
+    def part(self, low: int, high: int) -> list[bytes]:
+        """Blocks of all the state whose hashes, from 0 to 2**64 - 1, are in a range. It does not count as asked."""
+
+    def load(self, blocks: Sequence[bytes]) -> None:
+        """Takes over blocks in the order in which they were given, on top of the state it has, if any."""
 
 
 class Tasks(Primitive):
-    """Sends rows to `tasks` tasks, which `task(number, of)` makes; for streams only.
+    """Sends batches to `tasks` tasks, which `task(number, of)` makes; for streams only.
 
-    Elements of the inputs are Arrow batches with a column TASK of whole numbers. Elements of the outputs are the
-    batches that tasks give, by the tags in `outputs`, at the time of the micro-batch. With `timed`, tasks also run as
-    time passes without rows.
+    Elements of the inputs are pairs (task, Arrow batch), tasks counted from 0. Elements of the outputs are such pairs,
+    too, which tasks give for the tags in `outputs`, at the time of the micro-batch. With `timed`, tasks also run as
+    time passes and nothing comes.
 
     >>> import headrace as hr
     >>> class Total:
@@ -55,17 +52,19 @@ class Tasks(Primitive):
     ...     def run(self, batches, now):
     ...         for rows in batches:
     ...             self.total += sum(rows["n"].to_pylist())
-    ...             yield None, pa.record_batch({"task": [self.number], "total": [self.total]})
-    ...     def changes(self):
-    ...         return {"total": str(self.total).encode()}
+    ...             yield None, 0, pa.record_batch({"task": [self.number], "total": [self.total]})
     ...     def counts(self):
     ...         return {"total": self.total}
+    ...     def changes(self):
+    ...         return [str(self.total).encode()]
+    ...     def part(self, low, high):
+    ...         return self.changes() if low == 0 else []
     ...     def load(self, blocks):
-    ...         self.total = int(blocks["total"])
-    >>> rows = pa.record_batch({TASK: pa.array([0, 1, 1], pa.int32()), "n": [1, 2, 3]})
+    ...         self.total = int(blocks[-1])
+    >>> batches = [(0, pa.record_batch({"n": [1]})), (1, pa.record_batch({"n": [2, 3]}))]
     >>> p = hr.Pipeline()
-    >>> totals = p | hr.TestStream().add([rows]).add([rows]).finish() | Tasks(Total, tasks=2)
-    >>> out = totals | hr.Map(lambda batch: tuple(batch.to_pylist()[0].values())) | hr.Collect()
+    >>> totals = p | hr.TestStream().add(batches).add(batches).finish() | Tasks(Total, tasks=2)
+    >>> out = totals | hr.MapTuple(lambda _, batch: tuple(batch.to_pylist()[0].values())) | hr.Collect()
     >>> handle = p.run(stream=True)
     >>> status = handle.wait()
     >>> sorted(out), status.exchanges["Tasks(Total)"].counts
