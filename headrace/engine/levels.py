@@ -347,7 +347,7 @@ class _Lowering:
             )
         readings = [self._reading(pc) for pc in node.inputs]
         origins = {id(origin): origin for pc in node.inputs for origin in self.origins[id(pc)]}
-        work = Tasking(transform.task, transform.tasks, transform.timed)
+        work = Tasking(transform.task, transform.tasks, transform.initial)
         exchange = self._made(node, work, tuple(origins.values()), shards=transform.tasks)
         for reading in readings:
             rows = Batches(node.label, transform.tasks)

@@ -5,8 +5,9 @@ A task is a shard. Its blocks are stored as they are, behind one that says what 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -69,16 +70,20 @@ class ToTasks(ToShards):
 
 
 class TaskShard:
-    """The shard of one task."""
+    """The shard of one task, which begins with the blocks that `initial` gives, unless it is loaded."""
 
-    def __init__(self, task: Task) -> None:
-        self.task = task
+    def __init__(self, task: Task, initial: Callable[[], Sequence[bytes]] | None = None) -> None:
+        self.task, self._initial = task, initial
+        self._unwritten = False  # whether it has state that is not in its own blocks yet
         self.clocks = Clocks()
         self.fractions: set[float] = set()
 
     def step(self, rows: pa.RecordBatch | None = None, clocks: Clocks | None = None) -> Step:
         """Runs the task once."""
         self.clocks = self.clocks.moved(clocks or Clocks())
+        if self._initial is not None:
+            self.task.load(self._initial())
+            self._initial, self._unwritten = None, True
         batches = [] if rows is None else [_batch(body) for body in rows.column("batch")]
         now = self.clocks.now
         given = [
@@ -90,6 +95,8 @@ class TaskShard:
 
     def changes(self) -> list[bytes]:
         """What has changed since it was called last, or `load` was."""
+        if self._unwritten:
+            return self.dump()
         return [self._told(), *(_BLOCK + block for block in self.task.changes())]
 
     def part(self, low: int, high: int) -> list[bytes]:
@@ -99,17 +106,24 @@ class TaskShard:
     def dump(self) -> list[bytes]:
         """All there is."""
         self.task.changes()
+        self._unwritten = False
         return self.part(0, HASHES)
 
     def load(self, blocks: list[bytes]) -> None:
         """Takes over blocks in the order in which they were written, on top of what it has."""
+        self._initial = None
         told = [block for block in blocks if not block.startswith(_BLOCK)]
         watermark, now = map(int, told[-1].split())
         self.clocks = Clocks(watermark, now)
-        self.task.load([block[len(_BLOCK) :] for block in blocks if block.startswith(_BLOCK)])
+        self.task.load(own_blocks(blocks))
 
     def _told(self) -> bytes:
         return f"{self.clocks.watermark} {self.clocks.now}".encode()
+
+
+def own_blocks(blocks: Iterable[bytes]) -> list[bytes]:
+    """Of the blocks that a shard of a task wrote, those that are the task's own."""
+    return [block[len(_BLOCK) :] for block in blocks if block.startswith(_BLOCK)]
 
 
 def _batch(body: pa.BinaryScalar) -> pa.RecordBatch:
@@ -122,19 +136,20 @@ class Tasking:
 
     make: Callable[[int, int], Task]
     tasks: int
-    timed: bool
+    initial: Callable[[int], Sequence[bytes]] | None = None
     windowing: Windowing = field(default=GLOBAL, repr=False)
 
     @property
     def needs_time(self) -> bool:
-        return self.timed
+        return False
 
     @property
     def retracts(self) -> bool:
         return False
 
     def processor(self, shard: int = 0) -> TaskShard:
-        return TaskShard(self.make(shard, self.tasks))
+        initial = None if self.initial is None else partial(self.initial, shard)
+        return TaskShard(self.make(shard, self.tasks), initial)
 
     def bundles(self, given: pa.RecordBatch) -> Iterator[tuple[str | None, Bundle]]:
         tags, tasks, times = (given.column(name).to_pylist() for name in ("tag", TASK, "time"))

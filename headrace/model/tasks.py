@@ -42,8 +42,8 @@ class Tasks(Primitive):
     """Sends batches to `tasks` tasks, which `task(number, of)` makes; for streams only.
 
     Elements of the inputs are pairs (task, Arrow batch), tasks counted from 0. Elements of the outputs are such pairs,
-    too, which tasks give for the tags in `outputs`, at the time of the micro-batch. With `timed`, tasks also run as
-    time passes and nothing comes.
+    too, which tasks give for the tags in `outputs`, at the time of the micro-batch. Where a checkpoint has no state of
+    a task yet, it begins with the blocks that `initial(number)` gives, if that is there.
 
     >>> import headrace as hr
     >>> class Total:
@@ -77,7 +77,7 @@ class Tasks(Primitive):
         *,
         tasks: int,
         outputs: tuple[str | None, ...] = (None,),
-        timed: bool = False,
+        initial: Callable[[int], Sequence[bytes]] | None = None,
     ) -> None:
         if not callable(task):
             raise PipelineError(f"Tasks takes a class or function that makes a task, task(number, of), got {task!r}")
@@ -85,13 +85,13 @@ class Tasks(Primitive):
             raise PipelineError(f"Tasks: tasks is how many there are, at least 1, got {tasks!r}")
         if not outputs or len(set(outputs)) != len(outputs):
             raise PipelineError(f"Tasks: outputs are tags that differ, at least one, got {outputs!r}")
-        self.task, self.tasks, self.outputs, self.timed = task, tasks, tuple(outputs), timed
+        self.task, self.tasks, self.outputs, self.initial = task, tasks, tuple(outputs), initial
 
     def default_label(self) -> str:
         return f"Tasks({getattr(self.task, '__name__', type(self.task).__name__)})"
 
     def functions(self) -> tuple[object, ...]:
-        return (self.task,)
+        return (self.task,) if self.initial is None else (self.task, self.initial)
 
     def windowing_from(self, inputs: tuple[PCollection, ...]) -> Windowing:
         return GLOBAL

@@ -24,7 +24,7 @@ from headrace.engine.ipc import arrow_bytes
 from headrace.engine.levels import lower
 from headrace.engine.routing import Tidings, pack, unpack
 from headrace.engine.shards import Copies, Shards, ShardSpec
-from headrace.engine.taskshards import Batches, Tasking, ToTasks
+from headrace.engine.taskshards import Batches, Tasking, ToTasks, own_blocks
 from headrace.log import Log, Producer
 from headrace.model.errors import PipelineError
 from headrace.model.tasks import Given, Tasks
@@ -116,7 +116,7 @@ scripts = st.lists(
 @given(scripts, st.sampled_from([0, 300, 1 << 30]))
 def test_what_a_worker_remembers_changes_nothing(script: list[Batch], worth: int) -> None:
     """Whichever worker does a batch, whatever it remembers of which attempts, and however the state is written."""
-    work = Tasking(Counting, 1, timed=False)
+    work = Tasking(Counting, 1)
     naive = Counting(0, 1)
     store, memories = Store(), [Copies() for _ in range(3)]
     with pytest.MonkeyPatch.context() as patch:
@@ -138,13 +138,27 @@ def test_what_a_worker_remembers_changes_nothing(script: list[Batch], worth: int
 
 
 def test_a_step_stores_the_blocks_that_changed_and_no_others() -> None:
-    shard = Tasking(Counting, 1, timed=False).processor()
+    shard = Tasking(Counting, 1).processor()
     shard.step(sent([f"{letter}{number}" for letter in "abcdefghij" for number in range(1000)]))
     assert len(shard.changes()) == 1 + 10
     shard.step(sent(["a0"]))
     assert len(shard.changes()) == 1 + 1
     shard.step(None)
     assert len(shard.changes()) == 1
+
+
+def test_a_task_without_state_begins_with_what_it_is_given_and_stores_all_of_it() -> None:
+    earlier = Tasking(Counting, 1).processor()
+    earlier.step(sent(["apple", "bee"]))
+    blocks = own_blocks(earlier.dump())
+    shard = Tasking(Counting, 1, initial=lambda number: blocks).processor()
+    shard.step(sent(["apple"]))
+    stored = shard.changes()
+    again = Tasking(Counting, 1, initial=lambda number: blocks).processor()
+    again.load(stored)
+    again.step(sent(["apple"]))
+    assert again.task.counts() == {"words": 4}
+    assert len(again.changes()) == 1 + 1
 
 
 @given(st.lists(st.lists(st.integers(0, 3), max_size=8), max_size=6))

@@ -127,6 +127,15 @@ class LocalCluster:
         running.kill(duration(running.config.message_timeout if wait is None else wait) / SECOND)
         del self._running[name]
 
+    def rebalance(self, name: str, *, wait: DurationLike | None = None, **tasks: int) -> None:
+        """Goes on with other numbers of tasks of bolts, e.g. rebalance("word-count", count=4).
+
+        What is under way is done first, for the message timeout at most, or `wait`. Then the state of the bolts is shared out anew: what
+        is grouped by fields moves with its keys.
+        """
+        running = self.running(name)
+        running.rebalance(tasks, duration(running.config.message_timeout if wait is None else wait) / SECOND)
+
     def status(self, name: str) -> TopologyStatus:
         """How far it is, task by task; prints as a table."""
         return self.running(name).status()

@@ -6,6 +6,7 @@ topic of a spout -> Sending -> tasks of bolts -> ... -> ackers -> topic of outco
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -22,6 +23,7 @@ from headrace.dialects.storm.enginetasks import (
     outcomes,
     read_texts,
 )
+from headrace.dialects.storm.seeds import Seeds
 from headrace.dialects.storm.topology import Node, Topology
 from headrace.dialects.storm.totopic import ToTopic
 from headrace.log import Log
@@ -88,14 +90,34 @@ def ackers_of(topology: Topology) -> int:
     return min(sum(node.tasks for node in topology.spouts), _MOST_ACKERS)
 
 
-def build(p: Pipeline, topology: Topology, config: Config, topics: Topics) -> None:
-    """Applies a topology's transforms to a pipeline."""
-    _Build(p, topology, config, topics).apply()
+def build(
+    p: Pipeline,
+    topology: Topology,
+    config: Config,
+    topics: Topics,
+    *,
+    starts: Mapping[str, Mapping[int, int]],
+    seeds: Seeds | None,
+) -> None:
+    """Applies a topology's transforms to a pipeline.
+
+    If it was rebalanced, `starts` are the offsets of spouts' topics at which it begins, and `seeds` the state it has.
+    """
+    _Build(p, topology, config, topics, starts, seeds).apply()
 
 
 class _Build:
-    def __init__(self, p: Pipeline, topology: Topology, config: Config, topics: Topics) -> None:
+    def __init__(
+        self,
+        p: Pipeline,
+        topology: Topology,
+        config: Config,
+        topics: Topics,
+        starts: Mapping[str, Mapping[int, int]],
+        seeds: Seeds | None,
+    ) -> None:
         self.p, self.topology, self.config, self.topics = p, topology, config, topics
+        self.starts, self.seeds = starts, seeds
         self.ackers = ackers_of(topology)
         self.given: dict[str, dict[str | None, PCollection]] = {}  # what a component gives, by tag
 
@@ -107,7 +129,12 @@ class _Build:
                 self._bolt(self.topology.node(bolt))
         if told := [parts[ACKER] for parts in self.given.values() if ACKER in parts]:
             timeout: Any = self.config.message_timeout
-            acker = Tasks(partial(AckerOnEngine, timeout), tasks=self.ackers, outputs=(VERDICTS,))
+            acker = Tasks(
+                partial(AckerOnEngine, timeout),
+                tasks=self.ackers,
+                outputs=(VERDICTS,),
+                initial=self._initial(ACKER),
+            )
             found = tuple(told) | f"{ACKER}" >> acker | f"{ACKER}/outcomes" >> FlatMap(outcomes)
             found | f"{ACKER}/write" >> WriteTopic(self.topics.outcomes, log=self.topics.log)
         errors = tuple(parts[ERRORS] for parts in self.given.values() if ERRORS in parts)
@@ -120,7 +147,8 @@ class _Build:
         return [*readers, *([ACKER] if self.config.acking else [])]
 
     def _spout(self, node: Node) -> None:
-        source = ReadTopic(self.topics.spout(node.id), log=self.topics.log)
+        start = self.starts.get(node.id, "earliest")
+        source = ReadTopic(self.topics.spout(node.id), log=self.topics.log, start=start)
         sending = ParDo(Sending(self.topology, self.config, node.id, self.ackers))
         parts = self.p | node.id >> source | f"{node.id}/send" >> sending.with_outputs(*self._targets(node))
         self.given[node.id] = dict(parts)
@@ -130,11 +158,19 @@ class _Build:
         inputs = tuple(self.given[source][node.id] for source in sources)
         writes = [WRITTEN] if isinstance(node.component, ToTopic) else []
         make = partial(BoltOnEngine, self.topology, self.config, node.id, self.ackers)
-        tasks = Tasks(_Numbered(make), tasks=node.tasks, outputs=(*self._targets(node), ERRORS, *writes))
+        tasks = Tasks(
+            _Numbered(make),
+            tasks=node.tasks,
+            outputs=(*self._targets(node), ERRORS, *writes),
+            initial=self._initial(node.id),
+        )
         parts = inputs | node.id >> tasks
         self.given[node.id] = dict(parts) if len(tasks.outputs) > 1 else {tasks.outputs[0]: parts}
         if isinstance(node.component, ToTopic):
             self._write(node, node.component)
+
+    def _initial(self, label: str) -> Callable[[int], list[bytes]] | None:
+        return None if self.seeds is None else partial(self.seeds.read, label)
 
     def _write(self, node: Node, bolt: ToTopic) -> None:
         rows = self.given[node.id][WRITTEN] | f"{node.id}/rows" >> FlatMap(read_texts)

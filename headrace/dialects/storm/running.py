@@ -8,18 +8,21 @@ import shutil
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.dialects.storm.collected import ErrorReport
-from headrace.dialects.storm.components import Spout, TopologyContext
+from headrace.dialects.storm.components import Bolt, Spout, TopologyContext
 from headrace.dialects.storm.config import Config
 from headrace.dialects.storm.emissions import EmissionLog
 from headrace.dialects.storm.hosts import DeadLetter, Outcome, SpoutHost
+from headrace.dialects.storm.pending import replace_file
 from headrace.dialects.storm.pipelines import Topics, build
+from headrace.dialects.storm.seeds import Seeds, rebalanced
 from headrace.dialects.storm.status import TaskStatus, TopologyStatus, bolt_status, spout_status
-from headrace.dialects.storm.topology import Topology
+from headrace.dialects.storm.topology import Topology, TopologyError
+from headrace.engine.taskstate import standing
 from headrace.log import Log, Topic
 from headrace.model.pipeline import Pipeline
 from headrace.model.times import SECOND
@@ -37,6 +40,28 @@ _RESTARTS: Final = 3  # of a stream that does not get on in between
 _log = logging.getLogger("headrace.storm")
 
 
+@dataclass(frozen=True)
+class Placed:
+    """Where a topology is that was rebalanced: the number of its checkpoint, its tasks, and where that began to read."""
+
+    checkpoint: int = 0
+    tasks: dict[str, int] = field(default_factory=dict)
+    starts: dict[str, dict[int, int]] = field(default_factory=dict)
+
+    def save(self, path: Path) -> None:
+        """Writes it down, whole or not at all."""
+        replace_file(path, json.dumps(asdict(self)).encode())
+
+    @classmethod
+    def load(cls, path: Path) -> Placed:
+        """What was written down; the beginning if nothing was."""
+        if not path.exists():
+            return cls()
+        held = json.loads(path.read_bytes())
+        starts = {spout: {int(n): at for n, at in offsets.items()} for spout, offsets in held["starts"].items()}
+        return cls(held["checkpoint"], held["tasks"], starts)
+
+
 class RunningTopology:
     """One topology. All it needs to go on after a crash is in `folder` and in its topics."""
 
@@ -51,23 +76,26 @@ class RunningTopology:
         clock: Callable[[], int],
     ) -> None:
         self.name, self.config, self.folder, self.spark = name, config, folder, spark
-        self.topology = topology.capped(config.max_task_parallelism)
+        self.placed = Placed.load(folder / "placed.json")
+        self.topology = topology.capped(config.max_task_parallelism).with_tasks(self.placed.tasks)
         self.topics, self._clock = Topics(name, log), clock
         self.topics.create(self.topology)
         self.restarts = 0
         self.failure: BaseException | None = None
-        self._read_to: dict[str, dict[int, int]] = {}
-        self._batches = 0  # of streams that ended
-        self._stopping = threading.Event()
-        self._lock = threading.Lock()  # of the handle
         self._handle: StreamHandle | None = None
+        self._make()
+
+    def _make(self) -> None:
+        """Makes the hosts of spouts, and the thread that follows what becomes of tuples."""
+        self._read_to: dict[str, dict[int, int]] = {}
+        self._stopping = threading.Event()
         self._hosts = {
-            self.topology.tasks_of(node.id)[i]: self._host(node.id, i)
+            self.topology.tasks_of(node.id)[index]: self._host(node.id, index)
             for node in self.topology.spouts
-            for i in range(node.tasks)
+            for index in range(node.tasks)
         }
         self._place = min(host.pending.outcomes for host in self._hosts.values())
-        self._thread = threading.Thread(target=self._follow, name=f"{name}-outcomes", daemon=True)
+        self._thread = threading.Thread(target=self._follow, name=f"{self.name}-outcomes", daemon=True)
 
     # Life
 
@@ -80,12 +108,46 @@ class RunningTopology:
 
     def stop(self) -> None:
         """Stops where it is: submitted again, it goes on from there."""
+        self._stop_hosts()
+        if self._handle is not None:
+            self._handle.stop()
+
+    def _stop_hosts(self) -> None:
         for host in self._hosts.values():
             host.stop()
         self._stopping.set()
         self._thread.join()
-        if self._handle is not None:
-            self._handle.stop()
+
+    def rebalance(self, tasks: dict[str, int], wait: float) -> None:
+        """Goes on with other numbers of tasks: what is under way is done first, then state is shared out anew."""
+        for component in tasks:
+            if not isinstance(self.topology.node(component).component, Bolt):
+                raise TopologyError(
+                    f"{component!r} is a spout, whose tasks are partitions of its topic; only bolts are rebalanced"
+                )
+        after = self.topology.with_tasks(tasks)
+        active = self.active
+        self.activate(False)
+        self.settle(wait)
+        self._stop_hosts()
+        self.handle.halt()
+        was = standing(self.spark, str(self._checkpoint))
+        placed = Placed(
+            self.placed.checkpoint + 1,
+            {**self.placed.tasks, **tasks},
+            {node.id: was.offsets[node.id] for node in self.topology.spouts},
+        )
+        seeds = Seeds(self._seeds(placed))
+        for label, blocks in was.blocks.items():
+            if label in tasks:
+                blocks = rebalanced(self.topology, after, label, blocks)
+            seeds.write(label, blocks)
+        before, self.placed, self.topology = self._checkpoint, placed, after
+        placed.save(self.folder / "placed.json")
+        shutil.rmtree(before, ignore_errors=True)
+        self._make()
+        self.activate(active)
+        self.start()
 
     def kill(self, wait: float) -> None:
         """Lets spouts emit no more, waits for what is under way, stops, and leaves nothing behind but the topics."""
@@ -133,13 +195,17 @@ class RunningTopology:
 
     def _start_stream(self) -> None:
         p = Pipeline(spark=self.spark)
-        build(p, self.topology, self.config, self.topics)
+        seeds = Seeds(self._seeds(self.placed)) if self.placed.checkpoint else None
+        build(p, self.topology, self.config, self.topics, starts=self.placed.starts, seeds=seeds)
         handle: Any = p.run(checkpoint=str(self._checkpoint), max_records_per_batch=MAX_RECORDS)
         self._handle = handle
 
     @property
     def _checkpoint(self) -> Path:
-        return self.folder / "checkpoint"
+        return self.folder / f"checkpoint-{self.placed.checkpoint}"
+
+    def _seeds(self, placed: Placed) -> Path:
+        return self.folder / f"seeds-{placed.checkpoint}"
 
     def _look(self) -> None:
         """Notes how far the stream is; one that has failed is started again, as long as that helps."""
