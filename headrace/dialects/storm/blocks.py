@@ -52,10 +52,11 @@ GONE: Final = _Gone()
 class Attributes:
     """State, or what changed of it: dicts by attribute, item by item, and the values of other attributes.
 
-    `dicts` has the empty dict of each attribute that has become one. Values may be GONE.
+    `dicts` has the empty dict of each attribute that has become one; `gone`, keys of items that are no more. A value
+    may be GONE, and so may items that were read.
 
     >>> state = Attributes({"total": 3}, {"counts": {}}, {"counts": {"a": 1, "b": 2}})
-    >>> later = Attributes({"total": 4}, {}, {"counts": {"a": GONE, "c": 5}})
+    >>> later = Attributes({"total": 4}, {}, {"counts": {"c": 5}}, {"counts": ["a"]})
     >>> read = Attributes.read([*state.blocks(), *later.blocks()])
     >>> read.values, {name: dict(items) for name, items in read.items.items()}
     ({'total': 4}, {'counts': {'a': GONE, 'b': 2, 'c': 5}})
@@ -64,13 +65,19 @@ class Attributes:
     values: dict[str, Any] = field(default_factory=dict)
     dicts: dict[str, dict[Any, Any]] = field(default_factory=dict)
     items: dict[str, dict[Any, Any]] = field(default_factory=dict)
+    gone: dict[str, list[Any]] = field(default_factory=dict)
 
     def blocks(self, low: int = 0, high: int = HASHES) -> list[bytes]:
         """As blocks; or only what has a hash in a range."""
         tables = [
             *(_rows(name, _VALUE, value=_cell(value)) for name, value in self.values.items()),
             *(_rows(name, _DICT, value=dumps(empty)) for name, empty in self.dicts.items()),
-            *(_item_rows(name, items) for name, items in self.items.items() if items),
+            *(_keyed(name, list(keys), pa.nulls(len(keys), pa.binary())) for name, keys in self.gone.items() if keys),
+            *(
+                _keyed(name, list(items), encode_cells(list(items.values())))
+                for name, items in self.items.items()
+                if items
+            ),
         ]
         rows = pa.concat_tables(tables) if tables else _SCHEMA.empty_table()
         if high - low < HASHES:
@@ -128,15 +135,6 @@ class Attributes:
 
 def _rows(name: str, kind: int, *, value: bytes | None) -> pa.Table:
     return pa.table([[name], [kind], [None], [None], [value]], schema=_SCHEMA)
-
-
-def _item_rows(name: str, items: dict[Any, Any]) -> pa.Table:
-    there = {key: value for key, value in items.items() if value is not GONE}
-    gone = [key for key, value in items.items() if value is GONE]
-    tables = [_keyed(name, list(there), encode_cells(list(there.values())))] if there else []
-    if gone:
-        tables.append(_keyed(name, gone, pa.nulls(len(gone), pa.binary())))
-    return pa.concat_tables(tables)
 
 
 def _keyed(name: str, keys: Sequence[Any], cells: pa.BinaryArray) -> pa.Table:

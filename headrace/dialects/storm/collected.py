@@ -44,27 +44,28 @@ class Out:
     anchors, or one that came in an earlier batch.
     """
 
-    __slots__ = ("anchors", "component", "fields", "flat", "several", "stream", "tasks", "width")
+    __slots__ = ("anchors", "component", "fields", "first", "flat", "several", "stream", "tasks", "width")
 
     def __init__(self, component: str, stream: str, fields: tuple[str, ...]) -> None:
         self.component, self.stream, self.fields, self.width = component, stream, fields, len(fields)
-        self.clear()
+        self.begin(0)
 
-    def clear(self) -> None:
-        """Begins a batch."""
+    def begin(self, first: int) -> None:
+        """Begins a batch whose tuples have rows from `first` on."""
+        self.first = first
         self.flat: list[Any] = []
         self.anchors: list[int] = []
         self.several: list[tuple[Tuple, ...]] = []
         self.tasks: list[int] = []  # of a direct stream
 
-    def anchor(self, anchors: Sequence[Tuple], first: int) -> None:
-        """Notes the anchors of a tuple."""
+    def anchor(self, anchors: Sequence[Tuple]) -> None:
+        """Notes the anchors of a tuple, whatever they are."""
         if not anchors:
             self.anchors.append(UNANCHORED)
             return
         if isinstance(anchors, Tuple) or not all(isinstance(each, Tuple) for each in anchors):
             raise TypeError(f"anchors are a list of tuples, got {anchors!r}; write anchors=[tup]")
-        if len(anchors) == 1 and anchors[0].row >= first:
+        if len(anchors) == 1 and anchors[0].row >= self.first:
             self.anchors.append(anchors[0].row)
             return
         self.several.append(tuple(anchors))
@@ -76,6 +77,21 @@ class Out:
             f"the stream {self.stream!r} of {self.component!r} has the fields {list(self.fields)}, got "
             f"{len(values)} values: {values!r}; emit one value for each field"
         )
+
+
+class Outs(dict[str, Out]):
+    """Streams to which `emit` can emit, by name; asking for another one says why not."""
+
+    def __init__(self, component: str, outs: Mapping[str, Out], direct: Mapping[str, Out]) -> None:
+        super().__init__(outs)
+        self._component, self._direct = component, direct
+
+    def __missing__(self, stream: str) -> Out:
+        if stream in self._direct:
+            raise ValueError(
+                f"the stream {stream!r} of {self._component!r} is read by direct grouping: emit_direct names the task"
+            )
+        raise _undeclared(self._component, stream, [*self, *self._direct])
 
 
 class Collected:
@@ -105,7 +121,8 @@ class Collected:
         self.component, self.task, self.named = component, task, direct
         outs = {stream: Out(component, stream, fields) for stream, fields in streams.items()}
         self.direct = {stream: out for stream, out in outs.items() if stream in direct}
-        self.outs = {stream: out for stream, out in outs.items() if stream not in direct}
+        others = {stream: out for stream, out in outs.items() if stream not in direct}
+        self.outs = Outs(component, others, self.direct)
         self.begin(0, 0)
 
     def begin(self, first: int, now: int) -> None:
@@ -119,7 +136,7 @@ class Collected:
         self.errors: list[ErrorReport] = []
         self.more_errors = 0
         for out in (*self.outs.values(), *self.direct.values()):
-            out.clear()
+            out.begin(first)
 
     def emit_direct(self, task: int, values: Sequence[Any], anchors: Sequence[Tuple], stream: str) -> None:
         """A tuple for one task."""
@@ -130,7 +147,7 @@ class Collected:
             raise out.wrong_width(values)
         if task not in self.named[stream]:
             raise _wrong_task(self.component, stream, task, self.named[stream])
-        out.anchor(anchors, self.first)
+        out.anchor(anchors)
         out.flat.extend(values)
         out.tasks.append(task)
 
@@ -140,14 +157,6 @@ class Collected:
             self.errors.append(error_report(self.component, self.task, self.now, error))
         else:
             self.more_errors += 1
-
-    def no_such_stream(self, stream: str) -> ValueError:
-        """The error for a stream to which `emit` cannot emit."""
-        if stream in self.direct:
-            return ValueError(
-                f"the stream {stream!r} of {self.component!r} is read by direct grouping: emit_direct names the task"
-            )
-        return _undeclared(self.component, stream, [*self.outs, *self.direct])
 
     def _no_direct_stream(self, stream: str) -> ValueError:
         if stream in self.outs:

@@ -168,18 +168,20 @@ class Bolt(Component):
 
     def emit(self, values: Sequence[Any], anchors: Sequence[Tuple] = (), stream: str = DEFAULT) -> None:
         """Emits a tuple. It belongs to the trees of its anchors; without them, nobody waits for it."""
-        # Called for every tuple: this is the way of nearly all of them, anything else is `anchor`'s.
-        collected = self._collected
-        try:
-            out = collected.outs[stream]
-        except KeyError:
-            raise collected.no_such_stream(stream) from None
+        # Called for every tuple: one anchor of this batch is the way of nearly all of them, the rest is for `anchor`.
+        out = self._collected.outs[stream]
         if len(values) != out.width:
             raise out.wrong_width(values)
-        if len(anchors) == 1 and (row := anchors[0].row) >= collected.first:
-            out.anchors.append(row)
+        try:
+            (tup,) = anchors
+            row = tup.row
+        except (ValueError, AttributeError):
+            out.anchor(anchors)
         else:
-            out.anchor(anchors, collected.first)
+            if row >= out.first:
+                out.anchors.append(row)
+            else:
+                out.anchor(anchors)
         out.flat.extend(values)
 
     def emit_direct(
@@ -220,10 +222,7 @@ class BasicBolt(Bolt):
     def emit(self, values: Sequence[Any], anchors: Sequence[Tuple] = (), stream: str = DEFAULT) -> None:
         """Emits a tuple, anchored to the one that is being worked on."""
         collected = self._collected
-        try:
-            out = collected.outs[stream]
-        except KeyError:
-            raise collected.no_such_stream(stream) from None
+        out = collected.outs[stream]
         if len(values) != out.width:
             raise out.wrong_width(values)
         out.anchors.append(collected.row)

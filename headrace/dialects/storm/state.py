@@ -32,6 +32,7 @@ _DICTS: Final = (dict, Counter, defaultdict)  # an OrderedDict has an order, whi
 _FIXED: Final = frozenset(
     {int, float, complex, str, bytes, bool, type(None), Decimal, dt.datetime, dt.date, dt.timedelta, uuid.UUID, Tuple}
 )
+_PLAIN_KEYS: Final = frozenset({int, str, bytes})
 _BUCKETS: Final = 1024
 _MISSING: Final = object()
 
@@ -67,32 +68,33 @@ class _Items:
         self._digests: dict[int, _Digest] = {}
         self.changes(name, value)
 
-    def changes(self, name: str, value: dict[Any, Any]) -> dict[Any, Any]:
-        """Items that are other than before, GONE where they are no more."""
-        seen = self._seen
+    def changes(self, name: str, value: dict[Any, Any]) -> tuple[dict[Any, Any], list[Any]]:
+        """Items that are other than before, and keys that are no more."""
+        seen, gone = self._seen, []
         if len(value) >= len(seen) and all(map(is_, value, seen)):  # keys as before, and then perhaps new ones
             changed = dict(compress(value.items(), map(is_not, value.values(), seen.values())))
             changed.update(islice(value.items(), len(seen), None))
+            seen.update(changed)
         else:
             changed = {key: now for key, now in value.items() if seen.get(key, _MISSING) is not now}
-            changed.update({key: GONE for key in seen if key not in value})
-        if changed:
-            self._note(value, changed)
-        if self._buckets:
+            gone = [key for key in seen if key not in value]
+            self._seen = dict(value)
+        if self._buckets or not _FIXED.issuperset(map(type, changed.values())):
+            self._note(changed, gone)
             changed |= self._changed_in_place(name, value)
-        return changed
+        return changed, gone
 
-    def _note(self, value: dict[Any, Any], changed: dict[Any, Any]) -> None:
-        for key, now in changed.items():
+    def keys(self) -> list[Any]:
+        """The keys it had."""
+        return list(self._seen)
+
+    def _note(self, changed: dict[Any, Any], gone: list[Any]) -> None:
+        for key in (*changed, *gone):
             bucket = hash(key) % _BUCKETS
-            if now is not GONE and not is_fixed(now):
+            if key in changed and not is_fixed(changed[key]):
                 self._buckets.setdefault(bucket, {})[key] = None
             elif bucket in self._buckets:
                 self._buckets[bucket].pop(key, None)
-        if len(self._seen) <= len(value) and GONE not in changed.values():
-            self._seen.update(changed)
-        else:
-            self._seen = dict(value)
 
     def _changed_in_place(self, name: str, value: dict[Any, Any]) -> dict[Any, Any]:
         changed: dict[Any, Any] = {}
@@ -190,11 +192,11 @@ class Kept:
     def _compare(self, name: str, value: Any, state: Attributes) -> None:
         known = self._known.get(name)
         if isinstance(known, _Items) and type(value) is known.kind:
-            changed = known.changes(name, value)
-            if not changed:
+            changed, gone = known.changes(name, value)
+            if not changed and not gone:
                 return
             if name in self._stored and _are_keys(changed):
-                state.items[name] = changed
+                state.items[name], state.gone[name] = changed, gone
                 return
         elif isinstance(known, _Plain) and type(value) not in _DICTS:
             if known.changed(name, value):
@@ -209,7 +211,8 @@ class Kept:
         if isinstance(known, _Items):
             state.values.pop(name, None)
             state.dicts[name] = _emptied(value)
-            state.items[name] = {**state.items.get(name, {}), **value}
+            state.items[name] = value
+            state.gone[name] = [key for key in state.gone.get(name, ()) if key not in value]
         else:
             state.values[name] = value
 
@@ -218,7 +221,7 @@ class Kept:
         if name in self._stored:
             state.values[name] = GONE
             if isinstance(known, _Items):
-                state.items[name] = {key: GONE for key in known._seen}
+                state.gone[name] = known.keys()
 
 
 _EXTRAS: Final = "\0task"
@@ -230,6 +233,8 @@ def _seen(name: str, value: Any) -> _Plain | _Items:
 
 def _are_keys(items: dict[Any, Any]) -> bool:
     """Whether items can be told apart by bytes."""
+    if _PLAIN_KEYS.issuperset(map(type, items)):
+        return True
     try:
         encode_keys(list(items))
     except TypeError:

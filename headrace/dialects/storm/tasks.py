@@ -34,7 +34,7 @@ from headrace.dialects.storm.ledger import Ledger
 from headrace.dialects.storm.router import Emission, Router, Sent, xor_by_row
 from headrace.dialects.storm.state import Kept
 from headrace.dialects.storm.topology import Topology
-from headrace.dialects.storm.tuples import SYSTEM, TICK, Origin, Tuple
+from headrace.dialects.storm.tuples import SYSTEM, TICK, Origin, Tuple, made
 from headrace.model.times import Int64Array
 
 _MANY_TICKS: Final = 100  # at once; after a pause of an hour nobody waits for 3,600 of them
@@ -217,7 +217,8 @@ class BoltTask:
         if self._basic:
             return self._execute_basic(origin, rows)
         for row, values in enumerate(rows, origin.first):
-            tup = Tuple(values, origin, row)
+            tup = Tuple()
+            tup.values, tup.origin, tup.row = values, origin, row
             try:
                 execute(tup)
             except Exception as error:
@@ -228,7 +229,8 @@ class BoltTask:
         execute, collected = self.bolt.execute, self._collected
         acked = collected.acked.append
         for row, values in enumerate(rows, origin.first):
-            tup = Tuple(values, origin, row)
+            tup = Tuple()
+            tup.values, tup.origin, tup.row = values, origin, row
             collected.row = row
             collected.current = (tup,)
             try:
@@ -252,7 +254,7 @@ class BoltTask:
         origin = Origin(SYSTEM, TICK, -1, ("period",))
         self._kept.touch()
         for _ in range(counts.ticks):
-            tup = Tuple((self._period,), origin, -1)
+            tup = made((self._period,), origin, -1)
             try:
                 self.bolt.execute(tup)
             except Exception as error:

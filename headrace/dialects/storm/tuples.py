@@ -63,15 +63,16 @@ class Tuple:
 
     __slots__ = ("origin", "row", "values")
 
-    def __init__(self, values: tuple[Any, ...], origin: Origin, row: int) -> None:
-        self.values = values
-        self.origin = origin
-        self.row = row
+    # No __init__: it would take as long as all else that is done to make a tuple.
+    values: tuple[Any, ...]
+    """The values, in the order of the fields."""
+    origin: Origin
+    row: int
 
     @classmethod
     def of(cls, values: dict[str, Any], *, source: str = "test", stream: str = "default", task: int = 0) -> Tuple:
         """A tuple that belongs to no tree, for tests of a bolt."""
-        return cls(tuple(values.values()), Origin(source, stream, task, tuple(values)), -1)
+        return made(tuple(values.values()), Origin(source, stream, task, tuple(values)), -1)
 
     def __getitem__(self, field: str | int) -> Any:
         try:
@@ -138,6 +139,17 @@ class Tuple:
         return _held, (self.values, origin.source, origin.stream, origin.task, origin.fields, self.id, self.roots)
 
 
+def made(values: tuple[Any, ...], origin: Origin, row: int) -> Tuple:
+    """A tuple.
+
+    >>> made((1,), Origin("numbers", "default", 0, ("n",)), -1)
+    Tuple(n=1, source='numbers')
+    """
+    tup = Tuple()
+    tup.values, tup.origin, tup.row = values, origin, row
+    return tup
+
+
 def _held(
     values: tuple[Any, ...],
     source: str,
@@ -156,4 +168,4 @@ def _held(
         roots=np.array(roots[:1] or [0], np.uint64),
         more={-1: roots[1:]},
     )
-    return Tuple(values, origin, -1)
+    return made(values, origin, -1)

@@ -1,4 +1,4 @@
-"""Runs the tasks of a topology in memory, level by level, as the engine would: a batch goes all the way, then the acker.
+"""Runs the tasks of a topology in memory, level by level, as the engine would: a batch goes all the way, then acks.
 
 What tasks send goes through bytes, and tasks may be made anew from their state after any batch.
 """
