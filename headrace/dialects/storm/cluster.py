@@ -122,7 +122,7 @@ class LocalCluster:
         self.running(name).activate(False)
 
     def kill(self, name: str, wait: DurationLike | None = None) -> None:
-        """Ends a topology once what is under way is done, or `wait` is over; that is the message timeout if not given."""
+        """Ends a topology once what is under way is done, or `wait` is over; that is the message timeout by default."""
         running = self.running(name)
         running.kill(duration(running.config.message_timeout if wait is None else wait) / SECOND)
         del self._running[name]
@@ -130,8 +130,8 @@ class LocalCluster:
     def rebalance(self, name: str, *, wait: DurationLike | None = None, **tasks: int) -> None:
         """Goes on with other numbers of tasks of bolts, e.g. rebalance("word-count", count=4).
 
-        What is under way is done first, for the message timeout at most, or `wait`. Then the state of the bolts is shared out anew: what
-        is grouped by fields moves with its keys.
+        What is under way is done first, for the message timeout at most, or `wait`. Then the state of the bolts is
+        shared out anew: what is grouped by fields moves with its keys.
         """
         running = self.running(name)
         running.rebalance(tasks, duration(running.config.message_timeout if wait is None else wait) / SECOND)

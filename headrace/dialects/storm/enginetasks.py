@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.dialects.storm.acker import COMPLETE, FAILED, TIMED_OUT, Acker, acker_of
-from headrace.dialects.storm.collected import ErrorReport
 from headrace.dialects.storm.columns import encode_column
 from headrace.dialects.storm.config import Config
 from headrace.dialects.storm.emissions import WAKE
 from headrace.dialects.storm.ids import sequence_of
+from headrace.dialects.storm.rebalance import rebalanced
 from headrace.dialects.storm.tasks import BoltTask, Counts, SpoutTask
 from headrace.dialects.storm.topology import Topology
 from headrace.dialects.storm.totopic import ToTopic
@@ -98,8 +98,7 @@ class BoltOnEngine:
 
     def run(self, batches: Sequence[pa.RecordBatch], now: int) -> Iterator[Given]:
         outcome = self._task.run(batches, now)
-        for name in (each.name for each in fields(Counts)):
-            setattr(self._counts, name, getattr(self._counts, name) + getattr(outcome.counts, name))
+        _add(self._counts, outcome.counts)
         for sent in outcome.sent:
             yield sent.target, sent.task, sent.batch
         for acker, acks in to_ackers(outcome.acks, self._ackers):
@@ -120,11 +119,33 @@ class BoltOnEngine:
 
     def load(self, blocks: Sequence[bytes]) -> None:
         counted = [block[1:] for block in blocks if block[:1] == _COUNTS]
-        self._counts = Counts(**json.loads(counted[-1]))
+        if counted:
+            self._counts = Counts(**json.loads(counted[-1]))
         self._task.load([block[1:] for block in blocks if block[:1] == _STATE])
 
     def _blocks(self, blocks: list[bytes]) -> list[bytes]:
         return [_COUNTS + json.dumps(asdict(self._counts)).encode(), *(_STATE + block for block in blocks)]
+
+
+def rebalanced_bolt(
+    topology: Topology, config: Config, bolt: str, blocks: Sequence[Sequence[bytes]], tasks: int
+) -> list[list[bytes]]:
+    """The blocks of a bolt's tasks, if there are to be so many. What they have counted is the first one's then."""
+    states = [[block[1:] for block in each if block[:1] == _STATE] for each in blocks]
+    total = Counts()
+    for each in blocks:
+        counted = [block[1:] for block in each if block[:1] == _COUNTS]
+        _add(total, Counts(**json.loads(counted[-1])) if counted else Counts())
+    moved = rebalanced(topology, config, bolt, states, tasks)
+    return [
+        [_COUNTS + json.dumps(asdict(Counts() if number else total)).encode(), *(_STATE + block for block in state)]
+        for number, state in enumerate(moved)
+    ]
+
+
+def _add(total: Counts, more: Counts) -> None:
+    for each in fields(Counts):
+        setattr(total, each.name, getattr(total, each.name) + getattr(more, each.name))
 
 
 class AckerOnEngine:
@@ -176,8 +197,3 @@ def read_texts(element: tuple[int, pa.RecordBatch]) -> list[Any]:
 
 def _texts(rows: Iterable[Mapping[str, Any]]) -> pa.RecordBatch:
     return pa.record_batch({"text": pa.array([json.dumps(row) for row in rows], pa.string())})
-
-
-def error_of(record: dict[str, Any]) -> ErrorReport:
-    """An error that was told."""
-    return ErrorReport(**record)

@@ -8,7 +8,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,10 +16,10 @@ from headrace.dialects.storm.collected import ErrorReport
 from headrace.dialects.storm.components import Bolt, Spout, TopologyContext
 from headrace.dialects.storm.config import Config
 from headrace.dialects.storm.emissions import EmissionLog
+from headrace.dialects.storm.enginetasks import ACKER, rebalanced_bolt
 from headrace.dialects.storm.hosts import DeadLetter, Outcome, SpoutHost
-from headrace.dialects.storm.pending import replace_file
 from headrace.dialects.storm.pipelines import Topics, build
-from headrace.dialects.storm.seeds import Seeds, rebalanced
+from headrace.dialects.storm.seeds import Placed, Seeds
 from headrace.dialects.storm.status import TaskStatus, TopologyStatus, bolt_status, spout_status
 from headrace.dialects.storm.topology import Topology, TopologyError
 from headrace.engine.taskstate import standing
@@ -38,28 +38,6 @@ _STATUS: Final = 0.2  # seconds from one look at how far the stream is to the ne
 _RESTARTS: Final = 3  # of a stream that does not get on in between
 
 _log = logging.getLogger("headrace.storm")
-
-
-@dataclass(frozen=True)
-class Placed:
-    """Where a topology is that was rebalanced: the number of its checkpoint, its tasks, and where that began to read."""
-
-    checkpoint: int = 0
-    tasks: dict[str, int] = field(default_factory=dict)
-    starts: dict[str, dict[int, int]] = field(default_factory=dict)
-
-    def save(self, path: Path) -> None:
-        """Writes it down, whole or not at all."""
-        replace_file(path, json.dumps(asdict(self)).encode())
-
-    @classmethod
-    def load(cls, path: Path) -> Placed:
-        """What was written down; the beginning if nothing was."""
-        if not path.exists():
-            return cls()
-        held = json.loads(path.read_bytes())
-        starts = {spout: {int(n): at for n, at in offsets.items()} for spout, offsets in held["starts"].items()}
-        return cls(held["checkpoint"], held["tasks"], starts)
 
 
 class RunningTopology:
@@ -140,7 +118,7 @@ class RunningTopology:
         seeds = Seeds(self._seeds(placed))
         for label, blocks in was.blocks.items():
             if label in tasks:
-                blocks = rebalanced(self.topology, after, label, blocks)
+                blocks = rebalanced_bolt(self.topology, self.config, label, blocks, tasks[label])
             seeds.write(label, blocks)
         before, self.placed, self.topology = self._checkpoint, placed, after
         placed.save(self.folder / "placed.json")
@@ -283,9 +261,7 @@ class RunningTopology:
             numbers = self.topology.tasks_of(node.id)
             tasks += [bolt_status(node.id, number, told.get(at, {})) for at, number in enumerate(numbers)]
         state = "failed" if self.failure else "active" if self.active else "inactive"
-        pending = (
-            sum(each["pending"] for each in stream.exchanges["__acker"].counts.values()) if self.config.acking else 0
-        )
+        pending = sum(each["pending"] for each in stream.exchanges[ACKER].counts.values()) if self.config.acking else 0
         return TopologyStatus(self.name, state, stream.batches, stream.batch_seconds, int(pending), tuple(tasks))
 
     def errors(self) -> list[ErrorReport]:

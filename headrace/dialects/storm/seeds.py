@@ -1,19 +1,47 @@
-"""The state that tasks of a rebalanced topology begin with: blocks in files, by component and task."""
+"""What a topology that was rebalanced begins with: places in the topics of its spouts, and the state of its tasks."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
 
+from headrace.dialects.storm.pending import replace_file
 from headrace.engine.ipc import arrow_bytes
 
 
 @dataclass(frozen=True)
+class Placed:
+    """Where a rebalanced topology is: the number of its checkpoint, its tasks, and where that began to read.
+
+    >>> Placed(tasks={"count": 4}).checkpoint
+    0
+    """
+
+    checkpoint: int = 0
+    tasks: dict[str, int] = field(default_factory=dict)
+    starts: dict[str, dict[int, int]] = field(default_factory=dict)
+
+    def save(self, path: Path) -> None:
+        """Writes it down, whole or not at all."""
+        replace_file(path, json.dumps(asdict(self)).encode())
+
+    @classmethod
+    def load(cls, path: Path) -> Placed:
+        """What was written down; the beginning if nothing was."""
+        if not path.exists():
+            return cls()
+        held = json.loads(path.read_bytes())
+        starts = {spout: {int(n): at for n, at in offsets.items()} for spout, offsets in held["starts"].items()}
+        return cls(held["checkpoint"], held["tasks"], starts)
+
+
+@dataclass(frozen=True)
 class Seeds:
-    """A directory of them.
+    """A directory of state: blocks in files, by component and task.
 
     >>> import tempfile
     >>> seeds = Seeds(Path(tempfile.mkdtemp()))
@@ -33,7 +61,9 @@ class Seeds:
 
     def read(self, component: str, number: int) -> list[bytes]:
         """Those of one task."""
-        held: list[bytes] = pa.ipc.open_stream(self._file(component, number).read_bytes()).read_all()["block"].to_pylist()
+        held: list[bytes] = (
+            pa.ipc.open_stream(self._file(component, number).read_bytes()).read_all()["block"].to_pylist()
+        )
         return held
 
     def _file(self, component: str, number: int) -> Path:
