@@ -27,6 +27,9 @@ from headrace.engine.hashing import HASHES
 from headrace.model.keys import encode_keys
 from headrace.model.pickling import dumps
 
+EXTRAS: Final = "\0task"
+"""The name under which the extras of a task lie among attributes."""
+
 _OURS: Final = ("_collected", "context")
 _DICTS: Final = (dict, Counter, defaultdict)  # an OrderedDict has an order, which items do not tell
 _FIXED: Final = frozenset(
@@ -140,7 +143,7 @@ class Kept:
         state = Attributes()
         if self.extras != self._extras_seen:
             self._extras_seen = dict(self.extras)
-            state.values[_EXTRAS] = self._extras_seen
+            state.values[EXTRAS] = self._extras_seen
         if self._touched:
             now = dict(self._attributes())
             for name in [name for name in self._known if name not in now]:
@@ -157,7 +160,7 @@ class Kept:
 
     def part(self, low: int, high: int) -> list[bytes]:
         """What there is in a range of hashes. It does not count as written."""
-        state = Attributes({_EXTRAS: self.extras})
+        state = Attributes({EXTRAS: self.extras})
         now = dict(self._attributes())
         for name in self._stored:
             if name not in now:
@@ -171,7 +174,7 @@ class Kept:
     def load(self, blocks: Iterable[bytes]) -> None:
         """Takes over state from blocks, in order, on top of what there is."""
         state = Attributes.read(blocks)
-        self.extras.update(state.values.pop(_EXTRAS, {}))
+        self.extras.update(state.values.pop(EXTRAS, {}))
         for name in state.names():
             value = state.applied(name, getattr(self._bolt, name, None))
             self._stored[name] = None
@@ -222,9 +225,6 @@ class Kept:
             state.values[name] = GONE
             if isinstance(known, _Items):
                 state.gone[name] = known.keys()
-
-
-_EXTRAS: Final = "\0task"
 
 
 def _seen(name: str, value: Any) -> _Plain | _Items:
