@@ -13,7 +13,7 @@ from __future__ import annotations
 import datetime as dt
 import uuid
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from hashlib import blake2b
 from itertools import compress, islice
@@ -194,6 +194,7 @@ class Kept:
 
     def _compare(self, name: str, value: Any, state: Attributes) -> None:
         known = self._known.get(name)
+        gone: list[Any] = []
         if isinstance(known, _Items) and type(value) is known.kind:
             changed, gone = known.changes(name, value)
             if not changed and not gone:
@@ -208,7 +209,7 @@ class Kept:
             return
         # New, of another kind, or not written so far: all of it.
         if known is not None:
-            self._removed(name, state)
+            self._removed(name, state, gone)
         self._known[name] = known = _seen(name, value)
         self._stored[name] = None
         if isinstance(known, _Items):
@@ -219,12 +220,13 @@ class Kept:
         else:
             state.values[name] = value
 
-    def _removed(self, name: str, state: Attributes) -> None:
+    def _removed(self, name: str, state: Attributes, gone: Sequence[Any] = ()) -> None:
         known = self._known.pop(name)
         if name in self._stored:
             state.values[name] = GONE
             if isinstance(known, _Items):
-                state.gone[name] = known.keys()
+                # Of a dict that has become one with keys that cannot be written, the others were.
+                state.gone[name] = [key for key in (*known.keys(), *gone) if _are_keys({key: None})]
 
 
 def _seen(name: str, value: Any) -> _Plain | _Items:
