@@ -1,6 +1,7 @@
 """The command line: `headrace run FILE` runs a script that builds pipelines, or shows their stages with --explain.
 
-What `headrace topic` does is in `log/commands`.
+What `headrace topic` does is in `log/commands`; `headrace up`, `batch`, `query`, `status` and `rollback` are in
+`system/commands`.
 
 The script runs as it would under `python FILE`; only how its pipelines are run and how its errors are told is ours.
 """
@@ -23,6 +24,7 @@ from headrace.engine.run import Handle, Status
 from headrace.engine.settings import Settings, using
 from headrace.log.commands import topic
 from headrace.progress import watch
+from headrace.system.commands import add_commands
 
 main = typer.Typer(
     help="The Dataflow model on Spark: run pipelines, or see how they would run.",
@@ -31,6 +33,7 @@ main = typer.Typer(
     pretty_exceptions_enable=False,
 )
 main.add_typer(topic, name="topic")
+add_commands(main)
 
 
 @main.command()

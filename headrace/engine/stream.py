@@ -260,7 +260,7 @@ class Stream:
 
     def _after(self, level: int) -> Program:
         exchanges = self.line.level(level)
-        entries = {each.number: Entry(each.work, each.readers) for each in exchanges}
+        entries = {each.number: Entry(each.label, each.work, each.readers) for each in exchanges}
         head = FromClocks(self.line.tidings)
         return LevelProgram(head, tidings=self.line.tidings, station=(level, 0), entries=entries)
 

@@ -107,8 +107,9 @@ class StreamHandle(Handle):
     def metrics(self) -> dict[str, dict[str, int]]:
         """Elements in and out of each transform, by label; of groupings, how many came too late or were refused.
 
-        Those two are of the whole life of the checkpoint, the others of this run. Of sources, how many elements were
-        too far ahead of time, how many records were bad, by reason, and how many partitions are idle now.
+        Those two are of the whole life of the checkpoint, the others of this run. Of sources, how many elements came
+        out and how many were too far ahead of time, how many records were bad, by reason, and how many partitions are
+        idle now.
         """
         metrics = self._stream.counters.metrics()
         shards = self._stream.delivery.shards

@@ -158,13 +158,17 @@ class SourceProgram(ClockProgram):
         return self.entries
 
     def _entering(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Bundle | ColumnBundle, Readers]]:
-        return ((bundle, self.entries[number]) for number, bundle in self.source.bundles(batches))
+        for number, bundle in self.source.bundles(batches):
+            if number == 0:  # all elements are read by each head
+                self._counts[self.label, "out"] += bundle.size
+            yield bundle, self.entries[number]
 
 
 @dataclass(frozen=True)
 class Entry:
     """Where what the shards of an exchange give enters a program, by tag."""
 
+    label: str
     work: Work
     readers: dict[str | None, Readers]
 
@@ -212,6 +216,7 @@ class LevelProgram(Program):
                 self.tidings.hear(header["name"], header["watermark"], header["now"])
                 self._told[header["name"]] = header
                 for tag, bundle in entry.work.bundles(given):
+                    self._counts[entry.label, "out"] += bundle.size
                     yield bundle, entry.readers[tag]
 
 

@@ -1,23 +1,37 @@
-"""What a server serves: the stored views and the topics of an app."""
+"""What a server serves: the stored views and the topics of an app, and what can be asked of a system that runs it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
 
 from headrace.log import Log
-from headrace.log.values import Values
 from headrace.server.ingestion import Ingestion
 from headrace.views.app import App
-from headrace.views.declarations import Topic
-from headrace.views.errors import ViewError
+from headrace.views.feeds import Feed, feed_of
 from headrace.views.stores import Store
 from headrace.views.stores.store import StoredView
 
 
+class Operations(Protocol):
+    """What a running system offers beside its views and topics. All of it is ready to be written as JSON."""
+
+    def status(self) -> dict[str, Any]:
+        """How far everything is: topics, views with their stages, and batch jobs."""
+
+    def compute(self, view: str, *, incremental: bool) -> dict[str, Any]:
+        """Begins a batch version; returns the job. Refused with a ViewError while another of the view is under way."""
+
+    def dead_letters(self, limit: int) -> list[dict[str, Any]]:
+        """The records that no view could take, newest first."""
+
+
 @dataclass(frozen=True)
 class Service:
-    """Stored views and topics by their names; no others can be named in a request.
+    """Stored views and topics by their names; no others can be named in a request. A store without a running system
+    has no `operations`.
 
     >>> import headrace as hr, tempfile
     >>> clicks = hr.Topic("clicks", schema="user string")
@@ -32,23 +46,18 @@ class Service:
 
     views: Mapping[str, StoredView]
     topics: Mapping[str, Ingestion]
+    operations: Operations | None = None
 
     @staticmethod
-    def of(app: App, store: Store, log: Log) -> Service:
-        """The views and topics of an app; made, where they are not there."""
+    def of(app: App, store: Store, log: str | Path | Log, operations: Operations | None = None) -> Service:
+        """The views and topics of an app; made, where they are not there. `log` is as for `feed_of`."""
         return Service(
             {name: store.view(each.layout()) for name, each in app.views.items()},
-            {name: _opened(each, log) for name, each in app.topics.items()},
+            {name: _opened(feed_of(log, each)) for name, each in app.topics.items()},
+            operations,
         )
 
 
-def _opened(declared: Topic, log: Log) -> Ingestion:
-    if declared.name not in log.topics():
-        log.create(declared.name, partitions=declared.partitions, values=declared.schema)
-    topic = log.topic(declared.name)
-    if topic.values.type() != Values(declared.schema).type():
-        raise ViewError(
-            f"topic {declared.name!r} has the columns {topic.settings.values!r}, but is declared with "
-            f"{declared.schema!r}; give the same, or another name"
-        )
-    return Ingestion(declared, topic)
+def _opened(feed: Feed) -> Ingestion:
+    feed.create()
+    return Ingestion(feed)

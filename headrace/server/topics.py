@@ -14,10 +14,11 @@ from headrace.server.bodies import JSON, LINES, read_body
 from headrace.server.documents import body
 from headrace.server.encoding import Json
 from headrace.server.errors import Refused
-from headrace.server.ingestion import BadLines, Ingestion, OtherRequest, Tried
+from headrace.server.ingestion import BadLines, Ingestion
 from headrace.server.limits import Gate, Limits
 from headrace.server.metrics import Metrics
 from headrace.server.workers import Worker
+from headrace.views.feeds import OtherRequest, Tried
 
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,200}")
 _SEQUENCE: Final = re.compile(r"\d{1,18}", re.ASCII)

@@ -9,36 +9,28 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DateType
 
-from headrace.edges import topicsource
-from headrace.edges.ranges import available, topic_at
-from headrace.edges.topicrecords import OFFSET, kind_of
-from headrace.engine.bundles import PART, TIME
 from headrace.engine.files import Folder
-from headrace.log import Group, Log
-from headrace.log import Topic as LogTopic
-from headrace.log.groups import start_of
 from headrace.model.badrecords import YEAR_1, YEAR_10000
 from headrace.model.columns import Select, Where
 from headrace.model.pipeline import PCollection, Pipeline
 from headrace.model.sources import ReadParquet
 from headrace.model.times import SECOND
-from headrace.views.declarations import Topic
 from headrace.views.errors import ViewError
+from headrace.views.feeds import Feed
+from headrace.views.feeds.feed import BAD, OFFSET, PARTITION, TIMESTAMP
 from headrace.views.progress import Offsets, dump_offsets, load_offsets, reaches
 
-# Beside the topic's columns, whose names begin with a letter.
-_PARTITION: Final = "_partition"
-_OFFSET: Final = "_offset"
-_TIMESTAMP: Final = "_timestamp"
 _DAY: Final = "_day"
 _DAY_LENGTH: Final = 24 * 3600 * SECOND
 
@@ -47,53 +39,66 @@ _DAY_LENGTH: Final = 24 * 3600 * SECOND
 class Step:
     """An archive step: it has the records from `since` to before `until`.
 
+    `counts` says how many those are in each partition, if not every offset has one. So many could not be read as the
+    topic's columns, for each reason, as `bad` says: they are kept as they came.
+
     >>> Step(0, {0: 2}, {0: 7, 1: 4}).count({0: 5}, {0: 6, 1: 9})
     5
+    >>> Step(0, {0: 2}, {0: 7}, counts={0: 3}).records
+    3
     """
 
     number: int
     since: Offsets
     until: Offsets
+    counts: Offsets | None = None
+    bad: Mapping[str, int] = field(default_factory=dict)
 
     def count(self, since: Offsets, until: Offsets) -> int:
-        """How many of its records are from `since` to before `until`."""
-        ends = {partition: min(end, until.get(partition, 0)) for partition, end in self.until.items()}
-        firsts = {partition: max(self.since.get(partition, 0), since.get(partition, 0)) for partition in ends}
-        return sum(max(ends[partition] - firsts[partition], 0) for partition in ends)
+        """How many of its records are from `since` to before `until`; at most, if not every offset has one."""
+        there = [number for number in self.until if self.counts is None or self.counts.get(number)]
+        ends = {number: min(self.until[number], until.get(number, 0)) for number in there}
+        firsts = {number: max(self.since.get(number, 0), since.get(number, 0)) for number in there}
+        return sum(max(ends[number] - firsts[number], 0) for number in there)
+
+    @property
+    def records(self) -> int:
+        """How many it has."""
+        return self.count(self.since, self.until) if self.counts is None else sum(self.counts.values())
 
     def write(self) -> bytes:
-        return json.dumps({"since": dump_offsets(self.since), "until": dump_offsets(self.until)}).encode()
+        held: dict[str, Any] = {"since": dump_offsets(self.since), "until": dump_offsets(self.until)}
+        if self.counts is not None:
+            held |= {"counts": dump_offsets(self.counts), "bad": dict(self.bad)}
+        return json.dumps(held).encode()
 
     @classmethod
     def read(cls, number: int, data: bytes) -> Step:
         """What `write` wrote.
 
-        >>> Step.read(3, Step(3, {0: 2}, {0: 7}).write())
-        Step(number=3, since={0: 2}, until={0: 7})
+        >>> Step.read(3, Step(3, {0: 2}, {0: 7}).write()) == Step(3, {0: 2}, {0: 7})
+        True
         """
         held = json.loads(data)
-        return cls(number, load_offsets(held["since"]), load_offsets(held["until"]))
+        counts = load_offsets(held["counts"]) if "counts" in held else None
+        return cls(number, load_offsets(held["since"]), load_offsets(held["until"]), counts, held.get("bad", {}))
 
 
 class Master:
-    """The master data of a topic of the embedded log, in a directory."""
+    """The master data of the topic of a feed, in a directory."""
 
-    def __init__(self, spark: SparkSession, topic: Topic, *, log: str, path: str) -> None:
-        self.spark, self.topic, self.log = spark, topic, os.path.abspath(log)
+    def __init__(self, spark: SparkSession, feed: Feed, *, path: str) -> None:
+        self.spark, self.feed, self.topic = spark, feed, feed.topic
         self.folder = Folder(spark, path)
         self._data, self._manifests = self.folder.folder("data"), self.folder.folder("manifests")
         self._steps: list[Step] = []  # those that were read: they never change
-        if kind_of(self._topic.settings.values) != "rows":
-            raise ViewError(
-                f"the values of topic {topic.name!r} are {self._topic.settings.values}; master data has columns: "
-                f"create the topic with values={topic.schema!r}"
-            )
+        feed.check()
 
     def steps(self) -> list[Step]:
         """The steps that are complete."""
         while (data := self._manifests.read(_manifest(len(self._steps)))) is not None:
             step = Step.read(len(self._steps), data)
-            if self._steps and step.since != self._steps[-1].until:
+            if self._steps and not _same(step.since, self._steps[-1].until):
                 raise ViewError(
                     f"the master data in {self.folder} is damaged: step {step.number} begins at {step.since}, but the "
                     f"one before ended at {self._steps[-1].until}; restore its manifests"
@@ -104,18 +109,16 @@ class Master:
     def reached(self) -> Offsets:
         """The offsets before which all records are archived, or were gone before there was an archive."""
         steps = self.steps()
-        if steps:
-            return steps[-1].until
-        return {number: start_of(self._topic, number, "earliest") for number in range(len(self._topic.partitions))}
+        return steps[-1].until if steps else self.feed.starts()
 
     def archive(self, until: Offsets | None = None) -> Step | None:
         """Archives what came since the last step, up to `until` or to the end; None if that was nothing.
 
-        From the first time on, retention leaves in the log what is not archived yet.
+        From the first time on, retention leaves in the log what is not archived yet. Kafka's does not ask.
         """
-        since, there = dict(self.reached()), available(self._topic)
-        group = Group(Log(self.log), self.topic.name, "master")
-        group.commit(since)
+        reached, there = self.reached(), self.feed.ends()
+        since = {**dict.fromkeys(there, 0), **reached}  # partitions may have come
+        self.feed.hold(since)
         wanted = there if until is None else until
         if not reaches(there, wanted):
             raise ViewError(f"topic {self.topic.name!r} ends at {there}, and cannot be archived up to {dict(wanted)}")
@@ -123,38 +126,40 @@ class Master:
         if step.since == step.until:
             return None
         self._remove_incomplete()
-        written = self._data.folder(_directory(step.number))
-        self._records(step).write.partitionBy(_DAY).parquet(str(written))
-        self._check(step, self.spark.read.parquet(str(written)))
-        _sync(written)
+        step = self._write(step, self._data.folder(_directory(step.number)))
         self._manifests.make()
         self._manifests.write(_manifest(step.number), step.write())
-        group.commit(dict(step.until))
+        self.feed.hold(step.until)
         return step
 
     def events(self, pipeline: Pipeline, since: Offsets, until: Offsets) -> PCollection:
         """The archived events from `since` to before `until`, of which there must be some."""
         if not reaches(self.reached(), until):
             raise ViewError(f"topic {self.topic.name!r} is archived up to {self.reached()}, not yet to {dict(until)}")
-        read = ReadParquet(self._files(since, until), event_time=self.topic.event_time or _TIMESTAMP)
+        read = ReadParquet(self._files(since, until), event_time=self.topic.event_time or TIMESTAMP)
         label = f"master of {self.topic.name}"
-        records = pipeline | label >> read | f"{label}, as of" >> Where(_meant(since, until))
+        records = pipeline | label >> read | f"{label}, as of" >> Where(self._meant(since, until))
         values: PCollection = records | f"{label}, values" >> Select(*self.topic.columns)
         return values
 
     def count(self, since: Offsets, until: Offsets) -> int:
-        """How many events are archived from `since` to before `until`."""
+        """How many records are archived from `since` to before `until`; at most, if not every offset has one."""
         return sum(step.count(since, until) for step in self.steps())
 
+    def bad(self) -> dict[str, int]:
+        """How many records are archived, for each reason, that could not be read as the topic's columns."""
+        return dict(sum((Counter(step.bad) for step in self.steps()), Counter[str]()))
+
     def verify(self, since: Offsets, until: Offsets) -> None:
-        """Refuses master data whose files do not have the records from `since` to before `until` that it covers."""
-        if not (expected := self.count(since, until)):
+        """Refuses master data if the files that have the records from `since` to before `until` are not whole."""
+        steps = [step for step in self.steps() if step.count(since, until)]
+        if not (expected := sum(step.records for step in steps)):
             return
-        found = self.spark.read.parquet(*self._files(since, until)).where(_meant(since, until)).count()
+        found = self.spark.read.parquet(*self._files(since, until)).count()
         if found != expected:
             raise ViewError(
-                f"the master data in {self.folder} is damaged: from {dict(since)} to {dict(until)} there should be "
-                f"{expected} records, but there are {found}; restore its files"
+                f"the master data in {self.folder} is damaged: steps {steps[0].number} to {steps[-1].number} should "
+                f"have {expected} records, but have {found}; restore its files"
             )
 
     def _files(self, since: Offsets, until: Offsets) -> list[str]:
@@ -163,39 +168,36 @@ class Master:
         folders = [self._data.folder(_directory(step.number)) for step in self.steps() if step.count(since, until)]
         return [f"{folder}/*/*.parquet" for folder in folders]
 
-    @property
-    def _topic(self) -> LogTopic:
-        return topic_at(self.log, self.topic.name)
-
-    def _records(self, step: Step) -> DataFrame:
-        """The records of a step, with their place and their day."""
-        tasks = self.spark.sparkContext.defaultParallelism
-        label = f"master of {self.topic.name}"
-        scan = topicsource.Scan(label, self.log, self.topic.name, dict(step.since), dict(step.until), tasks)
-        records = topicsource.load(self.spark, scan)
-        own = [name for name in records.columns if name not in (TIME, PART, OFFSET)]
-        return records.select(
-            *own,
-            F.timestamp_micros(TIME).alias(_TIMESTAMP),
-            F.col(PART).cast("int").alias(_PARTITION),
-            F.col(OFFSET).alias(_OFFSET),
-            self._day(records).alias(_DAY),
-        )
+    def _write(self, step: Step, to: Folder) -> Step:
+        """Writes the records of a step, and sees that they are there; gives the step with what is known of them."""
+        records = self.feed.records(self.spark, step.since, step.until)
+        read = Observation()
+        counted = records.withColumn(_DAY, self._day(records)).observe(read, F.count(F.lit(1)).alias("records"))
+        counted.write.partitionBy(_DAY).parquet(str(to))
+        place = records.select(*[name for name in (PARTITION, OFFSET, BAD) if name in records.columns])
+        # Of a step without records there are no files that tell their columns.
+        written = self.spark.read.schema(place.schema).parquet(str(to))
+        if self.feed.dense:
+            self._check(step, written)
+        else:
+            step = self._counted(step, written, read.get["records"])
+        _sync(to)
+        return step
 
     def _day(self, records: DataFrame) -> Column:
         """The day of an event in UTC; null if it has no time that pipelines take."""
         name = self.topic.event_time
         if name is not None and isinstance(records.schema[name].dataType, DateType):
             return F.col(name)
-        micros = F.col(TIME) if name is None else F.unix_micros(name)
+        micros = F.unix_micros(TIMESTAMP if name is None else name)
         days = F.round((micros - F.pmod(micros, F.lit(_DAY_LENGTH))) / _DAY_LENGTH)
         return F.when((micros >= YEAR_1) & (micros < YEAR_10000), F.date_from_unix_date(days.cast("int")))
 
     def _check(self, step: Step, written: DataFrame) -> None:
-        """Refuses a step that does not have each of its records once."""
-        total = F.sum(F.col(_OFFSET).cast("decimal(20,0)"))
-        places = F.count(_OFFSET), F.min(_OFFSET), F.max(_OFFSET), total
-        found = {row[0]: row[1:] for row in written.groupBy(_PARTITION).agg(*places).collect()}
+        """Refuses a step that does not have each of its offsets once."""
+        total = F.sum(F.col(OFFSET).cast("decimal(20,0)"))
+        places = F.count(OFFSET), F.min(OFFSET), F.max(OFFSET), total
+        found = {row[0]: row[1:] for row in written.groupBy(PARTITION).agg(*places).collect()}
         for number, until in step.until.items():
             first, count = step.since[number], until - step.since[number]
             if count and found.get(number) != (count, first, until - 1, (first + until - 1) * count // 2):
@@ -204,6 +206,35 @@ class Master:
                     f"{until - 1} of partition {number} once, but has not; archive again"
                 )
 
+    def _counted(self, step: Step, written: DataFrame, expected: int) -> Step:
+        """A step with the counts of its records, which need not be one for each offset; refuses one of more or less."""
+        places = F.count(OFFSET), F.count_distinct(OFFSET), F.min(OFFSET), F.max(OFFSET)
+        found = {row[0]: row[1:] for row in written.groupBy(PARTITION).agg(*places).collect()}
+        for number, (count, distinct, first, last) in found.items():
+            since, until = step.since.get(number, 0), step.until.get(number, 0)
+            if not (count == distinct and since <= first and last < until):
+                raise ViewError(
+                    f"step {step.number} of the master data in {self.folder} should have records of partition {number} "
+                    f"from offset {since} to {until - 1}, each once, but has {count} from {first} to {last}, "
+                    f"{distinct} of them different; archive again"
+                )
+        counts = {number: count for number, (count, *_) in sorted(found.items())}
+        if sum(counts.values()) != expected:
+            raise ViewError(
+                f"step {step.number} of the master data in {self.folder} should have the {expected} records that were "
+                f"read, but has {sum(counts.values())}; archive again"
+            )
+        bad = written.where(f"{BAD} IS NOT NULL").groupBy(f"{BAD}.reason").count().collect()
+        return replace(step, counts=counts, bad={reason: count for reason, count in sorted(bad)})
+
+    def _meant(self, since: Offsets, until: Offsets) -> str:
+        """The condition of events from `since` to before `until`."""
+        places = " OR ".join(
+            f"({PARTITION} = {number} AND {OFFSET} >= {since.get(number, 0)} AND {OFFSET} < {end})"
+            for number, end in sorted(until.items())
+        )
+        return places if self.feed.strict else f"({places}) AND {BAD} IS NULL"
+
     def _remove_incomplete(self) -> None:
         complete = {_directory(step.number) for step in self._steps}
         for name in self._data.names():
@@ -211,12 +242,9 @@ class Master:
                 self._data.folder(name).delete()
 
 
-def _meant(since: Offsets, until: Offsets) -> str:
-    """The condition of records from `since` to before `until`."""
-    return " OR ".join(
-        f"({_PARTITION} = {number} AND {_OFFSET} >= {since.get(number, 0)} AND {_OFFSET} < {end})"
-        for number, end in sorted(until.items())
-    )
+def _same(one: Offsets, other: Offsets) -> bool:
+    """Whether two offsets are the same; a partition that is missing is at its beginning."""
+    return reaches(one, other) and reaches(other, one)
 
 
 def _directory(number: int) -> str:

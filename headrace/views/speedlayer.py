@@ -10,7 +10,6 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from headrace.edges.topicsource import offsets_of
 from headrace.edges.topicstreams import began_at
 from headrace.engine.checkpoint import stream_of
 from headrace.engine.files import Folder
@@ -18,56 +17,63 @@ from headrace.engine.offsetlog import OffsetLog
 from headrace.engine.run import Handle
 from headrace.engine.session import spark_session
 from headrace.engine.streamhandle import StreamHandle
-from headrace.model.pipeline import Pipeline
+from headrace.model.pipeline import PCollection, Pipeline
 from headrace.model.sinks import ForEachBatch, WindowedValue
 from headrace.model.topics import ReadTopic
 from headrace.model.triggers import Always
 from headrace.model.watermarks import Monotonic, WatermarkPolicy
 from headrace.views.declarations import View
+from headrace.views.feeds import Feed
 from headrace.views.partials import partial_of
 from headrace.views.progress import MicroBatch, Offsets
+from headrace.views.stores.letters import Letters
 from headrace.views.stores.store import StoredView
 
 
 class SpeedLayer:
-    """Keeps a stored view up to date with its topic of the embedded log, from where the view has got to.
+    """Keeps a stored view up to date with the feed of its topic, from where the view has got to.
 
     `checkpoint` is the directory of the stream; with the same one it goes on after a stop or a crash, and the view's
     function may have changed. `watermark` says when events are late: those that are later than the view allows are in
-    no answer before the next batch version.
+    no answer before the next batch version. Records that are no events go to `letters`.
     """
 
     def __init__(
         self,
         view: View,
         stored: StoredView,
+        feed: Feed,
         *,
-        log: str,
         checkpoint: str,
         watermark: WatermarkPolicy = Monotonic(),
         spark: SparkSession | None = None,
+        letters: Letters | None = None,
     ) -> None:
-        self.view, self.stored, self.log, self.checkpoint, self.watermark = view, stored, log, checkpoint, watermark
+        self.view, self.stored, self.feed, self.checkpoint, self.watermark = view, stored, feed, checkpoint, watermark
         self.label = f"topic {view.topic.name}"
-        self._spark = spark or spark_session()
+        self._spark, self._letters = spark or spark_session(), letters
+        self.pipeline = Pipeline(spark=self._spark)
         self._handle: Handle | None = None
 
     def start(self, **options: Any) -> Handle:
         """Starts the stream; `options` are those of `Pipeline.run`, e.g. trigger="1 second"."""
-        pipeline = Pipeline(spark=self._spark)
-        topic, reached = self.view.topic, self.stored.progress().reached
-        read = ReadTopic(
-            topic.name,
-            log=self.log,
-            schema=topic.schema,
-            event_time=topic.event_time,
-            start="earliest" if reached is None else reached,
-            watermark=self.watermark,
-        )
-        deltas = self.view.partials(pipeline | self.label >> read, trigger=Always())
+        self.pipeline = Pipeline(spark=self._spark)
+        read = self.feed.read(self.stored.progress().reached, self.watermark)
+        deltas = self.view.partials(self._events(read), trigger=Always())
         deltas | f"store {self.view.name}" >> ForEachBatch(self._add)
-        self._handle = pipeline.run(checkpoint=self.checkpoint, **options)
+        self._handle = self.pipeline.run(checkpoint=self.checkpoint, **options)
         return self._handle
+
+    def _events(self, read: ReadTopic) -> PCollection:
+        if self._letters is None or not read.checks:
+            return self.pipeline | self.label >> read  # type: ignore[no-any-return]
+        records = self.pipeline | self.label >> read.with_exception_handling()
+        records.dead_letters | "dead letters" >> ForEachBatch(self._bury)
+        return records.main  # type: ignore[no-any-return]
+
+    def _bury(self, elements: list[WindowedValue], number: int) -> None:
+        assert self._letters is not None
+        self._letters.add(self.view.name, [each.value for each in elements])
 
     def _add(self, elements: list[WindowedValue], number: int) -> None:
         self.stored.add(self._micro_batch(number), [partial_of(self.stored.layout, each) for each in elements])
@@ -76,7 +82,7 @@ class SpeedLayer:
         """A micro-batch by its number."""
         folder = Folder(self._spark, self.checkpoint)
         log = OffsetLog(folder.folder("spark"))
-        until, since = _topic_end(log, number), None if number == 0 else _topic_end(log, number - 1)
+        until, since = self._end(log, number), None if number == 0 else self._end(log, number - 1)
         if since is None:
             since = began_at(folder.folder("control"), self.label)
         return MicroBatch(stream_of(folder), number, since, since if until is None else until, self._watermark())
@@ -86,8 +92,7 @@ class SpeedLayer:
         handle = self._handle
         return handle.status().sources[self.label].watermark if isinstance(handle, StreamHandle) else None
 
-
-def _topic_end(log: OffsetLog, number: int) -> Offsets | None:
-    """Where a micro-batch ends in the topic, which is the first source; None if nothing has come by then."""
-    end = log.ends_of(number)[0]
-    return None if end is None else offsets_of(end)
+    def _end(self, log: OffsetLog, number: int) -> Offsets | None:
+        """Where a micro-batch ends in the topic, which is the first source; None if nothing has come by then."""
+        end = log.ends_of(number)[0]
+        return None if end is None else self.feed.logged(end)

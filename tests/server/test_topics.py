@@ -13,9 +13,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headrace.log import Log
+from headrace.log import Log, Topic
 from headrace.server import Limits, Service
-from headrace.server.ingestion import Ingestion, OtherRequest, Tried
+from headrace.server.ingestion import Ingestion
+from headrace.views.feeds import OtherRequest, Tried, feed_of
+from headrace.views.feeds.embedded import EmbeddedFeed
 from tests.server.conftest import LINES, visits
 
 
@@ -23,8 +25,15 @@ def line(user: str, url: str = "a", ts: Any = "2026-01-31T12:00:00Z", **more: An
     return json.dumps({"user": user, "url": url, "ts": ts, **more})
 
 
+def stored(service: Service) -> Topic:
+    """The topic that a service appends to."""
+    feed = service.topics["visits"].feed
+    assert isinstance(feed, EmbeddedFeed)
+    return feed.requests.topic
+
+
 def users(service: Service) -> list[str]:
-    topic = service.topics["visits"].topic
+    topic = stored(service)
     return sorted(record.value["user"] for number in range(3) for record in topic.read(number))
 
 
@@ -38,7 +47,7 @@ def post(client: httpx.Client, *lines: str, status: int = 200, **headers: str) -
 def test_lines_become_records(client: httpx.Client, service: Service) -> None:
     answer = post(client, line("ann", "a"), "", line("bob", "b", 60), line("cleo", None))  # type: ignore[arg-type]
     assert answer == {"topic": "visits", "records": 3, "offsets": answer["offsets"], "repeated": False}
-    topic = service.topics["visits"].topic
+    topic = stored(service)
     found = sorted(
         ((each.value["user"], each.key, each.timestamp) for number in range(3) for each in topic.read(number)), key=repr
     )
@@ -130,7 +139,7 @@ def test_what_was_cut_short_is_completed(service: Service) -> None:
     """A server that died between two partitions: the same request puts the rest there."""
     body = "\n".join(line(f"user {number}", f"page {number}") for number in range(20)).encode()
     ingestion = service.topics["visits"]
-    dying = ingestion.topic.partitions[2]
+    dying = stored(service).partitions[2]
     whole, dying.append = dying.append, None  # type: ignore[method-assign,assignment]
     with pytest.raises(TypeError):
         ingestion.append(body, Tried("k"))
@@ -194,11 +203,11 @@ def test_any_requests_are_there_as_if_each_key_had_come_once(
 ) -> None:
     log = Log(tmp_path_factory.mktemp("log"))
     log.create("visits", partitions=3, values=visits.schema)
-    ingestion = Ingestion(visits, log.topic("visits"))
+    ingestion = Ingestion(feed_of(log, visits))
     taken: dict[str, list[tuple[str, str]]] = {}
     for number, (key, events) in enumerate(requests):
         if number in restarts:
-            ingestion = Ingestion(visits, Log(log.path).topic("visits"))
+            ingestion = Ingestion(feed_of(log.path, visits))
         body = "\n".join(line(user, url) for user, url in events).encode()
         if taken.setdefault(key, events) == events:
             ingestion.append(body, Tried(key))

@@ -16,6 +16,7 @@ from headrace.log import Log
 from headrace.model.times import SECOND
 from headrace.views.batchlayer import BatchLayer
 from headrace.views.declarations import View
+from headrace.views.feeds import feed_of
 from headrace.views.master import Master
 from headrace.views.queries import Layer, Query
 from headrace.views.speedlayer import SpeedLayer
@@ -55,7 +56,7 @@ class World:
         self.topic = Log(path / "log").create("visits", values=SCHEMA, partitions=2)
         self.store = Store(f"sqlite:///{path}/views.db")
         self.stored = self.store.view(visitors.layout())
-        self.master = Master(spark, VISITS, log=str(path / "log"), path=str(path / "master"))
+        self.master = Master(spark, feed_of(path / "log", VISITS), path=str(path / "master"))
         self.events: list[Visit] = []
         self.stream: StreamHandle | None = None
 
@@ -72,7 +73,7 @@ class World:
         if self.stream is not None:
             self.stop()
         layer = SpeedLayer(
-            view, self.stored, log=f"{self.path}/log", checkpoint=f"{self.path}/{checkpoint}", spark=self.spark
+            view, self.stored, self.master.feed, checkpoint=f"{self.path}/{checkpoint}", spark=self.spark
         )
         handle = layer.start()
         assert isinstance(handle, StreamHandle)
@@ -145,11 +146,15 @@ def test_whatever_happens_merged_answers_are_a_recount_of_all_events(world: Worl
     assert world.answers() == world.recount()
     assert world.answers("speed") == recount(world.events[60:])
 
-    second = world.batch().compute(incremental=True)
+    heard: list[tuple[str, int | None, int | None]] = []
+    second = world.batch().compute(incremental=True, progress=lambda *told: heard.append(told))
     assert (second.number, second.boundary, second.base) == (2, {0: 50, 1: 50}, 1)
     assert world.answers() == world.answers("batch") == world.recount()
     assert [step.until for step in world.master.steps()] == [{0: 30, 1: 30}, {0: 50, 1: 50}]
     assert world.batch().compute(incremental=True) == second  # nothing has come
+    rows = len(recount(world.events[60:]))
+    assert heard[:4] == [("archiving", 0, 40), ("archiving", 40, 40), ("computing", 0, 40), ("computing", 40, 40)]
+    assert heard[-2:] == [("loading", rows, rows), ("publishing", None, None)]
 
     world.stop()
     world.forget_the_last_commit()

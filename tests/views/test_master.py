@@ -14,6 +14,7 @@ import headrace as hr
 from headrace.engine.files import Folder
 from headrace.log import Group, Log, Topic
 from headrace.views.errors import ViewError
+from headrace.views.feeds import feed_of
 from headrace.views.master import Master, Step
 from headrace.views.progress import Offsets
 
@@ -49,7 +50,7 @@ def test_records_are_archived_once_and_read_as_of_any_offsets(
     topic = log.create("numbers", values=SCHEMA, partitions=2)
 
     def master() -> Master:
-        return Master(spark, NUMBERS, log=str(log.path), path=f"{tmp_path}/master")
+        return Master(spark, feed_of(log, NUMBERS), path=f"{tmp_path}/master")
 
     assert master().archive() is None
     append(topic, 0, 1, 30, -5, None)
@@ -104,7 +105,7 @@ def test_records_are_archived_once_and_read_as_of_any_offsets(
         again.archive({0: 9})
     again.verify({}, {0: 4, 1: 2})
     next((tmp_path / "master/data/step-000001/_day=1969-12-31").glob("*.parquet")).unlink()
-    with pytest.raises(ViewError, match=r"damaged: .* should be 6 records, but there are 5; restore"):
+    with pytest.raises(ViewError, match=r"damaged: steps 0 to 1 should have 6 records, but have 5; restore"):
         again.verify({}, {0: 4, 1: 2})
     (tmp_path / "master/manifests/.step-000000.json.crc").unlink()  # or Hadoop knows first
     (tmp_path / "master/manifests/step-000000.json").write_bytes(b'{"since": "{}", "until": "{}"}')
@@ -130,4 +131,4 @@ def test_steps_that_follow_on_count_every_record_once(moves: list[Offsets], sinc
 def test_values_without_columns_are_refused(spark: SparkSession, tmp_path: Path) -> None:
     Log(tmp_path).create("numbers", values="json")
     with pytest.raises(ViewError, match=r"values of topic 'numbers' are json; .* create the topic with values='n int"):
-        Master(spark, NUMBERS, log=str(tmp_path), path=f"{tmp_path}/master")
+        Master(spark, feed_of(tmp_path, NUMBERS), path=f"{tmp_path}/master")

@@ -128,6 +128,13 @@ class Attributes:
                 result[key] = value
         return result
 
+    def settled(self) -> Attributes:
+        """The same without items that are no more, to be written as a whole."""
+        items = {
+            name: {key: value for key, value in each.items() if value is not GONE} for name, each in self.items.items()
+        }
+        return Attributes(self.values, self.dicts, items)
+
     def names(self) -> list[str]:
         """All attributes that it says something about."""
         return list(dict.fromkeys([*self.values, *self.dicts, *self.items]))

@@ -13,7 +13,7 @@ from __future__ import annotations
 import datetime as dt
 import uuid
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from hashlib import blake2b
 from itertools import compress, islice
@@ -26,6 +26,9 @@ from headrace.dialects.storm.tuples import Tuple
 from headrace.engine.hashing import HASHES
 from headrace.model.keys import encode_keys
 from headrace.model.pickling import dumps
+
+EXTRAS: Final = "\0task"
+"""The name under which the extras of a task lie among attributes."""
 
 _OURS: Final = ("_collected", "context")
 _DICTS: Final = (dict, Counter, defaultdict)  # an OrderedDict has an order, which items do not tell
@@ -140,7 +143,7 @@ class Kept:
         state = Attributes()
         if self.extras != self._extras_seen:
             self._extras_seen = dict(self.extras)
-            state.values[_EXTRAS] = self._extras_seen
+            state.values[EXTRAS] = self._extras_seen
         if self._touched:
             now = dict(self._attributes())
             for name in [name for name in self._known if name not in now]:
@@ -157,7 +160,7 @@ class Kept:
 
     def part(self, low: int, high: int) -> list[bytes]:
         """What there is in a range of hashes. It does not count as written."""
-        state = Attributes({_EXTRAS: self.extras})
+        state = Attributes({EXTRAS: self.extras})
         now = dict(self._attributes())
         for name in self._stored:
             if name not in now:
@@ -171,7 +174,7 @@ class Kept:
     def load(self, blocks: Iterable[bytes]) -> None:
         """Takes over state from blocks, in order, on top of what there is."""
         state = Attributes.read(blocks)
-        self.extras.update(state.values.pop(_EXTRAS, {}))
+        self.extras.update(state.values.pop(EXTRAS, {}))
         for name in state.names():
             value = state.applied(name, getattr(self._bolt, name, None))
             self._stored[name] = None
@@ -191,6 +194,7 @@ class Kept:
 
     def _compare(self, name: str, value: Any, state: Attributes) -> None:
         known = self._known.get(name)
+        gone: list[Any] = []
         if isinstance(known, _Items) and type(value) is known.kind:
             changed, gone = known.changes(name, value)
             if not changed and not gone:
@@ -205,7 +209,7 @@ class Kept:
             return
         # New, of another kind, or not written so far: all of it.
         if known is not None:
-            self._removed(name, state)
+            self._removed(name, state, gone)
         self._known[name] = known = _seen(name, value)
         self._stored[name] = None
         if isinstance(known, _Items):
@@ -216,15 +220,13 @@ class Kept:
         else:
             state.values[name] = value
 
-    def _removed(self, name: str, state: Attributes) -> None:
+    def _removed(self, name: str, state: Attributes, gone: Sequence[Any] = ()) -> None:
         known = self._known.pop(name)
         if name in self._stored:
             state.values[name] = GONE
             if isinstance(known, _Items):
-                state.gone[name] = known.keys()
-
-
-_EXTRAS: Final = "\0task"
+                # Of a dict that has become one with keys that cannot be written, the others were.
+                state.gone[name] = [key for key in (*known.keys(), *gone) if _are_keys({key: None})]
 
 
 def _seen(name: str, value: Any) -> _Plain | _Items:

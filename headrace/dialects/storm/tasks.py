@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -210,6 +210,11 @@ class BoltTask:
         """Takes over state from blocks, in order, on top of what there is."""
         self._kept.load(blocks)
         self._router.memory = self._kept.extras["memory"]
+
+    def merge(self, attributes: Mapping[str, Any]) -> None:
+        """Has the instance take over what another one's `split` gave."""
+        self._kept.touch()
+        self.bolt.merge(attributes)
 
     def _execute(self, origin: Origin, rows: Iterable[tuple[Any, ...]]) -> None:
         execute, collected = self.bolt.execute, self._collected

@@ -1,4 +1,4 @@
-"""The tables of a store: one of all views, one of their batch versions, and of each view one with its rows."""
+"""The tables of a store: of all views, of their batch versions, of dead letters, and of each view one with its rows."""
 
 from __future__ import annotations
 
@@ -39,6 +39,17 @@ VERSIONS: Final = sa.Table(
     sa.Column("boundary", sa.Text, nullable=False),
     sa.Column("rows", sa.BigInteger),
     sa.Column("made", sa.BigInteger, nullable=False),
+)
+
+LETTERS: Final = sa.Table(
+    "headrace_letters",
+    STATE,
+    sa.Column("view", sa.Text, primary_key=True),
+    sa.Column("position", sa.Text, primary_key=True),
+    sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("message", sa.Text, nullable=False),
+    sa.Column("record", sa.Text, nullable=False),
+    sa.Column("met", sa.BigInteger, nullable=False, index=True),
 )
 
 _TYPES: Final[dict[type, Any]] = {

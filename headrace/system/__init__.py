@@ -1,0 +1,6 @@
+"""A running system: the log, the archive, the layers of all views and the server of one app, in one process."""
+
+from headrace.system.home import Home
+from headrace.system.system import System
+
+__all__ = ["Home", "System"]

@@ -1,0 +1,152 @@
+"""Batch jobs: one at a time, in the order in which they were asked for, on a thread of their own."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from headrace.model.times import SECOND
+from headrace.server import encoding
+from headrace.views.batchlayer import Report
+from headrace.views.errors import ViewError
+
+_log = logging.getLogger("headrace.system")
+
+_REMEMBERED: Final = 20
+
+Work = Callable[[Report], int]
+"""Does a job, reports its steps, and says which version came of it."""
+
+
+@dataclass
+class Job:
+    """A batch version of a view that is to be, is being, or was computed."""
+
+    id: int
+    view: str
+    incremental: bool
+    asked: int
+    state: Literal["waiting", "running", "done", "failed"] = "waiting"
+    step: str = "waiting"
+    done: int | None = None
+    of: int | None = None
+    ended: int | None = None
+    version: int | None = None
+    error: str | None = None
+
+    def told(self, now: int) -> dict[str, Any]:
+        """The job as JSON.
+
+        >>> Job(1, "visitors", False, asked=5_000_000).told(now=8_200_000)["seconds"]
+        3.2
+        """
+        return {
+            "id": self.id,
+            "view": self.view,
+            "incremental": self.incremental,
+            "state": self.state,
+            "step": self.step,
+            "done": self.done,
+            "of": self.of,
+            "started": encoding.time(self.asked),
+            "seconds": ((self.ended or now) - self.asked) / SECOND,
+            "version": self.version,
+            "error": self.error,
+        }
+
+
+class Stopped(Exception):
+    """The system ends, and with it the job: what it had made is discarded, and it can be asked for again."""
+
+
+class Jobs:
+    """The jobs of a system; the newest are remembered.
+
+    >>> jobs = Jobs(clock=lambda: 0)
+    >>> jobs.begin("visitors", incremental=False, work=lambda job: 4).view
+    'visitors'
+    >>> jobs.wait()
+    >>> [(job.state, job.version) for job in jobs.list()]
+    [('done', 4)]
+    >>> jobs.close()
+    """
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        self._clock, self._number, self.closing = clock, 0, False
+        self._lock = threading.Lock()
+        self._jobs: deque[Job] = deque(maxlen=_REMEMBERED)
+        self._queue: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._idle, self._asked = threading.Condition(), 0
+        self._thread = threading.Thread(target=self._run, name="headrace-batch", daemon=True)
+        self._thread.start()
+
+    def begin(self, view: str, *, incremental: bool, work: Work) -> Job:
+        """Asks for a job. One of a view at a time."""
+        with self._lock:
+            if any(job.view == view and job.state in ("waiting", "running") for job in self._jobs):
+                raise ViewError(f"a batch version of view {view!r} is being computed; ask again when it is done")
+            self._number += 1
+            job = Job(self._number, view, incremental, self._clock())
+            self._jobs.append(job)
+        self._put(lambda: self._do(job, work))
+        return job
+
+    def between(self, work: Callable[[], object]) -> None:
+        """Does something between two jobs. What it fails with is told to the log of the process."""
+        self._put(lambda: self._try(work))
+
+    def list(self) -> list[Job]:
+        """The jobs, oldest first."""
+        with self._lock:
+            return list(self._jobs)
+
+    def wait(self, seconds: float | None = None) -> None:
+        """Waits until all is done that was asked for, at most so long."""
+        with self._idle:
+            self._idle.wait_for(lambda: not self._asked, seconds)
+
+    def close(self) -> None:
+        """Begins nothing more. The job that is under way ends at its next step."""
+        self.closing = True
+        self._put(lambda: None)
+        self._thread.join()
+
+    def _put(self, work: Callable[[], None]) -> None:
+        with self._idle:
+            self._asked += 1
+        self._queue.put(work)
+
+    def _run(self) -> None:
+        while not self.closing:
+            self._queue.get()()
+            with self._idle:
+                self._asked -= 1
+                self._idle.notify_all()
+
+    def _try(self, work: Callable[[], object]) -> None:
+        try:
+            work()
+        except Exception as error:
+            if not self.closing:
+                _log.error("%s", error)
+
+    def _do(self, job: Job, work: Work) -> None:
+        def at(step: str, done: int | None, of: int | None) -> None:
+            if self.closing:
+                raise Stopped("the system was stopped; ask for it again")
+            job.step, job.done, job.of = step, done, of
+
+        job.state = "running"
+        try:
+            job.version = work(at)
+            job.state = job.step = "done"
+        except Exception as error:
+            if not self.closing:
+                _log.error("a batch version of view %r failed: %s", job.view, error)
+            job.error, job.state = str(error), "failed"
+        job.ended = self._clock()

@@ -1,0 +1,116 @@
+"""`headrace up` and `headrace batch`: a system in this process, from its start to Ctrl-C or to the end of its job."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from headrace.engine.session import spark_session
+from headrace.engine.streamhandle import StreamHandle
+from headrace.server import Tokens
+from headrace.server.apart import Apart, Served
+from headrace.system.home import Home, Runs
+from headrace.system.jobs import Job
+from headrace.system.system import Schedule, System
+from headrace.views.app import App
+from headrace.views.errors import ViewError
+from headrace.views.stores import Store
+
+_LOOK: Final = 0.5  # seconds from one look at the system to the next
+
+_SPARK: Final = {
+    "spark.scheduler.mode": "FAIR",  # a micro-batch does not wait for all of a batch
+}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a system is and on what it runs: its app, its directory, its Spark master, store and log.
+
+    What is not given is in the directory, or on this machine.
+    """
+
+    app: Path
+    home: Home
+    master: str | None = None
+    store: str | None = None
+    log: str | None = None
+
+    @property
+    def served(self) -> Served:
+        """The same without Spark, as a server needs it."""
+        return Served(str(self.app.absolute()), self.store or self.home.store, self.log or self.home.log)
+
+
+@contextmanager
+def running(place: Place, schedule: Schedule, host: str, port: int, tokens: Tokens) -> Iterator[tuple[System, Apart]]:
+    """A system and its server, for the time of a block."""
+    with (
+        place.home.held() as hold,
+        _system(place, schedule) as system,
+        Apart(place.served, system, host=host, port=port, tokens=tokens) as server,
+    ):
+        hold.tell(server.url)
+        yield system, server
+
+
+def look_after(system: System, server: Apart, stop: threading.Event, show: Callable[[dict[str, Any]], None]) -> None:
+    """Lets a system and its server do what is due, and shows how far it is, until `stop`."""
+    while not stop.is_set():
+        system.look()
+        server.look()
+        show(system.status())
+        stop.wait(_LOOK)
+
+
+def compute(place: Place, view: str, *, incremental: bool, show: Callable[[Job | None], None]) -> Job:
+    """Computes a batch version of a system that does not run: of all events that its log has now."""
+    with place.home.held(), _system(place, Schedule(None, None)) as system:
+        speed = system.speeds[view]
+        speed.look()
+        if not isinstance(speed.handle, StreamHandle):
+            raise ViewError(f"the speed layer of view {view!r} cannot be started: {speed.error}")
+        # A version covers what the speed layer has: first that catches up with the log.
+        caught_up = threading.Thread(target=speed.handle.query.processAllAvailable, daemon=True)
+        caught_up.start()
+        while caught_up.is_alive():
+            caught_up.join(_LOOK)
+            speed.handle.wait(0)  # raises what it failed with
+            show(None)
+        job = system.begin(view, incremental=incremental)
+        while job.ended is None:
+            system.jobs.wait(_LOOK)
+            show(job)
+        return job
+
+
+@contextmanager
+def stopped_by_signals() -> Iterator[threading.Event]:
+    """An event that SIGINT and SIGTERM set."""
+    stop = threading.Event()
+    before = {each: signal.signal(each, lambda *_: stop.set()) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+@contextmanager
+def _system(place: Place, schedule: Schedule) -> Iterator[System]:
+    app, served = App.load(place.app), place.served
+    store = Store(served.store)
+    try:
+        logging.getLogger("headrace.system").setLevel(logging.ERROR)
+        spark = spark_session(place.master, _SPARK)
+        with System(app, place.home, spark=spark, store=store, log=served.log, schedule=schedule) as system:
+            place.home.remember(Runs.of(served.app, served.store, served.log))
+            yield system
+    finally:
+        store.close()

@@ -1,0 +1,167 @@
+"""A system: the speed layers of all views, their batches and their master data, on one Spark session.
+
+Time does not pass here by itself: whoever runs a system calls `look` now and then, which does what is due.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, Self
+
+from pyspark.sql import SparkSession
+
+from headrace.model.times import SECOND, now
+from headrace.server import encoding
+from headrace.server.service import Service
+from headrace.system.home import Home
+from headrace.system.jobs import Job, Jobs
+from headrace.system.rates import Rate
+from headrace.system.speed import Speed
+from headrace.system.status import topic_status, view_status
+from headrace.views.app import App
+from headrace.views.batchlayer import BatchLayer, Report
+from headrace.views.declarations import View
+from headrace.views.master import Master
+from headrace.views.progress import Offsets
+from headrace.views.speedlayer import SpeedLayer
+from headrace.views.stores import Store
+
+_BATCH_TAG: Final = "headrace-batch"
+_MINUTE: Final = 60 * SECOND
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How often topics are archived, and how often views get a batch version; None is never. In microseconds."""
+
+    archive: int | None = _MINUTE
+    batch: int | None = 10 * _MINUTE
+
+
+class System:
+    """Runs the views of an app. Leaving its block stops everything where it is; another one goes on from there."""
+
+    def __init__(
+        self,
+        app: App,
+        home: Home,
+        *,
+        spark: SparkSession,
+        store: Store,
+        log: str,
+        schedule: Schedule = Schedule(),
+        clock: Callable[[], int] = now,
+    ) -> None:
+        self.app, self.home, self.spark, self.store = app, home, spark, store
+        self._schedule, self._clock, self._began = schedule, clock, clock()
+        self.service = Service.of(app, store, log, self)
+        self.masters = {name: self._master(name) for name in app.topics}
+        self.jobs = Jobs(clock)
+        self.speeds = {name: Speed(self._speed_layer(view), clock) for name, view in app.views.items()}
+        self._rates = {name: Rate() for name in app.topics}
+        self._archived = self._computed = self._began
+        self._closed = False
+
+    def look(self) -> None:
+        """Does what is due: starts speed layers, again if they failed; archives; begins batches."""
+        time = self._clock()
+        for speed in self.speeds.values():
+            speed.look()
+        for name, rate in self._rates.items():
+            rate.look(time, sum(self.service.topics[name].offsets().values()))
+        if self._schedule.archive is not None and time - self._archived >= self._schedule.archive:
+            self._archived = time
+            for master in self.masters.values():
+                self.jobs.between(master.archive)
+        if self._schedule.batch is not None and time - self._computed >= self._schedule.batch:
+            self._computed = time
+            for name in self.app.views:
+                if not any(job.view == name and job.ended is None for job in self.jobs.list()):
+                    self.begin(name, incremental=True)
+
+    def begin(self, view: str, *, incremental: bool) -> Job:
+        """Begins a batch version of a view."""
+        layer = BatchLayer(
+            self.app.views[view], self.service.views[view], self.masters[self.app.views[view].topic.name]
+        )
+
+        def work(report: Report) -> int:
+            context = self.spark.sparkContext
+            context.setLocalProperty("spark.scheduler.pool", "batch")
+            context.addJobTag(_BATCH_TAG)
+            return layer.compute(incremental=incremental, progress=report).number
+
+        return self.jobs.begin(view, incremental=incremental, work=work)
+
+    def compute(self, view: str, *, incremental: bool) -> dict[str, Any]:
+        """Begins a batch version of a view; returns the job."""
+        return self.begin(view, incremental=incremental).told(self._clock())
+
+    def status(self) -> dict[str, Any]:
+        """How far everything is."""
+        time = self._clock()
+        return {
+            "pid": os.getpid(),
+            "started": encoding.time(self._began),
+            "now": encoding.time(time),
+            "topics": {
+                name: topic_status(master.feed, master.reached(), self._rates[name].per_second, self._read(name))
+                for name, master in self.masters.items()
+            },
+            "views": {name: view_status(speed, self.service.views[name]) for name, speed in self.speeds.items()},
+            "dead_letters": self.store.letters.counts(),
+            "jobs": [job.told(time) for job in self.jobs.list()],
+        }
+
+    def dead_letters(self, limit: int) -> list[dict[str, Any]]:
+        """The records that no view could take, newest first."""
+        return [
+            {
+                "view": each.view,
+                "position": each.position,
+                "reason": each.reason,
+                "message": each.message,
+                "record": each.record,
+                "time": encoding.time(each.met),
+            }
+            for each in self.store.letters.newest(limit)
+        ]
+
+    def close(self) -> None:
+        """Stops everything where it is. What was under way is done again, or asked for again, by the next."""
+        if self._closed:
+            return
+        self._closed = True
+        self.spark.sparkContext.cancelJobsWithTag(_BATCH_TAG)
+        self.jobs.close()
+        for speed in self.speeds.values():
+            speed.stop()
+
+    def _master(self, topic: str) -> Master:
+        return Master(self.spark, self.service.topics[topic].feed, path=str(self.home.master(topic)))
+
+    def _speed_layer(self, view: View) -> SpeedLayer:
+        return SpeedLayer(
+            view,
+            self.service.views[view.name],
+            self.service.topics[view.topic.name].feed,
+            checkpoint=str(self.home.checkpoint(view.name)),
+            spark=self.spark,
+            letters=self.store.letters,
+        )
+
+    def _read(self, topic: str) -> dict[str, Offsets]:
+        """How far each view of a topic is."""
+        views = [name for name, view in self.app.views.items() if view.topic.name == topic]
+        return {name: self.service.views[name].progress().reached or {} for name in views}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,114 @@
+"""Topics of the embedded log as feeds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from headrace import log
+from headrace.edges.ranges import available, topic_at
+from headrace.log import Group, Log
+from headrace.log.groups import start_of
+from headrace.log.values import Values
+from headrace.model.topics import ReadTopic
+from headrace.model.watermarks import WatermarkPolicy
+from headrace.views.declarations import Topic
+from headrace.views.errors import ViewError
+from headrace.views.feeds.feed import OFFSET, PARTITION, TIMESTAMP, Receipt, Tried
+from headrace.views.feeds.requests import Requests
+from headrace.views.progress import Offsets
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class EmbeddedFeed:
+    """A topic of an embedded log.
+
+    >>> import headrace as hr, tempfile
+    >>> feed = EmbeddedFeed(hr.Topic("visits", schema="user string"), Log(tempfile.mkdtemp()))
+    >>> feed.create()
+    >>> feed.append([{"user": "ann"}], [0], Tried("a1")), feed.append([{"user": "ann"}], [0], Tried("a1"))
+    (Receipt(records=1, offsets={0: 0}, repeated=False), Receipt(records=1, offsets={0: 0}, repeated=True))
+    """
+
+    dense = strict = True
+
+    def __init__(self, topic: Topic, log: Log) -> None:
+        self.topic, self.log, self._folder = topic, log, os.path.abspath(log.path)
+
+    def create(self) -> None:
+        declared = self.topic
+        if declared.name not in self.log.topics():
+            self.log.create(declared.name, partitions=declared.partitions, values=declared.schema)
+        there = self.log.topic(declared.name)
+        if there.values.type() != Values(declared.schema).type():
+            raise ViewError(
+                f"topic {declared.name!r} has the columns {there.settings.values!r}, but is declared with "
+                f"{declared.schema!r}; give the same, or another name"
+            )
+
+    def check(self) -> None:
+        if (values := self._topic.settings.values) in ("json", "bytes"):
+            raise ViewError(
+                f"the values of topic {self.topic.name!r} are {values}; master data has columns: create the topic with "
+                f"values={self.topic.schema!r}"
+            )
+
+    def starts(self) -> dict[int, int]:
+        topic = self._topic
+        return {number: start_of(topic, number, "earliest") for number in range(len(topic.partitions))}
+
+    def ends(self) -> dict[int, int]:
+        return available(self._topic)
+
+    def groups(self) -> dict[str, Offsets]:
+        names = Group.names(self.log, self.topic.name)
+        return {name: Group(self.log, self.topic.name, name).committed() for name in names}
+
+    def read(self, start: Offsets | None, watermark: WatermarkPolicy) -> ReadTopic:
+        return ReadTopic(
+            self.topic.name,
+            log=self._folder,
+            schema=self.topic.schema,
+            event_time=self.topic.event_time,
+            start="earliest" if start is None else start,
+            watermark=watermark,
+        )
+
+    def logged(self, end: Any) -> Offsets:
+        return {int(partition): int(offset) for partition, offset in end.items()}
+
+    def records(self, spark: SparkSession, since: Offsets, until: Offsets) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        from headrace.edges import topicrecords, topicsource
+        from headrace.engine.bundles import PART, TIME
+
+        tasks, label = spark.sparkContext.defaultParallelism, f"topic {self.topic.name}"
+        scan = topicsource.Scan(label, self._folder, self.topic.name, dict(since), dict(until), tasks)
+        found = topicsource.load(spark, scan)
+        own = [name for name in found.columns if name not in (TIME, PART, topicrecords.OFFSET)]
+        return found.select(
+            *own,
+            F.timestamp_micros(TIME).alias(TIMESTAMP),
+            F.col(PART).cast("int").alias(PARTITION),
+            F.col(topicrecords.OFFSET).alias(OFFSET),
+        )
+
+    def hold(self, archived: Offsets) -> None:
+        Group(self.log, self.topic.name, "master").commit(dict(archived))
+
+    def append(self, events: Sequence[Mapping[str, Any]], times: Sequence[int] | None, tried: Tried | None) -> Receipt:
+        return self.requests.append(events, times, tried)
+
+    @cached_property
+    def requests(self) -> Requests:
+        """What appends to the topic."""
+        return Requests(self.log.topic(self.topic.name), self.topic.key)
+
+    @property
+    def _topic(self) -> log.Topic:
+        return topic_at(self._folder, self.topic.name)

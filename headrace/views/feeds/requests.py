@@ -1,0 +1,125 @@
+"""Requests as batches of an embedded topic: each once, however often it comes.
+
+A request with a key is appended as a batch of a producer of that name, so that one which comes again is recognised by
+the log itself, also after a restart; a header of its first record in each partition tells it from others.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from typing import Any, Final, NoReturn
+
+import pyarrow as pa
+
+from headrace.log import LogError, Topic
+from headrace.log.partitioning import partition_of
+from headrace.log.partitions import Partition
+from headrace.log.producers import producer_id
+from headrace.log.values import HEADERS
+from headrace.views.feeds.feed import OtherRequest, Receipt, Tried
+
+_REQUEST: Final = "request"  # the header with the digest of the request that a batch is of
+_Event = Mapping[str, Any]
+
+
+class Requests:
+    """Appends requests to a topic, by the column `key` of their events. Any number of threads may.
+
+    >>> import tempfile
+    >>> from headrace.log import Log
+    >>> requests = Requests(Log(tempfile.mkdtemp()).create("visits", values="user string"), None)
+    >>> requests.append([{"user": "ann"}, {"user": "bob"}], [10, 20], None)
+    Receipt(records=2, offsets={0: 0}, repeated=False)
+    """
+
+    def __init__(self, topic: Topic, key: str | None) -> None:
+        self.topic, self.key = topic, key
+        self._lock = threading.Lock()  # a partition is not for several threads at once
+        self._turn = 0
+
+    def append(self, events: Sequence[_Event], times: Sequence[int] | None, tried: Tried | None) -> Receipt:
+        """Appends the events of a request, with these times or the log's own. On disk when it returns."""
+        if times is None:
+            times = [self.topic.log.clock()] * len(events)
+        with self._lock:
+            if tried is None:
+                self._turn = (self._turn + 1) % len(self.topic.partitions)
+                batches = self._batches(events, times, spare=self._turn)
+                return Receipt(
+                    len(events), {number: self.topic.append(number, each) for number, each in batches.items()}
+                )
+            digest = _digest(events)
+            spare = partition_of(tried.key.encode(), len(self.topic.partitions))
+            batches = self._batches(events, times, spare, {_REQUEST: digest})
+            return self._append_once(batches, tried, digest, len(events))
+
+    def _append_once(self, batches: dict[int, pa.RecordBatch], tried: Tried, digest: bytes, count: int) -> Receipt:
+        producer, sequence = producer_id(f"request/{tried.key}"), tried.sequence
+        # What is there already is looked at first: if it is another request, nothing of this one may be appended.
+        found = {}
+        for number, partition in enumerate(self.topic.partitions):
+            last = partition.last_sequence(producer)
+            if last == sequence and number not in batches:
+                _refuse(tried)
+            if last >= sequence and number in batches:
+                found[number] = partition.append(batches[number], producer=producer, sequence=sequence)
+                if not _is_of(partition, found[number], digest):
+                    _refuse(tried)
+        repeated = 0 < len(found) == len(batches)
+        for number in sorted(batches.keys() - found.keys()):
+            partition = self.topic.partition(number)
+            found[number] = partition.append(batches[number], producer=producer, sequence=sequence)
+        return Receipt(count, dict(sorted(found.items())), repeated)
+
+    def _batches(
+        self, events: Sequence[_Event], times: Sequence[int], spare: int, header: dict[str, bytes] | None = None
+    ) -> dict[int, pa.RecordBatch]:
+        """The records of each partition, the first of them with a header; those without a key go to `spare`."""
+        count = len(self.topic.partitions)
+        shares: dict[int, tuple[list[object], list[int], list[bytes | None]]] = {}
+        for event, time in zip(events, times, strict=True):
+            octets = key_of(event, self.key)
+            number = spare if octets is None else partition_of(octets, count)
+            share = shares.setdefault(number, ([], [], []))
+            share[0].append(event)
+            share[1].append(time)
+            share[2].append(octets)
+        return {
+            number: self.topic.batch(
+                values, timestamps=stamps, keys=keys, headers=[header, *[None] * (len(values) - 1)]
+            )
+            for number, (values, stamps, keys) in sorted(shares.items())
+        }
+
+
+def key_of(event: _Event, column: str | None) -> bytes | None:
+    """The key of an event's record.
+
+    >>> key_of({"user": "ann", "n": 3}, "n"), key_of({"user": "ann"}, None)
+    (b'3', None)
+    """
+    value = None if column is None else event.get(column)
+    return None if value is None else (value if isinstance(value, str) else json.dumps(value)).encode()
+
+
+def _digest(events: Sequence[_Event]) -> bytes:
+    return blake2b(json.dumps(events, sort_keys=True).encode(), digest_size=16).digest()
+
+
+def _is_of(partition: Partition, offset: int, digest: bytes) -> bool:
+    """Whether the batch at an offset is of the request with this digest."""
+    try:
+        _, batch = next(partition.read(offset))
+    except LogError:
+        return True  # removed by retention meanwhile; its number is all that is known
+    return dict(batch.column(HEADERS)[0].as_py()).get(_REQUEST) == digest
+
+
+def _refuse(tried: Tried) -> NoReturn:
+    raise OtherRequest(
+        f"the key {tried.key!r} with the sequence {tried.sequence} came with other records before; "
+        "none of this request was appended: give it a key of its own"
+    )

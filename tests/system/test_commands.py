@@ -1,0 +1,160 @@
+"""The command line of a system, without Spark: of one that rests, and of one whose server answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from headrace.cli import main
+from headrace.log import Log
+from headrace.server import Server, Service
+from headrace.system.home import Home, Runs
+from headrace.views.app import App
+from headrace.views.layout import Partial
+from headrace.views.progress import MicroBatch
+from headrace.views.stores import Store
+
+APP = """
+import headrace as hr
+
+visits = hr.Topic("visits", schema="user string, url string, ts timestamp", event_time="ts", key="url")
+
+@hr.view(visits, window=hr.FixedWindows("1 hour"))
+def hits(events):
+    return events | hr.GroupBy("url").aggregate(n=hr.count())
+"""
+HOUR = 3_600_000_000
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    """Where a system ran: two batch versions, and a speed layer with one more event."""
+    file = tmp_path / "app.py"
+    file.write_text(APP)
+    home = Home(tmp_path / "data")
+    home.path.mkdir()
+    store = Store(home.store, clock=lambda: HOUR)
+    view = store.view(App.load(file).views["hits"].layout())
+    for number in range(3):
+        view.add(MicroBatch("s", number, {0: number}, {0: number + 1}), [Partial(("foo.com",), 0, HOUR, (1,))])
+        if number < 2:
+            with view.build(view.cut()) as version:
+                version.load([Partial(("foo.com",), 0, HOUR, (number + 1,))])
+                version.publish()
+    store.close()
+    home.remember(Runs.of(str(file), home.store, home.log))
+    return home
+
+
+@pytest.fixture(params=["resting", "running"])
+def system(request: pytest.FixtureRequest, home: Home, tmp_path: Path) -> Iterator[Home]:
+    """The same, as it is or with a server."""
+    if request.param == "resting":
+        yield home
+        return
+    store = Store(home.store)
+    service = Service.of(App.load(tmp_path / "app.py"), store, Log(home.log))
+    with home.held() as hold, Server(service, port=0) as server:
+        hold.tell(server.url)
+        yield home
+    store.close()
+
+
+def run(home: Home, *args: str) -> Result:
+    return CliRunner().invoke(main, [*args, "--dir", str(home.path)])
+
+
+def test_a_question_is_answered(system: Home) -> None:
+    found = json.loads(run(system, "query", "hits", "--url", "foo.com", "--from", "1970-01-01", "--json").stdout)
+    assert [row["values"] for row in found["rows"]] == [{"n": 3}]
+    assert (found["version"], found["boundary"], found["reached"]) == (2, {"0": 2}, {"0": 3})
+    table = run(system, "query", "hits", "--top=n:1")
+    assert table.stdout.split() == [
+        "url",
+        "from",
+        "to",
+        "n",
+        "foo.com",
+        *["1970-01-01T00:00:00Z", "1970-01-01T01:00:00Z", "3"],
+    ]
+    assert "1 rows: version 2 and the speed layer" in table.stderr
+
+
+def test_going_back_and_forth(system: Home) -> None:
+    assert run(system, "rollback", "hits").stdout == "hits: version 1 answers\n"
+    found = json.loads(run(system, "query", "hits", "--json").stdout)
+    assert (found["version"], found["rows"][0]["values"]) == (1, {"n": 3})
+    assert run(system, "rollback", "hits", "--to", "2").stdout == "hits: version 2 answers\n"
+    gone = run(system, "rollback", "hits", "--to", "9")
+    assert (gone.exit_code, gone.stderr) == (
+        1,
+        "error: view 'hits' has not kept version 9; there are [1, 2]\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("args", "reason"),
+    [
+        (["query", "hits", "--uri", "foo.com"], "view 'hits' has no parameter 'uri'; there are its keys url"),
+        (["query", "hits", "url"], "a question is options such as --url foo.com/blog --top hits:10, got 'url'"),
+        (["query", "hits", "--url"], "the option --url needs a value"),
+        (["query", "nothing"], "'nothing'; there are hits"),
+        (["query", "hits", "--from", "yesterday-ish"], "'yesterday-ish'"),
+    ],
+)
+def test_a_wrong_question_is_refused_with_the_reason(home: Home, args: list[str], reason: str) -> None:
+    result = run(home, *args)
+    assert result.exit_code == 1
+    assert reason in result.stderr
+
+
+def test_the_status_of_a_system_that_rests(home: Home) -> None:
+    told = json.loads(run(home, "status", "--json").stdout)
+    assert told["pid"] is None
+    assert [each["version"] for each in told["views"]["hits"]["versions"]] == [1, 2]
+    shown = run(home, "status").stdout
+    assert "not running" in shown
+    assert "hits 2 (answers)" in shown
+
+
+def test_where_nothing_ever_ran(tmp_path: Path) -> None:
+    result = run(Home(tmp_path / "none"), "query", "hits")
+    assert (result.exit_code, "`headrace up FILE` makes one" in result.stderr) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("args", "reason"),
+    [
+        (["up", "none.py"], "there is no file 'none.py'"),
+        (["up", "app.py", "--batch-every", "-1 minute"], "an interval is more than nothing"),
+        (["up", "app.py", "--batch-every", "soon"], "soon"),
+        (["up", "app.py", "--store", "mysql://host/name"], "a store is sqlite:///FILE or postgresql://"),
+        (["batch", "app.py", "nothing"], "app.py declares no view 'nothing'; there are hits"),
+    ],
+)
+def test_what_cannot_run_is_refused_before_spark_starts(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, args: list[str], reason: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("headrace.system.running.spark_session", _no_spark)
+    result = run(home, *args)
+    assert result.exit_code == 1
+    assert reason in result.stderr
+
+
+def test_a_second_up_is_refused_with_the_pid_of_the_first(home: Home, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr("headrace.system.running.spark_session", _no_spark)
+    with home.held() as hold:
+        hold.tell("http://127.0.0.1:8787")
+        result = run(home, "up", str(tmp_path / "app.py"))
+    holder = "belongs to process"
+    assert (result.exit_code, holder in result.stderr, "8787" in result.stderr) == (1, True, True)
+
+
+def _no_spark(*args: Any) -> Any:
+    raise AssertionError("Spark was started")

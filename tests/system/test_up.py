@@ -1,0 +1,90 @@
+"""`headrace up` as a process of its own: fed and asked over HTTP, stopped by Ctrl-C, and started again."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+from typer.testing import CliRunner
+
+from headrace.cli import main
+from tests.system.test_commands import APP
+
+SECONDS = 240  # a loaded machine is no reason to fail
+
+
+@contextmanager
+def up(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], httpx.Client]]:
+    """The process, and a client of its server."""
+    command = [sys.executable, "-c", "from headrace.cli import main; main()", "up", "app.py", "--port", "0"]
+    with subprocess.Popen(
+        [*command, "--dir", "data", "--master", "local[2]"], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stderr is not None
+            url = next(found[1] for line in process.stderr if (found := re.search(r"served at (\S+);", line)))
+            with httpx.Client(base_url=url, timeout=60) as client:
+                yield process, client
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def hits(client: httpx.Client) -> int:
+    return sum(row["values"]["n"] for row in client.get("/views/hits").json()["rows"])
+
+
+def wait_for(client: httpx.Client, count: int) -> None:
+    deadline = time.monotonic() + SECONDS
+    while (found := hits(client)) != count:
+        assert found < count, f"{found} were counted of {count}"
+        assert time.monotonic() < deadline, client.get("/status").text
+        time.sleep(0.2)
+
+
+def send(client: httpx.Client, count: int) -> None:
+    lines = [json.dumps({"user": "ann", "url": f"/{n % 7}", "ts": "2026-03-01T09:30:00Z"}) for n in range(count)]
+    sent = client.post("/topics/visits", content="\n".join(lines), headers={"Content-Type": "application/x-ndjson"})
+    assert sent.status_code == 200, sent.text
+
+
+def headrace(tmp_path: Path, *args: str) -> str:
+    result = CliRunner().invoke(main, [*args, "--dir", str(tmp_path / "data")])
+    assert result.exit_code == 0, result.stderr
+    return result.stdout
+
+
+def test_up_query_batch_status_stop_and_up_again(tmp_path: Path) -> None:
+    app = tmp_path / "app.py"
+    app.write_text(APP)
+    with up(tmp_path) as (process, client):
+        send(client, 70)
+        wait_for(client, 70)
+        second = CliRunner().invoke(main, ["up", str(app), "--dir", str(tmp_path / "data")])
+        assert (second.exit_code, f"belongs to process {process.pid}" in second.stderr) == (1, True)
+        assert re.fullmatch(r"hits: version 1 answers, after .* s\n", headrace(tmp_path, "batch", str(app), "hits"))
+        assert f"process {process.pid}, at {client.base_url}".rstrip("/") in headrace(tmp_path, "status")
+        send(client, 35)
+        wait_for(client, 105)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(SECONDS) == 0
+
+    answer = json.loads(headrace(tmp_path, "query", "hits", "--url", "/3", "--json"))
+    assert ([row["values"] for row in answer["rows"]], answer["version"]) == ([{"n": 15}], 1)
+
+    with up(tmp_path) as (process, client):
+        assert hits(client) == 105
+        send(client, 14)
+        wait_for(client, 119)
+        assert "version" in headrace(tmp_path, "batch", str(app), "hits", "--incremental")
+        assert hits(client) == 119
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(SECONDS) == 0
