@@ -111,6 +111,7 @@ class SpoutHost:
         self.pending.sent(log.read(self.pending.emissions))
         if not context.config.acking:
             self.pending.waiting.clear()
+        self._sent = log.end()  # the place behind the last tuple
         spout.open(context)
         self._restore()
 
@@ -141,7 +142,7 @@ class SpoutHost:
     @property
     def behind(self) -> int:
         """How many tuples the stream has not read yet."""
-        return self.log.end() - self._read_to()
+        return max(self._sent - self._read_to(), 0)
 
     def room(self) -> int:
         """How many tuples may be emitted now."""
@@ -166,6 +167,8 @@ class SpoutHost:
         self._keep_state(emissions[-1].sequence + 1)
         self.log.append(emissions, time=time)
         self.pending.sent(emissions, time=time)
+        if emissions[-1].stream != WAKE:
+            self._sent = emissions[-1].sequence + 1
         if not self._acking:  # nobody will tell: as in Storm without ackers, it is as good as done
             for each in emissions:
                 if self.pending.done(each.sequence) is not None:

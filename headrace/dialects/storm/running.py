@@ -152,7 +152,7 @@ class RunningTopology:
         deadline = time.monotonic() + wait
         while time.monotonic() < deadline:
             self.check()
-            if not any(len(host.pending) or host.behind > 0 for host in self._hosts.values()):
+            if not any(len(host.pending) or host.behind for host in self._hosts.values()):
                 return True
             self._stopping.wait(_LOOK)
         return False
