@@ -31,7 +31,8 @@ _HEADER: Final = b"headrace.storm"
 class Header:
     """Where a batch of tuples came from; the order of headers is the order in which a task takes batches.
 
-    `number`: batches of one task in one micro-batch are numbered.
+    `number`: batches of one task in one micro-batch are numbered; those of a spout by the place of their first tuple in
+    its sequence, however many parts it is read in.
     """
 
     source: str
@@ -148,7 +149,7 @@ class Router:
                 ids = tuple_ids(self._seed, self._next, len(chosen.tasks))
                 self._next += len(ids)
                 copies.append(Copies(chosen.rows, ids))
-            sent += self._split(node, chosen, emission.stream, batch, ids)
+            sent += self._split(node, chosen, emission, batch, ids)
         return sent, copies
 
     def _chosen(self, node: Node, chooser: Chooser | None, emission: Emission) -> Chosen:
@@ -159,7 +160,9 @@ class Router:
         mine = np.flatnonzero((emission.tasks >= tasks.start) & (emission.tasks < tasks.stop))
         return Chosen(mine, emission.tasks[mine] - tasks.start)
 
-    def _split(self, node: Node, chosen: Chosen, stream: str, batch: pa.RecordBatch, ids: Ids | None) -> list[Sent]:
+    def _split(
+        self, node: Node, chosen: Chosen, emission: Emission, batch: pa.RecordBatch, ids: Ids | None
+    ) -> list[Sent]:
         if not len(chosen.tasks):
             return []
         order, edges = None, [0, len(chosen.tasks)]
@@ -174,7 +177,8 @@ class Router:
         sent = []
         for task, (start, stop) in enumerate(pairwise(edges)):
             if start < stop:
-                header = Header(self._component, self._task, self._number, stream)
+                number = self._number if emission.sequence is None else int(emission.sequence[0])
+                header = Header(self._component, self._task, number, emission.stream)
                 self._number += 1
                 mine = batch.slice(start, stop - start).replace_schema_metadata(header.metadata())
                 sent.append(Sent(node.id, task, mine))

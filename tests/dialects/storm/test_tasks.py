@@ -167,6 +167,16 @@ def test_tuples_without_a_message_id_are_not_tracked() -> None:
     assert set(outcome.acks.column("root").to_pylist()) == set(begun.acks.column("root").to_pylist())
 
 
+def test_tuples_of_a_spout_come_in_its_order_however_they_were_read() -> None:
+    spout, task = task_of(Sink())
+    parts = [
+        spout.run("default", pa.record_batch({"sentence": [str(place) for place in places]}), np.array(places), now=9)
+        for places in ([4, 5], [0, 1, 2, 3], [6])
+    ]
+    task.run([sent.batch for part in parts for sent in part.sent], now=9)
+    assert task.bolt.got == [(str(place),) for place in range(7)]
+
+
 def test_a_bolt_has_a_context_and_an_end() -> None:
     ended = []
 
