@@ -1,5 +1,6 @@
 """Headrace: the Dataflow model on Spark, in Python. Write a computation once; run it over history and live data."""
 
+from headrace.dialects import storm
 from headrace.edges.written import written
 from headrace.model.algebra import CombineFn
 from headrace.model.columns import (
@@ -229,6 +230,7 @@ __all__ = [
     "min",
     "on_timer",
     "quantiles",
+    "storm",
     "sum",
     "top",
     "variance",

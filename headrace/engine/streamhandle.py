@@ -50,6 +50,21 @@ class StreamHandle(Handle):
         if drain and self._error is not None:
             raise self._error
 
+    def halt(self) -> None:
+        """Stops the stream between two micro-batches: all of the last one is done and nothing of the next has begun.
+
+        What it has read and what it has kept are then what its checkpoint says of the last micro-batch.
+        """
+        delivery = self._stream.delivery
+        # The first batch of a run may be one that an earlier run had begun.
+        self._stream.wake()
+        while delivery.batches == 0 and self._thread.is_alive():
+            self._thread.join(_LOOK)
+        self._stopping = True
+        delivery.before.put(_raise_halted)
+        self._stream.wake()
+        self._thread.join()
+
     def savepoint(self, path: str) -> None:
         """Copies the checkpoint to the directory `path`, as it is before the next batch; the stream then goes on.
 
@@ -154,6 +169,14 @@ class StreamHandle(Handle):
             self._query.stop()
         else:
             self._query.awaitTermination()
+
+
+class _Halted(Exception):
+    """A batch has come that is not to begin."""
+
+
+def _raise_halted() -> None:
+    raise _Halted
 
 
 def start(stream: Stream) -> StreamHandle:
