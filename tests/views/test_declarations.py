@@ -139,18 +139,25 @@ def test_the_layout_of_a_view_follows_from_its_topic() -> None:
     assert layout.window == "FixedWindows('1 h')"
 
 
-def test_columns_that_a_view_computes_have_the_types_spark_tells() -> None:
-    @hr.view(VISITS)
-    def days(events: Any) -> Any:
-        chosen = events | hr.Where("ms > 0") | hr.Select("url", day="date(ts)", who="user", s="ms / 1000")
-        return chosen | hr.GroupBy("url", "day", "who").aggregate(s=hr.sum("s"))
+def days(events: Any) -> Any:
+    chosen = events | hr.Where("ms > 0") | hr.Select("url", day="date(ts)", who="user", s="ms / 1000")
+    return chosen | hr.GroupBy("url", "day", "who").aggregate(s=hr.sum("s"))
 
-    with pytest.raises(ViewError, match="the type of the key 'day' is not known before Spark has seen the view"):
-        days.layout()
-    layout = days.layout({"day": "date", "s": "double"})
+
+def test_keys_that_a_view_computes_have_the_types_that_are_declared() -> None:
+    with pytest.raises(ViewError, match=r"the type of the key 'day', .*; say @hr.view\(..., types={'day': 'string'}\)"):
+        hr.view(VISITS)(days).layout()
+    layout = hr.view(VISITS, types={"day": "date", "s": "double"})(days).layout()
     assert ([each.name for each in layout.types], layout.kinds) == (["string", "date", "string"], ("double",))
     with pytest.raises(ViewError, match="the key 'day' is a double; keys are string, bigint"):
-        days.layout({"day": "double"})
+        hr.view(VISITS, types={"day": "double"})(days).layout()
+
+
+def test_both_branches_of_events_have_their_columns() -> None:
+    def twice(events: Any) -> Any:
+        return (events, events | hr.Where("ms > 0")) | hr.Flatten() | hr.GroupBy("url").aggregate(n=hr.count())
+
+    assert [each.name for each in hr.view(VISITS)(twice).layout().types] == ["string"]
 
 
 def test_a_view_is_a_part_of_any_pipeline() -> None:

@@ -6,6 +6,7 @@ Names in it are those of the layout, which are plain words, in quotes; every val
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from headrace.views.layout import Layout
@@ -44,6 +45,7 @@ class Statements:
         self.upsert = f'{self.insert} ON CONFLICT ("__part", {self.places}) DO UPDATE SET {changes}'
         self.copy_in = f"COPY {self.table} ({self.every}) FROM STDIN WITH (FORMAT csv)"
         self.count = f'SELECT count(*) FROM {self.table} WHERE "__part" = {self.mark}'
+        self._select = lru_cache(64)(self._selected)  # most questions have one of a few forms
         types = ", ".join(
             f"{self.mark}::{_ARRAYS[kind]}" for kind in [*(each.stored for each in layout.types), *[int] * 3]
         )
@@ -74,12 +76,8 @@ class Statements:
 
     def select(self, parts: list[int], condition: Condition, limit: int) -> tuple[str, list[Any]]:
         """The first rows of each part that satisfy a condition."""
-        where = f'"__part" = {self.mark}{condition.sql} ORDER BY {self.places} LIMIT {self.mark}'
-        one = f"SELECT {self.columns} FROM {self.table} WHERE {where}"
-        if len(parts) == 1:
-            return one, [parts[0], *condition.values, limit]
-        runs = " UNION ALL ".join(f"SELECT * FROM ({one}) AS r{number}" for number in range(len(parts)))
-        return runs, [value for part in parts for value in (part, *condition.values, limit)]
+        values = [value for part in parts for value in (part, *condition.values, limit)]
+        return self._select(len(parts), condition.sql), values
 
     def largest(
         self, parts: list[int], condition: Condition, name: str, n: int, *, groups: str
@@ -119,3 +117,10 @@ class Statements:
     def delete(self, part: int, condition: Condition) -> tuple[str, list[Any]]:
         """Deletes rows of a part."""
         return f'DELETE FROM {self.table} WHERE "__part" = {self.mark}{condition.sql}', [part, *condition.values]
+
+    def _selected(self, parts: int, condition: str) -> str:
+        where = f'"__part" = {self.mark}{condition} ORDER BY {self.places} LIMIT {self.mark}'
+        one = f"SELECT {self.columns} FROM {self.table} WHERE {where}"
+        if parts == 1:
+            return one
+        return " UNION ALL ".join(f"SELECT * FROM ({one}) AS r{number}" for number in range(parts))
