@@ -1,6 +1,7 @@
 # Every target sets up what it needs first, so `make demo` and `make test` work in a fresh checkout.
 
 PYTHON ?= python3
+SECONDS := 90
 RUN := scripts/with-java .venv/bin/python
 PYTEST := $(RUN) -m pytest -q
 
@@ -27,8 +28,8 @@ setup: .venv/stamp ## make .venv, install the pinned packages, find or install J
 kafka: ## fetch Spark's Kafka connector, and a broker for the tests, with Maven
 	@scripts/with-java scripts/fetch-kafka
 
-demo: setup ## run the main job on data it makes
-	@$(RUN) examples/demo.py
+demo: setup ## page views by batch and by stream, served on port 8787 for SECONDS (0: until Ctrl-C), and recounted
+	@$(RUN) examples/demo.py --seconds $(SECONDS)
 
 define static_checks
 .venv/bin/ruff format --check .

@@ -1,156 +1,205 @@
-"""What `make demo` runs: the autocompletion and word-count examples over chatter that it makes up, and a recount.
+"""What `make demo` runs: a site's page views, counted by batch and by stream at once, served, and recounted.
 
-    python examples/demo.py [LINES]
+    python examples/demo.py [--seconds 90] [--port 8787]
 
-The chatter is the same in every run. When the pipelines are done, plain Python counts it all once more, and the files
-they wrote must say the same to the last number.
+It starts the system of `pageviews.py` in this process, as `headrace up` does, and sends it views. From the first answer
+on it runs for so many seconds (0: until Ctrl-C), computes two batch versions of each view meanwhile, and ends with a
+recount of all views in plain Python: the answers must say the same to the last number.
 """
 
+import argparse
 import json
+import math
+import shutil
 import sys
+import threading
 import time
-from collections import Counter
-from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+import urllib.request
+from collections import defaultdict
+from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from autocomplete import autocomplete, hashtags, prefixes
-from rich.console import Console
+from rich.console import Console, Group
+from rich.live import Live
 from rich.table import Table
-from wordcount import count_words, row, words
+from rich.text import Text
+from traffic import Event, Traffic
 
-import headrace as hr
-from headrace.engine.session import spark_session
-from headrace.progress import watch
+from headrace.server import Tokens
+from headrace.system import Home, System
+from headrace.system.running import Place, running, stopped_by_signals
+from headrace.system.showing import tables
+from headrace.system.system import Schedule
+from headrace.views.queries import Query
 
-CHATTER, COMPLETIONS, COUNTS = "out/demo/chatter.txt", "out/demo/completions", "out/demo/counts"
-START = datetime(2026, 1, 1, 12, tzinfo=UTC)
-MINUTES = 30
-# fmt: off
-NOUNS = [
-    "river", "water", "mill", "wheel", "stone", "corn", "flour", "bread", "miller", "sluice", "weir", "pond", "bridge",
-    "boat", "fish", "reed", "rain", "storm", "spring",
-]
-VERBS = ["turns", "grinds", "flows", "rises", "falls", "stops", "sings", "floods", "freezes", "thaws", "runs", "rests"]
-# fmt: on
+HERE = Path(__file__).parent
+DATA = Path("out/demo")
+ERROR = 0.06  # of a distinct count, three times its standard error
 
 
-def make_chatter(path: str, lines: int, seed: int = 1) -> None:
-    """Lines with timestamps, words and hashtags. A few are frequent and most are rare; which, changes by the minute."""
-    random = np.random.default_rng(seed)
-    tags = [*NOUNS, *(first + second for first in NOUNS for second in (*NOUNS, *VERBS) if first != second)]
-    seconds = random.integers(0, MINUTES * 60, lines)  # in no order
-    nouns = (zipf_ranks(random, len(NOUNS), lines) + seconds // 60) % len(NOUNS)
-    verbs = (zipf_ranks(random, len(VERBS), lines) + seconds // 60) % len(VERBS)
-    tagged = zipf_ranks(random, len(tags), 2 * lines).reshape(2, lines)
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "w") as file:
-        for second, noun, verb, one, other in zip(*np.stack([seconds, nouns, verbs, *tagged]).tolist(), strict=True):
-            at = (START + timedelta(seconds=second)).strftime("%Y-%m-%dT%H:%M:%SZ")
-            file.write(f"{at} The {NOUNS[noun]} {VERBS[verb]}. #{tags[one]} #{tags[other]}\n")
+class Sender:
+    """Sends the views of one second each second, until it is stopped; remembers them all for the recount."""
+
+    def __init__(self, traffic: Traffic, send: Callable[[list[Event]], Any]) -> None:
+        self.sent: list[Event] = []
+        self._traffic, self._send, self._stop = traffic, send, threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        began = time.monotonic()
+        for second, views in enumerate(self._traffic.seconds()):
+            if self._stop.wait(max(began + second - time.monotonic(), 0)):
+                return
+            self._send(views)
+            self.sent += views
 
 
-def zipf_ranks(random: np.random.Generator, items: int, n: int) -> np.ndarray:
-    """n numbers from 0 on, of which k occurs k + 1 times as rarely as 0."""
-    weights = 1 / np.arange(1, items + 1)
-    return random.choice(items, n, p=weights / weights.sum())
+def answers(system: System, name: str) -> dict[tuple[str, int], dict[str, Any]]:
+    """All rows of a view, by key and minute."""
+    return {
+        (*row.key.values(), row.window.start): row.values
+        for page in system.service.views[name].pages(Query(limit=10_000))
+        for row in page.rows
+    }
 
 
-def completions_of(source: str, target: str) -> hr.Pipeline:
-    p = hr.Pipeline()
-    autocomplete(p | hr.ReadText(source)) | hr.WriteJson(target, existing="replace")
-    return p
+def recount(sent: list[Event]) -> dict[str, dict[tuple[str, int], dict[str, Any]]]:
+    """The same answers in plain Python, one view after the other."""
+    pages: dict[tuple[str, int], list[Event]] = defaultdict(list)
+    countries: dict[tuple[str, int], list[Event]] = defaultdict(list)
+    for each in sent:
+        minute = int(each["at"].timestamp() // 60) * 60_000_000
+        pages[each["page"], minute].append(each)
+        countries[each["country"], minute].append(each)
+    return {
+        "pages": {
+            place: {"hits": len(views), "people": len({each["user"] for each in views})}
+            for place, views in pages.items()
+        },
+        "countries": {
+            place: {
+                "hits": len(views),
+                "ms": sum(each["ms"] for each in views),
+                "slowest": max(each["ms"] for each in views),
+            }
+            for place, views in countries.items()
+        },
+    }
 
 
-def counts_of(source: str, target: str) -> hr.Pipeline:
-    p = hr.Pipeline()
-    count_words(p | hr.ReadText(source)) | "rows" >> hr.Map(row) | hr.WriteJson(target, existing="replace")
-    return p
+def differences(found: dict[Any, dict[str, Any]], meant: dict[Any, dict[str, Any]]) -> list[str]:
+    """Where answers are not those of the recount. Distinct people are an estimate, the others must be exact."""
+    wrong = [f"{place} is missing" for place in meant.keys() - found.keys()]
+    wrong += [f"{place} should not be there" for place in found.keys() - meant.keys()]
+    for place in meant.keys() & found.keys():
+        for name, value in meant[place].items():
+            got = found[place][name]
+            allowed = ERROR * value if name == "people" else 0
+            if abs(got - value) > allowed:
+                wrong.append(f"{name} of {place} is {got}, but {value} by the recount")
+    return wrong
 
 
-Completions = dict[str, list[tuple[int, str]]]
-Counts = dict[tuple[str, str], int]
+def most_seen(url: str) -> tuple[Text, Table]:
+    """The five pages with most views, as anybody can ask for them over HTTP."""
+    asked = f"{url}/views/pages?windows=merged&top=hits:5"
+    found = json.load(urllib.request.urlopen(asked))
+    table = Table("page", "hits", "people", box=None)
+    for row in found["rows"]:
+        table.add_row(row["key"]["page"], f"{row['values']['hits']:,}", f"{row['values']['people']:,}")
+    return Text(f"$ curl '{asked}'"), table
 
 
-def read_completions(folder: str) -> Completions:
-    return {prefix: [(count, tag) for count, tag in found] for prefix, found in read_json(folder)}
+def watch(system: System, url: str, sender: Sender, seconds: int, stop: threading.Event, console: Console) -> None:
+    """Shows how far everything is, and computes versions a third and two thirds of the way: in full, then on top."""
+    began, computed, last = time.monotonic(), 0, -math.inf
+    with Live(console=console, auto_refresh=False, transient=True) as live:
+        while not stop.is_set() and not (seconds and time.monotonic() - began > seconds):
+            gone = time.monotonic() - began
+            system.look()
+            status = system.status()
+            if computed < 2 and gone > (computed + 1) * (seconds or 90) / 3:
+                for name in system.app.views:
+                    system.compute(name, incremental=computed > 0)
+                computed += 1
+            total = Text(f"{gone:.0f} s: {len(sender.sent):,} views sent; look at {url}")
+            if console.is_terminal:
+                live.update(Group(total, tables(status), *most_seen(url)), refresh=True)
+            elif gone - last >= 15:
+                console.print(total, tables(status))
+                last = gone
+            stop.wait(0.5)
 
 
-def read_counts(folder: str) -> Counts:
-    """Counts by minute and word."""
-    return {(each["minute"][11:16], each["word"]): each["times"] for each in read_json(folder)}
+def reach(system: System, count: int, stop: threading.Event) -> None:
+    """Waits until the speed layers have so many views."""
+    while any(sum((view.progress().reached or {}).values()) < count for view in system.service.views.values()):
+        system.look()
+        if stop.wait(0.1):
+            sys.exit("stopped before the answers had come; `make demo` begins anew")
 
 
-def read_json(folder: str) -> Iterator[Any]:
-    for part in Path(folder).glob("part-*"):
-        yield from map(json.loads, part.read_text().splitlines())
+def prove(system: System, sent: list[Event], console: Console) -> bool:
+    """Compares all answers with a recount."""
+    began = time.perf_counter()
+    right = True
+    for name, meant in recount(sent).items():
+        found = answers(system, name)
+        wrong = differences(found, meant)
+        where = system.service.views[name].provenance()
+        parts = f"version {where.version} up to {sum(where.boundary.values()):,}, the speed layer from there"
+        if wrong:
+            right = False
+            console.print(f"[red]✗[/] {name}: {len(wrong)} answers are wrong, the first: {wrong[0]}", highlight=False)
+        else:
+            console.print(f"[green]✓[/] {name}: {len(found):,} rows ({parts}): as recounted", highlight=False)
+    took = time.perf_counter() - began
+    console.print(f"[dim]  {len(sent):,} views were recounted in plain Python, {took:.1f} s[/]", highlight=False)
+    return right
 
 
-def recount(path: str) -> tuple[Completions, Counts]:
-    """Both answers in plain Python, one line after the other."""
-    tags: Counter[str] = Counter()
-    counts: Counter[tuple[str, str]] = Counter()
-    with open(path) as file:
-        for line in file:
-            tags.update(hashtags(line))
-            counts.update((line[11:16], word) for word in words(line))
-    completions: Completions = {}
-    for counted in tags.items():
-        for prefix, found in prefixes(counted):
-            completions.setdefault(prefix, []).append(found)
-    return {prefix: sorted(found, reverse=True)[:3] for prefix, found in completions.items()}, dict(counts)
-
-
-def completion_table(completions: Completions, typed: str) -> Table:
-    """What is offered as someone types, letter by letter, where it changes."""
-    table = Table("typed", "1st", "2nd", "3rd", title=f"Typing #{typed}", title_justify="left")
-    offered: list[tuple[int, str]] = []
-    for end in range(1, len(typed) + 1):
-        before, offered = offered, completions.get(typed[:end], [])
-        if offered != before:
-            table.add_row(f"#{typed[:end]}", *(f"{tag} [dim]{count:,}[/]" for count, tag in offered))
-    return table
-
-
-def count_table(counts: Counts, minutes: int = 5) -> Table:
-    """The first minutes and their most frequent words besides "the"."""
-    table = Table("minute", "1st", "2nd", "3rd", "4th", title="The talk of the minute", title_justify="left")
-    for minute in sorted({minute for minute, _ in counts})[:minutes]:
-        of_minute = [(n, word) for (at, word), n in counts.items() if at == minute and word != "the"]
-        table.add_row(minute, *(f"{word} [dim]{n:,}[/]" for n, word in sorted(of_minute, reverse=True)[:4]))
-    return table
-
-
-def main(lines: str = "200000") -> None:
-    console = Console()
-
-    def done(what: str, since: float) -> float:
-        now = time.perf_counter()
-        console.print(f"[green]✓[/] {what} [dim]{now - since:.1f} s[/]", highlight=False)
-        return now
-
-    at = time.perf_counter()
-    make_chatter(CHATTER, int(lines))
-    at = done(f"made {int(lines):,} lines of chatter in {CHATTER}", at)
-    console.print("[dim]  starting Spark ...[/]")
-    spark_session()
-    at = done("started Spark", at)
-    watch(completions_of(CHATTER, COMPLETIONS).run())
-    at = done("autocompletion: tags → counts → prefixes → top 3 of each", at)
-    watch(counts_of(CHATTER, COUNTS).run())
-    at = done("word count by the minute", at)
-
-    completions, counts = read_completions(COMPLETIONS), read_counts(COUNTS)
-    console.print()
-    console.print(completion_table(completions, "waterweir"))
-    console.print(count_table(counts))
-    at = time.perf_counter()
-    if (completions, counts) != recount(CHATTER):
-        sys.exit("The answers differ from a recount in plain Python: a bug of Headrace, please report it.")
-    done(f"{len(completions):,} completions and {len(counts):,} word counts: each equals a recount in plain Python", at)
+def main() -> None:
+    options = argparse.ArgumentParser(description="Page views by batch and by stream, served, and recounted.")
+    options.add_argument("--seconds", type=int, default=90, help="how long; 0 is until Ctrl-C")
+    options.add_argument("--port", type=int, default=8787)
+    asked = options.parse_args()
+    console = Console() if sys.stdout.isatty() else Console(width=120)
+    shutil.rmtree(DATA, ignore_errors=True)
+    console.print("[dim]starting Spark ...[/]")
+    place = Place(HERE / "pageviews.py", Home(DATA))
+    with (
+        stopped_by_signals() as stop,
+        running(place, Schedule(batch=None), "127.0.0.1", asked.port, Tokens()) as (system, server),
+    ):
+        url = server.url
+        console.print(f"[green]✓[/] the page views of {place.app.name} are served at {url}", highlight=False)
+        feed = system.service.topics["pageviews"].feed
+        sender = Sender(Traffic(datetime.now(UTC)), lambda views: feed.append(views, None, None))
+        sender.start()
+        console.print("[dim]waiting for the first answers ...[/]")
+        reach(system, 1, stop)
+        watch(system, url, sender, asked.seconds, stop, console)
+        sender.stop()
+        stop.clear()
+        reach(system, len(sender.sent), stop)
+        system.jobs.wait()
+        console.print(*most_seen(url))
+        for job in system.status()["jobs"]:
+            kind = "what came since" if job["incremental"] else "all"
+            said = f"version {job['version']} of {job['view']}, of {kind}"
+            console.print(f"[green]✓[/] {said} [dim]{job['seconds']:.1f} s[/]", highlight=False)
+        right = prove(system, sender.sent, console)
+    sys.exit(0 if right else 1)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

@@ -16,7 +16,7 @@ import headrace as hr
 sys.path.append(str(Path(__file__).parent.parent / "examples"))
 
 import autocomplete
-import demo
+import chatter
 import hourly_actions
 import user_scores
 import wordcount
@@ -37,7 +37,7 @@ def test_autocomplete_gives_the_three_most_frequent_tags(tmp_path: Path) -> None
         "th": [(2, "this"), (1, "that")],
         "to": [(3, "to")],
     }
-    assert demo.read_completions("found").keys() == {"t", "th", "thi", "this", "tha", "that", "to"}
+    assert chatter.read_completions("found").keys() == {"t", "th", "thi", "this", "tha", "that", "to"}
 
 
 def test_autocomplete_prints(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -52,8 +52,8 @@ def test_wordcount_counts_by_the_minute(tmp_path: Path) -> None:
         (datetime(2026, 1, 1, 12, 0, tzinfo=UTC), [("the", 5), ("wheel", 3), ("turns", 2)]),
         (datetime(2026, 1, 1, 12, 1, tzinfo=UTC), [("corn", 3), ("the", 1), ("stone", 1)]),
     ]
-    _, counts = demo.recount(source)
-    assert demo.read_counts("counts") == counts
+    _, counts = chatter.recount(source)
+    assert chatter.read_counts("counts") == counts
     assert counts["12:00", "wheel"] == 3
 
 
@@ -83,35 +83,35 @@ def test_hourly_actions_are_those_of_the_files(capsys: pytest.CaptureFixture[str
     assert {(hour, action): n for hour, by_action in found for action, n in by_action.items()} == counts
 
 
-def test_demo_answers_equal_a_recount(tmp_path: Path) -> None:
+def test_chatter_answers_equal_a_recount(tmp_path: Path) -> None:
     source = str(tmp_path / "chatter.txt")
-    demo.make_chatter(source, lines=500)
-    demo.completions_of(source, str(tmp_path / "completions")).run().wait()
-    demo.counts_of(source, str(tmp_path / "counts")).run().wait()
-    completions, counts = demo.read_completions("completions"), demo.read_counts("counts")
-    assert (completions, counts) == demo.recount(source)
+    chatter.make_chatter(source, lines=500)
+    chatter.completions_of(source, str(tmp_path / "completions")).run().wait()
+    chatter.counts_of(source, str(tmp_path / "counts")).run().wait()
+    completions, counts = chatter.read_completions("completions"), chatter.read_counts("counts")
+    assert (completions, counts) == chatter.recount(source)
     assert counts["12:00", "the"] > 0
-    assert demo.completion_table(completions, "water").row_count > 0
-    assert demo.count_table(counts, minutes=5).row_count == 5
+    assert chatter.completion_table(completions, "water").row_count > 0
+    assert chatter.count_table(counts, minutes=5).row_count == 5
 
 
-def test_demo_makes_the_same_chatter_every_time(tmp_path: Path) -> None:
-    demo.make_chatter("a.txt", lines=50)
-    demo.make_chatter("b.txt", lines=50)
+def test_chatter_makes_the_same_chatter_every_time(tmp_path: Path) -> None:
+    chatter.make_chatter("a.txt", lines=50)
+    chatter.make_chatter("b.txt", lines=50)
     assert Path("a.txt").read_text() == Path("b.txt").read_text()
     assert len(Path("a.txt").read_text().splitlines()) == 50
 
 
-def test_demo_says_so_when_answers_differ(
+def test_chatter_says_so_when_answers_differ(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     for name in ("CHATTER", "COMPLETIONS", "COUNTS"):
-        monkeypatch.setattr(demo, name, str(tmp_path / getattr(demo, name)))
-    demo.main("300")
+        monkeypatch.setattr(chatter, name, str(tmp_path / getattr(chatter, name)))
+    chatter.main("300")
     assert "each equals a recount in plain Python" in capsys.readouterr().out
-    monkeypatch.setattr(demo, "recount", lambda path: ({}, {}))
+    monkeypatch.setattr(chatter, "recount", lambda path: ({}, {}))
     with pytest.raises(SystemExit, match="differ from a recount"):
-        demo.main("300")
+        chatter.main("300")
 
 
 def test_stages_of_the_autocompletion() -> None:

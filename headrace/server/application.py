@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Final
 
 from fastapi import FastAPI, Request
+from fastapi.telemetry import TelemetryConfig
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -18,7 +20,7 @@ from headrace.server.health import add_health
 from headrace.server.limits import Limits
 from headrace.server.metrics import Metrics
 from headrace.server.operations import add_operations
-from headrace.server.routes import PlainRoute
+from headrace.server.routes import Direct, PlainRoute, Refusals
 from headrace.server.service import Service
 from headrace.server.sql import Sandbox, add_sql
 from headrace.server.tokens import Tokens
@@ -60,7 +62,9 @@ def application(service: Service, *, tokens: Tokens = Tokens(), limits: Limits =
             engine.close()
 
     # The pages of documentation would load scripts from elsewhere.
-    app = FastAPI(title="Headrace", docs_url=None, redoc_url=None, redirect_slashes=False, lifespan=lifespan)
+    app = FastAPI(
+        title="Headrace", docs_url=None, redoc_url=None, redirect_slashes=False, lifespan=lifespan, telemetry=_NONE
+    )
     router = app.router
     router.route_class = PlainRoute
     add_views(router, service.views, limits, queries)
@@ -74,10 +78,9 @@ def application(service: Service, *, tokens: Tokens = Tokens(), limits: Limits =
         return Response(await queries.run(metrics.text), media_type=CONTENT_TYPE_LATEST)
 
     router.add_api_route("/metrics", measured, methods=["GET"], summary="Metrics for Prometheus")
-    app.add_exception_handler(Refused, _refused)
-    app.add_exception_handler(ViewError, _wrong)
-    app.add_exception_handler(HTTPException, _not_found)
-    app.add_exception_handler(ClientDisconnect, _gone)
+    for kind, refuse in _REFUSALS.items():
+        app.add_exception_handler(kind, refuse)
+    app.add_middleware(Direct, router=router, refusals=_REFUSALS)
     app.add_middleware(Guard, tokens=tokens, metrics=metrics)
     return app
 
@@ -101,3 +104,13 @@ def _not_found(request: Request, error: Exception) -> Response:
 
 def _gone(request: Request, error: Exception) -> Response:
     return Json({"reason": "the client left before its body had come"}, 400)
+
+
+_REFUSALS: Final[Refusals] = {
+    Refused: _refused,
+    ViewError: _wrong,
+    HTTPException: _not_found,
+    ClientDisconnect: _gone,
+}
+# OpenTelemetry, which FastAPI would look for at every request: there is /metrics.
+_NONE: Final[TelemetryConfig] = {"tracing": False, "metrics": False, "logs": False}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
 import socket
 import threading
@@ -10,22 +9,22 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from headrace.server.application import application
 from headrace.server.limits import Limits
+from headrace.server.protocol import protocol
 from headrace.server.service import Service
 from headrace.server.tokens import Tokens
 
 PORT: Final = 8787
-_LONGEST_HEAD: Final = 32 << 10  # bytes
 _LEAVING: Final = 1  # seconds for open streams of changes, once the server is to end
 
 
 class Server:
     """A server of a service. It listens from its beginning; `run` serves until a signal, a `with` block until its end.
 
-    Off loopback it wants tokens. They travel as they are, so put a proxy with TLS in front of it there.
+    It listens at a host and port, or `on` a socket that listens already. Off loopback it wants tokens. They travel as
+    they are, so put a proxy with TLS in front of it there.
 
     >>> import json, urllib.request
     >>> with Server(Service({}, {}), port=0) as server:
@@ -46,24 +45,18 @@ or listen on 127.0.0.1
         port: int = PORT,
         tokens: Tokens = Tokens(),
         limits: Limits = Limits(),
+        on: socket.socket | None = None,
     ) -> None:
-        family, address = _resolved(host, port)
-        if not tokens and not ipaddress.ip_address(address[0]).is_loopback:
-            raise ValueError(
-                f"{host} can be reached from other machines, and everybody there could read and write all; give "
-                "tokens, or listen on 127.0.0.1"
-            )
+        if on is not None:
+            _refuse_strangers(on.getsockname()[0], on.getsockname()[0], tokens)
+        self._socket = on or listen(host, port, tokens)
         self.application = application(service, tokens=tokens, limits=limits)
-        self._socket = socket.create_server(address, family=family)
-        # Connections inherit it. asyncio would set it, were the socket's protocol named; without, answers wait 40 ms.
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.host, self.port = host, self._socket.getsockname()[1]
+        self.port, self.url = self._socket.getsockname()[1], url_of(host, self._socket)
         config = uvicorn.Config(
             self.application,
-            http=_protocol(limits.header_seconds),
+            http=protocol(limits.header_seconds),
             limit_concurrency=limits.connections,
             timeout_graceful_shutdown=_LEAVING,
-            h11_max_incomplete_event_size=_LONGEST_HEAD,
             access_log=False,
             log_config=None,
             server_header=False,
@@ -72,14 +65,13 @@ or listen on 127.0.0.1
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self.run, name="headrace-server", daemon=True)
 
-    @property
-    def url(self) -> str:
-        """Where it is."""
-        return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
-
     def run(self) -> None:
         """Serves until SIGINT or SIGTERM."""
         self._server.run(sockets=[self._socket])
+
+    def stop(self) -> None:
+        """Ends `run`, which takes a moment."""
+        self._server.should_exit = True
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -88,9 +80,40 @@ or listen on 127.0.0.1
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._server.should_exit = True
+        self.stop()
         self._thread.join()
         self._socket.close()
+
+
+def listen(host: str, port: int, tokens: Tokens) -> socket.socket:
+    """A socket for a server: at an address that others reach only if tokens keep them out.
+
+    >>> listen("127.0.0.1", 0, Tokens()).getsockname()[0]
+    '127.0.0.1'
+    """
+    family, address = _resolved(host, port)
+    _refuse_strangers(host, address[0], tokens)
+    listening = socket.create_server(address, family=family)
+    # Connections inherit it. asyncio would set it, were the socket's protocol named; without, answers wait 40 ms.
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listening
+
+
+def url_of(host: str, listening: socket.socket) -> str:
+    """Where a server is that listens there.
+
+    >>> url_of("::1", listen("127.0.0.1", 0, Tokens())).rpartition(":")[0]
+    'http://[::1]'
+    """
+    return f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
+
+
+def _refuse_strangers(host: str, address: str, tokens: Tokens) -> None:
+    if not tokens and not ipaddress.ip_address(address).is_loopback:
+        raise ValueError(
+            f"{host} can be reached from other machines, and everybody there could read and write all; give "
+            "tokens, or listen on 127.0.0.1"
+        )
 
 
 def _resolved(host: str, port: int) -> tuple[socket.AddressFamily, tuple[Any, ...]]:
@@ -102,35 +125,3 @@ def _resolved(host: str, port: int) -> tuple[socket.AddressFamily, tuple[Any, ..
     except OSError as error:
         raise ValueError(f"cannot listen on {host!r}: {error.strerror}; give an address of this machine") from None
     return family, address[:2]
-
-
-def _protocol(seconds: float) -> type[asyncio.Protocol]:
-    """HTTP, for clients that send the head of a request within so many seconds; uvicorn itself would wait for ever."""
-
-    class Prompt(H11Protocol):
-        waiting: asyncio.TimerHandle | None = None
-
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            super().connection_made(transport)
-            self._wait()
-
-        def data_received(self, data: bytes) -> None:
-            super().data_received(data)
-            if self.cycle is not None and not self.cycle.response_complete:
-                self._wait_no_more()
-            elif self.waiting is None:
-                self._wait()
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            super().connection_lost(exc)
-            self._wait_no_more()
-
-        def _wait(self) -> None:
-            self.waiting = self.loop.call_later(seconds, self.transport.close)
-
-        def _wait_no_more(self) -> None:
-            if self.waiting is not None:
-                self.waiting.cancel()
-                self.waiting = None
-
-    return Prompt

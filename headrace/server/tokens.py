@@ -60,6 +60,20 @@ and a secret has 16 to 512 letters, digits or . _ ~ + / = -; the one in place 1 
                 allowed = allowed | scopes
         return allowed
 
+    def dump(self) -> list[tuple[str, list[str]]]:
+        """The digests and what they allow, for another process of the same server.
+
+        >>> tokens = Tokens.parse("read:correct-horse-battery")
+        >>> Tokens.load(tokens.dump()) == tokens
+        True
+        """
+        return [(digest.hex(), sorted(scopes)) for digest, scopes in self.granted]
+
+    @staticmethod
+    def load(dumped: list[tuple[str, list[Scope]]]) -> Tokens:
+        """What `dump` gave."""
+        return Tokens(tuple((bytes.fromhex(digest), frozenset(scopes)) for digest, scopes in dumped))
+
     def __bool__(self) -> bool:
         return bool(self.granted)
 

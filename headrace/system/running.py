@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from headrace.engine.session import spark_session
 from headrace.engine.streamhandle import StreamHandle
-from headrace.server import Server, Tokens
+from headrace.server import Tokens
+from headrace.server.apart import Apart, Served
 from headrace.system.home import Home, Runs
 from headrace.system.jobs import Job
 from headrace.system.system import Schedule, System
@@ -41,23 +42,29 @@ class Place:
     store: str | None = None
     log: str | None = None
 
+    @property
+    def served(self) -> Served:
+        """The same without Spark, as a server needs it."""
+        return Served(str(self.app.absolute()), self.store or self.home.store, self.log or self.home.log)
+
 
 @contextmanager
-def running(place: Place, schedule: Schedule, host: str, port: int, tokens: Tokens) -> Iterator[tuple[System, str]]:
-    """A system and its server, for the time of a block. Gives the address, too."""
+def running(place: Place, schedule: Schedule, host: str, port: int, tokens: Tokens) -> Iterator[tuple[System, Apart]]:
+    """A system and its server, for the time of a block."""
     with (
         place.home.held() as hold,
         _system(place, schedule) as system,
-        Server(system.service, host=host, port=port, tokens=tokens) as server,
+        Apart(place.served, system, host=host, port=port, tokens=tokens) as server,
     ):
         hold.tell(server.url)
-        yield system, server.url
+        yield system, server
 
 
-def look_after(system: System, stop: threading.Event, show: Callable[[dict[str, Any]], None]) -> None:
-    """Lets a system do what is due, and shows how far it is, until `stop`."""
+def look_after(system: System, server: Apart, stop: threading.Event, show: Callable[[dict[str, Any]], None]) -> None:
+    """Lets a system and its server do what is due, and shows how far it is, until `stop`."""
     while not stop.is_set():
         system.look()
+        server.look()
         show(system.status())
         stop.wait(_LOOK)
 
@@ -97,14 +104,13 @@ def stopped_by_signals() -> Iterator[threading.Event]:
 
 @contextmanager
 def _system(place: Place, schedule: Schedule) -> Iterator[System]:
-    app = App.load(place.app)
-    store_url, log = place.store or place.home.store, place.log or place.home.log
-    store = Store(store_url)
+    app, served = App.load(place.app), place.served
+    store = Store(served.store)
     try:
         logging.getLogger("headrace.system").setLevel(logging.ERROR)
         spark = spark_session(place.master, _SPARK)
-        with System(app, place.home, spark=spark, store=store, log=log, schedule=schedule) as system:
-            place.home.remember(Runs.of(str(place.app.absolute()), store_url, log))
+        with System(app, place.home, spark=spark, store=store, log=served.log, schedule=schedule) as system:
+            place.home.remember(Runs.of(served.app, served.store, served.log))
             yield system
     finally:
         store.close()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 
 from headrace.views.errors import ViewError
 
@@ -92,9 +91,4 @@ def dump_offsets(offsets: Offsets) -> str:
 
 def load_offsets(text: str) -> dict[int, int]:
     """What `dump_offsets` wrote."""
-    return dict(_loaded(text))
-
-
-@lru_cache(1024)  # every answer has the same, until the next micro-batch
-def _loaded(text: str) -> Offsets:
     return {int(partition): int(offset) for partition, offset in json.loads(text).items()}

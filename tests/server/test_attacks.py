@@ -247,6 +247,17 @@ def test_a_head_without_end(client: httpx.Client) -> None:
                 raw.sendall(b"x" * 100_000)
 
 
+@pytest.mark.parametrize("more", [b"X-Trailer: " + b"x" * 900 + b"\r\n", b"x" * 1_000])
+def test_a_body_with_trailers_or_extensions_without_end(client: httpx.Client, more: bytes) -> None:
+    """What stands around the chunks of a body is no body, and no limit of bodies holds for it."""
+    with socket.create_connection((client.base_url.host, client.base_url.port), timeout=30) as raw:
+        last = b"0\r\n" if more.endswith(b"\r\n") else b"0;"
+        raw.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n" + last)
+        with pytest.raises(ConnectionError):
+            for _ in range(100_000):
+                raw.sendall(more)
+
+
 def test_numbers_that_lie_about_the_body(client: httpx.Client) -> None:
     host, port = client.base_url.host, client.base_url.port
     for length in (b"-1", b"9" * 30, b"1e3", b"0x10"):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import sqlalchemy as sa
@@ -131,7 +132,7 @@ class StoredView:
             state = self.lock(connection)
             reached = state.progress.reached
             if reached is None or reached == state.cut:  # nothing came since the last cut, which is as good
-                return Cut(state.generation, state.cut)
+                return Cut(state.generation, dict(state.cut))
             self.update(connection, {"generation": state.generation + 1, "boundary": dump_offsets(reached)})
             return Cut(state.generation + 1, reached)
 
@@ -144,7 +145,7 @@ class StoredView:
     def versions(self) -> list[Version]:
         """The versions one can point to, oldest first."""
         with self.database.reading() as connection:
-            current = self.state(connection).version
+            current = self.state(cursor_of(connection)).version
             ready = sa.select(VERSIONS).where(VERSIONS.c.view == self.layout.name, VERSIONS.c.state == "ready")
             found = connection.execute(ready.order_by(VERSIONS.c.number)).all()
         return [
@@ -171,7 +172,7 @@ class StoredView:
         """Deletes what no answer needs any more: versions that were dropped, generations before all kept ones."""
         gone = (VERSIONS.c.view == self.layout.name, VERSIONS.c.state == "dropped")
         with self.database.reading() as connection:
-            first = self.state(connection).first
+            first = self.state(cursor_of(connection)).first
             dropped = list(connection.scalars(sa.select(VERSIONS.c.number).where(*gone)))
         self.parts.remove(1 - first, -1)
         for number in dropped:
@@ -181,18 +182,18 @@ class StoredView:
 
     def answer(self, query: Query) -> Answer:
         """The rows that the query means, merged, with where they come from."""
-        with self.database.reading() as connection:
-            state = self.state(connection)
-            rows, following = rows_for(cursor_of(connection), self.parts, self._live(state, query), query)
+        with self.database.snapshot() as cursor:
+            state = self.state(cursor)
+            rows, following = rows_for(cursor, self.parts, self._live(state, query), query)
         return Answer(rows, self._provenance(state), following)
 
     def pages(self, query: Query) -> Iterator[Answer]:
         """The answer and the pages after it, all of one moment."""
-        with self.database.reading() as connection:
-            state = self.state(connection)
+        with self.database.snapshot() as cursor:
+            state = self.state(cursor)
             live = self._live(state, query)
             while True:
-                rows, following = rows_for(cursor_of(connection), self.parts, live, query)
+                rows, following = rows_for(cursor, self.parts, live, query)
                 yield Answer(rows, self._provenance(state), following)
                 if following is None:
                     return
@@ -200,35 +201,23 @@ class StoredView:
 
     def provenance(self) -> Provenance:
         """Where an answer would come from now."""
-        with self.database.reading() as connection:
-            return self._provenance(self.state(connection))
+        with self.database.snapshot() as cursor:
+            return self._provenance(self.state(cursor))
 
     def progress(self) -> Progress:
         """How far the speed layer is."""
-        with self.database.reading() as connection:
-            return self.state(connection).progress
+        with self.database.snapshot() as cursor:
+            return self.state(cursor).progress
 
-    def state(self, connection: sa.Connection) -> State:
-        """What is known of the view in this transaction."""
-        cursor = cursor_of(connection)
+    def state(self, cursor: Any) -> State:
+        """What is known of the view in the transaction of a cursor."""
         cursor.execute(self._state)
-        boundary, covered, version, generation, first, newest, cut, *progress = cursor.fetchone()
-        stream, batch, reached, watermark, updated = progress
-        return State(
-            version=version,
-            boundary={} if boundary is None else load_offsets(boundary),
-            covered=1 if covered is None else covered,
-            generation=generation,
-            first=first,
-            newest=newest,
-            cut=load_offsets(cut),
-            progress=Progress(stream, batch, None if reached is None else load_offsets(reached), watermark, updated),
-        )
+        return _state(cursor.fetchone())
 
     def lock(self, connection: sa.Connection) -> State:
         """The same, and nobody else changes it until the transaction ends."""
         connection.execute(sa.select(VIEWS.c.name).where(self._here).with_for_update())
-        return self.state(connection)
+        return self.state(cursor_of(connection))
 
     def update(self, connection: sa.Connection, values: dict[str, Any]) -> None:
         """Changes what is known of the view."""
@@ -243,11 +232,26 @@ class StoredView:
         progress = state.progress
         return Provenance(
             version=state.version,
-            boundary=state.boundary,
+            boundary=dict(state.boundary),
             generations=state.generations,
             batch=progress.number,
-            reached=progress.reached or {},
+            reached=dict(progress.reached or {}),
             watermark=progress.watermark,
             updated=progress.updated,
             freshness=None if progress.updated is None else self.clock() - progress.updated,
         )
+
+
+@lru_cache(1024)  # every answer has the same, until the next micro-batch
+def _state(row: tuple[Any, ...]) -> State:
+    boundary, covered, version, generation, first, newest, cut, stream, batch, reached, watermark, updated = row
+    return State(
+        version=version,
+        boundary={} if boundary is None else load_offsets(boundary),
+        covered=1 if covered is None else covered,
+        generation=generation,
+        first=first,
+        newest=newest,
+        cut=load_offsets(cut),
+        progress=Progress(stream, batch, None if reached is None else load_offsets(reached), watermark, updated),
+    )
