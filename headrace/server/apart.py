@@ -15,6 +15,7 @@ import sys
 import threading
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -24,6 +25,7 @@ from headrace.server.service import Operations, Service
 from headrace.server.tokens import Tokens
 from headrace.views.app import App
 from headrace.views.errors import ViewError
+from headrace.views.sparkadhoc import SparkAdHoc
 from headrace.views.stores import Store
 
 _log = logging.getLogger("headrace.server")
@@ -34,11 +36,16 @@ _ENDING: Final = 20
 
 @dataclass(frozen=True)
 class Served:
-    """What is served: the file of an app, the URL of its store, and its log, as `feed_of` takes it."""
+    """What is served: the file of an app, the URL of its store, and its log, as `feed_of` takes it.
+
+    For ad-hoc SQL: the directory of the master data of all topics, and a Spark master for statements that ask for it.
+    """
 
     app: str
     store: str
     log: str
+    master: str | None = None
+    spark: str | None = None
 
 
 class Apart:
@@ -139,4 +146,6 @@ def serve() -> None:
 
 
 def _service(served: Served, system: Any) -> Service:
-    return Service.of(App.load(served.app), Store(served.store), served.log, system)
+    master = None if served.master is None else Path(served.master)
+    spark = None if served.spark is None else SparkAdHoc(master=served.spark)
+    return Service.of(App.load(served.app), Store(served.store), served.log, system, master=master, spark=spark)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -45,7 +46,13 @@ class Place:
     @property
     def served(self) -> Served:
         """The same without Spark, as a server needs it."""
-        return Served(str(self.app.absolute()), self.store or self.home.store, self.log or self.home.log)
+        return Served(
+            str(self.app.absolute()),
+            self.store or self.home.store,
+            self.log or self.home.log,
+            str(self.home.path.absolute() / "master"),
+            self.master or os.environ.get("SPARK_MASTER") or "local[*]",
+        )
 
 
 @contextmanager

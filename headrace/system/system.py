@@ -26,7 +26,6 @@ from headrace.views.batchlayer import BatchLayer, Report
 from headrace.views.declarations import View
 from headrace.views.master import Master
 from headrace.views.progress import Offsets
-from headrace.views.sparkadhoc import SparkAdHoc
 from headrace.views.speedlayer import SpeedLayer
 from headrace.views.stores import Store
 
@@ -58,8 +57,7 @@ class System:
     ) -> None:
         self.app, self.home, self.spark, self.store = app, home, spark, store
         self._schedule, self._clock, self._began = schedule, clock, clock()
-        adhoc = SparkAdHoc(master=spark.sparkContext.master or "local[*]")
-        self.service = Service.of(app, store, log, self, master=home.path / "master", spark=adhoc)
+        self.service = Service.of(app, store, log, self)
         self.masters = {name: self._master(name) for name in app.topics}
         self.jobs = Jobs(clock)
         self.speeds = {name: Speed(self._speed_layer(view), clock) for name, view in app.views.items()}
