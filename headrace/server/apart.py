@@ -7,6 +7,7 @@ can be read by others.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import socket
@@ -36,16 +37,14 @@ _ENDING: Final = 20
 
 @dataclass(frozen=True)
 class Served:
-    """What is served: the file of an app, the URL of its store, and its log, as `feed_of` takes it.
-
-    For ad-hoc SQL: the directory of the master data of all topics, and a Spark master for statements that ask for it.
-    """
+    """What is served: the file of an app, the URL of its store, its log, as `feed_of` takes it, and where its master
+    data is. Ad-hoc SQL may run on the Spark master `spark`."""
 
     app: str
     store: str
     log: str
-    master: str | None = None
-    spark: str | None = None
+    master: str
+    spark: str
 
 
 class Apart:
@@ -136,16 +135,19 @@ def serve() -> None:
     system = Remote(channel)
     told = system.heard()
     try:
-        server = Server(_service(Served(**told["served"]), system), tokens=Tokens.load(told["tokens"]), on=listening)
+        server = Server(
+            _service(Served(**told["served"]), system), tokens=Tokens.load(told["tokens"]), on=listening, page=True
+        )
     except Exception as error:
         tell(channel, failed=f"{type(error).__name__}: {error}")
         raise SystemExit(1) from None
+    gc.freeze()  # what is there by now stays, and need not be looked through while somebody waits
     tell(channel, ready=True)
     threading.Thread(target=system.attend, args=(server.stop,), name="headrace-system", daemon=True).start()
     server.run()
 
 
 def _service(served: Served, system: Any) -> Service:
-    master = None if served.master is None else Path(served.master)
-    spark = None if served.spark is None else SparkAdHoc(master=served.spark)
-    return Service.of(App.load(served.app), Store(served.store), served.log, system, master=master, spark=spark)
+    adhoc = SparkAdHoc(master=served.spark)
+    store, master = Store(served.store), Path(served.master)
+    return Service.of(App.load(served.app), store, served.log, system, master=master, spark=adhoc)
