@@ -282,6 +282,8 @@ class BoltTask:
         return Outcome(sent, told, collected.errors, counts)
 
     def _sent(self, out: Out, ledger: Ledger | None) -> list[Sent]:
+        if not self._router.reads(out.stream):
+            return []
         width, flat = out.width, out.flat
         columns = [
             encode_column(name, flat if width == 1 else flat[place::width]) for place, name in enumerate(out.fields)
