@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from concurrent.futures import Future
 from typing import Any
 
@@ -13,6 +14,7 @@ from headrace.engine.failures import plain
 from headrace.engine.run import Handle, Status
 from headrace.engine.stream import Stream
 from headrace.engine.streamstatus import StreamStatus, exchange_status, source_statuses
+from headrace.model.errors import PipelineError
 
 _LOOK = 0.1  # seconds from one look at the stream to the next, where nothing tells of its end
 
@@ -55,15 +57,23 @@ class StreamHandle(Handle):
 
         What it has read and what it has kept are then what its checkpoint says of the last micro-batch.
         """
-        delivery = self._stream.delivery
+        delivery, halted = self._stream.delivery, threading.Event()
+
+        def between() -> None:
+            halted.set()
+            raise _Halted
+
         # The first batch of a run may be one that an earlier run had begun.
         self._stream.wake()
         while delivery.batches == 0 and self._thread.is_alive():
             self._thread.join(_LOOK)
         self._stopping = True
-        delivery.before.put(_raise_halted)
-        self._stream.wake()
+        delivery.before.put(between)
+        if self._thread.is_alive():
+            self._stream.wake()
         self._thread.join()
+        if not halted.is_set():
+            raise PipelineError("the stream ended before it could be stopped between two micro-batches; run it again")
 
     def savepoint(self, path: str) -> None:
         """Copies the checkpoint to the directory `path`, as it is before the next batch; the stream then goes on.
@@ -173,10 +183,6 @@ class StreamHandle(Handle):
 
 class _Halted(Exception):
     """A batch has come that is not to begin."""
-
-
-def _raise_halted() -> None:
-    raise _Halted
 
 
 def start(stream: Stream) -> StreamHandle:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -163,7 +164,11 @@ def _items(rows: pa.Table) -> dict[Any, Any]:
     for mask, missing in ((pc.invert(gone), False), (gone, True)):
         part = rows.filter(mask)
         if part.num_rows:
-            keys = decode_keys(_one(part, "key"), _one(part, "spelling"))
+            # As in columns: a text that comes is the very object that is a key here.
+            keys = [
+                sys.intern(key) if type(key) is str else key
+                for key in decode_keys(_one(part, "key"), _one(part, "spelling"))
+            ]
             values = [GONE] * len(keys) if missing else decode_cells(_one(part, "value"))
             items.update(zip(keys, values, strict=True))
     return items

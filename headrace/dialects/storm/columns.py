@@ -7,16 +7,20 @@ a column of pickles, marked as such. Pickles are read only where the topology it
 from __future__ import annotations
 
 import pickle
+import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.engine.hashing import Hashes, hash_bytes
 from headrace.model.keys import encode_ints, encode_keys, joined, prefixed
 from headrace.model.pickling import dumps
 
 _PICKLED: Final = {b"headrace.pickled": b"1"}
+_MANY: Final = 2_000  # rows
 _TYPES: Final[dict[type, pa.DataType]] = {
     str: pa.string(),
     int: pa.int64(),
@@ -48,8 +52,26 @@ def decode_column(field: pa.Field, column: pa.Array) -> list[Any]:
     >>> decode_column(*encode_column("any", ["a", 1, {"b": 2}]))
     ['a', 1, {'b': 2}]
     """
-    values: list[Any] = column.to_numpy().tolist() if _plain_numbers(column) else column.to_pylist()
-    return list(map(pickle.loads, values)) if field.metadata == _PICKLED else values
+    if field.metadata == _PICKLED:
+        return list(map(pickle.loads, column.to_pylist()))
+    if _plain_numbers(column):
+        return column.to_numpy().tolist()  # type: ignore[no-any-return]
+    if (repeated := _repeated(column)) is not None:
+        # Texts that are equal become one object, in this batch and the next: Python knows its hash, and finds it in
+        # a dict without looking at the text.
+        distinct = np.array(list(map(sys.intern, repeated.dictionary.to_pylist())), object)
+        return distinct[repeated.indices.to_numpy()].tolist()  # type: ignore[no-any-return]
+    return column.to_pylist()  # type: ignore[no-any-return]
+
+
+def _repeated(column: pa.Array) -> pa.DictionaryArray | None:
+    """Text by its distinct values, if it has far fewer of them than rows: a sixteenth of the rows tells."""
+    if not pa.types.is_string(column.type) or column.null_count or len(column) < _MANY:
+        return None
+    sample = len(column) // 16
+    if pc.count_distinct(column.slice(0, sample)).as_py() > 0.8 * sample:
+        return None
+    return column.dictionary_encode()
 
 
 def _plain_numbers(column: pa.Array) -> bool:
@@ -65,8 +87,13 @@ def hash_columns(columns: Sequence[tuple[pa.Field, pa.Array]]) -> Hashes:
     >>> hash_columns([one, two]).tolist() == hash_keys([("x", 1), ("y", 2)]).tolist()
     True
     """
-    cells = [_key_cells(*column) for column in columns]
-    return hash_bytes(cells[0] if len(cells) == 1 else joined(cells))
+    if len(columns) == 1:
+        [(field, column)] = columns
+        if (repeated := _repeated(column)) is not None:
+            hashes: Hashes = hash_bytes(_key_cells(field, repeated.dictionary))[repeated.indices.to_numpy()]
+            return hashes
+        return hash_bytes(_key_cells(field, column))
+    return hash_bytes(joined([_key_cells(*column) for column in columns]))
 
 
 def hash_keys(keys: Sequence[object]) -> Hashes:

@@ -76,7 +76,7 @@ class SpoutHost:
 
     - read_to: tells the place up to which the stream has read the task's tuples
     - report, bury: take errors and dead letters
-    - wakes: after how many microseconds without a tuple it gives cause for a micro-batch, if something waits for time
+    - wakes: tells after how many microseconds it is to give cause for a micro-batch; None while nobody waits for time
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class SpoutHost:
         report: Callable[[list[ErrorReport]], None],
         bury: Callable[[list[DeadLetter]], None],
         clock: Callable[[], int],
-        wakes: int | None = None,
+        wakes: Callable[[], int | None] = lambda: None,
     ) -> None:
         self.spout, self.context, self.log, self.folder = spout, context, log, folder
         self.counts = Counts()
@@ -111,7 +111,8 @@ class SpoutHost:
         self.pending.sent(log.read(self.pending.emissions))
         if not context.config.acking:
             self.pending.waiting.clear()
-        self._sent = log.end()  # the place behind the last tuple
+        self._next = log.end()  # the place of the next record, which nobody else may take
+        self._sent = self._next  # the place behind the last tuple
         spout.open(context)
         self._restore()
 
@@ -126,7 +127,7 @@ class SpoutHost:
         if self.active and (room := self.room()) > 0:
             emitted = self._emitted(min(room, _TURN))
             if emitted:
-                first = self.log.end()
+                first = self._next
                 self._append([Emission.of(self.log.index, first + at, each) for at, each in enumerate(emitted)])
                 self.counts.emitted += len(emitted)
                 did = True
@@ -136,8 +137,9 @@ class SpoutHost:
 
     def _wake(self) -> None:
         """Gives cause for a micro-batch: without one, time does not pass for those who wait for it."""
-        if self._wakes is not None and self._clock() - self._appended >= self._wakes:
-            self._append([Emission(self.log.index, self.log.end(), WAKE, ())])
+        wakes, end = self._wakes(), self._next
+        if wakes is not None and self._clock() - self._appended >= wakes and self._read_to() >= end:
+            self._append([Emission(self.log.index, end, WAKE, ())])
 
     @property
     def behind(self) -> int:
@@ -166,6 +168,7 @@ class SpoutHost:
         time = self._appended = self._clock()
         self._keep_state(emissions[-1].sequence + 1)
         self.log.append(emissions, time=time)
+        self._next = emissions[-1].sequence + 1
         self.pending.sent(emissions, time=time)
         if emissions[-1].stream != WAKE:
             self._sent = emissions[-1].sequence + 1
@@ -217,7 +220,7 @@ class SpoutHost:
         replays = config.guarantee == "at_least_once" and not own
         if replays and waiting.attempt < config.max_retries:
             self.counts.replayed += 1
-            self._append([emission.again(self.log.end())])
+            self._append([emission.again(self._next)])
             return
         self.pending.done(place)
         if not own:
@@ -261,12 +264,12 @@ class SpoutHost:
     def _keep_state(self, place: int) -> None:
         if state := self._state():
             replace_file(self._state_file(place), dumps(state))
-            needed = {self._state_file(place), self._state_file(self.log.end())}
+            needed = {self._state_file(place), self._state_file(self._next)}
             for old in set(self.folder.glob("state-*")) - needed:
                 old.unlink()
 
     def _restore(self) -> None:
-        held = self._state_file(self.log.end())
+        held = self._state_file(self._next)
         if held.exists():
             vars(self.spout).update(pickle.loads(held.read_bytes()))
 

@@ -42,11 +42,13 @@ class Ledger:
     def anchored(self, out: Out) -> Anchored:
         """The trees that emitted tuples belong to."""
         incoming = self._incoming
-        anchors = np.array(out.anchors, np.int64)
-        places = np.where(anchors >= 0, anchors - incoming.first, UNANCHORED)
-        roots = np.zeros(len(anchors), np.uint64)
-        here = places >= 0
-        roots[here] = incoming.roots[places[here]]
+        anchors = np.fromiter(out.anchors, np.int64, len(out.anchors))
+        if not len(anchors) or anchors.min() >= 0:
+            places = anchors - incoming.first
+            roots = incoming.roots[places]
+        else:
+            places = np.where(anchors >= 0, anchors - incoming.first, UNANCHORED)
+            roots = np.where(places >= 0, incoming.roots[places] if incoming.count else NO_ROOT, NO_ROOT)
         more: dict[int, tuple[int, ...]] = {}
         if incoming.more:
             rows = {row - incoming.first: further for row, further in incoming.more.items()}
@@ -61,6 +63,9 @@ class Ledger:
     def emitted(self, anchored: Anchored, xors: Ids) -> None:
         """Takes tuples that were sent, with the XOR of the numbers of each one's copies."""
         here = anchored.places >= 0
+        if here.all():
+            np.bitwise_xor.at(self._xors, anchored.places, xors)
+            return
         np.bitwise_xor.at(self._xors, anchored.places[here], xors[here])
         for i in np.flatnonzero(~here & (anchored.roots != NO_ROOT)).tolist():
             roots = (int(anchored.roots[i]), *anchored.more.get(i, ()))
@@ -70,8 +75,8 @@ class Ledger:
         """All there is to tell, with what was acked and failed."""
         incoming, xors = self._incoming, self._xors
         done = np.zeros(incoming.count, bool)  # however often it was acked
-        done[np.array(collected.acked, np.int64) - incoming.first] = True
-        xors[done] ^= incoming.ids[done]
+        done[np.fromiter(collected.acked, np.int64, len(collected.acked)) - incoming.first] = True
+        xors ^= np.where(done, incoming.ids, _NOTHING)
         others = list(self._others)
         for row, further in incoming.more.items():
             others += [(root, int(xors[row - incoming.first])) for root in further]

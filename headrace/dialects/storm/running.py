@@ -108,7 +108,20 @@ class RunningTopology:
         self.activate(False)
         self.settle(wait)
         self._stop_hosts()
-        self.handle.halt()
+        before = self._checkpoint
+        try:
+            self.handle.halt()
+            placed = self._shared_out(after, tasks)
+            placed.save(self.folder / "placed.json")
+            self.placed, self.topology = placed, after
+        finally:  # also if it cannot be: it goes on as it was
+            self._make()
+            self.activate(active)
+            self.start()
+        shutil.rmtree(before, ignore_errors=True)
+
+    def _shared_out(self, after: Topology, tasks: dict[str, int]) -> Placed:
+        """Writes down the state with which another checkpoint begins; returns where that is."""
         was = standing(self.spark, str(self._checkpoint))
         placed = Placed(
             self.placed.checkpoint + 1,
@@ -120,12 +133,7 @@ class RunningTopology:
             if label in tasks:
                 blocks = rebalanced_bolt(self.topology, self.config, label, blocks, tasks[label])
             seeds.write(label, blocks)
-        before, self.placed, self.topology = self._checkpoint, placed, after
-        placed.save(self.folder / "placed.json")
-        shutil.rmtree(before, ignore_errors=True)
-        self._make()
-        self.activate(active)
-        self.start()
+        return placed
 
     def kill(self, wait: float) -> None:
         """Lets spouts emit no more, waits for what is under way, stops, and leaves nothing behind but the topics."""
@@ -217,13 +225,15 @@ class RunningTopology:
             report=lambda errors: self._append(self.topics.errors, [asdict(each) for each in errors]),
             bury=lambda letters: self._append(self.topics.dead_letters, [asdict(each) for each in letters]),
             clock=self._clock,
-            wakes=self._wakes() if first else None,
+            wakes=self._wakes if first else lambda: None,
         )
 
-    def _wakes(self) -> int:
-        periods: list[Any] = [SECOND, self.config.tick, *(node.tick for node in self.topology.bolts)]
-        shortest: int = min(period for period in periods if period is not None)
-        return shortest
+    def _wakes(self) -> int | None:
+        periods: list[Any] = [self.config.tick, *(node.tick for node in self.topology.bolts)]
+        ticks: list[int] = [period for period in periods if period is not None]
+        if any(len(host.pending) for host in self._hosts.values()):
+            ticks.append(SECOND)  # trees may time out
+        return min(ticks, default=None)
 
     def _topic(self, name: str) -> Topic:
         return Log(self.topics.log).topic(name)

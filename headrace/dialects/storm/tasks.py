@@ -282,7 +282,12 @@ class BoltTask:
         return Outcome(sent, told, collected.errors, counts)
 
     def _sent(self, out: Out, ledger: Ledger | None) -> list[Sent]:
-        columns = [encode_column(name, out.flat[place :: out.width]) for place, name in enumerate(out.fields)]
+        if not self._router.reads(out.stream):
+            return []
+        width, flat = out.width, out.flat
+        columns = [
+            encode_column(name, flat if width == 1 else flat[place::width]) for place, name in enumerate(out.fields)
+        ]
         tasks = np.array(out.tasks, np.int64) if out.tasks else None
         count = len(out.anchors)
         if ledger is None:

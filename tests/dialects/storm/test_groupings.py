@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace import storm
-from headrace.dialects.storm.columns import decode_column, encode_column
+from headrace.dialects.storm.columns import decode_column, encode_column, hash_columns, hash_keys
 from headrace.dialects.storm.groupings import (
     All,
     ByFields,
@@ -125,3 +125,14 @@ def test_columns_come_back_as_they_were(values: list[Any]) -> None:
     field, column = encode_column("x", values)
     back = decode_column(field, column)
     assert repr(back) == repr(values)  # NaN is not equal to itself, and True is equal to 1
+
+
+@pytest.mark.parametrize("distinct", [1, 40, 900, 5_000])
+def test_columns_of_many_rows_come_back_and_hash_as_their_values(distinct: int) -> None:
+    words = [f"wörd{number * 7919 % distinct}" for number in range(5_000)]
+    field, column = encode_column("x", words)
+    back = decode_column(field, column)
+    assert back == words
+    assert hash_columns([(field, column)]).tolist() == hash_keys(words).tolist()
+    if distinct < 100:
+        assert len(set(map(id, back))) == distinct  # equal texts are one object

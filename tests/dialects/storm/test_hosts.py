@@ -17,7 +17,7 @@ from headrace.dialects.storm.collected import ErrorReport
 from headrace.dialects.storm.emissions import WAKE, Emission, EmissionLog
 from headrace.dialects.storm.hosts import Outcome, SpoutHost
 from headrace.dialects.storm.pending import Pending
-from headrace.log import Log
+from headrace.log import Log, LogError
 
 SECOND = 1_000_000
 
@@ -74,7 +74,7 @@ class Around:
         self.errors: list[ErrorReport] = []
         self.letters: list[storm.DeadLetter] = []
 
-    def host(self, wakes: int | None = None) -> SpoutHost:
+    def host(self, wakes: Callable[[], int | None] = lambda: None) -> SpoutHost:
         return SpoutHost(
             copy.deepcopy(self.spout),
             storm.TopologyContext(self.topology, self.config, "numbers", 0),
@@ -195,11 +195,11 @@ def test_values_that_the_log_does_not_know_are_refused(around: Callable[..., Aro
 
 
 def test_nobody_else_may_append_to_a_spouts_topic(around: Callable[..., Around]) -> None:
-    world = around(Few())
-    log = EmissionLog(world.topic, 0)
-    world.topic.append(0, world.topic.batch([["stranger"]], timestamps=[0]))
-    with pytest.raises(Exception, match="somebody else has appended"):
-        log.append([Emission(0, 0, "default", (1,))], time=0)
+    world = around(Numbers(), max_spout_pending=1)
+    host, other = world.host(), world.host()
+    host.turn()
+    with pytest.raises(LogError, match="somebody else has appended"):
+        other.turn()
 
 
 def test_it_can_be_told_to_wait(around: Callable[..., Around]) -> None:
@@ -213,16 +213,22 @@ def test_it_can_be_told_to_wait(around: Callable[..., Around]) -> None:
 
 
 def test_time_passes_for_those_who_wait_for_it(around: Callable[..., Around]) -> None:
-    world = around(Few())
-    host = world.host(wakes=SECOND)
+    world, waiting = around(Few()), True
+    host = world.host(wakes=lambda: SECOND if waiting else None)
     host.turn()
-    world.now = SECOND - 1
+    world.now, world.read_to = SECOND - 1, 3
     host.turn()
     assert len(world.logged()) == 3
-    world.now = SECOND
+    world.now, world.read_to = SECOND, 2  # there will be a micro-batch anyway
+    host.turn()
+    assert len(world.logged()) == 3
+    world.read_to = 3
     host.turn()
     host.turn()
     assert [each.stream for each in world.logged()[3:]] == [WAKE]
+    world.now, world.read_to, waiting = 3 * SECOND, 4, False
+    host.turn()
+    assert len(world.logged()) == 4
 
 
 class Died(Exception):

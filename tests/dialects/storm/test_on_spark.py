@@ -152,6 +152,8 @@ def test_counts_are_exact_after_a_crash_and_a_rebalance(spark: SparkSession, tmp
         running = cluster._running.pop("wc")
         for host in running._hosts.values():
             host._stopping.set()
+            assert host._thread is not None
+            host._thread.join()
         running._stopping.set()
         running.handle.stop()
     with storm.LocalCluster(tmp_path / "cluster", spark=spark) as cluster:
@@ -161,12 +163,12 @@ def test_counts_are_exact_after_a_crash_and_a_rebalance(spark: SparkSession, tmp
         until(cluster, "wc", lambda: done(cluster) >= 2 * len(WORDS))
         status = cluster.status("wc")
         assert (cluster.errors("wc"), cluster.dead_letters("wc")) == ([], [])
+        assert {row["task"] for row in assert_exact(tmp_path, WORDS)} == {0, 1, 2}
         assert len(status.of("count")) == 3
         assert sum(task.executed for task in status.of("count")) == 2 * len(WORDS)
         cluster.kill("wc")
         assert cluster.names() == []
         assert not (tmp_path / "cluster" / "wc").exists()
-    assert {row["task"] for row in assert_exact(tmp_path, WORDS)} == {0, 1, 2}
 
 
 class Work(storm.Bolt):
