@@ -114,5 +114,5 @@ def test_over_kafka_too_whatever_happens_merged_answers_are_a_recount_of_all_eve
     assert world.answers() == world.recount()
 
     next(world.path.glob("master/data/step-000001*/*/*.parquet")).unlink()
-    with pytest.raises(ViewError, match="the master data in .* is damaged: "):
+    with pytest.raises(ViewError, match=r"the master data in .* is damaged: "):
         world.master.verify({}, second.boundary)
