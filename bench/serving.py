@@ -85,9 +85,7 @@ def cpu(process: int) -> float:
 def filled(folder: Path, rows: int) -> tuple[Served, Pages]:
     """A view of so many rows: a version, and hits since."""
     what = served(folder)
-    pages = Pages(service(what).views["hits"], rows)
-    pages.version()
-    return what, pages
+    return what, Pages(service(what).views["hits"], rows)
 
 
 # Points
