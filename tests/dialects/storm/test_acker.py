@@ -172,6 +172,14 @@ def test_trees_that_come_and_go_in_a_batch_are_not_stored() -> None:
     assert acker.changes() == []
 
 
+def test_what_failed_before_it_began_has_failed_when_it_begins() -> None:
+    acker = Acker(TIMEOUT)
+    root, number = root_ids(0, np.arange(1)), tuple_ids(1, 0, 1)
+    assert acker.step([acks(root, np.zeros(1, np.uint64), FAIL)], now=0).num_rows == 0
+    assert acker.step([acks(root, number, 0)], now=1).column("verdict").to_pylist() == [FAILED]
+    assert acker.pending == 0
+
+
 def test_late_acks_are_dropped_and_counted() -> None:
     acker = Acker(TIMEOUT)
     root, number = root_ids(0, np.arange(1)), tuple_ids(1, 0, 1)
