@@ -177,6 +177,22 @@ def test_tuples_of_a_spout_come_in_its_order_however_they_were_read() -> None:
     assert task.bolt.got == [(str(place),) for place in range(7)]
 
 
+def test_no_two_copies_of_tuples_have_the_same_number() -> None:
+    builder = storm.TopologyBuilder()
+    builder.set_spout("words", Source("sentence"))
+    builder.set_bolt("split", Split()).shuffle_grouping("words")
+    builder.set_bolt("all", Sink(), parallelism=3).all_grouping("split").shuffle_grouping("words")
+    builder.set_bolt("count", Count()).fields_grouping("split", ["word"])
+    driver = Driver(builder.create())
+    numbers: list[int] = []
+    for now in range(3):
+        driver.batch({"words": [["a b c"], ["d e"]]}, now=now)
+        for _, _, outcome in driver.outcomes:
+            numbers += [number for sent in outcome.sent for number in sent.batch.column("__id").to_pylist()]
+    assert len(numbers) == 3 * (2 + 2 + 5 * 3 + 5)
+    assert len(set(numbers)) == len(numbers)
+
+
 def test_a_bolt_has_a_context_and_an_end() -> None:
     ended = []
 
