@@ -40,6 +40,7 @@ endef
 test: setup ## check, and run every test
 	$(static_checks)
 	-@scripts/with-java scripts/fetch-kafka
+	-@command -v chromium >/dev/null || scripts/apt-install "Tests of the web page need a browser" chromium
 	$(PYTEST) --durations=10
 
 check: setup ## formatting, lint, types, and the examples in docstrings, README and docs

@@ -1,22 +1,24 @@
-"""The HTTP API against a bare route, in one run, on data it makes.
+"""The HTTP API of a system: how fast, how steady and how fresh its answers are, in one run, on data it makes.
 
-    python bench/serving.py [--quick] [--only points]
+    python bench/serving.py [--quick] [--only points,swap,freshness]
 
-points   point questions to a view of 1 M rows, a version merged with what came since    rival: a FastAPI route that
-         returns a constant, on the same uvicorn
+points      point questions to a view of 1 M rows, a version merged with what came since   rival: a FastAPI route that
+            returns a constant, on uvicorn as it comes; both in processes of their own, asked in turn
+swap        the same while a batch version of 1 M rows is loaded and swapped in, as in `headrace up`: the server has a
+            process of its own, the load is in that of the system. A checker polls totals all the while
+freshness   from before an event is posted until an answer has it, at 2,000 events a second, with `headrace up` on Spark
 
-Both serve from processes of their own, and are asked in turn over 8 connections; figures are the medians of the turns.
+Questions come from wrk, or from a client of our own where there is none, over 8 connections. Figures are medians of
+turns; a ratio is the median of the ratios of turns that follow each other, so that what else runs hits both alike.
 The last line is JSON.
 """
 
 from __future__ import annotations
 
-import asyncio
 import multiprocessing
-import random
+import os
 import socket
 import statistics
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
@@ -24,46 +26,30 @@ from pathlib import Path
 
 import psutil
 import uvicorn
+from _freshness import freshness
+from _load import WRK, Asking, Load
 from _sections import Bench, Verdict, run
+from _swapping import Pages, checked, served, service
 from fastapi import FastAPI
 
-import headrace as hr
-from headrace.log import Log
-from headrace.server import Server, Service
-from headrace.views.app import App
-from headrace.views.layout import Partial
-from headrace.views.progress import MicroBatch
-from headrace.views.stores import Store
-
-HOUR = 3_600_000_000
-CONNECTIONS = 8
-
-visits = hr.Topic("visits", schema="user string, url string, ts timestamp", event_time="ts", key="url")
+from headrace.server import Server
+from headrace.server.apart import Apart, Served
 
 
-@hr.view(visits, window=hr.FixedWindows("1 hour"))
-def hits(events: hr.PCollection) -> hr.PCollection:
-    return events | hr.GroupBy("url").aggregate(n=hr.count())
+class Resting:
+    """The operations of a system that does nothing."""
+
+    def status(self) -> dict[str, object]:
+        return {}
+
+    def compute(self, view: str, *, incremental: bool) -> dict[str, object]:
+        raise NotImplementedError
+
+    def dead_letters(self, limit: int) -> list[dict[str, object]]:
+        return []
 
 
-def url(number: int) -> str:
-    return f"example.com/page/{number}"
-
-
-def service(folder: Path) -> Service:
-    return Service.of(App.of({"hits": hits}), Store(f"sqlite:///{folder}/views.db"), Log(folder / "log"))
-
-
-# Serving
-
-
-def serve_views(folder: Path, told: Connection) -> None:
-    server = Server(service(folder), port=0)
-    told.send(server.port)
-    server.run()
-
-
-def serve_constant(folder: Path, told: Connection) -> None:
+def serve_constant(told: Connection) -> None:
     app = FastAPI()
 
     @app.get("/constant")
@@ -72,82 +58,108 @@ def serve_constant(folder: Path, told: Connection) -> None:
 
     listening = socket.create_server(("127.0.0.1", 0))
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    told.send(listening.getsockname()[1])
+    told.send(f"http://127.0.0.1:{listening.getsockname()[1]}/constant")
     uvicorn.Server(uvicorn.Config(app, access_log=False, log_config=None)).run(sockets=[listening])
 
 
 @contextmanager
-def serving(target: Callable[[Path, Connection], None], folder: Path) -> Iterator[tuple[int, psutil.Process]]:
-    """The port of a process that serves, and the process."""
+def serving(target: Callable[[Connection], None]) -> Iterator[tuple[str, int]]:
+    """The address of a process that serves, and the process."""
     hears, tells = multiprocessing.Pipe(duplex=False)
-    process = multiprocessing.get_context("spawn").Process(target=target, args=(folder, tells))
+    process = multiprocessing.get_context("spawn").Process(target=target, args=(tells,))
     process.start()
     try:
-        yield hears.recv(), psutil.Process(process.pid)
+        yield hears.recv(), process.pid or 0
     finally:
         process.terminate()
         process.join()
 
 
-# Asking
+def cpu(process: int) -> float:
+    return sum(psutil.Process(process).cpu_times()[:2])
 
 
-async def ask(port: int, paths: list[str], latencies: list[float]) -> None:
-    """One connection that asks one question after the other."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    for path in paths:
-        begun = time.perf_counter()
-        writer.write(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
-        head = await reader.readuntil(b"\r\n\r\n")
-        if not head.startswith(b"HTTP/1.1 200"):
-            raise RuntimeError(f"{path}: {head[:40]!r}")
-        length = head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]
-        await reader.readexactly(int(length))
-        latencies.append(time.perf_counter() - begun)
-    writer.close()
-
-
-def asked(server: tuple[int, psutil.Process], paths: list[str]) -> tuple[float, float, float]:
-    """Requests a second, the 99th percentile of their times in milliseconds, and microseconds of CPU for each."""
-    port, process = server
-    latencies: list[float] = []
-
-    async def all_at_once() -> None:
-        await asyncio.gather(*(ask(port, paths[each::CONNECTIONS], latencies) for each in range(CONNECTIONS)))
-
-    begun, used = time.perf_counter(), sum(process.cpu_times()[:2])
-    asyncio.run(all_at_once())
-    taken, used = time.perf_counter() - begun, sum(process.cpu_times()[:2]) - used
-    return len(paths) / taken, statistics.quantiles(latencies, n=100)[98] * 1000, used / len(paths) * 1e6
+def filled(folder: Path, rows: int) -> tuple[Served, Pages]:
+    """A view of so many rows: a version, and hits since."""
+    what = served(folder)
+    pages = Pages(service(what).views["hits"], rows)
+    pages.version()
+    return what, pages
 
 
 # Points
 
 
 def points(bench: Bench) -> Iterator[Verdict]:
-    rows, requests, turns = (100_000, 3_000, 3) if bench.quick else (1_000_000, 5_000, 7)
-    view = service(bench.folder).views["hits"]
-    with view.build(view.cut()) as version:
-        version.load(Partial((url(number),), 0, HOUR, (number % 7 + 1,)) for number in range(rows))
-        version.publish()
-    recent = [Partial((url(number),), 0, HOUR, (1,)) for number in range(0, rows, 100)]
-    view.add(MicroBatch("speed", 0, {}, {0: len(recent)}), recent)
-    chance = random.Random(1)
-    with serving(serve_views, bench.folder) as views, serving(serve_constant, bench.folder) as constant:
-        ours: list[tuple[float, float, float]] = []
-        bare: list[tuple[float, float, float]] = []
-        for _ in range(turns + 1):
-            bare.append(asked(constant, ["/constant"] * requests))
-            ours.append(asked(views, [f"/views/hits?url={url(chance.randrange(rows))}" for _ in range(requests)]))
-    rates = []
-    for name, turn in (("constant", bare), ("point questions", ours)):
-        rate, p99, cpu = (statistics.median(column) for column in zip(*turn[1:], strict=True))  # the first warms up
-        rounds = [round(each[0]) for each in turn[1:]]
-        bench.say(f"{name:34} {rate:10,.0f}/s   p99 {p99:6.2f} ms   {cpu:4.0f} µs of CPU   of {rounds}")
-        rates.append((rate, p99))
-    yield Verdict("points: rate", rates[1][0] / rates[0][0], 0.7, True, "see where a request spends its time")
-    yield Verdict("points: p99", rates[1][1] / rates[0][1], 3, False, "see what makes some requests wait")
+    rows, seconds, turns = (100_000, 1, 5) if bench.quick else (1_000_000, 2, 15)
+    what, _ = filled(bench.folder, rows)
+    bench.say(f"asked by {WRK or 'a client of our own'}")
+    loads: dict[str, list[tuple[Load, float]]] = {"constant": [], "point questions": []}
+    with Apart(what, Resting(), port=0) as server, serving(serve_constant) as (constant, other):
+        sides = (("constant", constant, other, 0), ("point questions", f"{server.url}/views/hits", server.pid, rows))
+        for turn in range(turns + 1):
+            for name, address, process, asked in sides:
+                used = cpu(process)
+                load = Asking(address, seconds=seconds, rows=asked, seed=turn + 1).wait()
+                loads[name].append((load, (cpu(process) - used) / load.requests * 1e6))
+    for name, each in loads.items():
+        del each[0]  # it warms up
+        rate, p99 = statistics.median(load.rate for load, _ in each), statistics.median(load.p99 for load, _ in each)
+        used = statistics.median(used for _, used in each)
+        bench.say(f"{name:24} {rate:8,.0f}/s   p99 {p99:6.2f} ms   {used:4.0f} µs of CPU   {_errors(each)} errors")
+    pairs = list(zip(*loads.values(), strict=True))
+    rates = [ours.rate / bare.rate for (bare, _), (ours, _) in pairs]
+    bench.say(f"ratios of the turns: {' '.join(f'{each:.2f}' for each in sorted(rates))}; load now {_load()}")
+    yield Verdict("points: rate", statistics.median(rates), 0.7, True, "see where a request spends its time")
+    p99 = statistics.median(ours.p99 / bare.p99 for (bare, _), (ours, _) in pairs)
+    yield Verdict("points: p99", p99, 3, False, "see what makes some requests wait")
+
+
+def _errors(loads: list[tuple[Load, float]]) -> int:
+    return sum(load.errors for load, _ in loads)
+
+
+def _load() -> str:
+    return f"{os.getloadavg()[0]:.1f}"
+
+
+# Swap
+
+
+def swap(bench: Bench) -> Iterator[Verdict]:
+    rows, seconds, turns = (100_000, 4, 1) if bench.quick else (1_000_000, 20, 3)
+    what, pages = filled(bench.folder, rows)
+    polls: dict[str, int] = {}
+    with Apart(what, Resting(), port=0) as server:
+        apart, errors = _swapped(bench, "server in its process", what, pages, server.url, seconds, turns, polls)
+    with Server(service(what), port=0) as server:  # as it would be with one process for all
+        _swapped(bench, "one process for all", what, pages, server.url, seconds, 1, {})
+    bench.say(
+        f"the checker polled {polls['slices']} totals of some pages by HTTP, {polls['totals']} of all in the store"
+    )
+    yield Verdict("swap: p99", apart, 2, False, "see what the load takes from the server")
+    yield Verdict("swap: errors", errors, 0, False, "read the log of the server")
+    yield Verdict("swap: wrong totals", polls["wrong"], 0, False, "an event counted twice or not at all")
+
+
+def _swapped(
+    bench: Bench, what: str, app: Served, pages: Pages, address: str, seconds: int, turns: int, polls: dict[str, int]
+) -> tuple[float, int]:
+    """How much longer the 99th percentile is during a swap than before it, and how many questions failed."""
+    Asking(f"{address}/views/hits", seconds=2, rows=pages.rows).wait()
+    before, during = [], []
+    with pages.growing(), checked(app, address, pages.rows, polls):
+        for turn in range(turns):
+            before.append(Asking(f"{address}/views/hits", seconds=seconds, rows=pages.rows, seed=turn + 1).wait())
+            asking = Asking(f"{address}/views/hits", rows=pages.rows, seed=turn + 100)
+            pages.version()
+            during.append(asking.stop())
+    for name, loads in (("before", before), ("during swaps", during)):
+        rate, p50, p99 = (statistics.median(getattr(each, part) for each in loads) for part in ("rate", "p50", "p99"))
+        bench.say(f"{what:22} {name:12} {rate:7,.0f}/s   p50 {p50:6.2f} ms   p99 {p99:6.2f} ms   load now {_load()}")
+    ratio = statistics.median(swapped.p99 / calm.p99 for calm, swapped in zip(before, during, strict=True))
+    return ratio, sum(each.errors for each in (*before, *during))
 
 
 if __name__ == "__main__":
-    run("serving", __doc__, points)
+    run("serving", __doc__, points, swap, freshness)

@@ -65,3 +65,12 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         yield started
     finally:
         started.stop()
+
+
+@pytest.fixture(scope="session")
+def postgresql_server() -> Iterator[str]:
+    """The URL of a real PostgreSQL, if its programs are there."""
+    from tests.edges import postgresql
+
+    with postgresql.running() as url:
+        yield url

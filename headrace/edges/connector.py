@@ -9,7 +9,6 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 from headrace.model.errors import PipelineError
-from headrace.model.pipeline import Node
 
 VERSION: Final = "4.2.0"
 PACKAGE: Final = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{VERSION}"
@@ -39,11 +38,11 @@ def session_settings(master: str, jars: list[str]) -> dict[str, str]:
     return {"spark.jars": ",".join(jars)}
 
 
-def check(spark: SparkSession, node: Node) -> None:
+def check(spark: SparkSession, who: object) -> None:
     """Refuses a session that has no connector."""
     jvm: Any = spark._jvm
     if not jvm.org.apache.spark.util.Utils.classIsLoadable(_PROVIDER):
         raise PipelineError(
-            f"{node}: this Spark session has no connector to Kafka; fetch it with `make kafka` before Headrace makes "
+            f"{who}: this Spark session has no connector to Kafka; fetch it with `make kafka` before Headrace makes "
             f"the session, or start Spark with --packages {PACKAGE}"
         )

@@ -1,32 +1,34 @@
 """What Headrace asks Kafka's brokers itself: which partitions a topic has, and where in them a time or an end is.
 
-Records come and go by Spark's connector and by `kafkasink`. The client is an optional dependency.
+Records come and go by Spark's connector and by `kafkasink`. The client is an optional dependency. Errors name who asks.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
+from functools import lru_cache
 from typing import Any, Final
 
 from headrace.model.errors import PipelineError
-from headrace.model.pipeline import Node
 from headrace.model.topics import Address, Bound
 
 _PATIENCE: Final = 15.0
 """Seconds to wait for an answer."""
+_PAUSE: Final = 0.05  # seconds until brokers are asked again that have not agreed yet
 _log: Final = logging.getLogger("headrace.kafka")
 _log.addHandler(logging.NullHandler())
 
 
-def client(node: Node) -> Any:
+def client(who: object) -> Any:
     """The client's package."""
     try:
         import confluent_kafka
         import confluent_kafka.admin
     except ImportError:
-        raise PipelineError(f"{node}: Kafka needs a client; install it with pip install 'headrace[kafka]'") from None
+        raise PipelineError(f"{who}: Kafka needs a client; install it with pip install 'headrace[kafka]'") from None
     return confluent_kafka
 
 
@@ -35,23 +37,40 @@ def settings(address: Address) -> dict[str, Any]:
     return {"bootstrap.servers": address.brokers, "logger": _log}
 
 
-def partitions(node: Node, address: Address) -> list[int]:
+def partitions(who: object, address: Address) -> list[int]:
     """The partitions of a topic, which must exist."""
-    wanted = client(node).TopicCollection([address.name])
-    (topic,) = _answers(node, address, lambda admin: admin.describe_topics(wanted, request_timeout=_PATIENCE)).values()
+    wanted = client(who).TopicCollection([address.name])
+    (topic,) = _answers(who, address, lambda admin: admin.describe_topics(wanted, request_timeout=_PATIENCE)).values()
     return sorted(each.id for each in topic.partitions)
 
 
-def offsets(node: Node, address: Address, at: Bound) -> dict[int, int]:
+def create(who: object, address: Address, count: int) -> None:
+    """Makes a topic with so many partitions, if there is none of that name; how it is replicated, the brokers say."""
+    kafka = client(who)
+    assert address.brokers is not None
+    wanted = kafka.admin.NewTopic(address.name, count, -1)
+    try:
+        made = _admin(address.brokers).create_topics([wanted], request_timeout=_PATIENCE)[address.name]
+        made.result(2 * _PATIENCE)
+    except kafka.KafkaException as error:
+        if error.args[0].code() != kafka.KafkaError.TOPIC_ALREADY_EXISTS:
+            raise refused(who, address, error.args[0]) from None
+    # Brokers tell each other of a new topic, and that takes a moment.
+    there = kafka.TopicCollection([address.name])
+    unknown = (kafka.KafkaError.UNKNOWN_TOPIC_OR_PART,)
+    _answers(who, address, lambda admin: admin.describe_topics(there, request_timeout=_PATIENCE), unknown)
+
+
+def offsets(who: object, address: Address, at: Bound) -> dict[int, int]:
     """For each partition, the offset of its first record, of its end, or of the first record not older than a time."""
-    kafka = client(node)
-    places = [kafka.TopicPartition(address.name, number) for number in partitions(node, address)]
+    kafka = client(who)
+    places = [kafka.TopicPartition(address.name, number) for number in partitions(who, address)]
 
     def listed(spec: Any) -> dict[int, int]:
         level = kafka.IsolationLevel.READ_COMMITTED
         wanted = {place: spec for place in places}
         found = _answers(
-            node, address, lambda admin: admin.list_offsets(wanted, isolation_level=level, request_timeout=_PATIENCE)
+            who, address, lambda admin: admin.list_offsets(wanted, isolation_level=level, request_timeout=_PATIENCE)
         )
         return {place.partition: int(each.offset) for place, each in found.items()}
 
@@ -64,25 +83,41 @@ def offsets(node: Node, address: Address, at: Bound) -> dict[int, int]:
     return {number: ends[number] if offset < 0 else offset for number, offset in found.items()}
 
 
-def _answers(node: Node, address: Address, ask: Callable[[Any], dict[Any, Future[Any]]]) -> dict[Any, Any]:
-    kafka = client(node)
-    admin = kafka.admin.AdminClient(settings(address))
-    try:
-        return {key: answer.result(2 * _PATIENCE) for key, answer in ask(admin).items()}
-    except kafka.KafkaException as error:
-        raise refused(node, address, error.args[0]) from None
+def _answers(
+    who: object, address: Address, ask: Callable[[Any], dict[Any, Future[Any]]], passing: Collection[int] = ()
+) -> dict[Any, Any]:
+    """What the brokers say; asked again, within limits, while they have not agreed on leaders, or say what passes."""
+    kafka = client(who)
+    assert address.brokers is not None
+    error = kafka.KafkaError
+    soon = {error.NOT_LEADER_FOR_PARTITION, error.LEADER_NOT_AVAILABLE, *passing}
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            return {key: answer.result(2 * _PATIENCE) for key, answer in ask(_admin(address.brokers)).items()}
+        except kafka.KafkaException as failure:
+            if failure.args[0].code() not in soon or time.monotonic() > deadline:
+                raise refused(who, address, failure.args[0]) from None
+        time.sleep(_PAUSE)
 
 
-def refused(node: Node, address: Address, error: Any) -> PipelineError:
+@lru_cache(8)  # a system asks every second
+def _admin(brokers: str) -> Any:
+    import confluent_kafka.admin
+
+    return confluent_kafka.admin.AdminClient(settings(Address("", None, brokers)))
+
+
+def refused(who: object, address: Address, error: Any) -> PipelineError:
     """What an error of the client means to a user."""
-    kafka = client(node).KafkaError
+    kafka = client(who).KafkaError
     if error.code() in (kafka.UNKNOWN_TOPIC_OR_PART, kafka._UNKNOWN_TOPIC):
         return PipelineError(
-            f"{node}: there is no topic {address.name!r} at {address.brokers}; create it, for instance with "
+            f"{who}: there is no topic {address.name!r} at {address.brokers}; create it, for instance with "
             f"kafka-topics.sh --create --topic {address.name} --bootstrap-server {address.brokers}"
         )
     if error.code() in (kafka._TRANSPORT, kafka._TIMED_OUT, kafka._ALL_BROKERS_DOWN, kafka._RESOLVE):
         return PipelineError(
-            f"{node}: no Kafka broker answers at {address.brokers}; see that it runs, and that host and port are right"
+            f"{who}: no Kafka broker answers at {address.brokers}; see that it runs, and that host and port are right"
         )
-    return PipelineError(f"{node}: the Kafka broker at {address.brokers} says: {error.str()}")
+    return PipelineError(f"{who}: the Kafka broker at {address.brokers} says: {error.str()}")

@@ -16,8 +16,9 @@ from headrace.edges.topicsource import offsets_of
 from headrace.engine.bundles import PART, TIME
 from headrace.engine.files import Folder, plain_name
 from headrace.log.values import VALUE
+from headrace.model.errors import PipelineError
 from headrace.model.pipeline import Node
-from headrace.model.topics import ReadTopic
+from headrace.model.topics import Address, ReadTopic
 
 
 def is_kafka(node: Node) -> bool:
@@ -35,9 +36,18 @@ def batch_frame(spark: SparkSession, node: Node) -> DataFrame:
     connector.check(spark, node)
     start, end = _positions(node)
     assert end is not None
-    topic = _source(node).address.name
-    options = {**_options(node), "startingOffsets": _json(topic, start), "endingOffsets": _json(topic, end)}
-    return topicframes.elements(node, _records(spark.read.format("kafka").options(**options).load())).drop(PART)
+    return topicframes.elements(node, between(spark, _source(node).address, start, end)).drop(PART)
+
+
+def between(spark: SparkSession, address: Address, start: Offsets, end: Offsets) -> DataFrame:
+    """The records of a topic from offsets to before others, of these partitions: VALUE, TIME, PART and OFFSET."""
+    options = {
+        **_options(address),
+        "assign": json.dumps({address.name: sorted(end)}),
+        "startingOffsets": _json(address.name, {number: start[number] for number in end}),
+        "endingOffsets": _json(address.name, end),
+    }
+    return _records(spark.read.format("kafka").options(**options).load())
 
 
 def stream_frame(spark: SparkSession, node: Node, control: Folder, max_records: int | None) -> DataFrame:
@@ -47,7 +57,8 @@ def stream_frame(spark: SparkSession, node: Node, control: Folder, max_records: 
     """
     connector.check(spark, node)
     start, end = _kept_positions(node, control)
-    options = {**_options(node), "startingOffsets": _json(_source(node).address.name, start)}
+    address = _source(node).address
+    options = {**_options(address), "subscribe": address.name, "startingOffsets": _json(address.name, start)}
     if max_records is not None:
         options["maxOffsetsPerTrigger"] = str(max_records)
     records = _records(spark.readStream.format("kafka").options(**options).load())
@@ -59,14 +70,9 @@ def offsets_told(node: Node, told: Mapping[str, Any] | None) -> Offsets:
     return offsets_of((told or {}).get(_source(node).address.name, {}))
 
 
-def _options(node: Node) -> dict[str, str]:
-    address = _source(node).address
+def _options(address: Address) -> dict[str, str]:
     assert address.brokers is not None
-    return {
-        "kafka.bootstrap.servers": address.brokers,
-        "subscribe": address.name,
-        "kafka.isolation.level": "read_committed",
-    }
+    return {"kafka.bootstrap.servers": address.brokers, "kafka.isolation.level": "read_committed"}
 
 
 def _records(data: DataFrame) -> DataFrame:
@@ -96,12 +102,29 @@ def _kept_positions(node: Node, control: Folder) -> tuple[Offsets, Offsets | Non
 
 def _positions(node: Node) -> tuple[Offsets, Offsets | None]:
     source = _source(node)
-    assert not isinstance(source.start, Mapping)  # which is for embedded topics
-    start = kafkaclient.offsets(node, source.address, source.start)
+    if isinstance(source.start, Mapping):
+        start = _given(node, source.start)
+    else:
+        start = kafkaclient.offsets(node, source.address, source.start)
     if source.end is None:
         return start, None
     ends = kafkaclient.offsets(node, source.address, source.end)
     return start, {number: max(at, ends[number]) for number, at in start.items()}
+
+
+def _given(node: Node, wanted: Mapping[int, int]) -> Offsets:
+    """Offsets that a user says, for each partition. Spark would take those that are gone, and fail later."""
+    address = _source(node).address
+    firsts, ends = (kafkaclient.offsets(node, address, at) for at in ("earliest", "latest"))
+    if unknown := sorted(set(wanted) - set(ends)):
+        raise PipelineError(f"{node}: {address} has no partition {unknown[0]}; it has {len(ends)}")
+    for number, first in firsts.items():
+        if not first <= wanted.get(number, 0) <= ends[number]:
+            raise PipelineError(
+                f"{node}: {address} has no offset {wanted.get(number, 0)} in partition {number}; choose one from "
+                f"{first} to {ends[number]}"
+            )
+    return {number: wanted.get(number, 0) for number in ends}
 
 
 def _json(topic: str, offsets: Offsets) -> str:

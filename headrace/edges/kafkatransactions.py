@@ -16,7 +16,6 @@ from typing import Any, Final, NamedTuple
 
 from headrace.edges.kafkaclient import client, refused, settings
 from headrace.model.errors import PipelineError
-from headrace.model.pipeline import Node
 from headrace.model.topics import Address
 
 _PATIENCE: Final = 120.0
@@ -37,20 +36,30 @@ class Message(NamedTuple):
 
 
 class Transactions:
-    """Writes numbered batches to a topic under a name. `written` is the number of the last one that is there."""
+    """Writes numbered batches to a topic under a name. `written` is the number of the last one that is there.
 
-    def __init__(self, node: Node, address: Address, name: str) -> None:
-        self.node, self.address, self.name = node, address, name
-        self.written = -1
-        self._kafka = client(node)
+    `note` is what was noted with it. `patience` says how many seconds a batch waits for brokers. With `placed`,
+    `places` has the first offset of the last batch in each partition.
+    """
+
+    def __init__(
+        self, who: object, address: Address, name: str, *, patience: float = _PATIENCE, placed: bool = False
+    ) -> None:
+        self.who, self.address, self.name, self.patience, self.placed = who, address, name, patience, placed
+        self.written, self.note = -1, ""
+        self.places: dict[int, int] = {}
+        self._kafka = client(who)
         self._producer: Any = None
         self._group: Any = None
         self._refusal: Any = None
-        self._until_done(lambda: self._producer is not None, lambda: None, _PATIENCE)
+        self._until_done(lambda: self._producer is not None, lambda: None)
 
-    def write(self, messages: Sequence[Message], number: int) -> None:
-        """Writes a batch, unless it is there already; waits for brokers that are away, but not for ever."""
-        self._until_done(lambda: number <= self.written, lambda: self._transaction([messages], number), _PATIENCE)
+    def write(self, messages: Sequence[Message], number: int, note: Callable[[], str] = str) -> None:
+        """Writes a batch, unless it is there already; waits for brokers that are away, but not for ever.
+
+        What is to be noted is asked for when the broker has the records.
+        """
+        self._until_done(lambda: number <= self.written, lambda: self._transaction([messages], number, note))
 
     def write_all(self, pieces: Iterable[Iterable[Message]]) -> None:
         """Writes all there is to write, piece by piece, as one batch."""
@@ -59,13 +68,14 @@ class Transactions:
         except self._kafka.KafkaException as failure:
             raise self._told(self._refusal or failure.args[0]) from None
 
-    def _transaction(self, pieces: Iterable[Iterable[Message]], number: int) -> None:
+    def _transaction(self, pieces: Iterable[Iterable[Message]], number: int, note: Callable[[], str] = str) -> None:
+        self.places = {}
         self._producer.begin_transaction()
         for messages in pieces:
             self._send(messages)
         if self._hear(self._producer.flush, _OPEN_FOR):
             raise self._timed_out()
-        mark = self._kafka.TopicPartition(self.address.name, 0, number + 1)
+        mark = self._kafka.TopicPartition(self.address.name, 0, number + 1, note())
         self._within(_STEP, partial(self._producer.send_offsets_to_transaction, [mark], self._group, _STEP))
         self._producer.commit_transaction(_STEP)
         self.written = number
@@ -109,9 +119,9 @@ class Transactions:
                 self._producer.abort_transaction(1.0)
         self._producer = self._refusal = None
 
-    def _until_done(self, done: Callable[[], bool], attempt: Callable[[], None], patience: float) -> None:
+    def _until_done(self, done: Callable[[], bool], attempt: Callable[[], None]) -> None:
         """Attempts something until it is done, each time after asking the broker what was."""
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + self.patience
         while not done():
             try:
                 if self._producer is None:
@@ -132,7 +142,7 @@ class Transactions:
                 "transactional.id": self.name,
                 "transaction.timeout.ms": int(_OPEN_FOR * 1000),
                 "partitioner": "murmur2_random",  # as Java's clients and the embedded log
-                "delivery.report.only.error": True,
+                "delivery.report.only.error": not self.placed,
                 "on_delivery": self._delivered,
             }
         )
@@ -143,11 +153,14 @@ class Transactions:
             self._group = reader.consumer_group_metadata()
         finally:
             reader.close()
-        self.written = max(mark.offset - 1, -1)
+        self.written, self.note = max(mark.offset - 1, -1), mark.metadata or ""
         self._producer = producer
 
-    def _delivered(self, error: Any, _: object) -> None:
-        if error is not None and error.code() > 0 and self._refusal is None:  # others are the client's own
+    def _delivered(self, error: Any, message: Any) -> None:
+        if error is None:
+            number, offset = message.partition(), message.offset()
+            self.places[number] = min(offset, self.places.get(number, offset))
+        elif error.code() > 0 and self._refusal is None:  # others are the client's own
             self._refusal = error
 
     def _hear(self, call: Callable[[float], int], seconds: float) -> int:
@@ -172,12 +185,12 @@ class Transactions:
         known = self._kafka.KafkaError
         if error.code() in (known._FENCED, known.PRODUCER_FENCED, known.INVALID_PRODUCER_EPOCH):
             return PipelineError(
-                f"{self.node}: another run of the same stream writes to {self.address} now, or the broker gave up a "
+                f"{self.who}: another run of the same stream writes to {self.address} now, or the broker gave up a "
                 f"transaction of more than {_OPEN_FOR:.0f} s; run it once, and it goes on from its checkpoint"
             )
         if error.code() == known.INVALID_TIMESTAMP:
             return PipelineError(
-                f"{self.node}: {self.address} does not take a record's time; the topic's message.timestamp.after.max.ms"
+                f"{self.who}: {self.address} does not take a record's time; the topic's message.timestamp.after.max.ms"
                 " says how far it may be ahead: change that, or give another time with WriteTopic(timestamp=...)"
             )
-        return refused(self.node, self.address, error)
+        return refused(self.who, self.address, error)

@@ -40,7 +40,7 @@ from headrace.model.panes import NO_PANE
 from headrace.model.pickling import classes_of_script
 from headrace.model.pipeline import Node
 from headrace.model.schema import rows_schema
-from headrace.model.sinks import BatchSink, WriteFiles
+from headrace.model.sinks import BatchSink, ForEachArrow, WriteFiles
 from headrace.model.sources import ReadParquet
 
 
@@ -88,6 +88,8 @@ class Batch:
         sink, data = stage.node.transform, self.data(frame)
         if isinstance(sink, WriteFiles):
             sinks.write_files(self.spark, stage.node, data, frame.form)
+        elif isinstance(sink, ForEachArrow):
+            sinks.hand_over(stage.node, data)
         elif isinstance(sink, BatchSink):
             writer, run = self._writers[id(stage)], uuid.uuid4().hex
             if isinstance(writer, RecordWriter):

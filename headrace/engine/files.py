@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import uuid
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 
@@ -56,6 +58,15 @@ class Folder:
         found = [status for status in self.file_system.listStatus(self._path) if status.isFile()]
         return [(str(status.getPath().getName()), int(status.getLen())) for status in found]
 
+    def lengths(self) -> dict[str, int]:
+        """The names of all files below it, and how many bytes they have."""
+        found, lengths = self.file_system.listFiles(self._path, True), {}
+        while found.hasNext():
+            status = found.next()
+            name = str(self._path.toUri().relativize(status.getPath().toUri()).getPath())
+            lengths[name] = int(status.getLen())
+        return lengths
+
     def folder(self, name: str) -> Folder:
         """A directory in this one, which need not exist."""
         return Folder(self.spark, str(self._at(name)))
@@ -100,8 +111,51 @@ class Folder:
         if not self.file_system.rename(new, self._at(name)):
             raise OSError(f"could not write {self._at(name)}")
 
+    def put(self, name: str, data: bytes) -> None:
+        """Writes a file where none is, whole or not at all; FileExistsError if there is one.
+
+        Of any number of processes that try, one succeeds: on local disks and HDFS, and on object stores that put only
+        what is absent when they are asked to.
+        """
+        if (local := self.local) is not None:
+            _put_locally(local, name, data)
+            return
+        whole_at_once = str(self.file_system.getScheme()) not in ("hdfs", "viewfs")
+        new = self._at(name) if whole_at_once else self._at(f".{name}.{uuid.uuid4().hex}.new")
+        try:
+            file = self.file_system.create(new, False)
+        except Py4JJavaError as error:
+            if "AlreadyExists" in str(error.java_exception.getClass().getName()):
+                raise FileExistsError(f"{self._at(name)} is there already") from None
+            raise
+        try:
+            file.write(bytearray(data))
+        finally:
+            file.close()
+        if not whole_at_once and not self.file_system.rename(new, self._at(name)):
+            self.file_system.delete(new, False)
+            raise FileExistsError(f"{self._at(name)} is there already")
+
     def _at(self, name: str) -> Any:
         return path_of(self.spark, f"{self._path}/{name}") if name else self._path
+
+
+def _put_locally(folder: Path, name: str, data: bytes) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    new = folder / f".{name}.{uuid.uuid4().hex}.new"
+    try:
+        with open(new, "xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(new, folder / name)  # fails where there is a file, as a rename would not
+    finally:
+        new.unlink(missing_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def copy_file(source: Folder, target: Folder, name: str, *, same_time: bool = False) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,15 +12,17 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
+from headrace.edges.topicsink import kept
 from headrace.edges.written import seal
 from headrace.engine import files
 from headrace.engine.bundles import END, START, TIME, Bundle, FromBlocks, FromColumns, Gathering
 from headrace.engine.failures import blame
+from headrace.engine.ipc import arrow_bytes
 from headrace.engine.stages import Columns, Form, Text
 from headrace.model.errors import PipelineError
 from headrace.model.panes import PaneInfo
 from headrace.model.pipeline import Node, PCollection
-from headrace.model.sinks import WindowedValue, WriteFiles, WriteText
+from headrace.model.sinks import ForEachArrow, WindowedValue, WriteFiles, WriteText
 from headrace.model.windows import Window
 
 TEXT_SCHEMA = pa.schema([("value", pa.string())])
@@ -81,6 +83,25 @@ def write_files(spark: SparkSession, node: Node, data: DataFrame, form: Form) ->
         file_system.delete(old, True)
     finally:
         file_system.delete(new, True)
+
+
+def hand_over(node: Node, data: DataFrame) -> None:
+    """Hands the columns of a frame to a function in the driver, a batch at a time, once they are worked out."""
+    sink = node.transform
+    assert isinstance(sink, ForEachArrow)
+    packed = (data.orderBy(*sink.order) if sink.order else data).mapInArrow(_packed, "batch binary")
+    with kept(packed):
+        for row in packed.toLocalIterator(prefetchPartitions=True):
+            with pa.ipc.open_stream(row[0]) as batches:
+                for batch in batches:
+                    sink.fn(batch)
+
+
+def _packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Each batch as one value."""
+    for batch in batches:
+        if batch.num_rows:
+            yield pa.record_batch({"batch": pa.array([arrow_bytes(batch)], pa.binary())})
 
 
 def collect(data: DataFrame, form: Form, pane: PaneInfo) -> list[Bundle]:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from headrace.model.errors import PipelineError
 from headrace.model.panes import PaneInfo
 from headrace.model.pipeline import PCollection, Primitive
 from headrace.model.windows import Window
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class Sink(Primitive):
@@ -149,6 +152,29 @@ class ForEachBatch(BatchSink):
 
     def __str__(self) -> str:
         return f"ForEachBatch({getattr(self.fn, '__name__', self.fn)})"
+
+
+class ForEachArrow(Sink):
+    """Calls `fn(batch)` in the driver for each Arrow batch of the elements' columns, times and windows, in a batch run.
+
+    However many elements there are, the driver has only some at a time. They come when all are worked out, in the
+    order of the columns `order`.
+
+    >>> import headrace as hr
+    >>> from headrace.model.sinks import ForEachArrow
+    >>> names = []
+    >>> with hr.Pipeline() as p:
+    ...     pairs = p | hr.Create([("b", 1), ("a", 2)])
+    ...     pairs | ForEachArrow(lambda batch: names.extend(batch.column("_1").to_pylist()), order=["_1"])
+    >>> names
+    ['a', 'b']
+    """
+
+    def __init__(self, fn: Callable[[pa.RecordBatch], Any], *, order: Sequence[str] = ()) -> None:
+        self.fn, self.order = fn, tuple(order)
+
+    def __str__(self) -> str:
+        return f"ForEachArrow({getattr(self.fn, '__name__', self.fn)})"
 
 
 @dataclass(eq=False)

@@ -75,8 +75,8 @@ class ReadTopic(Source, ReadsRecords):
     """The records of a topic, from `start` on: as they come, or up to `end` if that is given.
 
     `topic` is a name in the embedded log in the directory `log` (else HEADRACE_LOG, else headrace-log), or a URI:
-    "topic:DIRECTORY/NAME", or "kafka://HOST:PORT/NAME". `start` and `end` are "earliest", "latest" or a time; in an
-    embedded topic `start` can be an offset for each partition, too, e.g. {0: 25, 1: 7}.
+    "topic:DIRECTORY/NAME", or "kafka://HOST:PORT/NAME". `start` and `end` are "earliest", "latest" or a time; `start`
+    can be an offset for each partition, too, e.g. {0: 25, 1: 7}; that of a partition which is not named is 0.
 
     Elements are Rows where values have columns: those of the embedded topic, or `schema` for values that are JSON (DDL
     text, a Spark StructType, or a NamedTuple or dataclass whose objects they become). Otherwise they are what JSON says
@@ -121,10 +121,10 @@ class ReadTopic(Source, ReadsRecords):
 
     def _offsets(self, start: Mapping[int, int]) -> Mapping[int, int]:
         whole = all(type(each) is int and each >= 0 for each in (*start, *start.values()))
-        if self.address.log is None or not whole:
+        if not whole:
             raise PipelineError(
-                "ReadTopic: start is an offset for each partition of an embedded topic, e.g. {0: 25, 1: 7}, got "
-                f"{dict(start)!r} for {str(self.address)!r}"
+                f"ReadTopic: start is an offset for each partition, e.g. {{0: 25, 1: 7}}, got {dict(start)!r} for "
+                f"{str(self.address)!r}"
             )
         return dict(start)
 

@@ -12,7 +12,7 @@ from headrace.model.elementwise import ParDo
 from headrace.model.errors import PipelineError
 from headrace.model.keyed import CombinePerKey, Flatten, GroupByKey, Tag
 from headrace.model.pipeline import Graph, Node, PCollection
-from headrace.model.sinks import WriteParquet
+from headrace.model.sinks import ForEachArrow, WriteParquet
 from headrace.model.state import TimerSpec
 from headrace.model.triggers import DefaultTrigger
 from headrace.model.windows import CountWindows, GlobalWindows
@@ -69,7 +69,7 @@ def keyed_inputs_are_pairs(graph: Graph) -> None:
 
 def column_inputs_have_columns(graph: Graph) -> None:
     for node in graph:
-        if isinstance(node.transform, Columnwise | WriteParquet) and not node.inputs[0].has_columns:
+        if isinstance(node.transform, Columnwise | WriteParquet | ForEachArrow) and not node.inputs[0].has_columns:
             pc = node.inputs[0]
             raise PipelineError(
                 f"{node}: it needs columns, but {pc.label!r} ({pc.place}) gives Python objects of unknown type; "

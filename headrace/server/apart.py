@@ -7,6 +7,7 @@ can be read by others.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import socket
@@ -15,6 +16,7 @@ import sys
 import threading
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -24,6 +26,7 @@ from headrace.server.service import Operations, Service
 from headrace.server.tokens import Tokens
 from headrace.views.app import App
 from headrace.views.errors import ViewError
+from headrace.views.sparkadhoc import SparkAdHoc
 from headrace.views.stores import Store
 
 _log = logging.getLogger("headrace.server")
@@ -34,11 +37,14 @@ _ENDING: Final = 20
 
 @dataclass(frozen=True)
 class Served:
-    """What is served: the file of an app, the URL of its store, and its log, as `feed_of` takes it."""
+    """What is served: the file of an app, the URL of its store, its log, as `feed_of` takes it, and where its master
+    data is. Ad-hoc SQL may run on the Spark master `spark`."""
 
     app: str
     store: str
     log: str
+    master: str
+    spark: str
 
 
 class Apart:
@@ -129,14 +135,19 @@ def serve() -> None:
     system = Remote(channel)
     told = system.heard()
     try:
-        server = Server(_service(Served(**told["served"]), system), tokens=Tokens.load(told["tokens"]), on=listening)
+        server = Server(
+            _service(Served(**told["served"]), system), tokens=Tokens.load(told["tokens"]), on=listening, page=True
+        )
     except Exception as error:
         tell(channel, failed=f"{type(error).__name__}: {error}")
         raise SystemExit(1) from None
+    gc.freeze()  # what is there by now stays, and need not be looked through while somebody waits
     tell(channel, ready=True)
     threading.Thread(target=system.attend, args=(server.stop,), name="headrace-system", daemon=True).start()
     server.run()
 
 
 def _service(served: Served, system: Any) -> Service:
-    return Service.of(App.load(served.app), Store(served.store), served.log, system)
+    adhoc = SparkAdHoc(master=served.spark)
+    store, master = Store(served.store), Path(served.master)
+    return Service.of(App.load(served.app), store, served.log, system, master=master, spark=adhoc)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
 
-from starlette.responses import JSONResponse
+from starlette.responses import Response
 
 from headrace.model.times import MAX_TIME, MIN_TIME, SECOND, format_instant
 from headrace.views.layout import Layout
@@ -33,11 +33,22 @@ def dumps(value: Any) -> bytes:
         return _ASCII.encode(_plain(value)).encode()
 
 
-class Json(JSONResponse):
-    """An answer as JSON."""
+class Json(Response):
+    """An answer as JSON.
 
-    def render(self, content: Any) -> bytes:
-        return dumps(content)
+    >>> Json({"n": 3}, 400, {"Retry-After": "1"}).raw_headers
+    [(b'content-length', b'7'), (b'content-type', b'application/json'), (b'retry-after', b'1')]
+    """
+
+    media_type = "application/json"
+
+    def __init__(self, content: Any, status_code: int = 200, headers: Mapping[str, str] | None = None) -> None:
+        self.status_code, self.background = status_code, None
+        self.body = dumps(content)
+        # What Starlette would make of it, which looks first at what is there already.
+        self.raw_headers = [(b"content-length", b"%d" % len(self.body)), _TYPE]
+        if headers:
+            self.raw_headers += [(name.lower().encode(), value.encode()) for name, value in headers.items()]
 
 
 def answer(view: str, found: Answer) -> dict[str, Any]:
@@ -120,5 +131,6 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, str | int | float | None) else _plain(_other(value))
 
 
+_TYPE: Final = (b"content-type", b"application/json")
 _JSON: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_other)
 _ASCII: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":"))

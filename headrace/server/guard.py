@@ -20,14 +20,18 @@ from starlette.types import Scope as Request
 from headrace.server.encoding import Json
 from headrace.server.errors import Refused
 from headrace.server.metrics import Metrics
+from headrace.server.sessions import Sessions, shown
 from headrace.server.tokens import Scope, Tokens
 
 _log = logging.getLogger("headrace.server")
 
 _OPEN: Final = ("/healthz", "/readyz")
+_SESSION: Final = ("/login", "/logout")
+_SOCKET: Final = "/_nicegui_ws/"  # of the page, which a browser may open or poll
 _SAFE: Final = ("GET", "HEAD")
 _LOOPBACK: Final = re.compile(r"(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d{1,5})?", re.IGNORECASE)
 _HEADERS: Final = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
+_KEPT: Final = ((b"x-content-type-options", b"nosniff"),)  # of what says itself how long it keeps
 
 
 def needed(method: str, path: str) -> Scope | None:
@@ -36,6 +40,8 @@ def needed(method: str, path: str) -> Scope | None:
     >>> needed("GET", "/views"), needed("POST", "/sql"), needed("POST", "/topics/visits"), needed("POST", "/new")
     ('read', 'read', 'write', 'admin')
     """
+    if path in _SESSION:
+        return None
     if method in _SAFE:
         return None if path in _OPEN else "read"
     if method == "POST" and path == "/sql":
@@ -46,8 +52,8 @@ def needed(method: str, path: str) -> Scope | None:
 class Guard:
     """Wraps an application."""
 
-    def __init__(self, app: ASGIApp, *, tokens: Tokens, metrics: Metrics) -> None:
-        self.app, self.tokens, self.metrics = app, tokens, metrics
+    def __init__(self, app: ASGIApp, *, tokens: Tokens, metrics: Metrics, sessions: Sessions | None = None) -> None:
+        self.app, self.tokens, self.metrics, self.sessions = app, tokens, metrics, sessions
 
     async def __call__(self, request: Request, receive: Receive, send: Send) -> None:
         if request["type"] == "lifespan":
@@ -58,8 +64,11 @@ class Guard:
         async def sending(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
-                status = message["status"]
-                message["headers"] = [*message["headers"], *_HEADERS]
+                status, headers = message["status"], message["headers"]
+                kept = any(name == b"cache-control" for name, _ in headers)
+                message["headers"] = [*headers, *(_KEPT if kept else _HEADERS)]
+            elif message["type"] == "websocket.accept":
+                status = 101
             await send(message)
 
         method = request.get("method", "GET")  # a WebSocket begins as one
@@ -88,19 +97,29 @@ class Guard:
             raise Refused(
                 421, "without tokens only localhost and addresses of loopback are served; ask for one of these by name"
             )
-        if method not in _SAFE or kind == "websocket":
+        if method not in _SAFE or kind == "websocket" or path.startswith(_SOCKET):
             _refuse_other_sites(headers)
         scope = needed(method, path)
         if scope is None or not self.tokens:
             return
-        scheme, _, secret = headers.get("authorization", "").partition(" ")
-        allowed = self.tokens.allows(secret.strip()) if scheme.lower() == "bearer" else frozenset()
+        allowed = self.allowed(headers)
         if not allowed:
+            if path == "/" and self.sessions is not None:
+                raise Refused(303, "sign in at /login", headers={"Location": "/login"})
             raise Refused(
                 401, "give a token: Authorization: Bearer ...", headers={"WWW-Authenticate": 'Bearer realm="headrace"'}
             )
         if scope not in allowed:
             raise Refused(403, f"this needs a token for {scope!r}; yours allows {', '.join(sorted(allowed))}")
+
+    def allowed(self, headers: Headers) -> frozenset[Scope]:
+        """What the token of a request allows, or the session that its browser has."""
+        scheme, _, secret = headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer":
+            return self.tokens.allows(secret.strip())
+        if self.sessions is not None and "cookie" in headers:
+            return self.sessions.allows(shown(headers["cookie"]))
+        return frozenset()
 
 
 def _refuse_other_sites(headers: Headers) -> None:

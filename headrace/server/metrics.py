@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left
 from collections.abc import Iterator
+from itertools import accumulate
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client import CollectorRegistry, Counter, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 from headrace.model.times import SECOND
 from headrace.server.service import Service
 
+_METHODS: Final = ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS")
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
 
@@ -26,31 +31,19 @@ class Metrics:
 
     def __init__(self, service: Service) -> None:
         self.registry = CollectorRegistry()
-        self._requests = Counter(
-            "headrace_http_requests", "Requests answered", ["method", "route", "status"], registry=self.registry
-        )
-        self._seconds = Histogram(
-            "headrace_http_request_seconds", "Time to answer", ["route"], buckets=_SECONDS, registry=self.registry
-        )
+        self._requests = _Requests()
+        self.registry.register(self._requests)
         self._records = Counter(
             "headrace_ingested_records", "Records taken by POST /topics", ["topic"], registry=self.registry
         )
         self._lines = Counter(
             "headrace_refused_lines", "Lines refused by POST /topics", ["topic"], registry=self.registry
         )
-        self._children: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         self.registry.register(_State(service))
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
         """Counts a request. Routes are those that exist, so their number is bounded."""
-        known = self._children.get((method, route, status))
-        if known is None:
-            shown = method if method in ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS") else "other"
-            known = self._requests.labels(shown, route, str(status)), self._seconds.labels(route)
-            if shown == method:
-                self._children[method, route, status] = known
-        known[0].inc()
-        known[1].observe(seconds)
+        self._requests.add(method, route, status, seconds)
 
     def taken(self, topic: str, records: int) -> None:
         """Counts records that were appended."""
@@ -63,6 +56,38 @@ class Metrics:
     def text(self) -> bytes:
         """All metrics, as Prometheus reads them."""
         return generate_latest(self.registry)
+
+
+class _Requests(Collector):
+    """Requests as they were answered. It is told by the event loop alone, so it needs none of Prometheus's locks."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str, str, int], int] = {}
+        self._times: dict[str, list[float]] = {}  # of each route: how many up to each bound and above all, and the sum
+
+    def add(self, method: str, route: str, status: int, seconds: float) -> None:
+        key = (method if method in _METHODS else "other", route, status)
+        self._counts[key] = self._counts.get(key, 0) + 1
+        times = self._times.get(route)
+        if times is None:
+            times = self._times[route] = [0.0] * (len(_SECONDS) + 2)
+        times[bisect_left(_SECONDS, seconds)] += 1
+        times[-1] += seconds
+
+    def collect(self) -> Iterator[Metric]:
+        requests = CounterMetricFamily(
+            "headrace_http_requests", "Requests answered", labels=["method", "route", "status"]
+        )
+        for (method, route, status), count in list(self._counts.items()):
+            requests.add_metric([method, route, str(status)], count)
+        seconds = HistogramMetricFamily("headrace_http_request_seconds", "Time to answer", labels=["route"])
+        for route, (*counts, total) in list(self._times.items()):
+            bounds = map(floatToGoString, (*_SECONDS, math.inf))
+            seconds.add_metric([route], list(zip(bounds, accumulate(counts), strict=True)), total)
+        return iter((requests, seconds))
+
+    def describe(self) -> list[Metric]:
+        return []  # registering asks for nothing
 
 
 class _State(Collector):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.routing import APIRoute
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -19,6 +19,17 @@ class PlainRoute(APIRoute):
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         return self.endpoint
+
+
+class Application(FastAPI):
+    """An application whose own layers come first: what FastAPI has before them is for errors, which they see to."""
+
+    def build_middleware_stack(self) -> ASGIApp:
+        first, self.user_middleware = self.user_middleware, []
+        app = super().build_middleware_stack()
+        for layer, args, options in reversed(first):
+            app = layer(app, *args, **options)
+        return app
 
 
 class Direct:

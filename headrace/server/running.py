@@ -22,6 +22,7 @@ _LEAVING: Final = 1  # seconds for open streams of changes, once the server is t
 
 class Server:
     """A server of a service. It listens from its beginning; `run` serves until a signal, a `with` block until its end.
+    With `page=True` it has a web page at `/`; a process has one such server at a time.
 
     It listens at a host and port, or `on` a socket that listens already. Off loopback it wants tokens. They travel as
     they are, so put a proxy with TLS in front of it there.
@@ -46,17 +47,19 @@ or listen on 127.0.0.1
         tokens: Tokens = Tokens(),
         limits: Limits = Limits(),
         on: socket.socket | None = None,
+        page: bool = False,
     ) -> None:
         if on is not None:
             _refuse_strangers(on.getsockname()[0], on.getsockname()[0], tokens)
         self._socket = on or listen(host, port, tokens)
-        self.application = application(service, tokens=tokens, limits=limits)
+        self.application = application(service, tokens=tokens, limits=limits, page=page)
         self.port, self.url = self._socket.getsockname()[1], url_of(host, self._socket)
         config = uvicorn.Config(
             self.application,
             http=protocol(limits.header_seconds),
             limit_concurrency=limits.connections,
             timeout_graceful_shutdown=_LEAVING,
+            ws_max_size=limits.body_bytes,
             access_log=False,
             log_config=None,
             server_header=False,

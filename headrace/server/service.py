@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from headrace.log import Log
 from headrace.server.ingestion import Ingestion
+from headrace.views.adhoctables import Engine
 from headrace.views.app import App
+from headrace.views.archive import Archive
 from headrace.views.feeds import Feed, feed_of
 from headrace.views.stores import Store
 from headrace.views.stores.store import StoredView
@@ -31,7 +33,7 @@ class Operations(Protocol):
 @dataclass(frozen=True)
 class Service:
     """Stored views and topics by their names; no others can be named in a request. A store without a running system
-    has no `operations`.
+    has no `operations`. Ad-hoc SQL reads what is archived of topics, too, and may be answered by a `spark`.
 
     >>> import headrace as hr, tempfile
     >>> clicks = hr.Topic("clicks", schema="user string")
@@ -47,15 +49,31 @@ class Service:
     views: Mapping[str, StoredView]
     topics: Mapping[str, Ingestion]
     operations: Operations | None = None
+    archives: Mapping[str, Archive] = field(default_factory=dict)
+    spark: Engine | None = None
 
     @staticmethod
-    def of(app: App, store: Store, log: str | Path | Log, operations: Operations | None = None) -> Service:
-        """The views and topics of an app; made, where they are not there. `log` is as for `feed_of`."""
-        return Service(
-            {name: store.view(each.layout()) for name, each in app.views.items()},
-            {name: _opened(feed_of(log, each)) for name, each in app.topics.items()},
-            operations,
-        )
+    def of(
+        app: App,
+        store: Store,
+        log: str | Path | Log,
+        operations: Operations | None = None,
+        *,
+        master: Path | None = None,
+        spark: Engine | None = None,
+    ) -> Service:
+        """The views and topics of an app; made, where they are not there. `log` is as for `feed_of`.
+
+        `master` has the master data of each topic in a directory of its name.
+        """
+        topics = {name: _opened(feed_of(log, each)) for name, each in app.topics.items()}
+        archives = {
+            name: Archive(app.topics[name], master / name, strict=each.feed.strict)
+            for name, each in topics.items()
+            if master is not None
+        }
+        views = {name: store.view(each.layout()) for name, each in app.views.items()}
+        return Service(views, topics, operations, archives, spark)
 
 
 def _opened(feed: Feed) -> Ingestion:

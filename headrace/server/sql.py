@@ -1,10 +1,11 @@
-"""`POST /sql`: one SELECT over the views, as tables of their answers, in the sandbox of ad-hoc SQL."""
+"""`POST /sql`: one SELECT over views, as tables of their answers, and topics, as tables of what is archived of them."""
 
 from __future__ import annotations
 
 import re
 import threading
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from fastapi import APIRouter, Request
@@ -19,6 +20,9 @@ from headrace.server.limits import Limits
 from headrace.server.tables import table, table_of
 from headrace.server.workers import Worker
 from headrace.views import adhoc
+from headrace.views.adhoctables import Engine
+from headrace.views.archive import Archive
+from headrace.views.progress import Offsets
 from headrace.views.stores.store import StoredView
 
 _WORD: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
@@ -31,11 +35,59 @@ _BODY: Final = body(
             "sql": {"type": "string"},
             "from": {"type": "string", "format": "date-time"},
             "to": {"type": "string", "format": "date-time"},
+            "asof": {"type": "object", "example": {"visits": {"0": 1200}}},
+            "engine": {"enum": ["duckdb", "spark"], "default": "duckdb"},
         },
     },
     "One SELECT. Each view is a table of its keys, window_start, window_end and answers; of the windows that begin at "
-    "or after `from` and before `to`, if these are given",
+    "or after `from` and before `to`, if these are given. Each topic is a table of its archived events, between these "
+    "times; `asof` are topics and the offsets before which their events are meant",
 )
+_EXAMPLE: Final = 'the body is a JSON object such as {"sql": "SELECT ...", "from": "2026-01-31", "engine": "spark"}'
+_OFFSETS: Final = '"asof" is topics with their offsets, such as {"visits": {"0": 1200}}'
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked: a statement, the times and offsets that its tables are of, and who is to answer."""
+
+    sql: str
+    since: str | None = None
+    until: str | None = None
+    asof: Mapping[str, Offsets] = field(default_factory=dict)
+    engine: str = "duckdb"
+
+    @classmethod
+    def of(cls, asked: Mapping[str, Any]) -> Question:
+        """The question of a body.
+
+        >>> Question.of({"sql": "SELECT 1", "asof": {"visits": {"0": 5}}}).asof
+        {'visits': {0: 5}}
+        """
+        texts = {name: value for name, value in asked.items() if name != "asof"}
+        if "sql" not in asked or not all(isinstance(value, str) for value in texts.values()):
+            raise Refused(400, _EXAMPLE)
+        if texts.get("engine", "duckdb") not in ("duckdb", "spark"):
+            raise Refused(400, f"the engine is duckdb or spark, got {texts['engine']!r}")
+        return cls(
+            texts["sql"],
+            texts.get("from"),
+            texts.get("to"),
+            _offsets(asked.get("asof", {})),
+            texts.get("engine", "duckdb"),
+        )
+
+
+def _offsets(given: Any) -> dict[str, Offsets]:
+    if not isinstance(given, dict) or not all(isinstance(each, dict) for each in given.values()):
+        raise Refused(400, _OFFSETS)
+    found = {name: {n: at for n, at in each.items()} for name, each in given.items()}
+    for each in found.values():
+        if not all(
+            n.isascii() and n.isdigit() and len(n) < 10 and type(at) is int and at >= 0 for n, at in each.items()
+        ):
+            raise Refused(400, _OFFSETS)
+    return {name: {int(n): at for n, at in each.items()} for name, each in found.items()}
 
 
 class Sandbox:
@@ -59,29 +111,48 @@ class Sandbox:
 
 
 def add_sql(
-    router: APIRouter, views: Mapping[str, StoredView], limits: Limits, worker: Worker, sandbox: Sandbox
+    router: APIRouter,
+    views: Mapping[str, StoredView],
+    archives: Mapping[str, Archive],
+    limits: Limits,
+    engines: Mapping[str, tuple[Worker, Sandbox | Engine]],
 ) -> None:
-    """The route. A statement reads the views whose names occur in it."""
+    """The route. A statement reads the views and topics whose names occur in it; of one name, the view."""
+    # Names are the same in any case, as they are in SQL.
+    topics = {name: each for name, each in archives.items() if name.lower() not in {view.lower() for view in views}}
 
-    def run(sql: str, since: str | None, until: str | None) -> dict[str, Any]:
-        words = {word.lower() for word in _WORD.findall(sql)}
+    def run(question: Question, engine: Sandbox | Engine) -> dict[str, Any]:
+        words = {word.lower() for word in _WORD.findall(question.sql)}
+        since, until = question.since, question.until
         read = {
             name: table_of(view, since, until, limits.sql_rows) for name, view in views.items() if name.lower() in words
         }
+        archived = {
+            name: topic.table(since, until, asof=question.asof.get(name))
+            for name, topic in topics.items()
+            if name.lower() in words
+        }
+        if unknown := question.asof.keys() - archived.keys():
+            raise Refused(400, f"asof: {min(unknown)!r} is not a topic that the statement reads")
         # A name that is none must be refused by the sandbox with those that there are.
-        tables = {name: read[name][0] if name in read else table(view.layout, []) for name, view in views.items()}
-        found = sandbox.query(sql, tables)
+        tables = {
+            **{name: read[name][0] if name in read else table(view.layout, []) for name, view in views.items()},
+            **{name: archived[name][0] if name in archived else topic.empty() for name, topic in topics.items()},
+        }
+        found = engine.query(question.sql, tables)
         return {
             "columns": found.table.column_names,
             "rows": [list(row) for row in zip(*(column.to_pylist() for column in found.table.columns), strict=True)],
             "truncated": found.truncated,
             "views": {name: encoding.provenance(where) for name, (_, where) in read.items()},
+            "topics": {name: {"archived": offsets} for name, (_, offsets) in archived.items()},
         }
 
     async def ask(request: Request) -> Response:
-        asked = await read_json(request, limits, "sql", "from", "to")
-        if not all(isinstance(value, str) for value in asked.values()) or "sql" not in asked:
-            raise Refused(400, 'the body is a JSON object such as {"sql": "SELECT ...", "from": "2026-01-31"}')
-        return Json(await worker.run(lambda: run(asked["sql"], asked.get("from"), asked.get("to"))))
+        question = Question.of(await read_json(request, limits, "sql", "from", "to", "asof", "engine"))
+        if question.engine not in engines:
+            raise Refused(400, "this server has no Spark; leave engine out")
+        worker, engine = engines[question.engine]
+        return Json(await worker.run(lambda: run(question, engine)))
 
     router.add_api_route("/sql", ask, methods=["POST"], summary="Ask in SQL", openapi_extra=_BODY)

@@ -18,7 +18,7 @@ from headrace.server.ingestion import BadLines, Ingestion
 from headrace.server.limits import Gate, Limits
 from headrace.server.metrics import Metrics
 from headrace.server.workers import Worker
-from headrace.views.feeds import OtherRequest, Tried
+from headrace.views.feeds import OtherRequest, Tried, Unavailable
 
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,200}")
 _SEQUENCE: Final = re.compile(r"\d{1,18}", re.ASCII)
@@ -69,6 +69,8 @@ def _add_topic(
                 raise Refused(422, str(bad), bad=bad.count, lines=told) from None
             except OtherRequest as other:
                 raise Refused(422, str(other)) from None
+            except Unavailable as away:
+                raise Refused(503, str(away)) from None
             except (CorruptionError, OSError):
                 raise
             except LogError as error:

@@ -71,9 +71,10 @@ class Home:
         """The URL of the store, if no other is given."""
         return f"sqlite:///{self.path.absolute()}/views.db"
 
-    def master(self, topic: str) -> Path:
-        """The master data of a topic."""
-        return self.path / "master" / topic
+    @property
+    def masters(self) -> Path:
+        """The master data: of each topic, a directory of its name."""
+        return self.path / "master"
 
     def checkpoint(self, view: str) -> Path:
         """What the speed layer of a view goes on from."""

@@ -12,14 +12,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from headrace.engine.session import spark_session
-from headrace.engine.streamhandle import StreamHandle
 from headrace.server import Tokens
 from headrace.server.apart import Apart, Served
 from headrace.system.home import Home, Runs
 from headrace.system.jobs import Job
 from headrace.system.system import Schedule, System
 from headrace.views.app import App
-from headrace.views.errors import ViewError
 from headrace.views.stores import Store
 
 _LOOK: Final = 0.5  # seconds from one look at the system to the next
@@ -44,8 +42,14 @@ class Place:
 
     @property
     def served(self) -> Served:
-        """The same without Spark, as a server needs it."""
-        return Served(str(self.app.absolute()), self.store or self.home.store, self.log or self.home.log)
+        """The same, as a server needs it."""
+        return Served(
+            app=str(self.app.absolute()),
+            store=self.store or self.home.store,
+            log=self.log or self.home.log,
+            master=str(self.home.masters),
+            spark=self.master or "local[*]",
+        )
 
 
 @contextmanager
@@ -72,17 +76,10 @@ def look_after(system: System, server: Apart, stop: threading.Event, show: Calla
 def compute(place: Place, view: str, *, incremental: bool, show: Callable[[Job | None], None]) -> Job:
     """Computes a batch version of a system that does not run: of all events that its log has now."""
     with place.home.held(), _system(place, Schedule(None, None)) as system:
-        speed = system.speeds[view]
-        speed.look()
-        if not isinstance(speed.handle, StreamHandle):
-            raise ViewError(f"the speed layer of view {view!r} cannot be started: {speed.error}")
+        show(None)
         # A version covers what the speed layer has: first that catches up with the log.
-        caught_up = threading.Thread(target=speed.handle.query.processAllAvailable, daemon=True)
-        caught_up.start()
-        while caught_up.is_alive():
-            caught_up.join(_LOOK)
-            speed.handle.wait(0)  # raises what it failed with
-            show(None)
+        system.speeds[view].look()
+        system.speeds[view].catch_up()
         job = system.begin(view, incremental=incremental)
         while job.ended is None:
             system.jobs.wait(_LOOK)
@@ -108,7 +105,10 @@ def _system(place: Place, schedule: Schedule) -> Iterator[System]:
     store = Store(served.store)
     try:
         logging.getLogger("headrace.system").setLevel(logging.ERROR)
+        interrupted = signal.getsignal(signal.SIGINT)
         spark = spark_session(place.master, _SPARK)
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, interrupted)  # Spark's own would interrupt whatever is being done
         with System(app, place.home, spark=spark, store=store, log=served.log, schedule=schedule) as system:
             place.home.remember(Runs.of(served.app, served.store, served.log))
             yield system

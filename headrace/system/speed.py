@@ -6,13 +6,17 @@ import logging
 from collections.abc import Callable
 from typing import Final, Literal
 
+from pyspark import InheritableThread
+
 from headrace.engine.run import Handle
 from headrace.engine.streamhandle import StreamHandle
 from headrace.model.times import SECOND
+from headrace.views.errors import ViewError
 from headrace.views.speedlayer import SpeedLayer
 
 _log = logging.getLogger("headrace.system")
 
+_LOOK: Final = 0.2  # seconds from one look at a layer that catches up to the next
 _LONGEST_WAIT: Final = 60  # seconds until a layer that fails again and again is tried again
 
 
@@ -43,6 +47,16 @@ class Speed:
             self._failed(self.handle)
         elif self.error is not None and isinstance(self.handle, StreamHandle) and self.handle.status().batches:
             self.error, self._failures = None, 0
+
+    def catch_up(self) -> None:
+        """Waits until the layer has all that is in its topic now. Raises what it fails with meanwhile."""
+        if not isinstance(self.handle, StreamHandle):
+            raise ViewError(f"the speed layer of view {self.layer.view.name!r} cannot be started: {self.error}")
+        waiting = InheritableThread(target=self.handle.query.processAllAvailable, daemon=True)
+        waiting.start()
+        while waiting.is_alive():
+            waiting.join(_LOOK)
+            self.handle.wait(0)
 
     def stop(self) -> None:
         """Stops the layer where it is."""

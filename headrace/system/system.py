@@ -8,11 +8,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
 from pyspark.sql import SparkSession
 
+from headrace.engine.session import spark_session
 from headrace.model.times import SECOND, now
 from headrace.server import encoding
 from headrace.server.service import Service
@@ -26,6 +28,7 @@ from headrace.views.batchlayer import BatchLayer, Report
 from headrace.views.declarations import View
 from headrace.views.master import Master
 from headrace.views.progress import Offsets
+from headrace.views.queries import Answer, Query
 from headrace.views.speedlayer import SpeedLayer
 from headrace.views.stores import Store
 
@@ -42,7 +45,19 @@ class Schedule:
 
 
 class System:
-    """Runs the views of an app. Leaving its block stops everything where it is; another one goes on from there."""
+    """Runs the views of an app. Leaving its block stops everything where it is; another one goes on from there.
+
+    >>> import headrace as hr, pathlib, tempfile
+    >>> clicks = hr.Topic("clicks", schema="user string")
+    >>> @hr.view(clicks)
+    ... def per_user(events):
+    ...     return events | hr.GroupBy("user").aggregate(n=hr.count())
+    >>> with System.at(pathlib.Path(tempfile.mkdtemp()), App.of({"per_user": per_user})) as system:
+    ...     _ = system.service.topics["clicks"].append(b'{"user": "ann"}')
+    ...     system.catch_up()
+    ...     [(row.key, row.values) for row in system.answer("per_user").rows]
+    [({'user': 'ann'}, {'n': 1})]
+    """
 
     def __init__(
         self,
@@ -64,6 +79,24 @@ class System:
         self._rates = {name: Rate() for name in app.topics}
         self._archived = self._computed = self._began
         self._closed = False
+
+    @classmethod
+    def at(cls, path: Path, app: App, *, spark: SparkSession | None = None) -> Self:
+        """The system of a directory, with store and log in it, for notebooks and examples: nothing is scheduled."""
+        home = Home(path)
+        path.mkdir(parents=True, exist_ok=True)
+        spark, store = spark or spark_session(), Store(home.store)
+        return cls(app, home, spark=spark, store=store, log=home.log, schedule=Schedule(None, None))
+
+    def catch_up(self) -> None:
+        """Waits until the speed layers have all that is in the topics now."""
+        self.look()
+        for speed in self.speeds.values():
+            speed.catch_up()
+
+    def answer(self, view: str, query: Query = Query()) -> Answer:
+        """Asks a view."""
+        return self.service.views[view].answer(query)
 
     def look(self) -> None:
         """Does what is due: starts speed layers, again if they failed; archives; begins batches."""
@@ -141,7 +174,7 @@ class System:
             speed.stop()
 
     def _master(self, topic: str) -> Master:
-        return Master(self.spark, self.service.topics[topic].feed, path=str(self.home.master(topic)))
+        return Master(self.spark, self.service.topics[topic].feed, path=str(self.home.masters / topic))
 
     def _speed_layer(self, view: View) -> SpeedLayer:
         return SpeedLayer(

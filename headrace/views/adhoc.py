@@ -6,45 +6,23 @@ process can be killed. One is started ahead, so that nobody waits for it.
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 import pyarrow as pa
 
+from headrace.views.adhoctables import DUCKDB, Found, Limits, Tables, request
 from headrace.views.errors import ViewError
-from headrace.views.layout import check_name
+
+__all__ = ["AdHoc", "Found", "Limits", "Tables"]
 
 _SANDBOX: Final = Path(__file__).with_name("sandbox.py")
-_LONGEST: Final = 100_000  # letters of a statement
-
-Tables = Mapping[str, pa.Table | Sequence[str | Path]]
-"""By name, an Arrow table or a list of Parquet files."""
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What one statement may use: seconds, rows of the result, and megabytes beside its tables."""
-
-    seconds: float = 10
-    rows: int = 10_000
-    megabytes: int = 256
-
-
-@dataclass(frozen=True)
-class Found:
-    """The rows a statement gave; `truncated` if there were more than the limit."""
-
-    table: pa.Table
-    truncated: bool
 
 
 class AdHoc:
@@ -69,14 +47,14 @@ and unnest
 
     def query(self, sql: str, tables: Tables) -> Found:
         """The rows of one SELECT over these tables."""
-        request = self._request(sql, tables)
+        asked = request(sql, tables, self.limits, DUCKDB)
         with self._lock:
             process, self._spare = self._spare or _started(), _started()
         with process:
             try:
                 assert process.stdout is not None
                 process.stdout.readline()  # ready: from here on its time counts
-                output, _ = process.communicate(request, timeout=self.limits.seconds)
+                output, _ = process.communicate(asked, timeout=self.limits.seconds)
             except subprocess.TimeoutExpired:
                 limit = f"{self.limits.seconds:g} seconds"
                 raise ViewError(f"the statement took longer than {limit}; ask for less at once") from None
@@ -101,21 +79,6 @@ and unnest
                 self._spare.communicate()
                 self._spare = None
 
-    def _request(self, sql: str, tables: Tables) -> bytes:
-        if not isinstance(sql, str) or len(sql) > _LONGEST:
-            raise ViewError(f"a statement is text of at most {_LONGEST:,} letters")
-        arrow: dict[str, bytes] = {}
-        parquet: dict[str, list[str]] = {}
-        for name, table in tables.items():
-            check_name(name)
-            if isinstance(table, pa.Table):
-                arrow[name] = _stream(table)
-            else:
-                parquet[name] = [os.path.abspath(file) for file in table]
-        sizes = {name: len(data) for name, data in arrow.items()}
-        head = {"sql": sql, "limits": asdict(self.limits), "arrow": sizes, "parquet": parquet}
-        return b"".join([json.dumps(head).encode(), b"\n", *arrow.values()])
-
     def __enter__(self) -> Self:
         return self
 
@@ -133,10 +96,3 @@ def _started() -> subprocess.Popen[bytes]:
         stderr=subprocess.DEVNULL,
         env={"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},  # and no secret of this process
     )
-
-
-def _stream(table: pa.Table) -> bytes:
-    sink = io.BytesIO()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return sink.getvalue()

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Callable
 
+import pyarrow as pa
+
+from headrace.engine.bundles import START
 from headrace.model.pipeline import Pipeline
-from headrace.model.sinks import Collect
+from headrace.model.sinks import ForEachArrow
 from headrace.views.declarations import View
-from headrace.views.layout import Partial
 from headrace.views.master import Master
-from headrace.views.partials import partial_of
 from headrace.views.progress import Offsets
 from headrace.views.stores.store import StoredView
-from headrace.views.stores.versions import Version
+from headrace.views.stores.versions import Build, Version
 
 Report = Callable[[str, int | None, int | None], None]
 """Hears of each step of a computation, how much of it is done, and of how much: records, events or rows, None where
 that is not known. Steps are "archiving", "computing", "loading" and "publishing", in that order."""
-
-_TOLD: Final = 20_000  # rows between two reports
 
 
 def _quietly(step: str, done: int | None, of: int | None) -> None:
@@ -42,10 +40,14 @@ class BatchLayer:
         cut = self.stored.cut()
         if base is not None and base.boundary == cut.boundary:
             return base
+        since: Offsets = {} if base is None else base.boundary
         self._archive(cut.boundary, progress)
-        partials = self._partials({} if base is None else base.boundary, cut.boundary, progress)
+        events = self.master.count(since, cut.boundary)
         with self.stored.build(cut, base=None if base is None else base.number) as version:
-            version.load(_told(partials, progress))
+            progress("computing", 0, events)
+            if events:
+                self.master.verify(since, cut.boundary)
+                self._compute(since, cut.boundary, _Loading(version, events, progress))
             progress("publishing", None, None)
             version.publish()
         made = self._current()
@@ -62,24 +64,25 @@ class BatchLayer:
         self.master.archive(until)
         progress("archiving", records, records)
 
-    def _partials(self, since: Offsets, until: Offsets, progress: Report) -> list[Partial]:
-        """What the events from `since` to before `until` say."""
-        events = self.master.count(since, until)
-        progress("computing", 0, events)
-        if not events:
-            return []
-        self.master.verify(since, until)
+    def _compute(self, since: Offsets, until: Offsets, take: Callable[[pa.RecordBatch], None]) -> None:
+        """Works out what the events from `since` to before `until` say."""
         pipeline = Pipeline(spark=self.master.spark)
-        rows = self.view.partials(self.master.events(pipeline, since, until)) | Collect()
+        partials = self.view.partials(self.master.events(pipeline, since, until))
+        # In about the order of the store's rows, which then are written one after the other.
+        windows = [] if partials.windowing.is_global else [START]
+        partials | ForEachArrow(take, order=[*self.view.aggregate.keys, *windows])
         pipeline.run().wait()
-        progress("computing", events, events)
-        return [partial_of(self.stored.layout, element) for element in rows.windowed]
 
 
-def _told(partials: list[Partial], progress: Report) -> Iterator[Partial]:
-    """The same, and tells how many were taken, now and then."""
-    for number, partial in enumerate(partials):
-        if number % _TOLD == 0:
-            progress("loading", number, len(partials))
-        yield partial
-    progress("loading", len(partials), len(partials))
+class _Loading:
+    """Takes the rows of a version, once its events are computed, and tells how many there were."""
+
+    def __init__(self, version: Build, events: int, progress: Report) -> None:
+        self.version, self.events, self.progress, self.rows = version, events, progress, 0
+
+    def __call__(self, batch: pa.RecordBatch) -> None:
+        if not self.rows:
+            self.progress("computing", self.events, self.events)
+        self.version.load_columns(batch)
+        self.rows += batch.num_rows
+        self.progress("loading", self.rows, None)

@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from headrace.model.columns import Aggregate, Select, Where
 from headrace.model.errors import PipelineError
-from headrace.model.keyed import WindowInto
+from headrace.model.keyed import Flatten, WindowInto
 from headrace.model.pipeline import Graph, PCollection, Pipeline
 from headrace.model.schema import ROWS
 from headrace.model.sources import Source
@@ -23,6 +23,7 @@ from headrace.model.windows import GlobalWindows, WindowFn
 from headrace.views.errors import ViewError
 from headrace.views.layout import Layout, check_name
 from headrace.views.partials import kept
+from headrace.views.perevent import refusal
 
 Columns = Mapping[str, str | None]
 """Columns and their types; None where only Spark knows."""
@@ -75,6 +76,7 @@ class View:
     function: Callable[[PCollection], PCollection]
     window: WindowFn
     allowed_lateness: int
+    types: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -106,12 +108,15 @@ class View:
         """The aggregation that the view ends in."""
         return self._traced[0]
 
-    def layout(self, types: Mapping[str, str] | None = None) -> Layout:
-        """The columns of the view. `types` are those of columns that the view computes, as Spark tells them."""
-        known = {name: kind for name, kind in self._traced[1].items() if kind is not None} | dict(types or {})
+    def layout(self) -> Layout:
+        """The columns of the view."""
+        known = {name: kind for name, kind in self._traced[1].items() if kind is not None} | dict(self.types)
         keys = self.aggregate.keys
         if unknown := [name for name in keys if name not in known]:
-            self._refuse(f"the type of the key {unknown[0]!r} is not known before Spark has seen the view; give types")
+            self._refuse(
+                f"the type of the key {unknown[0]!r}, which it computes, is not known before Spark has seen it; say "
+                f"@hr.view(..., types={{{unknown[0]!r}: 'string'}})"
+            )
         return Layout.of(
             self.name,
             keys={name: known[name] for name in keys},
@@ -135,8 +140,8 @@ class View:
         last = graph.producer(result)
         if not isinstance(last.transform, Aggregate):
             self._refuse(f"it ends in {last.label!r}, which cannot be merged; {remedy}")
-        if result.windowing.window != self.window:
-            self._refuse(f"it changes its windows to {result.windowing.window!r}; give them to hr.view(window=...)")
+        if (reason := refusal(graph, graph.nodes[1], last)) is not None:  # after the source, the view's own windows
+            self._refuse(reason)
         columns = _columns_of(graph, last.inputs[0], self.topic)
         for name in (*last.transform.keys, *(each.column for each in last.transform.aggregations.values())):
             if columns is not None and name is not None and name not in columns:
@@ -148,11 +153,16 @@ class View:
 
 
 def view(
-    topic: Topic, *, window: WindowFn = GlobalWindows(), allowed_lateness: DurationLike = 0
+    topic: Topic,
+    *,
+    window: WindowFn = GlobalWindows(),
+    allowed_lateness: DurationLike = 0,
+    types: Mapping[str, str] | None = None,
 ) -> Callable[[Callable[[PCollection], PCollection]], View]:
     """Declares a view of a topic: a function from its events, in windows, to aggregates of groups of them.
 
-    The function is the pipeline of the batch layer and of the speed layer. Its name is that of the view.
+    The function is the pipeline of the batch layer and of the speed layer. Its name is that of the view. `types` are
+    those of keys that it computes by expressions, which Spark alone could tell, e.g. {"domain": "string"}.
 
     >>> import headrace as hr
     >>> visits = hr.Topic("visits", schema="user string, url string, ts timestamp", event_time="ts", key="url")
@@ -171,7 +181,7 @@ def view(
         raise ViewError(f"hr.view: allowed_lateness must not be negative, got {format_duration(lateness)}")
 
     def declare(function: Callable[[PCollection], PCollection]) -> View:
-        return View(function.__name__, topic, function, window, lateness)
+        return View(function.__name__, topic, function, window, lateness, types or {})
 
     return declare
 
@@ -209,8 +219,8 @@ def _columns_of(graph: Graph, collection: PCollection, topic: Topic) -> Columns 
     transform = node.transform
     if isinstance(transform, _Events):
         return topic.columns
-    before = _columns_of(graph, node.inputs[0], topic) if len(node.inputs) == 1 else None
-    if isinstance(transform, Where | WindowInto):
+    before = _in_common([_columns_of(graph, each, topic) for each in node.inputs])
+    if isinstance(transform, Where | WindowInto | Flatten):
         return before
     if isinstance(transform, Select) and all(isinstance(each, str) for each in transform.columns):
         chosen = {**{each: each for each in transform.columns}, **transform.named}
@@ -218,3 +228,8 @@ def _columns_of(graph: Graph, collection: PCollection, topic: Topic) -> Columns 
             known = before or {}
             return {name: known.get(each) if isinstance(each, str) else None for name, each in chosen.items()}
     return None
+
+
+def _in_common(columns: list[Columns | None]) -> Columns | None:
+    """The columns of all of several collections, if they are the same."""
+    return columns[0] if columns and all(each == columns[0] for each in columns) else None

@@ -67,16 +67,14 @@ def kept(aggregate: Aggregate) -> Aggregate:
 def partial_of(layout: Layout, element: WindowedValue) -> Partial:
     """What an element of such a pipeline says."""
     row, keys = element.value, len(layout.keys)
-    accumulators = [
-        value if _is_number(fn) else decode(value) for fn, value in zip(layout.fns, row[keys:], strict=True)
-    ]
+    accumulators = [value if is_number(fn) else decode(value) for fn, value in zip(layout.fns, row[keys:], strict=True)]
     return Partial(tuple(row[:keys]), *element.window, tuple(accumulators))
 
 
 def _kept(aggregation: Aggregation) -> Aggregation:
     fn = aggregation.fn
-    return aggregation if _is_number(fn) else Aggregation(KeptFn(fn), aggregation.column)
+    return aggregation if is_number(fn) else Aggregation(KeptFn(fn), aggregation.column)
 
 
-def _is_number(fn: CombineFn[Any, Any, Any]) -> bool:
+def is_number(fn: CombineFn[Any, Any, Any]) -> bool:
     return isinstance(fn, CountFn | SumFn)

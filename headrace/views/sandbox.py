@@ -56,17 +56,21 @@ def answer(source: BinaryIO) -> bytes:
         return _line(error=str(error).partition("\n\nLINE")[0])
 
 
-def opened(arrow: dict[str, pa.Table], parquet: dict[str, list[str]], megabytes: int) -> duckdb.DuckDBPyConnection:
-    """DuckDB with these tables and files, and with access to nothing else."""
+def opened(arrow: dict[str, pa.Table], parquet: dict[str, dict[str, Any]], megabytes: int) -> duckdb.DuckDBPyConnection:
+    """DuckDB with these tables and rows of files, and with access to nothing else."""
     connection = duckdb.connect(":memory:", config={**_CONFIGURATION, "memory_limit": f"{megabytes}MB"})
+    connection.execute("SET TimeZone='UTC'")
     for name, table in arrow.items():
         connection.register(name, table)
-    paths = [path for files in parquet.values() for path in files]
+    paths = [path for files in parquet.values() for path in files["paths"]]
     connection.execute(f"SET allowed_paths=[{', '.join(map(_quoted, paths))}]")
     connection.execute("SET enable_external_access=false")
     for name, files in parquet.items():
-        listed = ", ".join(map(_quoted, files))
-        connection.execute(f'CREATE VIEW "{name}" AS SELECT * FROM read_parquet([{listed}])')
+        zoned = {column: f'"{column}"::TIMESTAMPTZ AS "{column}"' for column in files["zoned"]}
+        columns = ", ".join(zoned.get(column, f'"{column}"') for column in files["columns"]) or "*"
+        listed, where = ", ".join(map(_quoted, files["paths"])), f" WHERE {files['where']}" if files["where"] else ""
+        read = f"read_parquet([{listed}], hive_partitioning=false)"
+        connection.execute(f'CREATE VIEW "{name}" AS SELECT {columns} FROM {read}{where}')
     connection.execute("SET lock_configuration=true")
     return connection
 

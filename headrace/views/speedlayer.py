@@ -82,10 +82,12 @@ class SpeedLayer:
         """A micro-batch by its number."""
         folder = Folder(self._spark, self.checkpoint)
         log = OffsetLog(folder.folder("spark"))
-        until, since = self._end(log, number), None if number == 0 else self._end(log, number - 1)
-        if since is None:
+        until, since, stream = self._end(log, number), None, stream_of(folder)
+        if number > 0 and self.stored.progress().stream == stream:
+            since = self._end(log, number - 1)
+        if since is None:  # or it is the first that has something for the view: it goes on from where the stream began
             since = began_at(folder.folder("control"), self.label)
-        return MicroBatch(stream_of(folder), number, since, since if until is None else until, self._watermark())
+        return MicroBatch(stream, number, since, since if until is None else until, self._watermark())
 
     def _watermark(self) -> int | None:
         """That of the topic; None in a micro-batch that is faster than the start of its stream."""

@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
 from headrace.log import Log
-from tests.edges.postgresql import running
 
 
 @pytest.fixture
 def log(tmp_path: Path) -> Log:
     return Log(tmp_path / "log")
-
-
-@pytest.fixture(scope="session")
-def postgresql_server() -> Iterator[str]:
-    with running() as url:
-        yield url
 
 
 @pytest.fixture

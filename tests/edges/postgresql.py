@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 PASSWORD = secrets.token_hex(8)
 # It ends with its input, so that a suite that is killed leaves nothing running, and nothing on the disk.
@@ -71,6 +72,23 @@ def running() -> Iterator[str]:
     finally:
         server.stdin.close()
         server.wait(60)
+
+
+def empty(server: str, name: str) -> str:
+    """The URL of an empty database of this name; one that was there is gone."""
+    with administering(server) as connection:
+        connection.exec_driver_sql(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+        connection.exec_driver_sql(f"CREATE DATABASE {name}")
+    return f"{server.rpartition('/')[0]}/{name}"
+
+
+@contextmanager
+def administering(server: str) -> Iterator[sa.Connection]:
+    """A connection for statements about databases."""
+    engine = sa.create_engine(server.replace("postgresql:", "postgresql+psycopg:"), isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        yield connection
+    engine.dispose()
 
 
 def _programs() -> Path | None:

@@ -100,8 +100,11 @@ def test_a_key_is_a_column_or_a_function() -> None:
         hr.WriteTopic("visits", key=3)  # type: ignore[arg-type]
 
 
-def test_offsets_to_start_at_are_of_an_embedded_topic() -> None:
-    assert hr.ReadTopic("visits", log="log", start={0: 25, 1: 7}).start == {0: 25, 1: 7}
-    for topic, start in (("kafka://127.0.0.1:9092/visits", {0: 25}), ("visits", {0: -1}), ("visits", {0: "latest"})):
-        with pytest.raises(hr.PipelineError, match=r"start is an offset for each partition of an embedded topic"):
-            hr.ReadTopic(topic, start=start)  # type: ignore[arg-type]
+def test_offsets_to_start_at_are_whole_numbers() -> None:
+    for topic in ("visits", "kafka://127.0.0.1:9092/visits"):
+        assert hr.ReadTopic(topic, start={0: 25, 1: 7}).start == {0: 25, 1: 7}
+        for start in ({0: -1}, {0: "latest"}, {"0": 1}):
+            with pytest.raises(
+                hr.PipelineError, match=r"start is an offset for each partition, e\.g\. \{0: 25, 1: 7\}"
+            ):
+                hr.ReadTopic(topic, start=start)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""A service on SQLite and an embedded log, and a real server of it on a free port."""
+"""A service on a store and an embedded log, and a real server of it on a free port."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from headrace.views.layout import Partial
 from headrace.views.progress import MicroBatch
 from headrace.views.stores import Store
 from headrace.views.stores.store import StoredView
+from tests.edges import postgresql
 
 HOUR = 3_600_000_000
 LIMITS = Limits(poll=0.01, sql=adhoc.Limits(seconds=20))
@@ -64,8 +65,20 @@ def clock() -> list[int]:
 
 
 @pytest.fixture
-def service(tmp_path: Path, clock: list[int]) -> Iterator[Service]:
-    store = Store(f"sqlite:///{tmp_path}/views.db", clock=lambda: clock[0])
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of an empty store: SQLite, unless a test is of both kinds."""
+    if getattr(request, "param", "sqlite") == "sqlite":
+        return f"sqlite:///{tmp_path}/views.db"
+    return postgresql.empty(request.getfixturevalue("postgresql_server"), "served")
+
+
+on_both = pytest.mark.parametrize("store_url", ["sqlite", "postgresql"], indirect=True)
+"""A test over both kinds of stores."""
+
+
+@pytest.fixture
+def service(store_url: str, tmp_path: Path, clock: list[int]) -> Iterator[Service]:
+    store = Store(store_url, clock=lambda: clock[0])
     yield Service.of(App.of({"visitors": visitors, "users": users}), store, Log(tmp_path / "log"))
     store.close()
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,8 @@ class Failing(Scripted):
 def served(tmp_path_factory: pytest.TempPathFactory) -> Served:
     folder = tmp_path_factory.mktemp("apart")
     (folder / "app.py").write_text(APP)
-    return Served(str(folder / "app.py"), f"sqlite:///{folder}/views.db", str(folder / "log"))
+    store, log, master = f"sqlite:///{folder}/views.db", folder / "log", folder / "master"
+    return Served(str(folder / "app.py"), store, str(log), str(master), "local[2]")
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +148,7 @@ def test_one_that_ends_is_started_anew_where_it_was(served: Served) -> None:
 
 def test_an_app_that_cannot_be_served(served: Served, tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text("1 / 0")
-    broken = Served(str(tmp_path / "app.py"), served.store, served.log)
+    broken = replace(served, app=str(tmp_path / "app.py"))
     with (
         pytest.raises(ViewError, match="the process of the server did not start: ZeroDivisionError"),
         Apart(broken, Scripted(), port=0),
@@ -165,7 +167,7 @@ with Apart(Served(*sys.argv[1:]), None, port=0) as server:
 
 def test_it_ends_with_its_system_however_that_ends(served: Served) -> None:
     with subprocess.Popen(
-        [sys.executable, "-c", PARENT, served.app, served.store, served.log], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", PARENT, *astuple(served)], stdout=subprocess.PIPE, text=True
     ) as parent:
         assert parent.stdout is not None
         child = int(parent.stdout.readline())

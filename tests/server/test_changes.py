@@ -15,7 +15,7 @@ from headrace.server.errors import Refused
 from headrace.server.workers import Worker
 from headrace.views.queries import Query
 from headrace.views.stores.store import StoredView
-from tests.server.conftest import feed, publish, seen
+from tests.server.conftest import feed, on_both, publish, seen
 
 
 def events(response: httpx.Response) -> Iterator[tuple[str, Any]]:
@@ -37,6 +37,7 @@ def until_progress(found: Iterator[tuple[str, Any]]) -> tuple[list[tuple[str, st
     raise AssertionError("the stream ended")
 
 
+@on_both
 def test_a_row_that_changes_is_an_event(client: httpx.Client, view: StoredView) -> None:
     feed(view, seen("a", 0, "x"), seen("b", 0, "x"))
     with client.stream("GET", "/views/visitors/changes") as response:

@@ -12,7 +12,7 @@ import pytest
 
 from headrace.server import Limits, Server, Service
 from headrace.views.stores.store import StoredView
-from tests.server.conftest import LINES, feed, publish, seen
+from tests.server.conftest import LINES, feed, on_both, publish, seen
 from tests.test_project import REFUSE_SPARK, output_of
 
 
@@ -65,6 +65,7 @@ def test_methods_that_a_path_does_not_have(client: httpx.Client) -> None:
     assert (answer.status_code, answer.json()["reason"][:18]) == (405, "Method Not Allowed")
 
 
+@on_both
 def test_each_event_counts_once_while_versions_change(client: httpx.Client, view: StoredView) -> None:
     """Totals only grow, and by what was added, however often a version is published meanwhile."""
     users: list[str] = []

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from headrace.server import Service, encoding
 from headrace.views.queries import Between, Prefix, Query
 from headrace.views.stores.store import StoredView
-from tests.server.conftest import HOUR, feed, publish, seen
+from tests.server.conftest import HOUR, feed, on_both, publish, seen
 
 T0, T1, T2 = "1970-01-01T00:00:00Z", "1970-01-01T01:00:00Z", "1970-01-01T02:00:00Z"
 
@@ -39,6 +39,7 @@ def counts(answer: Any) -> list[tuple[str, str, int]]:
     return [(row["key"]["url"], row["window"]["start"], row["values"]["hits"]) for row in answer["rows"]]
 
 
+@on_both
 def test_a_row_says_where_it_comes_from(client: httpx.Client, clock: list[int]) -> None:
     clock[0] += 1_500_000
     answer = get(client, "/views/visitors", url="foo.com/blog", to=T1)
@@ -57,6 +58,7 @@ def test_a_row_says_where_it_comes_from(client: httpx.Client, clock: list[int]) 
     }
 
 
+@on_both
 def test_views_are_listed(client: httpx.Client) -> None:
     listed = {each["name"]: each for each in get(client, "/views")["views"]}
     assert listed["visitors"]["keys"] == {"url": "string"}
@@ -65,6 +67,7 @@ def test_views_are_listed(client: httpx.Client) -> None:
     assert (listed["users"]["keys"], listed["users"]["version"]) == ({"user": "string", "url": "string"}, None)
 
 
+@on_both
 def test_by_range_prefix_and_top(client: httpx.Client) -> None:
     assert counts(get(client, "/views/visitors", **{"from": T1})) == [("foo.com/blog", T1, 1), ("oof.com", T1, 1)]
     assert counts(get(client, "/views/visitors", **{"url.prefix": "foo.com/", "to": T1})) == [
@@ -78,6 +81,7 @@ def test_by_range_prefix_and_top(client: httpx.Client) -> None:
     assert all_of_it == {"key": {}, "window": {"start": T0, "end": T2}, "values": {"hits": 6, "people": 3}}
 
 
+@on_both
 def test_pages_follow_each_other(client: httpx.Client) -> None:
     found, after = [], {}
     for _ in range(5):
@@ -90,6 +94,7 @@ def test_pages_follow_each_other(client: httpx.Client) -> None:
     assert len(found) == 4
 
 
+@on_both
 def test_windows_without_end_and_keys_that_are_null(client: httpx.Client, service: Service, view: StoredView) -> None:
     from headrace.model.times import MAX_TIME, MIN_TIME
     from headrace.views.layout import Partial
@@ -101,6 +106,7 @@ def test_windows_without_end_and_keys_that_are_null(client: httpx.Client, servic
     ]
 
 
+@on_both
 def test_versions_and_going_back(client: httpx.Client, view: StoredView) -> None:
     publish(view, seen("foo.com/blog", 0, "twice", "too", "many", "of", "all"))
     versions = get(client, "/views/visitors/versions")["versions"]

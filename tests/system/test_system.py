@@ -57,12 +57,7 @@ class World:
         sent = [{"user": "ann", "url": self.draw.choice("abc"), "ts": "2026-03-01T09:30:00Z"} for _ in range(count)]
         self.seen.update(each["url"] for each in sent)
         self.system.service.topics["visits"].append("\n".join(map(json.dumps, sent)).encode())
-        self.catch_up()
-
-    def catch_up(self) -> None:
-        self.system.look()
-        handle: Any = self.system.speeds["hits"].handle
-        handle.query.processAllAvailable()
+        self.system.catch_up()
 
     def answer(self) -> Counter[str]:
         return Counter(
@@ -103,7 +98,7 @@ def test_each_event_counts_once_whatever_happens(world: World) -> None:
     status = world.system.status()
     assert [(job["state"], job["version"]) for job in status["jobs"]] == [("done", 2)]
     assert world.answer() == world.seen
-    layers = [world.system.service.views["hits"].answer(Query(layer=each)).rows for each in ("batch", "speed")]
+    layers = [world.system.answer("hits", Query(layer=each)).rows for each in ("batch", "speed")]
     assert sum(row.values["n"] for row in layers[0]) == sum(world.seen.values())
     assert layers[1] == []
     _is_told(world, status)
@@ -133,7 +128,7 @@ def test_records_that_are_no_events_are_kept_as_dead_letters(world: World) -> No
     topic = Log(world.home.log).topic("visits")
     rows = [{"user": "ann", "url": "a", "ts": None}]
     topic.append(0, topic.batch(rows, timestamps=[0]))
-    world.catch_up()
+    world.system.catch_up()
     assert world.answer() == world.seen
     letters = world.system.dead_letters(10)
     assert [(each["view"], each["reason"], each["position"].startswith("visits/0@")) for each in letters] == [

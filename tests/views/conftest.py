@@ -6,31 +6,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import sqlalchemy as sa
 
 from headrace.views.stores import Store
 from tests.edges import postgresql
 
 
-@pytest.fixture(scope="session")
-def postgresql_url() -> Iterator[str]:
-    with postgresql.running() as url:
-        yield url
-
-
 @pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The URL of an empty database."""
     if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path}/views.db"
-        return
-    server: str = request.getfixturevalue("postgresql_url")
-    engine = sa.create_engine(server.replace("postgresql:", "postgresql+psycopg:"), isolation_level="AUTOCOMMIT")
-    with engine.connect() as connection:
-        connection.exec_driver_sql("DROP DATABASE IF EXISTS views WITH (FORCE)")
-        connection.exec_driver_sql("CREATE DATABASE views")
-    engine.dispose()
-    yield server.rpartition("/")[0] + "/views"
+        return f"sqlite:///{tmp_path}/views.db"
+    return postgresql.empty(request.getfixturevalue("postgresql_server"), "views")
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from headrace.views.adhoc import AdHoc, Limits
+from headrace.views.adhoctables import Files
 from headrace.views.errors import ViewError
 from headrace.views.sandbox import Refused, check, opened
 
@@ -28,7 +29,9 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 @pytest.fixture
 def connection(master: list[str]) -> Iterator[duckdb.DuckDBPyConnection]:
-    with opened({"hits": HITS}, {"master": master}, 128) as connection:
+    with opened(
+        {"hits": HITS}, {"master": {"paths": master, "columns": [], "where": "", "zoned": []}}, 128
+    ) as connection:
         yield connection
 
 
@@ -118,11 +121,21 @@ def test_the_first_wall_is_the_syntax_tree(connection: duckdb.DuckDBPyConnection
         "SELECT * FROM read_parquet('http://169.254.169.254/latest/meta-data')",
         "SELECT * FROM glob('/etc/*')",
         "SELECT * FROM '/etc/passwd'",
+        "SELECT * FROM read_parquet('{neighbour}')",  # beside a file that may be read
+        "SELECT * FROM read_parquet('{master}/../{name}/beside.parquet')",
+        "SELECT * FROM read_parquet('{master}/*.parquet')",
+        "SELECT * FROM glob('{master}/*')",
         "SELECT * FROM HITS_OF_THIS_PROCESS",
     ],
 )
-def test_the_second_wall_is_the_configuration(connection: duckdb.DuckDBPyConnection, sql: str, tmp_path: Path) -> None:
+def test_the_second_wall_is_the_configuration(
+    connection: duckdb.DuckDBPyConnection, master: list[str], sql: str, tmp_path: Path
+) -> None:
     HITS_OF_THIS_PROCESS = HITS
+    folder = Path(master[0]).parent
+    neighbour = folder / "beside.parquet"
+    pq.write_table(HITS, neighbour)
+    sql = sql.replace("{neighbour}", str(neighbour)).replace("{master}", str(folder)).replace("{name}", folder.name)
     assert HITS_OF_THIS_PROCESS.num_rows == 3
     with pytest.raises(duckdb.Error, match=r"(?i)disabled|locked|does not exist"):
         connection.execute(sql.replace("{folder}", str(tmp_path)))
@@ -165,7 +178,7 @@ def test_what_never_ends_is_ended(sql: str) -> None:
 
 
 def test_of_huge_results_one_sees_the_beginning(adhoc: AdHoc, master: list[str]) -> None:
-    found = adhoc.query("SELECT a.range FROM range(1000000000) a, master", {"master": master})
+    found = adhoc.query("SELECT a.range FROM range(1000000000) a, master", {"master": Files(tuple(master))})
     assert found.truncated
     assert found.table.num_rows == 1000
 

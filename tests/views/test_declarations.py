@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -17,6 +17,34 @@ VISITS = hr.Topic("visits", schema="user string, url string, ms int, ts timestam
 
 def counts(events: Any) -> Any:
     return events | hr.GroupBy("url").aggregate(n=hr.count(), ms=hr.sum("ms"))
+
+
+class Visit(NamedTuple):
+    user: str
+    url: str
+    ms: int
+
+
+def typed(events: Any, *sides: Any) -> Any:
+    return events | hr.Map(lambda event, *sides: Visit("u", "a", 1), *sides).with_output_types(Visit)
+
+
+def two_levels(events: Any) -> Any:
+    return events | hr.GroupBy("url", "user").aggregate(n=hr.count()) | hr.GroupBy("url").aggregate(most=hr.max("n"))
+
+
+def written(events: Any) -> Any:
+    events | hr.Map(str) | hr.WriteText("out")
+    return counts(events)
+
+
+class Numbered(hr.DoFn):
+    """Numbers the events of each key."""
+
+    seen = hr.ValueState("seen")
+
+    def process(self, pair: Any, seen: Any = hr.DoFn.StateParam(seen)) -> Any:
+        yield pair
 
 
 @pytest.mark.parametrize(
@@ -48,7 +76,23 @@ def test_topics_that_are_refused(change: dict[str, Any], reason: str) -> None:
         (lambda events: events | hr.GroupBy("page").aggregate(n=hr.count()), "no column 'page'; there are user, url"),
         (lambda events: events | hr.GroupBy("url").aggregate(n=hr.sum("bytes")), "there is no column 'bytes'"),
         (lambda events: counts(events | hr.Select("user")), "there is no column 'url'; there are user"),
-        (lambda events: counts(events | hr.WindowInto(hr.FixedWindows(5))), "it changes its windows to FixedWindows"),
+        (lambda events: counts(events | hr.WindowInto(hr.FixedWindows(5))), "changes its windows to FixedWindows"),
+        (
+            lambda events: counts(events | hr.WindowInto(hr.FixedWindows("1 hour"))),
+            r"changes its windows to FixedWindows\('1 h'\); give them to hr.view",
+        ),
+        (lambda events: two_levels(events), r"'GroupBy\(url, user\)' .*groups events before the last grouping"),
+        (lambda events: counts(typed(events | hr.Distinct())), "groups events before the last grouping"),
+        (lambda events: counts(typed(events | hr.KeyBy(str) | hr.CombinePerKey(max))), "groups events before the last"),
+        (lambda events: counts(typed(events | hr.KeyBy(str) | hr.GroupByKey())), "groups events before the last"),
+        (lambda events: counts(typed(events | hr.KeyBy(str) | hr.ParDo(Numbered()))), "keeps state"),
+        (lambda events: counts(typed(events, hr.AsList(events))), "looks at .*, which changes as events come"),
+        (lambda events: counts((events, typed(events.pipeline | hr.Create([1]))) | hr.Flatten()), "'Create' .*beside"),
+        (lambda events: counts(typed(events.pipeline | hr.Create([1]))), "brings elements beside the topic's events"),
+        (lambda events: counts(events | hr.Select("url", ms="sum(ms) OVER (PARTITION BY url)")), "looks at other rows"),
+        (lambda events: counts(events | hr.Where("rand() < 0.1")), "uses rand, which says something else"),
+        (lambda events: counts(events | hr.Where("ts > current_date - 7")), "uses current_date"),
+        (lambda events: written(events), "'WriteText' .*would write in batch and in speed"),
         (lambda events: events | hr.GroupBy(3).aggregate(n=hr.count()), "GroupBy takes names of columns"),  # type: ignore[arg-type]
     ],
 )
@@ -78,6 +122,16 @@ def test_lateness_and_topic_are_checked() -> None:
         hr.view("visits")  # type: ignore[arg-type]
 
 
+def test_what_works_on_each_event_alone_is_accepted() -> None:
+    def many(events: Any) -> Any:
+        names = events.pipeline | hr.Create([("u", "ann")])
+        first = typed(events | hr.Where("url != 'now()' AND overall > 3 AND uuid IS NULL"), hr.AsDict(names))
+        second = typed(events | hr.Reshuffle() | hr.Filter(bool) | hr.FlatMap(lambda event: [event]))
+        return counts((first, second) | hr.Flatten() | hr.Select("url", ms="ms * 2"))
+
+    assert hr.view(VISITS, window=hr.FixedWindows("1 hour"))(many).aggregate.keys == ("url",)
+
+
 def test_the_layout_of_a_view_follows_from_its_topic() -> None:
     layout = hr.view(VISITS, window=hr.FixedWindows("1 hour"))(counts).layout()
     assert (layout.name, layout.keys, [each.name for each in layout.types]) == ("counts", ("url",), ["string"])
@@ -85,18 +139,25 @@ def test_the_layout_of_a_view_follows_from_its_topic() -> None:
     assert layout.window == "FixedWindows('1 h')"
 
 
-def test_columns_that_a_view_computes_have_the_types_spark_tells() -> None:
-    @hr.view(VISITS)
-    def days(events: Any) -> Any:
-        chosen = events | hr.Where("ms > 0") | hr.Select("url", day="date(ts)", who="user", s="ms / 1000")
-        return chosen | hr.GroupBy("url", "day", "who").aggregate(s=hr.sum("s"))
+def days(events: Any) -> Any:
+    chosen = events | hr.Where("ms > 0") | hr.Select("url", day="date(ts)", who="user", s="ms / 1000")
+    return chosen | hr.GroupBy("url", "day", "who").aggregate(s=hr.sum("s"))
 
-    with pytest.raises(ViewError, match="the type of the key 'day' is not known before Spark has seen the view"):
-        days.layout()
-    layout = days.layout({"day": "date", "s": "double"})
+
+def test_keys_that_a_view_computes_have_the_types_that_are_declared() -> None:
+    with pytest.raises(ViewError, match=r"the type of the key 'day', .*; say @hr.view\(..., types={'day': 'string'}\)"):
+        hr.view(VISITS)(days).layout()
+    layout = hr.view(VISITS, types={"day": "date", "s": "double"})(days).layout()
     assert ([each.name for each in layout.types], layout.kinds) == (["string", "date", "string"], ("double",))
     with pytest.raises(ViewError, match="the key 'day' is a double; keys are string, bigint"):
-        days.layout({"day": "double"})
+        hr.view(VISITS, types={"day": "double"})(days).layout()
+
+
+def test_both_branches_of_events_have_their_columns() -> None:
+    def twice(events: Any) -> Any:
+        return (events, events | hr.Where("ms > 0")) | hr.Flatten() | hr.GroupBy("url").aggregate(n=hr.count())
+
+    assert [each.name for each in hr.view(VISITS)(twice).layout().types] == ["string"]
 
 
 def test_a_view_is_a_part_of_any_pipeline() -> None:

@@ -16,7 +16,7 @@ from headrace.log import Log
 from headrace.model.times import SECOND
 from headrace.views.batchlayer import BatchLayer
 from headrace.views.declarations import View
-from headrace.views.feeds import feed_of
+from headrace.views.feeds import Feed, feed_of
 from headrace.views.master import Master
 from headrace.views.queries import Layer, Query
 from headrace.views.speedlayer import SpeedLayer
@@ -51,30 +51,33 @@ def doubled(events: Any) -> Any:
 class World:
     """A topic, a store, the layers of a view, and all events so far."""
 
-    def __init__(self, spark: SparkSession, path: Path) -> None:
+    def __init__(self, spark: SparkSession, path: Path, feed: Feed) -> None:
         self.spark, self.path, self.draw = spark, path, random.Random(5)
-        self.topic = Log(path / "log").create("visits", values=SCHEMA, partitions=2)
+        feed.create()
+        self.feed = feed
         self.store = Store(f"sqlite:///{path}/views.db")
         self.stored = self.store.view(visitors.layout())
-        self.master = Master(spark, feed_of(path / "log", VISITS), path=str(path / "master"))
+        self.master = Master(spark, feed, path=str(path / "master"))
         self.events: list[Visit] = []
         self.stream: StreamHandle | None = None
 
     def happen(self, count: int) -> None:
         """Appends events, in no order of time, and waits for the speed layer if it runs."""
         for partition in range(2):
-            made = [self._visit() for _ in range(count)]
+            made = [self.visit() for _ in range(count)]
             self.events += made
-            rows: list[Any] = [each._asdict() for each in made]
-            self.topic.append(partition, self.topic.batch(rows, timestamps=[0] * count))
+            self.append(partition, made)
         self.catch_up()
+
+    def append(self, partition: int, made: list[Visit]) -> None:
+        """Appends events to a partition."""
+        topic = Log(self.path / "log").topic("visits")
+        topic.append(partition, topic.batch([each._asdict() for each in made], timestamps=[0] * len(made)))
 
     def start(self, view: View = visitors, checkpoint: str = "speed") -> None:
         if self.stream is not None:
             self.stop()
-        layer = SpeedLayer(
-            view, self.stored, self.master.feed, checkpoint=f"{self.path}/{checkpoint}", spark=self.spark
-        )
+        layer = SpeedLayer(view, self.stored, self.feed, checkpoint=f"{self.path}/{checkpoint}", spark=self.spark)
         handle = layer.start()
         assert isinstance(handle, StreamHandle)
         self.stream = handle
@@ -106,7 +109,8 @@ class World:
     def recount(self) -> Answers:
         return recount(self.events)
 
-    def _visit(self) -> Visit:
+    def visit(self) -> Visit:
+        """An event."""
         at = dt.datetime(2026, 3, 1, tzinfo=dt.UTC) + dt.timedelta(minutes=self.draw.randrange(3 * 24 * 60))
         page, user = self.draw.choice(["a", "b", None]), self.draw.choice("uvwxyz")
         return Visit(page, user, self.draw.randint(-9, 9), at)
@@ -125,7 +129,7 @@ def recount(events: list[Visit]) -> Answers:
 
 @pytest.fixture
 def world(spark: SparkSession, tmp_path: Path) -> Iterator[World]:
-    made = World(spark, tmp_path)
+    made = World(spark, tmp_path, feed_of(tmp_path / "log", VISITS))
     yield made
     if made.stream is not None:
         made.stop()
@@ -154,7 +158,7 @@ def test_whatever_happens_merged_answers_are_a_recount_of_all_events(world: Worl
     assert world.batch().compute(incremental=True) == second  # nothing has come
     rows = len(recount(world.events[60:]))
     assert heard[:4] == [("archiving", 0, 40), ("archiving", 40, 40), ("computing", 0, 40), ("computing", 40, 40)]
-    assert heard[-2:] == [("loading", rows, rows), ("publishing", None, None)]
+    assert heard[-2:] == [("loading", rows, None), ("publishing", None, None)]
 
     world.stop()
     world.forget_the_last_commit()

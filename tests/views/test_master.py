@@ -15,7 +15,8 @@ from headrace.engine.files import Folder
 from headrace.log import Group, Log, Topic
 from headrace.views.errors import ViewError
 from headrace.views.feeds import feed_of
-from headrace.views.master import Master, Step
+from headrace.views.manifests import Step
+from headrace.views.master import Master
 from headrace.views.progress import Offsets
 
 if TYPE_CHECKING:
@@ -64,12 +65,12 @@ def test_records_are_archived_once_and_read_as_of_any_offsets(
     def killed(*given: object) -> None:
         raise Killed
 
-    for where, name in ((Master, "_check"), (Folder, "write")):  # before and in the middle of the manifest
+    for where, name in ((Master, "_check"), (Folder, "put")):  # before and in the middle of the manifest
         with monkeypatch.context() as patched, pytest.raises(Killed):
             patched.setattr(where, name, killed)
             master().archive()
         assert master().reached() == {0: 2, 1: 0}
-        assert (tmp_path / "master/data/step-000001").exists()
+        assert len(list((tmp_path / "master/data").glob("step-000001-*"))) == 1  # what was left before is removed
     commits = []
 
     def commit(group: Group, offsets: dict[int, int]) -> None:
@@ -85,7 +86,7 @@ def test_records_are_archived_once_and_read_as_of_any_offsets(
 
     again = master()
     assert [step.until for step in again.steps()] == [{0: 2, 1: 0}, {0: 4, 1: 2}]
-    days = sorted(f"{path.parent.name}/{path.name}" for path in (tmp_path / "master/data").glob("*/_day=*"))
+    days = sorted(f"{path.parent.name[:11]}/{path.name}" for path in (tmp_path / "master/data").glob("*/_day=*"))
     assert days == [
         "step-000000/_day=1970-01-01",
         "step-000000/_day=1970-01-02",
@@ -103,14 +104,7 @@ def test_records_are_archived_once_and_read_as_of_any_offsets(
         again.events(hr.Pipeline(spark=spark), {}, {0: 9})
     with pytest.raises(ViewError, match=r"ends at \{0: 4, 1: 2\}, and cannot be archived up to \{0: 9\}"):
         again.archive({0: 9})
-    again.verify({}, {0: 4, 1: 2})
-    next((tmp_path / "master/data/step-000001/_day=1969-12-31").glob("*.parquet")).unlink()
-    with pytest.raises(ViewError, match=r"damaged: steps 0 to 1 should have 6 records, but have 5; restore"):
-        again.verify({}, {0: 4, 1: 2})
-    (tmp_path / "master/manifests/.step-000000.json.crc").unlink()  # or Hadoop knows first
-    (tmp_path / "master/manifests/step-000000.json").write_bytes(b'{"since": "{}", "until": "{}"}')
-    with pytest.raises(ViewError, match=r"damaged: step 1 begins at .*; restore its manifests"):
-        master().steps()
+    again.audit()
 
 
 OFFSETS = st.dictionaries(st.integers(0, 2), st.integers(0, 6))
@@ -121,7 +115,7 @@ def test_steps_that_follow_on_count_every_record_once(moves: list[Offsets], sinc
     steps, here = [], dict.fromkeys(range(3), 0)
     for number, move in enumerate(moves):
         there = {partition: at + move.get(partition, 0) for partition, at in here.items()}
-        steps.append(Step.read(number, Step(number, here, there).write()))
+        steps.append(Step.read(Step(number, here, there).write()))
         here = there
     records = {(partition, offset) for partition, end in here.items() for offset in range(end)}
     meant = {(partition, at) for partition, at in records if since.get(partition, 0) <= at < until.get(partition, 0)}

@@ -15,7 +15,7 @@ from headrace.views.errors import ViewError
 from headrace.views.layout import Layout, Partial
 from headrace.views.progress import MicroBatch
 from headrace.views.queries import Provenance, Query
-from headrace.views.stores import Store, reading
+from headrace.views.stores import Store, reading, versions
 from headrace.views.stores.store import StoredView
 from headrace.views.stores.versions import Cut
 
@@ -141,6 +141,27 @@ def test_an_increment_needs_a_version_from_before_the_cut(view: StoredView) -> N
         view.build(view.cut(), base=9)
     with pytest.raises(ViewError, match="no longer kept apart"):
         view.build(Cut(0, {}))
+
+
+def test_an_increment_copies_nothing_and_few_parts_make_a_version(
+    view: StoredView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(versions, "_SMALL", 0)
+    held, base = [], None
+    for number in range(12):
+        view.add(batch(number, number, number + 1), [hits("a", 1)])
+        with view.build(view.cut(), base=base) as version:
+            version.load([hits("a", 1), hits(f"u{number}", 1)] if base else [hits(f"u{each}", 0) for each in range(50)])
+            version.publish(keep=2)
+        base = version.number
+        with view.database.reading() as connection:
+            held.append(connection.exec_driver_sql('SELECT count(*) FROM view_hits WHERE "__part" > 0').scalar_one())
+        assert counts(view, layer="batch", key={"url": "a"}) == ({"a": number} if number else {})
+    # Fifty rows that stay where they are, and of the rest, which the two versions share where they can, a few.
+    assert held[:4] == [50, 52, 55, 55 + 2]
+    assert max(held) < 90
+    assert sum(counts(view, layer="batch").values()) == 2 * 11
+    assert view.versions()[-1].rows < 50 + 2 * 11
 
 
 def test_a_stored_view_keeps_its_layout(store: Store, view: StoredView) -> None:

@@ -22,7 +22,7 @@ from headrace.views.errors import ViewError
 from headrace.views.layout import Partial
 from headrace.views.progress import MicroBatch, Offsets
 from headrace.views.queries import Answer, Between, Prefix, Query
-from headrace.views.stores import Store, parts
+from headrace.views.stores import Store, parts, versions
 from headrace.views.stores.store import StoredView
 from headrace.views.stores.versions import Build
 from tests.views.reference import LAYOUT, SIZE, Event, partials_of, recount
@@ -213,6 +213,8 @@ class Lambda(RuleBasedStateMachine):
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parts, "_STEP", 4)
     monkeypatch.setattr(parts, "_PLACES", 3)
+    monkeypatch.setattr(versions, "_SMALL", 2)  # or no version would be of several parts
+    monkeypatch.setattr(versions, "_GROWTH", 1.5)
 
 
 @pytest.fixture

@@ -6,11 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from urllib.parse import urlsplit
 
 from headrace.log import Log
-from headrace.model.topics import ReadTopic
+from headrace.model.errors import PipelineError
+from headrace.model.topics import ReadTopic, address
 from headrace.model.watermarks import WatermarkPolicy
 from headrace.views.declarations import Topic
+from headrace.views.errors import ViewError
 from headrace.views.progress import Offsets
 
 if TYPE_CHECKING:  # a server needs no Spark
@@ -26,6 +29,10 @@ BAD: Final = "_bad"
 
 class OtherRequest(ValueError):
     """A key that came with other records before."""
+
+
+class Unavailable(Exception):
+    """A topic cannot be reached, or not now; the message says what that means for what was to be appended."""
 
 
 class Tried(NamedTuple):
@@ -73,7 +80,7 @@ class Feed(Protocol):
         ...
 
     def groups(self) -> dict[str, Offsets]:
-        """How far consumer groups have read, by name."""
+        """How far consumer groups have read, by name, as far as the feed knows."""
         ...
 
     def read(self, start: Offsets | None, watermark: WatermarkPolicy) -> ReadTopic:
@@ -101,14 +108,30 @@ class Feed(Protocol):
 
 
 def feed_of(where: str | Path | Log, topic: Topic) -> Feed:
-    """The feed of a topic in the embedded log in a directory.
+    """The feed of a topic: in the embedded log in a directory, or with Kafka's brokers, as "kafka://HOST:PORT".
 
     >>> import headrace as hr, tempfile
-    >>> feed = feed_of(tempfile.mkdtemp(), hr.Topic("visits", schema="user string", partitions=2))
+    >>> visits = hr.Topic("visits", schema="user string", partitions=2)
+    >>> feed = feed_of(tempfile.mkdtemp(), visits)
     >>> feed.create()
     >>> feed.append([{"user": "ann"}], None, None).records, feed.starts(), sum(feed.ends().values())
     (1, {0: 0, 1: 0}, 1)
+    >>> print(feed_of("kafka://127.0.0.1:9092", visits))
+    kafka://127.0.0.1:9092/visits
+    >>> feed_of("https://example.com", visits)
+    Traceback (most recent call last):
+        ...
+    headrace.views.errors.ViewError: a log is a directory, or 'kafka://HOST:PORT'; got 'https://example.com'
     """
     from headrace.views.feeds.embedded import EmbeddedFeed
+    from headrace.views.feeds.kafka import KafkaFeed
 
+    if isinstance(where, str) and where.startswith("kafka:"):
+        try:
+            return KafkaFeed(topic, address(f"{where.rstrip('/')}/{topic.name}"))
+        except PipelineError as error:
+            raise ViewError(f"a log is a directory, or 'kafka://HOST:PORT'; {error}") from None
+    if isinstance(where, str) and "://" in where:
+        shown = where.replace(urlsplit(where).netloc.rpartition("@")[0] + "@", "")
+        raise ViewError(f"a log is a directory, or 'kafka://HOST:PORT'; got {shown!r}")
     return EmbeddedFeed(topic, where if isinstance(where, Log) else Log(where))

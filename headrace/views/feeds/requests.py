@@ -10,7 +10,7 @@ import json
 import threading
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -63,11 +63,11 @@ class Requests:
         for number, partition in enumerate(self.topic.partitions):
             last = partition.last_sequence(producer)
             if last == sequence and number not in batches:
-                _refuse(tried)
+                raise OtherRequest(refusal(tried))
             if last >= sequence and number in batches:
                 found[number] = partition.append(batches[number], producer=producer, sequence=sequence)
                 if not _is_of(partition, found[number], digest):
-                    _refuse(tried)
+                    raise OtherRequest(refusal(tried))
         repeated = 0 < len(found) == len(batches)
         for number in sorted(batches.keys() - found.keys()):
             partition = self.topic.partition(number)
@@ -118,8 +118,9 @@ def _is_of(partition: Partition, offset: int, digest: bytes) -> bool:
     return dict(batch.column(HEADERS)[0].as_py()).get(_REQUEST) == digest
 
 
-def _refuse(tried: Tried) -> NoReturn:
-    raise OtherRequest(
+def refusal(tried: Tried) -> str:
+    """Why another request under the same name is not taken."""
+    return (
         f"the key {tried.key!r} with the sequence {tried.sequence} came with other records before; "
         "none of this request was appended: give it a key of its own"
     )

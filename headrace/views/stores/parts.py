@@ -1,4 +1,4 @@
-"""Parts of a view's rows, versions and generations, as they are written: filled, merged into, copied, removed.
+"""Parts of a view's rows, versions and generations, as they are written: filled, merged, removed.
 
 What writes much does so in steps, a transaction each, so that a speed layer never waits long for SQLite's one writer.
 """
@@ -6,10 +6,12 @@ What writes much does so in steps, a transaction each, so that a speed layer nev
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from itertools import islice, repeat
 from typing import Any, Final, TypeVar
 
+import pyarrow as pa
 import sqlalchemy as sa
+from pyarrow import csv
 
 from headrace.views.errors import ViewError
 from headrace.views.layout import Layout, Partial, Place, Stored
@@ -32,21 +34,21 @@ class Parts:
         self.database, self.layout = database, layout
         self.statements = Statements(layout, database.backend)
 
-    def fill(self, part: int, partials: Iterable[Partial], guard: Guard) -> int:
+    def fill(self, part: int, rows: pa.RecordBatch, guard: Guard) -> int:
         """Puts rows into a part; no place may come twice. Returns how many."""
-        place, stored, count = self.layout.place, self.layout.stored, 0
-        for chunk in _chunks(partials, _STEP):
-            values = [(part, *place(key, start, end), *stored(accs)) for key, start, end, accs in chunk]
+        count: int = rows.num_rows
+        for at in range(0, count, _STEP):
+            chunk = rows.slice(at, _STEP)
             try:
                 with self.database.writing() as connection:
                     guard(connection)
-                    self._insert(connection, values)
+                    self._insert(cursor_of(connection), part, chunk)
             except self.database.engine.dialect.loaded_dbapi.IntegrityError:
+                first = chunk.slice(0, 1).select(self.layout.keys).to_pylist()
                 raise ViewError(
                     f"view {self.layout.name!r}: a batch gives one row for each key and window, but one came twice, "
-                    f"among {len(values)} rows from {chunk[0].key} on"
+                    f"among {chunk.num_rows} rows from {first[0]} on"
                 ) from None
-            count += len(values)
         return count
 
     def merge(self, connection: sa.Connection, part: int, partials: Iterable[Partial]) -> int:
@@ -62,31 +64,28 @@ class Parts:
             cursor.executemany(self.statements.upsert, [(part, *place, *layout.dump(found)) for place, found in merged])
         return new
 
-    def merge_in_steps(self, part: int, partials: Iterable[Partial], guard: Guard) -> int:
-        """The same in several transactions, for a part that nobody reads yet."""
-        new = 0
-        for chunk in _chunks(partials, _STEP):
-            with self.database.writing() as connection:
-                guard(connection)
-                new += self.merge(connection, part, chunk)
-        return new
-
-    def copy(self, source: int, target: int, guard: Guard) -> int:
-        """Copies a part into an empty one. Returns how many rows."""
-        statements, rest, count = self.statements, Condition(), 0
-        while True:
+    def absorb(self, source: int, target: int, guard: Guard) -> int:
+        """Merges a part into another, which nobody reads yet. Returns how many rows are new there."""
+        layout, statements, width, new = self.layout, self.statements, self.statements.width, 0
+        kept = width + len(layout.aggregations)
+        for step in self._steps(source):
             with self.database.writing() as connection:
                 guard(connection)
                 cursor = cursor_of(connection)
-                cursor.execute(*statements.nth(source, rest, _STEP - 1))
-                last = cursor.fetchone()
-                step = rest if last is None else statements.upto(rest, last)
+                cursor.execute(*statements.shared(source, target, step))
+                merged = [
+                    (
+                        target,
+                        *row[:width],
+                        *layout.dump(layout.merge(layout.load(row[width:kept]), layout.load(row[kept:]))),
+                    )
+                    for row in cursor.fetchall()
+                ]
                 cursor.execute(*statements.copy(source, target, step))
-                copied: int = cursor.rowcount
-            count += copied
-            if last is None:
-                return count
-            rest = statements.beyond(Condition(), last)
+                new += cursor.rowcount
+                if merged:
+                    cursor.executemany(statements.upsert, merged)
+        return new
 
     def count(self, connection: sa.Connection, part: int) -> int:
         """How many rows a part has."""
@@ -98,25 +97,53 @@ class Parts:
     def remove(self, low: int, high: int) -> None:
         """Deletes the parts from `low` to `high`, which nobody reads any more."""
         while True:
-            with self.database.writing() as connection:
+            with self.database.reading() as connection:
                 cursor = cursor_of(connection)
-                cursor.execute(*self.statements.delete(low, high, _STEP))
-                if cursor.rowcount < _STEP:
-                    return
+                cursor.execute(*self.statements.parts(low, high))
+                part = cursor.fetchone()[0]
+            if part is None:
+                return
+            for step in self._steps(part):
+                with self.database.writing() as connection:
+                    cursor_of(connection).execute(*self.statements.delete(part, step))
+
+    def _steps(self, part: int) -> Iterator[Condition]:
+        """Conditions that divide the rows of a part into steps, in order."""
+        statements, rest = self.statements, Condition()
+        while True:
+            with self.database.reading() as connection:
+                cursor = cursor_of(connection)
+                cursor.execute(*statements.nth(part, rest, _STEP - 1))
+                last = cursor.fetchone()
+            yield rest if last is None else statements.upto(rest, last)
+            if last is None:
+                return
+            rest = statements.beyond(Condition(), last)
 
     def _at(self, cursor: Any, part: int, places: list[Place]) -> dict[Place, Stored]:
         cursor.execute(*self.statements.at(places, part))
         width = self.statements.width
         return {tuple(row[:width]): tuple(row[width:]) for row in cursor.fetchall()}
 
-    def _insert(self, connection: sa.Connection, values: list[tuple[Any, ...]]) -> None:
-        cursor = cursor_of(connection)
+    def _insert(self, cursor: Any, part: int, rows: pa.RecordBatch) -> None:
         if self.database.backend == "sqlite":
-            cursor.executemany(self.statements.insert, values)
+            columns = (column.to_pylist() for column in rows.columns)
+            cursor.executemany(self.statements.insert, zip(repeat(part), *columns))
             return
         with cursor.copy(self.statements.copy_in) as copy:
-            for row in values:
-                copy.write_row(row)
+            copy.write(_csv(part, rows))
+
+
+def _csv(part: int, rows: pa.RecordBatch) -> pa.Buffer:
+    """Rows of a part as COPY takes them; bytes are written in hexadecimal digits."""
+    columns = [pa.repeat(part, rows.num_rows)]
+    for column in rows.columns:
+        binary = pa.types.is_binary(column.type)
+        columns.append(pa.array(["\\x" + each.hex() for each in column.to_pylist()]) if binary else column)
+    written = pa.BufferOutputStream()
+    names = ["__part", *rows.schema.names]
+    csv.write_csv(pa.record_batch(columns, names=names), written, csv.WriteOptions(include_header=False))
+    return written.getvalue()
 
 
 def _chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:

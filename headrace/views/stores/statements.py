@@ -6,6 +6,7 @@ Names in it are those of the layout, which are plain words, in quotes; every val
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from headrace.views.layout import Layout
@@ -34,6 +35,7 @@ class Statements:
         self.keys = [f'"{name}"' for name in layout.keys]
         places = [*self.keys, '"__nulls"', '"__start"', '"__end"']
         accumulators = [f'"{name}"' for name in layout.aggregations]
+        self._places, self._accumulators = places, accumulators
         self.places, self.width = ", ".join(places), len(places)
         self.columns = ", ".join([*places, *accumulators])
         self.every = f'"__part", {self.columns}'
@@ -41,8 +43,9 @@ class Statements:
         self.insert = f"INSERT INTO {self.table} ({self.every}) VALUES ({marks})"
         changes = ", ".join(f"{name} = excluded.{name}" for name in accumulators)
         self.upsert = f'{self.insert} ON CONFLICT ("__part", {self.places}) DO UPDATE SET {changes}'
-        self.copy_in = f"COPY {self.table} ({self.every}) FROM STDIN"
+        self.copy_in = f"COPY {self.table} ({self.every}) FROM STDIN WITH (FORMAT csv)"
         self.count = f'SELECT count(*) FROM {self.table} WHERE "__part" = {self.mark}'
+        self._select = lru_cache(64)(self._selected)  # most questions have one of a few forms
         types = ", ".join(
             f"{self.mark}::{_ARRAYS[kind]}" for kind in [*(each.stored for each in layout.types), *[int] * 3]
         )
@@ -73,12 +76,8 @@ class Statements:
 
     def select(self, parts: list[int], condition: Condition, limit: int) -> tuple[str, list[Any]]:
         """The first rows of each part that satisfy a condition."""
-        where = f'"__part" = {self.mark}{condition.sql} ORDER BY {self.places} LIMIT {self.mark}'
-        one = f"SELECT {self.columns} FROM {self.table} WHERE {where}"
-        if len(parts) == 1:
-            return one, [parts[0], *condition.values, limit]
-        runs = " UNION ALL ".join(f"SELECT * FROM ({one}) AS r{number}" for number in range(len(parts)))
-        return runs, [value for part in parts for value in (part, *condition.values, limit)]
+        values = [value for part in parts for value in (part, *condition.values, limit)]
+        return self._select(len(parts), condition.sql), values
 
     def largest(
         self, parts: list[int], condition: Condition, name: str, n: int, *, groups: str
@@ -95,15 +94,33 @@ class Statements:
         where = f'"__part" = {self.mark}{condition.sql} ORDER BY {self.places} LIMIT 1 OFFSET {self.mark}'
         return f"SELECT {self.places} FROM {self.table} WHERE {where}", [part, *condition.values, n]
 
+    def shared(self, source: int, target: int, condition: Condition) -> tuple[str, list[Any]]:
+        """Rows of a part at whose places another has some too: place, and the accumulators of both."""
+        some = f'SELECT {self.columns} FROM {self.table} WHERE "__part" = {self.mark}{condition.sql}'
+        chosen = [f"s.{name}" for name in (*self._places, *self._accumulators)]
+        chosen += [f"t.{name}" for name in self._accumulators]
+        same = " AND ".join(f"t.{name} = s.{name}" for name in self._places)
+        joined = f'({some}) AS s JOIN {self.table} AS t ON t."__part" = {self.mark} AND {same}'
+        return f"SELECT {', '.join(chosen)} FROM {joined}", [source, *condition.values, target]
+
     def copy(self, source: int, target: int, condition: Condition) -> tuple[str, list[Any]]:
-        """Copies rows of a part into another."""
+        """Copies rows of a part into another, but those at whose places that has some."""
         where = f'"__part" = {self.mark}{condition.sql} ORDER BY {self.places}'
         taken = f"SELECT {target:d}, {self.columns} FROM {self.table} WHERE {where}"
-        return f"INSERT INTO {self.table} ({self.every}) {taken}", [source, *condition.values]
+        return f"INSERT INTO {self.table} ({self.every}) {taken} ON CONFLICT DO NOTHING", [source, *condition.values]
 
-    def delete(self, low: int, high: int, limit: int) -> tuple[str, list[Any]]:
-        """Deletes some rows of the parts from `low` to `high`."""
-        place = f'"__part", {self.places}'
+    def parts(self, low: int, high: int) -> tuple[str, list[Any]]:
+        """The first of the parts from `low` to `high` that has rows."""
         between = f'"__part" BETWEEN {self.mark} AND {self.mark}'
-        some = f"SELECT {place} FROM {self.table} WHERE {between} LIMIT {self.mark}"
-        return f"DELETE FROM {self.table} WHERE ({place}) IN ({some})", [low, high, limit]
+        return f'SELECT min("__part") FROM {self.table} WHERE {between}', [low, high]
+
+    def delete(self, part: int, condition: Condition) -> tuple[str, list[Any]]:
+        """Deletes rows of a part."""
+        return f'DELETE FROM {self.table} WHERE "__part" = {self.mark}{condition.sql}', [part, *condition.values]
+
+    def _selected(self, parts: int, condition: str) -> str:
+        where = f'"__part" = {self.mark}{condition} ORDER BY {self.places} LIMIT {self.mark}'
+        one = f"SELECT {self.columns} FROM {self.table} WHERE {where}"
+        if parts == 1:
+            return one
+        return " UNION ALL ".join(f"SELECT * FROM ({one}) AS r{number}" for number in range(parts))

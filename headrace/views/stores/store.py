@@ -68,6 +68,7 @@ class State:
     """What is known of a view at one moment."""
 
     version: int | None
+    parts: tuple[int, ...]  # of which the version is made
     boundary: Offsets  # of the version
     covered: int  # the first generation that the version does not cover
     generation: int
@@ -92,7 +93,7 @@ class StoredView:
         versions = sa.and_(VERSIONS.c.view == VIEWS.c.name, VERSIONS.c.number == VIEWS.c.version)
         shown = [VIEWS.c[name] for name in ("version", "generation", "first", "newest", "boundary")]
         shown += [VIEWS.c[name] for name in ("stream", "batch", "reached", "watermark", "updated")]
-        found = sa.select(VERSIONS.c.boundary, VERSIONS.c.generation, *shown).select_from(VIEWS)
+        found = sa.select(VERSIONS.c.parts, VERSIONS.c.boundary, VERSIONS.c.generation, *shown).select_from(VIEWS)
         # Every answer begins with it: compiled once, with the view's name, which is a plain word.
         whole = found.outerjoin(VERSIONS, versions).where(self._here)
         self._state = str(whole.compile(database.engine, compile_kwargs={"literal_binds": True}))
@@ -149,7 +150,14 @@ class StoredView:
             ready = sa.select(VERSIONS).where(VERSIONS.c.view == self.layout.name, VERSIONS.c.state == "ready")
             found = connection.execute(ready.order_by(VERSIONS.c.number)).all()
         return [
-            Version(each.number, load_offsets(each.boundary), each.base, each.rows, each.made, each.number == current)
+            Version(
+                each.number,
+                load_offsets(each.boundary),
+                each.base,
+                sum(load_offsets(each.parts).values()),
+                each.made,
+                each.number == current,
+            )
             for each in found
         ]
 
@@ -170,15 +178,17 @@ class StoredView:
 
     def sweep(self) -> None:
         """Deletes what no answer needs any more: versions that were dropped, generations before all kept ones."""
-        gone = (VERSIONS.c.view == self.layout.name, VERSIONS.c.state == "dropped")
+        mine = VERSIONS.c.view == self.layout.name
         with self.database.reading() as connection:
             first = self.state(cursor_of(connection)).first
-            dropped = list(connection.scalars(sa.select(VERSIONS.c.number).where(*gone)))
+            known = connection.execute(sa.select(VERSIONS).where(mine)).all()
+        # What none of them is made of now, none will be: a version is made of parts of another and of its own.
+        needed = {part for each in known if each.state != "dropped" for part in load_offsets(each.parts)}
         self.parts.remove(1 - first, -1)
-        for number in dropped:
+        for number in (each.number for each in known if each.state == "dropped" and each.number not in needed):
             self.parts.remove(number, number)
             with self.database.writing() as connection:
-                connection.execute(sa.delete(VERSIONS).where(*gone, VERSIONS.c.number == number))
+                connection.execute(sa.delete(VERSIONS).where(mine, VERSIONS.c.number == number))
 
     def answer(self, query: Query) -> Answer:
         """The rows that the query means, merged, with where they come from."""
@@ -224,7 +234,7 @@ class StoredView:
         connection.execute(sa.update(VIEWS).where(self._here).values(values))
 
     def _live(self, state: State, query: Query) -> list[int]:
-        version = [] if state.version is None or query.layer == "speed" else [state.version]
+        version = [] if query.layer == "speed" else state.parts
         speed = [] if query.layer == "batch" else [-generation for generation in state.generations]
         return [*version, *speed]
 
@@ -244,9 +254,11 @@ class StoredView:
 
 @lru_cache(1024)  # every answer has the same, until the next micro-batch
 def _state(row: tuple[Any, ...]) -> State:
-    boundary, covered, version, generation, first, newest, cut, stream, batch, reached, watermark, updated = row
+    parts, boundary, covered, version, generation, first, newest, cut, *progress = row
+    stream, batch, reached, watermark, updated = progress
     return State(
         version=version,
+        parts=() if parts is None else tuple(load_offsets(parts)),
         boundary={} if boundary is None else load_offsets(boundary),
         covered=1 if covered is None else covered,
         generation=generation,

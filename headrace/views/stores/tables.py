@@ -35,9 +35,9 @@ VERSIONS: Final = sa.Table(
     sa.Column("number", sa.BigInteger, primary_key=True),
     sa.Column("state", sa.Text, nullable=False),  # loading, ready, dropped
     sa.Column("base", sa.BigInteger),
+    sa.Column("parts", sa.Text, nullable=False),  # of which it is made, and how many rows each has
     sa.Column("generation", sa.BigInteger, nullable=False),  # the first that it does not cover
     sa.Column("boundary", sa.Text, nullable=False),
-    sa.Column("rows", sa.BigInteger),
     sa.Column("made", sa.BigInteger, nullable=False),
 )
 
@@ -62,7 +62,8 @@ _KINDS: Final[dict[str, Any]] = {"bigint": sa.BigInteger(), "double": sa.Double(
 
 
 def rows_table(layout: Layout) -> sa.Table:
-    """The table of a view's rows. Each is of a part: a version by its number, a generation by its number below zero."""
+    """The table of a view's rows. Each is of a part: what a version added, by its number, or a generation, by its
+    number below zero."""
     columns = [sa.Column("__part", sa.BigInteger, nullable=False)]
     for name, kind in zip(layout.keys, layout.types, strict=True):
         columns.append(sa.Column(name, _TYPES[kind.stored], nullable=False))

@@ -1,4 +1,8 @@
-"""Batch versions of a view: built aside in many steps, checked, and published in one."""
+"""Batch versions of a view: built aside in many steps, checked, and published in one.
+
+A version with a base is the parts of that and one of its own, with what came since: nothing is copied. Parts that are
+not much larger than the new one are merged into it, so that a version is of few, each much smaller than the one before.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,13 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
+import pyarrow as pa
 import sqlalchemy as sa
 
 from headrace.views.errors import ViewError
 from headrace.views.layout import Partial
-from headrace.views.progress import Offsets, dump_offsets
+from headrace.views.progress import Offsets, dump_offsets, load_offsets
+from headrace.views.stores import columns
 from headrace.views.stores.tables import VERSIONS
 
 if TYPE_CHECKING:
@@ -19,6 +25,8 @@ if TYPE_CHECKING:
 
 KEPT: Final = 3
 """How many versions are kept, so that one can go back."""
+_GROWTH: Final = 4  # a part is kept beside one that is at least so many times smaller
+_SMALL: Final = 20_000  # rows that are merged faster than they are worth being asked
 
 
 @dataclass(frozen=True)
@@ -31,7 +39,10 @@ class Cut:
 
 @dataclass(frozen=True)
 class Version:
-    """A batch version: the events it covers, what it was computed from, its size, and whether it answers now."""
+    """A batch version: the events it covers, what it was computed from, its rows, and whether it answers now.
+
+    With a base, a key and window that both know may be two rows.
+    """
 
     number: int
     boundary: Offsets
@@ -75,22 +86,27 @@ class Build:
             view.update(connection, {"newest": self.number})
             new = {"view": self._name, "number": self.number, "state": "loading", "base": base, "made": view.clock()}
             new |= {"generation": cut.generation, "boundary": dump_offsets(cut.boundary)}
+            self._below = {} if below is None else load_offsets(below.parts)
+            new["parts"] = dump_offsets(self._below)
             connection.execute(sa.insert(VERSIONS).values(new))
         self._mine = sa.and_(VERSIONS.c.view == self._name, VERSIONS.c.number == self.number)
         view.sweep()
-        if base is not None:
-            self._rows = view.parts.copy(base, self.number, self._guard)
 
     def load(self, partials: Iterable[Partial]) -> None:
-        """Adds rows: of a full version each key and window once; of one with a base, they merge into what it says."""
-        parts = self._view.parts
-        load = parts.fill if self.base is None else parts.merge_in_steps
-        self._rows += load(self.number, partials, self._guard)
+        """Adds what events say: all of them, or those since the base; of each key and window once."""
+        rows = columns.of_partials(self._view.layout, list(partials))
+        self._rows += self._view.parts.fill(self.number, rows, self._guard)
+
+    def load_columns(self, batch: pa.RecordBatch) -> None:
+        """The same, as the pipeline of a view's partials gives it."""
+        rows = columns.of_columns(self._view.layout, batch)
+        self._rows += self._view.parts.fill(self.number, rows, self._guard)
 
     def publish(self, *, keep: int = KEPT) -> None:
         """Checks the version and lets it answer from now on. Drops all but the newest `keep` versions."""
         view = self._view
         view.database.analyze(view.parts.statements.table)
+        self._compact()
         with view.database.writing() as connection:
             view.lock(connection)
             self._guard(connection)
@@ -99,7 +115,8 @@ class Build:
                     f"view {self._name!r}: version {self.number} has {found} rows, but {self._rows} were loaded; "
                     "build it anew"
                 )
-            connection.execute(sa.update(VERSIONS).where(self._mine).values(state="ready", rows=found))
+            parts = dump_offsets(self._below | ({self.number: found} if found else {}))
+            connection.execute(sa.update(VERSIONS).where(self._mine).values(state="ready", parts=parts))
             view.update(connection, {"version": self.number})
             self._drop(connection, keep)
         self.published = True
@@ -112,6 +129,15 @@ class Build:
             loading = sa.and_(self._mine, VERSIONS.c.state == "loading")
             connection.execute(sa.update(VERSIONS).where(loading).values(state="dropped"))
         self._view.sweep()
+
+    def _compact(self) -> None:
+        """Merges the parts below that are not much larger into that of this version."""
+        while self._below:
+            last = max(self._below)
+            if self._below[last] > max(_SMALL, _GROWTH * self._rows):
+                return
+            self._rows += self._view.parts.absorb(last, self.number, self._guard)
+            del self._below[last]
 
     def _guard(self, connection: sa.Connection) -> None:
         # Locked, so that what is discarded can be swept for good.

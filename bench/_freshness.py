@@ -1,0 +1,118 @@
+"""How fresh answers are: events posted to a topic of a running system, and how long until its view has them."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+
+from _sections import Bench, Verdict
+from _swapping import APP
+
+RATE, POSTS = 2_000, 20  # events and requests a second
+PROBE = "example.com/probe"
+
+
+class Client:
+    """One connection."""
+
+    def __init__(self, url: str) -> None:
+        self._connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
+
+    def post(self, events: list[dict[str, str]]) -> None:
+        body = "\n".join(map(json.dumps, events))
+        self._answer("POST", "/topics/visits", body, {"Content-Type": "application/x-ndjson"})
+
+    def hits(self, page: str) -> int:
+        """As the view has it now, in all hours."""
+        return sum(row["values"]["n"] for row in self._answer("GET", f"/views/hits?url={page}")["rows"])
+
+    def status(self) -> dict:  # type: ignore[type-arg]
+        return self._answer("GET", "/status")
+
+    def _answer(self, method: str, path: str, body: str | None = None, headers: dict[str, str] | None = None) -> dict:  # type: ignore[type-arg]
+        self._connection.request(method, path, body, headers or {})
+        answer = self._connection.getresponse()
+        told = answer.read()
+        if answer.status != 200:
+            raise RuntimeError(f"{method} {path}: {answer.status} {told[:200]!r}")
+        return json.loads(told)  # type: ignore[no-any-return]
+
+
+@contextmanager
+def up(bench: Bench) -> Iterator[str]:
+    """`headrace up`, and its address."""
+    (bench.folder / "app.py").write_text(APP)
+    command = [sys.executable, "-m", "headrace", "up", str(bench.folder / "app.py"), "--port", "0", "--dir"]
+    with subprocess.Popen([*command, str(bench.folder / "data")], stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        try:
+            yield next(found[1] for line in process.stderr if (found := re.search(r"served at (\S+);", line)))
+        finally:
+            threading.Thread(target=process.stderr.read, daemon=True).start()
+            process.send_signal(signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(120)
+            process.kill()
+
+
+def freshness(bench: Bench) -> Iterator[Verdict]:
+    warm, seconds = (15, 20) if bench.quick else (30, 60)
+    with up(bench) as url:
+        posted: list[float] = []  # when each probe was about to be sent
+        over = threading.Event()
+        failed: list[BaseException] = []
+        thread = threading.Thread(target=_produce, args=(Client(url), posted, over, failed))
+        thread.start()
+        seen = _watch(Client(url), posted, warm + seconds, failed)
+        over.set()
+        thread.join()
+        view = Client(url).status()["views"]["hits"]
+    if failed:
+        raise failed[0]
+    begin = posted[0] + warm  # the first micro-batches warm Spark up
+    ages = [(at - sent) for sent, at in zip(posted, seen, strict=False) if sent >= begin]
+    missing = sum(sent >= begin for sent in posted) - len(ages)
+    cuts = statistics.quantiles(ages, n=20)
+    bench.say(
+        f"{len(ages)} probes seen, {missing} not yet   p50 {cuts[9]:.2f} s   p95 {cuts[18]:.2f} s   "
+        f"longest {max(ages):.2f} s   micro-batches of {view['batch_seconds']} s"
+    )
+    yield Verdict("freshness: p50, s", cuts[9], 1.5, False, "see what a micro-batch spends its time on")
+    yield Verdict("freshness: p95, s", cuts[18], 3, False, "see which micro-batches are slow")
+
+
+def _produce(client: Client, posted: list[float], over: threading.Event, failed: list[BaseException]) -> None:
+    """So many events a second, in some requests, each with one probe; behind schedule it does not wait."""
+    begun, sent = time.monotonic(), 0
+    try:
+        while not over.wait(max(0, begun + sent / POSTS - time.monotonic())):
+            stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+            pages = [f"example.com/page/{(sent * 97 + each) % 10_000}" for each in range(RATE // POSTS - 1)]
+            events = [{"user": f"u{each % 500}", "url": page, "ts": stamp} for each, page in enumerate(pages)]
+            posted.append(time.monotonic())
+            client.post([*events, {"user": "probe", "url": PROBE, "ts": stamp}])
+            sent += 1
+    except BaseException as error:
+        failed.append(error)
+
+
+def _watch(client: Client, posted: list[float], seconds: float, failed: list[BaseException]) -> list[float]:
+    """When each probe was first seen; of the last ones, some seconds are waited for."""
+    seen: list[float] = []
+    begun = time.monotonic()
+    while not failed and (now := time.monotonic()) < begun + seconds:
+        found = client.hits(PROBE)
+        seen += [time.monotonic()] * (found - len(seen))
+        time.sleep(max(0, 0.02 - (time.monotonic() - now)))  # fifty looks a second
+    return seen

@@ -1,0 +1,73 @@
+"""Unique visitors by page and hour: a batch of what is known, a stream of what comes, and answers that merge both.
+
+    python examples/visits.py
+
+Unique visitors do not add up: who sees two pages of a site is one visitor of it. So the views keep sketches of who was
+there, and merge those.
+"""
+
+import json
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+
+import headrace as hr
+from headrace.system import System
+from headrace.views.app import App
+from headrace.views.queries import Prefix, Query
+
+visits = hr.Topic("visits", schema="ip string, url string, at timestamp", event_time="at", key="url")
+
+
+@hr.view(visits, window=hr.FixedWindows("1 hour"), allowed_lateness="365 days")
+def visitors(events):
+    return events | hr.GroupBy("url").aggregate(hits=hr.count(), people=hr.approx_distinct("ip"))
+
+
+FIRST = [
+    ("192.168.2.1", "foo.com/blog", 1318358),
+    ("192.168.4.8", "foo.com/blog", 1318458),
+    ("192.168.4.8", "foo.com/about", 1318898),
+    ("192.250.6.9", "oof.com/item", 1318898),
+    ("192.250.6.9", "foo.com/blog", 1818123),
+]
+LATER = [
+    ("152.214.1.2", "goo.com/idx", 2010911),
+    ("182.228.1.2", "foo.com/blog", 2012918),
+    ("192.168.4.8", "foo.com/about", 2318898),
+    ("192.250.6.9", "oof.com/item", 2318898),
+]
+
+
+def send(system: System, seen: list[tuple[str, str, int]]) -> None:
+    """What a client would send as POST /topics/visits."""
+    events = [{"ip": ip, "url": url, "at": datetime.fromtimestamp(at, UTC).isoformat()} for ip, url, at in seen]
+    system.service.topics["visits"].append("\n".join(map(json.dumps, events)).encode())
+    system.catch_up()
+
+
+def show(system: System, what: str, query: Query = Query()) -> None:
+    answer = system.answer("visitors", query)
+    where = answer.provenance
+    print(
+        f"{what} (batch version {where.version or 'none'}, then the stream up to {sum(where.reached.values())} visits)"
+    )
+    for row in answer.rows:
+        hour = row.window.start // 3_600_000_000
+        print(f"  {row.key.get('url', 'foo.com'):14} hour {hour}: {row.values['people']} people")
+
+
+def main() -> None:
+    with System.at(Path(tempfile.mkdtemp()), App.of(globals())) as system:
+        send(system, FIRST)
+        show(system, "as the stream counts them")
+        system.begin("visitors", incremental=False)
+        system.jobs.wait()
+        send(system, LATER)
+        show(system, "batch and stream merged")
+        of_site = Query(key={"url": Prefix("foo.com/")}, by=(), until=367 * 3600)
+        show(system, "the whole of foo.com in hour 366", of_site)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""Numbers and times as people read them. A missing one is a dash."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Final
+
+NONE: Final = "–"
+
+
+def count(n: int | float | None) -> str:
+    """A number of things, all of its digits.
+
+    >>> count(1234567), count(0), count(None), count(0.5)
+    ('1,234,567', '0', '–', '0.5')
+    """
+    if n is None:
+        return NONE
+    return f"{n:,}" if isinstance(n, int) else f"{n:,.6g}"
+
+
+def some(n: int, thing: str) -> str:
+    """So many things.
+
+    >>> some(1, "topic"), some(1200, "topic"), some(2, "batch")
+    ('1 topic', '1,200 topics', '2 batches')
+    """
+    return f"{n:,} {thing}" if n == 1 else f"{n:,} {thing}{'es' if thing.endswith('ch') else 's'}"
+
+
+def rate(per_second: float | None) -> str:
+    """So many a second.
+
+    >>> rate(1975.4), rate(0.25), rate(0.0), rate(None)
+    ('1,975/s', '0.25/s', '0/s', '–')
+    """
+    if per_second is None:
+        return NONE
+    return f"{per_second:,.0f}/s" if per_second >= 10 or per_second == 0 else f"{per_second:.2g}/s"
+
+
+def seconds(length: float | None) -> str:
+    """A duration.
+
+    >>> [seconds(each) for each in (0.0004, 0.41, 3.24, 75, 5400, 200_000, None)]
+    ['0 ms', '410 ms', '3.2 s', '1 min 15 s', '1 h 30 min', '2 d 7 h', '–']
+    """
+    if length is None:
+        return NONE
+    if length < 0:
+        return f"-{seconds(-length)}"
+    if length < 1:
+        return f"{length * 1000:.0f} ms"
+    if length < 60:
+        return f"{length:.1f} s"
+    whole = round(length)
+    for large, small, each in (("d", "h", 86_400), ("h", "min", 3_600), ("min", "s", 60)):
+        if whole >= each:
+            rest = whole % each // {"h": 3_600, "min": 60, "s": 1}[small]
+            return f"{whole // each} {large} {rest} {small}" if rest else f"{whole // each} {large}"
+    raise AssertionError(length)
+
+
+def time(text: str | None) -> str:
+    """A time as the API has it, to the second, in UTC.
+
+    >>> time("2026-01-31T12:00:05.25Z"), time(None)
+    ('2026-01-31 12:00:05', '–')
+    """
+    return NONE if text is None else text.removesuffix("Z").partition(".")[0].replace("T", " ")
+
+
+def offsets(found: Mapping[Any, int] | None) -> str:
+    """Offsets by partition, in the order of these.
+
+    >>> offsets({"10": 7, "2": 1200}), offsets({})
+    ('2: 1,200 · 10: 7', '–')
+    """
+    ordered = sorted((found or {}).items(), key=lambda each: int(each[0]))
+    return " · ".join(f"{partition}: {offset:,}" for partition, offset in ordered) or NONE
+
+
+def value(found: Any) -> str:
+    """A key or an answer.
+
+    >>> value(1200), value(0.123456789), value(None), value("<b>"), value([1.5, 2]), value(float("nan"))
+    ('1,200', '0.123457', 'null', '<b>', '1.5, 2', 'NaN')
+    """
+    if found is None:
+        return "null"
+    if isinstance(found, bool):
+        return str(found).lower()
+    if isinstance(found, float) and not math.isfinite(found):
+        return "NaN" if math.isnan(found) else "∞" if found > 0 else "-∞"
+    if isinstance(found, int | float):
+        return count(found)
+    if isinstance(found, list | tuple):
+        return ", ".join(map(value, found))
+    return str(found)

@@ -1,0 +1,129 @@
+"""The frame of the page: the header with the name, the state, tabs and the theme, and the panel of the tab."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from nicegui import ui
+from starlette.requests import Request
+
+from headrace.server.page.batch import Batch
+from headrace.server.page.desk import Desk, Panel
+from headrace.server.page.explorer import Explorer
+from headrace.server.page.letters import Letters
+from headrace.server.page.listings import Chip, chip
+from headrace.server.page.look import FAVICON, STYLE
+from headrace.server.page.overview import Overview
+from headrace.server.page.topics import Topics
+from headrace.server.page.watch import Seen, Watch
+from headrace.server.service import Service
+from headrace.server.sessions import Sessions, shown
+from headrace.server.tokens import SCOPES, Scope
+from headrace.server.workers import Worker
+
+_TABS: Final = {
+    "overview": ("Overview", "speed"),
+    "views": ("Views", "stacked_bar_chart"),
+    "topics": ("Topics", "view_stream"),
+    "batch": ("Batch", "layers"),
+    "letters": ("Dead letters", "report"),
+}
+_THEME: Final = "headrace_theme"
+# Whoever chooses what the system has follows the system again.
+_TOGGLE: Final = f"""() => {{
+  const dark = !Quasar.Dark.isActive;
+  const follows = dark === matchMedia("(prefers-color-scheme: dark)").matches;
+  setDark(follows ? null : dark);
+  const kept = follows ? 0 : 31536000;
+  document.cookie = `{_THEME}=${{dark ? "dark" : "light"}}; path=/; samesite=strict; max-age=${{kept}}`;
+}}"""
+
+
+class Frame:
+    """One page in one browser."""
+
+    def __init__(self, service: Service, worker: Worker, sessions: Sessions, watch: Watch, request: Request) -> None:
+        self.watch, self.sessions, self.request = watch, sessions, request
+        self._secret = shown(request.headers.get("cookie", ""))
+        self.desk = Desk(service, watch, worker, self._allowed)
+        self._shown: Chip | None = None
+        self._panels: dict[str, Panel] = {}
+
+    def _allowed(self) -> frozenset[Scope]:
+        return self.sessions.allows(self._secret) if self.sessions.tokens else frozenset(SCOPES)
+
+    def build(self) -> None:
+        """Makes the elements; from then on they are brought up to date once a second."""
+        ui.add_head_html(f"<style>{STYLE}</style>")
+        ui.colors(primary="#0b7285", positive="#2b8a3e", negative="#c92a2a", warning="#e67700", dark="#161c23")
+        ui.dark_mode({"dark": True, "light": False}.get(self.request.cookies.get(_THEME, "")))
+        with ui.header(elevated=False).classes("hr-header"):
+            ui.image(FAVICON).classes("hr-logo").props("no-spinner no-transition alt=''")
+            ui.label("Headrace").classes("hr-name")
+            self._state = ui.element("div").classes("hr-state")
+            with ui.tabs(on_change=self._turn).props("inline-label align=left").classes("hr-tabs") as self._tabs:
+                for name, (label, icon) in _TABS.items():
+                    ui.tab(name, label=label, icon=icon).props("no-caps")
+            with ui.element("div").classes("hr-tools"):
+                theme = ui.button(icon="contrast", color=None).props('flat round dense aria-label="Dark or light"')
+                theme.on("click", js_handler=_TOGGLE)
+                if self.sessions.tokens:
+                    with ui.element("form").props("method=post action=/logout"):
+                        ui.button(icon="logout", color=None).props('flat round dense type=submit aria-label="Sign out"')
+        wanted = self.request.query_params.get("tab", "")
+        opened = wanted if wanted in _TABS else "overview"
+        with ui.tab_panels(self._tabs, value=opened, animated=False).classes("hr-page"):
+            for name in _TABS:
+                with ui.tab_panel(name).classes("hr-panel"):
+                    self._panels[name] = self._panel(name)
+        ui.timer(1.0, self._tick)
+
+    def _panel(self, name: str) -> Panel:
+        if name == "views":
+            return Explorer(self.desk, self.request.query_params.get("view"))
+        panels: dict[str, type[Overview] | type[Topics] | type[Batch] | type[Letters]] = {
+            "overview": Overview,
+            "topics": Topics,
+            "batch": Batch,
+            "letters": Letters,
+        }
+        return panels[name](self.desk)
+
+    async def _turn(self) -> None:
+        ui.run_javascript(f"history.replaceState(null, '', '/?tab={self._tabs.value}')")
+        await self._tick()
+
+    async def _tick(self) -> None:
+        if "read" not in self._allowed():
+            ui.navigate.to("/login")
+            return
+        seen = self.watch.seen
+        self._show_state(seen)
+        await self._panels[self._tabs.value or "overview"].show(seen)
+
+    def _show_state(self, seen: Seen) -> None:
+        found = state(seen)
+        if found != self._shown:
+            self._shown = found
+            self._state.clear()
+            with self._state:
+                chip(found)
+
+
+def state(seen: Seen) -> Chip:
+    """The state of the whole.
+
+    >>> state(Seen({"views": {"a": {"state": "running"}, "b": {"state": "failed"}}}, runs=True))
+    Chip(text='1 of 2 views failed', kind='bad')
+    >>> state(Seen({"views": {}}, runs=False)).text
+    'store only'
+    """
+    if not seen.answers:
+        return Chip("no answer", "bad")
+    if not seen.runs:
+        return Chip("store only", "plain")
+    states = [view["state"] for view in seen.status["views"].values()]
+    for each in ("failed", "stopped"):
+        if each in states:
+            return Chip(f"{states.count(each)} of {len(states)} views {each}", "bad" if each == "failed" else "plain")
+    return Chip("running", "good")

@@ -1,0 +1,166 @@
+"""The overview: how fast, how far behind and how late everything is, and every view's pipeline with its counts."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from nicegui import ui
+
+from headrace.server.page import formats
+from headrace.server.page.desk import Desk
+from headrace.server.page.drawing import drawing
+from headrace.server.page.history import Measure
+from headrace.server.page.listings import Chip, Kind, Listing, Number, chip
+from headrace.server.page.look import chart, line
+from headrace.server.page.watch import Seen
+
+_CHARTS: Final[tuple[tuple[Measure, str, str], ...]] = (
+    ("rate", "Records a second", ""),
+    ("lag", "Records behind", ""),
+    ("watermark", "Watermark behind the clock", " s"),
+)
+_STATES: Final[dict[str | None, tuple[str, Kind]]] = {
+    "running": ("running", "good"),
+    "failed": ("failed", "bad"),
+    "stopped": ("stopped", "plain"),
+    None: ("stored", "plain"),
+}
+
+
+class Overview:
+    """Tiles, charts, and a card for each view."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+        self._cards: dict[str, _Card] = {}
+        with ui.element("div").classes("hr-tiles"):
+            self._tiles = {name: _Tile(name) for name in ("Views", "Records in", "Behind", "Watermark", "Bad records")}
+        self._charts: dict[Measure, ui.echart] = {}
+        if desk.service.operations is not None:
+            with ui.element("div").classes("hr-charts"):
+                for measure, title, unit in _CHARTS:
+                    with ui.element("section").classes("hr-card"):
+                        ui.label(title).classes("hr-title")
+                        self._charts[measure] = ui.echart(chart([], unit=unit), renderer="svg").classes("hr-chart")
+        self._views = ui.element("div").classes("hr-stack")
+        self._empty = ui.label("There are no views; declare one with @hr.view in the app.").classes("hr-empty")
+
+    async def show(self, seen: Seen) -> None:
+        self._show_tiles(seen)
+        for measure, shown in self._charts.items():
+            lines = self.desk.watch.history.lines(measure)
+            shown.options["series"] = [
+                line(name, points, filled=measure == "rate" and len(lines) == 1) for name, points in lines.items()
+            ]
+            shown.update()
+        views = seen.status["views"]
+        self._empty.set_visibility(not views)
+        for name, view in views.items():
+            if name not in self._cards:
+                with self._views:
+                    self._cards[name] = _Card(name)
+            self._cards[name].show(view)
+
+    def _show_tiles(self, seen: Seen) -> None:
+        views, topics = seen.status["views"].values(), seen.status["topics"].values()
+        running = sum(view["state"] == "running" for view in views)
+        rates = [topic["records_per_second"] for topic in topics if topic["records_per_second"] is not None]
+        lags = [view["lag"] for view in views if view["lag"] is not None]
+        late = [stage["lag_seconds"] for view in views for stage in view["stages"] if stage["lag_seconds"] is not None]
+        bad = sum(n for view in views for reasons in view["bad"].values() for n in reasons.values())
+        ends = sum(partition["end"] for topic in topics for partition in topic["partitions"])
+        self._tiles["Views"].show(
+            f"{running} of {len(views)}" if seen.runs else formats.count(len(views)),
+            "running" if seen.runs else "in the store",
+        )
+        self._tiles["Records in"].show(
+            formats.rate(sum(rates)) if rates else formats.count(ends),
+            f"{formats.count(ends)} in {formats.some(len(topics), 'topic')}",
+        )
+        self._tiles["Behind"].show(formats.count(sum(lags)) if lags else formats.NONE, "records to be read by views")
+        self._tiles["Watermark"].show(formats.seconds(max(late)) if late else formats.NONE, "behind the clock, at most")
+        self._tiles["Bad records"].show(formats.count(bad) if seen.runs else formats.NONE, "refused by views")
+
+
+class _Tile:
+    """A number, what it is, and a word more."""
+
+    def __init__(self, name: str) -> None:
+        with ui.element("section").classes("hr-card hr-tile") as tile:
+            tile.props["data-name"] = name
+            ui.label(name).classes("hr-muted")
+            self._number = ui.label(formats.NONE).classes("hr-number")
+            self._word = ui.label("").classes("hr-muted hr-small")
+
+    def show(self, number: str, word: str) -> None:
+        self._number.set_text(number)
+        self._word.set_text(word)
+
+
+class _Card:
+    """A view: where its answers come from, its pipeline, its stages."""
+
+    def __init__(self, name: str) -> None:
+        self._svg = ""
+        with ui.element("section").classes("hr-card") as card:
+            card.props["data-view"] = name
+            with ui.element("div").classes("hr-head"):
+                ui.label(name).classes("hr-title")
+                self._state = ui.element("div")
+                self._facts = ui.label("").classes("hr-muted hr-small")
+            self._error = ui.label("").classes("hr-error")
+            with ui.element("div").classes("hr-scroll"):
+                self._graph = ui.html("").classes("hr-drawing")
+            with ui.element("div") as self._stages:
+                numbers = (Number("Behind"), Number("Held"), Number("Late"), Number("Refused"))
+                headers = ("Stage", "Watermark", "Output watermark", *numbers)
+                self._listing = Listing(headers, "This pipeline has no stages with a watermark.", name=f"stages {name}")
+        self._shown: str | None = ""
+
+    def show(self, view: dict[str, Any]) -> None:
+        if view["state"] != self._shown:
+            self._shown = view["state"]
+            self._state.clear()
+            with self._state:
+                chip(Chip(*_STATES.get(view["state"], (str(view["state"]), "plain"))))
+        self._facts.set_text(" · ".join(_facts(view)))
+        self._error.set_text(view["error"] or "")
+        self._error.set_visibility(bool(view["error"]))
+        graph = view["graph"]
+        svg = "" if not graph else drawing(graph, across=True) + drawing(graph, across=False)
+        if svg != self._svg:
+            self._svg = svg
+            self._graph.set_content(svg)
+        self._stages.set_visibility(view["state"] is not None)
+        self._listing.show(
+            [
+                (
+                    stage["label"],
+                    formats.time(stage["watermark"]),
+                    formats.time(stage["output_watermark"]),
+                    Number(formats.seconds(stage["lag_seconds"])),
+                    Number(formats.count(stage["held"])),
+                    Number(formats.count(stage["late"])),
+                    Number(formats.count(stage["refused"])),
+                )
+                for stage in view["stages"]
+            ]
+        )
+
+
+def _facts(view: dict[str, Any]) -> list[str]:
+    """What is known of a view, in a few words."""
+    where, found = view["provenance"], []
+    if view["topic"] is not None:
+        found.append(f"from {view['topic']}")
+    if view["records_per_second"] is not None:
+        found.append(formats.rate(view["records_per_second"]))
+    if view["lag"] is not None:
+        found.append(f"{formats.count(view['lag'])} behind")
+    if view["batches"] is not None:
+        took = "" if view["batch_seconds"] is None else f", the last in {formats.seconds(view['batch_seconds'])}"
+        found.append(f"{formats.some(view['batches'], 'micro-batch')}{took}")
+    found.append("no batch version" if where["version"] is None else f"batch version {where['version']}")
+    if where["freshness"] is not None:
+        found.append(f"fresh as of {formats.seconds(where['freshness'])} ago")
+    return found

@@ -1,0 +1,129 @@
+"""Topics of Kafka's as feeds. Values are JSON objects of the topic's columns; what is none is kept as it came."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+from headrace.edges import kafkaclient
+from headrace.model.topics import Address, ReadTopic
+from headrace.model.watermarks import WatermarkPolicy
+from headrace.views.declarations import Topic
+from headrace.views.errors import ViewError
+from headrace.views.feeds.feed import BAD, OFFSET, PARTITION, TIMESTAMP, Receipt, Tried
+from headrace.views.feeds.kafkarequests import KafkaRequests
+from headrace.views.progress import Offsets
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_RAW: Final = "__raw"
+_MET: Final = "__met"
+
+
+class KafkaFeed:
+    """A topic of Kafka's.
+
+    Not every offset has a record: compaction removes some, and transactions take some for themselves. How long records
+    are kept, the brokers say: what they remove before it is archived is lost, and archiving then fails.
+
+    >>> import headrace as hr
+    >>> from headrace.model.topics import address
+    >>> feed = KafkaFeed(hr.Topic("visits", schema="user string"), address("kafka://127.0.0.1:9092/visits"))
+    >>> feed.logged({"visits": {"0": 25, "1": 7}})
+    {0: 25, 1: 7}
+    """
+
+    dense = strict = False
+
+    def __init__(self, topic: Topic, address: Address) -> None:
+        self.topic, self.address = topic, address
+
+    def __str__(self) -> str:
+        return str(self.address)
+
+    def create(self) -> None:
+        kafkaclient.create(self._who, self.address, self.topic.partitions)
+
+    def check(self) -> None:
+        kafkaclient.partitions(self._who, self.address)
+
+    def starts(self) -> dict[int, int]:
+        return kafkaclient.offsets(self._who, self.address, "earliest")
+
+    def ends(self) -> dict[int, int]:
+        return kafkaclient.offsets(self._who, self.address, "latest")
+
+    def groups(self) -> dict[str, Offsets]:
+        return {}  # Kafka's own tools show them
+
+    def read(self, start: Offsets | None, watermark: WatermarkPolicy) -> ReadTopic:
+        return ReadTopic(
+            str(self.address),
+            schema=self.topic.schema,
+            event_time=self.topic.event_time,
+            start="earliest" if start is None else start,
+            watermark=watermark,
+        )
+
+    def logged(self, end: Any) -> Offsets:
+        return {int(partition): int(offset) for partition, offset in end[self.topic.name].items()}
+
+    def records(self, spark: SparkSession, since: Offsets, until: Offsets) -> DataFrame:
+        from pyspark.sql import functions as F
+        from pyspark.sql.types import DataType, StructType
+
+        from headrace.edges import connector, kafkasource, parsing, topicrecords
+        from headrace.engine import bundles
+        from headrace.log.values import VALUE
+
+        connector.check(spark, self._who)
+        self._check_kept(since, until)
+        read = kafkasource.between(spark, self.address, dict(since), dict(until)).select(
+            F.col(VALUE).cast("string").alias(parsing.TEXT),
+            F.col(VALUE).alias(_RAW),
+            bundles.TIME,
+            F.timestamp_micros(bundles.TIME).alias(_MET),
+            bundles.PART,
+            topicrecords.OFFSET,
+        )
+        # As the source of a stream reads them. Event times are judged by who reads the archive, as in all topics.
+        columns = DataType.fromDDL(self.topic.schema)
+        assert isinstance(columns, StructType)
+        checked = parsing.checked(parsing.json_records(read, columns, F.lit("")), None, F.col(bundles.TIME))
+        wrong = F.col(bundles.BAD)
+        bad = F.struct(wrong["reason"].alias("reason"), wrong["message"].alias("message"), F.col(_RAW).alias("record"))
+        return checked.select(
+            *self.topic.columns,
+            F.col(_MET).alias(TIMESTAMP),
+            F.col(bundles.PART).cast("int").alias(PARTITION),
+            F.col(topicrecords.OFFSET).alias(OFFSET),
+            F.when(wrong.isNotNull(), bad).alias(BAD),
+        )
+
+    def hold(self, archived: Offsets) -> None:
+        pass  # the brokers ask nobody
+
+    def append(self, events: Sequence[Mapping[str, Any]], times: Sequence[int] | None, tried: Tried | None) -> Receipt:
+        # Times are in the events, and brokers refuse those that are too far ahead: a record has that of its arrival.
+        return self._requests.append(events, tried)
+
+    @cached_property
+    def _requests(self) -> KafkaRequests:
+        return KafkaRequests(self.topic, self.address)
+
+    @property
+    def _who(self) -> str:
+        """Who asks, in errors."""
+        return f"topic {self.topic.name!r}"
+
+    def _check_kept(self, since: Offsets, until: Offsets) -> None:
+        """Refuses to leave out records that are gone. Spark would, too, but only when it comes to read them."""
+        for number, first in self.starts().items():
+            if since.get(number, 0) < min(first, until.get(number, 0)):
+                raise ViewError(
+                    f"topic {self.topic.name!r}: partition {number} begins at offset {first}, but what is archived "
+                    f"ends at {since.get(number, 0)}: Kafka has removed records before they were archived; let the "
+                    "topic keep more (retention.ms), and begin master data anew in another directory"
+                )

@@ -1,0 +1,68 @@
+"""A database that goes and comes back while the server runs: it says so, keeps its secrets, and answers again."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import httpx
+import pytest
+
+from headrace.model.errors import PipelineError
+from headrace.views.stores import Store
+from headrace.views.stores.store import StoredView
+from tests.edges.postgresql import PASSWORD, administering
+from tests.server.conftest import LINES, feed, seen
+
+
+@pytest.mark.parametrize("store_url", ["postgresql"], indirect=True)
+def test_while_the_database_is_away_the_server_says_so_and_then_answers_again(
+    client: httpx.Client, view: StoredView, postgresql_server: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    said: list[str] = []
+
+    def ask(path: str, **sent: Any) -> tuple[int, Any]:
+        answer = client.request("POST" if sent else "GET", path, **sent)
+        said.append(f"{answer.headers} {answer.text}")
+        return answer.status_code, answer.json()
+
+    feed(view, seen("a", 0, "x", "y"))
+    assert ask("/readyz") == (200, {"status": "ready"})
+    status, before = ask("/views/visitors?url=a")
+    assert (status, before["rows"][0]["values"]["hits"]) == (200, 2)
+
+    event = '{"user": "u", "url": "a", "ts": 5}'
+    with administering(postgresql_server) as admin:
+        admin.exec_driver_sql("ALTER DATABASE served ALLOW_CONNECTIONS false")
+        admin.exec_driver_sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'served'")
+        assert ask("/readyz") == (503, {"status": "not ready", "failing": ["store"]})
+        for path, sent in (
+            ("/views", {}),
+            ("/views/visitors?url=a", {}),
+            ("/views/visitors?top=hits:1", {}),
+            ("/views/visitors/changes", {}),
+            ("/views/visitors/versions", {}),
+            ("/views/visitors/rollback", {"json": {}}),
+            ("/sql", {"json": {"sql": "SELECT * FROM visitors"}}),
+        ):
+            reason = "the store does not answer now; ask again, /readyz tells when it does"
+            assert ask(path, **sent) == (503, {"reason": reason}), path
+        assert ask("/healthz") == (200, {"status": "alive"})
+        assert ask("/topics/visits", content=event, headers=LINES)[0] == 200  # which needs the log alone
+        admin.exec_driver_sql("ALTER DATABASE served ALLOW_CONNECTIONS true")
+
+    assert ask("/readyz") == (200, {"status": "ready"})
+    assert ask("/views/visitors?url=a") == (200, before)
+    assert "the store does not answer GET '/views/visitors'" in caplog.text
+    assert PASSWORD not in caplog.text + "".join(said)
+
+
+@pytest.mark.parametrize("store_url", ["postgresql"], indirect=True)
+def test_a_password_is_in_no_message(store_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    for wrong in (store_url.replace(f":{PASSWORD}@", ":wr0ng@"), store_url.replace("served", "n0where")):
+        with pytest.raises(PipelineError, match="cannot open the database postgresql") as refused:
+            Store(wrong)
+        shown = str(refused.value) + repr(refused.value) + caplog.text
+        assert PASSWORD not in shown and "wr0ng" not in shown
