@@ -97,7 +97,7 @@ def fresh() -> tuple[Any, Kept]:
     return bolt, Kept(bolt)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(batches=st.lists(st.lists(STEPS, max_size=6), max_size=8), data=st.data())
 def test_state_comes_back_from_blocks_whatever_a_bolt_did(batches: list[list[Any]], data: st.DataObject) -> None:
     bolt, kept = fresh()

@@ -40,7 +40,7 @@ def run(bolt: storm.Bolt, words: list[str], **given: Any) -> Outcome:
     return task.run([each.batch for each in sent], now=0)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     batches=st.lists(st.lists(st.text("ab ", max_size=9), min_size=1, max_size=8), min_size=1, max_size=4),
     order=st.randoms(use_true_random=False),
