@@ -159,6 +159,18 @@ def test_of_values_that_change_in_place_a_block_of_keys_is_written() -> None:
     assert len(block) < whole / 50
 
 
+def test_a_dict_whose_keys_have_no_bytes_is_written_when_it_changes_and_not_otherwise() -> None:
+    bolt, kept = fresh()
+    bolt.late = {Odd(1): 1}
+    kept.touch()
+    assert len(kept.changes()) == 1
+    kept.touch()
+    assert kept.changes() == []
+    bolt.late[Odd(1)] = 2
+    kept.touch()
+    assert len(kept.changes()) == 1
+
+
 def test_what_nothing_touched_is_not_even_looked_at() -> None:
     bolt, kept = fresh()
     bolt.total = 1
