@@ -113,6 +113,6 @@ def test_over_kafka_too_whatever_happens_merged_answers_are_a_recount_of_all_eve
     assert world.stored.rollback() == 2
     assert world.answers() == world.recount()
 
-    next(world.path.glob("master/data/step-000001/*/*.parquet")).unlink()
-    with pytest.raises(ViewError, match=r"damaged: steps 0 to 1 should have 94 records, but have"):
+    next(world.path.glob("master/data/step-000001*/*/*.parquet")).unlink()
+    with pytest.raises(ViewError, match=r"the master data in .* is damaged: "):
         world.master.verify({}, second.boundary)

@@ -138,6 +138,10 @@ class Router:
             if name in choosers:
                 choosers[name].memory = list(numbers)
 
+    def reads(self, stream: str) -> bool:
+        """Whether anybody reads a stream."""
+        return bool(self._readers[stream])
+
     def send(self, emission: Emission) -> tuple[list[Sent], list[Copies]]:
         """Batches for all who read the stream, and, if tracked, which copies of which tuples they have."""
         sent: list[Sent] = []

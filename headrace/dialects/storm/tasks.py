@@ -332,7 +332,7 @@ class BoltTask:
         return any(error is not None for error in errors)
 
     def _sent(self, out: Out, ledger: Ledger | None) -> list[Sent]:
-        if not out.anchors:
+        if not out.anchors or not self._router.reads(out.stream):
             return []
         width, flat = out.width, out.flat
         columns = [

@@ -115,7 +115,7 @@ class Topology:
     @cached_property
     def _tasks(self) -> dict[str, range]:
         first, tasks = 0, {}
-        for node in self.nodes:
+        for node in (*self.spouts, *self.bolts):  # spouts keep their numbers when there are other tasks of bolts
             tasks[node.id] = range(first, first + node.tasks)
             first += node.tasks
         return tasks
