@@ -136,9 +136,7 @@ class Acker:
         verdicts = [self._verdicts(trees, verdict) for trees, verdict in zip((self._trees, new), ended, strict=True)]
         if len(told.root) or len(left[0]) != len(self._trees):
             self._changed += [told.root, self._trees["root"][ended[0] >= 0]]
-            self._trees = np.concatenate(left)
-            if len(left[1]):
-                self._trees.sort(order="root", kind="stable")
+            self._trees = _by_root(np.concatenate(left)) if len(left[1]) else left[0]
         return pa.concat_batches(verdicts)
 
     def _update(self, at: Int64Array, told: Combined, which: npt.NDArray[np.bool_], now: int) -> None:
@@ -197,17 +195,16 @@ class Acker:
 
     def load(self, blocks: Iterable[bytes]) -> None:
         """Takes over trees from blocks, in order, on top of those it has."""
-        held = {int(tree["root"]): tree for tree in self._trees}
+        held = [self._trees]
         for block in blocks:
-            head = np.frombuffer(block, _HEAD, 1)[0]
+            head = np.frombuffer(block, _HEAD, 1)[0] if len(block) >= _HEAD.itemsize else np.zeros(1, _HEAD)[0]
             if head["kind"] != _KIND:
                 raise ValueError("not a block of the acker's state; load only what dump() or changes() wrote")
             trees = np.frombuffer(block, _TREE, int(head["trees"]), _HEAD.itemsize)
             gone = np.frombuffer(block, "<u8", int(head["gone"]), _HEAD.itemsize + trees.nbytes)
-            held.update({int(tree["root"]): tree for tree in trees})
-            for root in gone.tolist():
-                held.pop(root, None)
-        self._trees = np.array([held[root] for root in sorted(held)], _TREE)
+            newer = np.concatenate([trees["root"], gone])
+            held = [each[~np.isin(each["root"], newer)] for each in held] + [trees]
+        self._trees = _by_root(np.concatenate(held))
         self._written()
 
     def _written(self) -> None:
@@ -215,6 +212,10 @@ class Acker:
 
 
 _NEVER_BEGAN: Final = 3
+
+
+def _by_root(trees: Trees) -> Trees:
+    return trees[np.argsort(trees["root"], kind="stable")]
 
 
 def _block(trees: Trees, gone: Ids) -> bytes:

@@ -19,7 +19,8 @@ Streams: TypeAlias = Mapping[str, tuple[str, ...]]
 DirectTasks: TypeAlias = Mapping[str, frozenset[int]]
 """Of streams that are read by direct grouping, the tasks that may be named."""
 
-_MANY_ERRORS: Final = 20
+MANY_ERRORS: Final = 20
+"""So many errors of a task and a batch are shown, the rest is counted."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,16 @@ class Out:
             return
         self.several.append(tuple(anchors))
         self.anchors.append(-1 - len(self.several))
+
+    def row(self, place: int) -> list[Any]:
+        """The values of a tuple."""
+        return self.flat[place * self.width : (place + 1) * self.width]
+
+    def keep(self, places: Sequence[int]) -> None:
+        """Forgets all tuples but those in these places."""
+        self.flat = [value for place in places for value in self.row(place)]
+        self.anchors = [self.anchors[place] for place in places]
+        self.tasks = [self.tasks[place] for place in places] if self.tasks else []
 
     def wrong_width(self, values: Sequence[Any]) -> ValueError:
         """The error for values that do not fit the fields."""
@@ -153,7 +164,7 @@ class Collected:
 
     def report(self, error: BaseException) -> None:
         """Notes an error; of a great many in one batch only the first."""
-        if len(self.errors) < _MANY_ERRORS:
+        if len(self.errors) < MANY_ERRORS:
             self.errors.append(error_report(self.component, self.task, self.now, error))
         else:
             self.more_errors += 1

@@ -34,6 +34,10 @@ class Incoming:
     roots: Ids
     more: dict[int, tuple[int, ...]]
 
+    def whole(self) -> Origin:
+        """An origin for all of them, which knows trees and no values."""
+        return Origin("", "", -1, (), first=self.first, ids=self.ids, roots=self.roots, more=self.more)
+
     @staticmethod
     def of(batches: Iterable[pa.RecordBatch], first: int) -> Incoming:
         """Batches that were sent to a task, the first row of which gets the number `first`."""

@@ -10,11 +10,12 @@ import json
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
+from headrace.dialects.storm.columns import encode_column
 from headrace.dialects.storm.groupings import Chooser, Chosen, Column, Direct
 from headrace.dialects.storm.ids import Ids, seed_of, tuple_ids
 from headrace.dialects.storm.topology import Node, Topology
@@ -155,6 +156,18 @@ class Router:
                 copies.append(Copies(chosen.rows, ids))
             sent += self._split(node, chosen, emission, batch, ids)
         return sent, copies
+
+    def refusal(self, stream: str, values: Sequence[Any]) -> Exception | None:
+        """What is wrong with the values of a tuple if it cannot be sent: they have no pickle, or a grouping fails."""
+        fields = self._topology.node(self._component).streams[stream]
+        try:
+            columns = [encode_column(name, [value]) for name, value in zip(fields, values, strict=True)]
+            for node, grouping in self._topology.readers(self._component, stream):
+                if not isinstance(grouping, Direct):
+                    grouping.chooser(fields, node.tasks, 0).choose(columns, 1, None)
+        except Exception as error:
+            return error
+        return None
 
     def _chosen(self, node: Node, chooser: Chooser | None, emission: Emission) -> Chosen:
         if chooser is not None:

@@ -202,7 +202,7 @@ class Kept:
             if name in self._stored and _are_keys(changed):
                 state.items[name], state.gone[name] = changed, gone
                 return
-        elif isinstance(known, _Plain) and type(value) not in _DICTS:
+        elif isinstance(known, _Plain) and not _is_itemised(value):
             if known.changed(name, value):
                 state.values[name] = value
                 self._stored[name] = None
@@ -230,7 +230,11 @@ class Kept:
 
 
 def _seen(name: str, value: Any) -> _Plain | _Items:
-    return _Items(name, value) if type(value) in _DICTS and _are_keys(value) else _Plain(name, value)
+    return _Items(name, value) if _is_itemised(value) else _Plain(name, value)
+
+
+def _is_itemised(value: Any) -> bool:
+    return type(value) in _DICTS and _are_keys(value)
 
 
 def _are_keys(items: dict[Any, Any]) -> bool:

@@ -23,12 +23,13 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from headrace.dialects.storm.acker import NO_ACKS, acks
-from headrace.dialects.storm.collected import Collected, ErrorReport, Out
-from headrace.dialects.storm.columns import encode_column
+from headrace.dialects.storm.acker import FAIL, NO_ACKS, acks
+from headrace.dialects.storm.collected import MANY_ERRORS, UNANCHORED, Collected, ErrorReport, Out, error_report
+from headrace.dialects.storm.columns import decode_column, encode_column
 from headrace.dialects.storm.components import BasicBolt, Bolt, TopologyContext
 from headrace.dialects.storm.config import Config
-from headrace.dialects.storm.ids import NO_ROOT, root_ids
+from headrace.dialects.storm.groupings import Column
+from headrace.dialects.storm.ids import NO_ROOT, Ids, root_ids
 from headrace.dialects.storm.incoming import Incoming
 from headrace.dialects.storm.ledger import Ledger
 from headrace.dialects.storm.router import Emission, Router, Sent, xor_by_row
@@ -90,7 +91,7 @@ class SpoutTask:
     """
 
     def __init__(self, topology: Topology, config: Config, component: str, index: int) -> None:
-        self._task = topology.tasks_of(component)[index]
+        self._component, self._task = component, topology.tasks_of(component)[index]
         self._acking = config.acking
         self._router = Router(topology, component, index)
 
@@ -104,7 +105,7 @@ class SpoutTask:
         tracked: np.ndarray | None = None,
         tasks: Int64Array | None = None,
     ) -> Outcome:
-        """Sends rows of a stream on.
+        """Sends rows of a stream on. Trees of rows that cannot be sent, since a grouping fails, fail at once.
 
         - rows: a column for each field, typed or as `encode_column` made it
         - sequence: the place of each row in the sequence of all that this task ever emitted
@@ -112,21 +113,50 @@ class SpoutTask:
         - tasks: of a direct stream, the task of each row
         """
         self._router.begin(now)
-        roots = None
-        if self._acking:
-            roots = root_ids(self._task, sequence)
-            if tracked is not None:
-                roots = np.where(tracked, roots, NO_ROOT)
-        columns = list(zip(rows.schema, rows.columns, strict=True))
-        sent, copies = self._router.send(
-            Emission(stream, columns, rows.num_rows, roots, tasks=tasks, sequence=sequence)
-        )
+        roots = root_ids(self._task, sequence) if self._acking else None
+        if roots is not None and tracked is not None:
+            roots = np.where(tracked, roots, NO_ROOT)
+        emission = Emission(stream, _columns(rows), rows.num_rows, roots, tasks=tasks, sequence=sequence)
+        try:
+            sent, copies = self._router.send(emission)
+        except Exception:
+            errors = self._refusals(stream, rows)
+            good = np.array([error is None for error in errors])
+            if good.all():
+                raise
+            rest = self.run(
+                stream,
+                rows.filter(pa.array(good)),
+                sequence[good],
+                now,
+                tracked=None if tracked is None else tracked[good],
+                tasks=None if tasks is None else tasks[good],
+            )
+            return self._failed(rest, None if roots is None else roots[~good], errors, now)
         counts = Counts(emitted=rows.num_rows, sent=sum(each.batch.num_rows for each in sent))
         if roots is None:
             return Outcome(sent, NO_ACKS, counts=counts)
         xors = xor_by_row(copies, rows.num_rows)
         begun = roots != NO_ROOT
         return Outcome(sent, acks(roots[begun], xors[begun], self._task), counts=counts)
+
+    def _refusals(self, stream: str, rows: pa.RecordBatch) -> list[Exception | None]:
+        values = zip(*[decode_column(*column) for column in _columns(rows)], strict=True)
+        return [self._router.refusal(stream, each) for each in values]
+
+    def _failed(self, rest: Outcome, roots: Ids | None, errors: list[Exception | None], now: int) -> Outcome:
+        reports = [error_report(self._component, self._task, now, error) for error in errors if error is not None]
+        rest.counts.errors += len(reports)
+        told = [rest.acks]
+        if roots is not None:
+            roots = roots[roots != NO_ROOT]
+            nothing = np.zeros(len(roots), np.uint64)
+            told += [acks(roots, nothing, self._task), acks(roots, nothing, FAIL)]
+        return Outcome(rest.sent, pa.concat_batches(told), [*reports[:MANY_ERRORS], *rest.errors], rest.counts)
+
+
+def _columns(rows: pa.RecordBatch) -> list[Column]:
+    return list(zip(rows.schema, rows.columns, strict=True))
 
 
 class BoltTask:
@@ -270,9 +300,15 @@ class BoltTask:
         ledger = Ledger(incoming) if self._acking else None
         sent: list[Sent] = []
         for out in (*collected.outs.values(), *collected.direct.values()):
-            if out.anchors:
+            memory = self._router.memory
+            try:
                 sent += self._sent(out, ledger)
-                counts.emitted += len(out.anchors)
+            except Exception:
+                if not self._refused(out, incoming):
+                    raise
+                self._router.memory = memory
+                sent += self._sent(out, ledger)
+            counts.emitted += len(out.anchors)
         self._kept.extras["memory"] = self._router.memory
         counts.sent = sum(each.batch.num_rows for each in sent)
         counts.acked = len(collected.acked) + len(collected.held_acked)
@@ -281,8 +317,22 @@ class BoltTask:
         told = NO_ACKS if ledger is None else ledger.close(collected)
         return Outcome(sent, told, collected.errors, counts)
 
+    def _refused(self, out: Out, incoming: Incoming) -> bool:
+        """Takes out what cannot be sent, which fails what it was made of, as if `emit` had raised the error."""
+        errors = [self._router.refusal(out.stream, out.row(place)) for place in range(len(out.anchors))]
+        origin = incoming.whole()
+        for anchor, error in zip(out.anchors, errors, strict=True):
+            if error is not None:
+                self._collected.report(error)
+                if anchor >= 0:
+                    self._collected.failed.append(made((), origin, anchor))
+                elif anchor < UNANCHORED:
+                    self._collected.failed += out.several[UNANCHORED - 1 - anchor]
+        out.keep([place for place, error in enumerate(errors) if error is None])
+        return any(error is not None for error in errors)
+
     def _sent(self, out: Out, ledger: Ledger | None) -> list[Sent]:
-        if not self._router.reads(out.stream):
+        if not out.anchors or not self._router.reads(out.stream):
             return []
         width, flat = out.width, out.flat
         columns = [

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -26,6 +26,7 @@ from headrace.dialects.storm.groupings import (
     PartialKey,
     Shuffle,
 )
+from headrace.dialects.storm.rules import problems, problems_of_fields
 from headrace.model.times import DurationLike
 
 
@@ -290,7 +291,7 @@ class TopologyBuilder:
         topology = Topology(
             tuple(replace(node, inputs=tuple(declarer.inputs) if declarer else ()) for node, declarer in self._nodes)
         )
-        for problem in _problems(topology):
+        for problem in problems(topology):
             raise TopologyError(problem)
         topology.levels  # noqa: B018 (refuses circles)
         return topology
@@ -311,50 +312,11 @@ class TopologyBuilder:
         _whole(f"the parallelism of {id!r}", parallelism)
         if num_tasks is not None:
             _whole(f"num_tasks of {id!r}", num_tasks)
-        _check_fields(id, component)
+        for problem in problems_of_fields(id, component):
+            raise TopologyError(problem)
         period = None if tick is None else positive("tick", tick)
         tasks = parallelism if num_tasks is None else num_tasks
         self._nodes.append((Node(id, component, parallelism, tasks, period), declarer))
-
-
-def _problems(topology: Topology) -> Iterator[str]:
-    if not topology.spouts:
-        yield "the topology has no spout; add one with set_spout(...)"
-    ids = {node.id for node in topology.nodes}
-    for bolt in topology.bolts:
-        if not bolt.inputs:
-            yield (
-                f"the bolt {bolt.id!r} reads nothing; say what, e.g. builder.set_bolt(...).shuffle_grouping("
-                f"{topology.nodes[0].id!r})"
-            )
-        for each in bolt.inputs:
-            if each.source not in ids:
-                there = ", ".join(repr(node.id) for node in topology.nodes)
-                yield f"the bolt {bolt.id!r} reads from {each.source!r}, which is not there; there are {there}"
-                continue
-            yield from _problems_of_input(topology, bolt, each)
-
-
-def _problems_of_input(topology: Topology, bolt: Node, each: Input) -> Iterator[str]:
-    streams = topology.node(each.source).streams
-    fields = streams.get(each.stream)
-    if fields is None:
-        yield (
-            f"the bolt {bolt.id!r} reads the stream {each.stream!r} of {each.source!r}, which declares "
-            f"{', '.join(map(repr, streams)) or 'no streams; give it fields = [...]'}"
-        )
-        return
-    if missing := [name for name in each.grouping.fields if name not in fields]:
-        yield (
-            f"the bolt {bolt.id!r} groups by the field {missing[0]!r}, but the stream {each.stream!r} of "
-            f"{each.source!r} has only {', '.join(map(repr, fields))}"
-        )
-    direct = [isinstance(grouping, Direct) for _, grouping in topology.readers(each.source, each.stream)]
-    if any(direct) and not all(direct):
-        yield (
-            f"the stream {each.stream!r} of {each.source!r} is read by direct grouping and by others; emit what is "
-            "meant for named tasks to a stream of its own"
-        )
 
 
 def _check_kind(id: str, component: object, kind: type) -> None:
@@ -362,23 +324,6 @@ def _check_kind(id: str, component: object, kind: type) -> None:
         raise TopologyError(f"{id!r}: give an object, not the class: {component.__name__}()")
     if not isinstance(component, kind):
         raise TopologyError(f"{id!r}: expected a {kind.__name__.lower()}, got {component!r}")
-
-
-def _check_fields(id: str, component: Component) -> None:
-    if isinstance(component.fields, str):
-        raise TopologyError(f"fields of {id!r} are a list of names, got {component.fields!r}; write fields = [...]")
-    if component.fields and DEFAULT in component.streams:
-        raise TopologyError(f"{id!r} declares the stream 'default' twice: by fields and by streams; use one of them")
-    for stream, fields in component.declared().items():
-        names = list(fields)
-        if not names:
-            raise TopologyError(f"the stream {stream!r} of {id!r} has no fields; a tuple has at least one value")
-        if not all(isinstance(name, str) and name and not name.startswith("__") for name in names):
-            raise TopologyError(
-                f"fields of the stream {stream!r} of {id!r} are names that do not begin with '__', got {names!r}"
-            )
-        if len(set(names)) != len(names):
-            raise TopologyError(f"the stream {stream!r} of {id!r} has a field twice: {names!r}")
 
 
 def _whole(what: str, number: Any) -> None:

@@ -111,7 +111,7 @@ def forest(seed: int, trees: int, most: int) -> list[Told]:
     return told
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(seed=st.integers(0, 2**32), trees=st.integers(1, 6), most=st.integers(0, 25), pause=st.sampled_from([1, 300]))
 def test_a_tree_is_complete_exactly_when_every_tuple_of_it_was_acked(
     seed: int, trees: int, most: int, pause: int
@@ -170,6 +170,14 @@ def test_trees_that_come_and_go_in_a_batch_are_not_stored() -> None:
     roots, ids = root_ids(0, np.arange(1000)), tuple_ids(1, 0, 1000)
     assert acker.step([acks(roots, ids, 0), acks(roots[::-1], ids[::-1])], now=0).num_rows == 1000
     assert acker.changes() == []
+
+
+def test_what_failed_before_it_began_has_failed_when_it_begins() -> None:
+    acker = Acker(TIMEOUT)
+    root, number = root_ids(0, np.arange(1)), tuple_ids(1, 0, 1)
+    assert acker.step([acks(root, np.zeros(1, np.uint64), FAIL)], now=0).num_rows == 0
+    assert acker.step([acks(root, number, 0)], now=1).column("verdict").to_pylist() == [FAILED]
+    assert acker.pending == 0
 
 
 def test_late_acks_are_dropped_and_counted() -> None:

@@ -88,7 +88,7 @@ class Ticked(Count):
 ROWS = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["x", "y", "z", "tree", "river"])), max_size=12)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(first=st.integers(1, 5), steps=st.lists(st.tuples(ROWS, st.integers(1, 7)), min_size=1, max_size=5))
 def test_counts_after_any_rebalances_are_those_of_a_counter(first: int, steps: list[tuple[Any, int]]) -> None:
     driver, expected, ended, got = Driver(topology(Ticked(), first)), Counter(), [], Counter()

@@ -97,7 +97,7 @@ def fresh() -> tuple[Any, Kept]:
     return bolt, Kept(bolt)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(batches=st.lists(st.lists(STEPS, max_size=6), max_size=8), data=st.data())
 def test_state_comes_back_from_blocks_whatever_a_bolt_did(batches: list[list[Any]], data: st.DataObject) -> None:
     bolt, kept = fresh()
@@ -157,6 +157,18 @@ def test_of_values_that_change_in_place_a_block_of_keys_is_written() -> None:
     kept.touch()
     [block] = kept.changes()
     assert len(block) < whole / 50
+
+
+def test_a_dict_whose_keys_have_no_bytes_is_written_when_it_changes_and_not_otherwise() -> None:
+    bolt, kept = fresh()
+    bolt.late = {Odd(1): 1}
+    kept.touch()
+    assert len(kept.changes()) == 1
+    kept.touch()
+    assert kept.changes() == []
+    bolt.late[Odd(1)] = 2
+    kept.touch()
+    assert len(kept.changes()) == 1
 
 
 def test_what_nothing_touched_is_not_even_looked_at() -> None:

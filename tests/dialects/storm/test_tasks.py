@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace import storm
-from headrace.dialects.storm.acker import FAIL
+from headrace.dialects.storm.acker import COMPLETE, FAIL, FAILED
 from headrace.dialects.storm.collected import SpoutCollected
 from headrace.dialects.storm.tasks import BoltTask, Outcome, SpoutTask
 from tests.dialects.storm.driver import Driver, Sink, Source
@@ -39,7 +40,7 @@ def run(bolt: storm.Bolt, words: list[str], **given: Any) -> Outcome:
     return task.run([each.batch for each in sent], now=0)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     batches=st.lists(st.lists(st.text("ab ", max_size=9), min_size=1, max_size=8), min_size=1, max_size=4),
     order=st.randoms(use_true_random=False),
@@ -167,6 +168,46 @@ def test_tuples_without_a_message_id_are_not_tracked() -> None:
     assert set(outcome.acks.column("root").to_pylist()) == set(begun.acks.column("root").to_pylist())
 
 
+class Listed(storm.BasicBolt):
+    """Emits what cannot be sent: a list to group by, and a lock."""
+
+    fields = ("key", "value")
+
+    def execute(self, tup: storm.Tuple) -> None:
+        word = tup["sentence"]
+        self.emit([[word] if word == "list" else word, threading.Lock() if word == "lock" else 1])
+
+
+@pytest.mark.parametrize("guarantee", ["at_least_once", "at_most_once"])
+def test_what_cannot_be_sent_fails_its_tuple_and_no_other(guarantee: str) -> None:
+    builder = storm.TopologyBuilder()
+    builder.set_spout("words", Source("sentence"))
+    builder.set_bolt("listed", Listed()).shuffle_grouping("words")
+    builder.set_bolt("sink", Sink(), parallelism=2).fields_grouping("listed", ["key"])
+    driver = Driver(builder.create(), storm.Config(guarantee=guarantee))
+    ended = driver.batch({"words": [["a"], ["list"], ["b"], ["lock"], ["c"]]}, now=0)
+    assert sorted(driver.got("sink")) == [("a", 1), ("b", 1), ("c", 1)]
+    tracked = guarantee == "at_least_once"
+    assert [verdict for *_, verdict in ended] == ([COMPLETE, FAILED, COMPLETE, FAILED, COMPLETE] if tracked else [])
+    [listed] = [outcome for name, _, outcome in driver.outcomes if name == "listed"]
+    assert len(listed.errors) == 2
+    assert "a key of type list has no encoding" in listed.errors[0].error
+    assert "pickle" in listed.errors[1].error
+
+
+def test_what_a_spout_emitted_and_cannot_be_sent_fails_at_once() -> None:
+    builder = storm.TopologyBuilder()
+    builder.set_spout("words", Source("sentence"))
+    builder.set_bolt("sink", Sink(), parallelism=2).fields_grouping("words", ["sentence"])
+    driver = Driver(builder.create())
+    ended = driver.batch({"words": [["a"], [["list"]], ["b"]]}, now=0)
+    assert ended == [(0, 0, COMPLETE), (0, 1, FAILED), (0, 2, COMPLETE)]
+    assert sorted(driver.got("sink")) == [("a",), ("b",)]
+    [error] = [error for _, _, outcome in driver.outcomes for error in outcome.errors]
+    assert error.component == "words"
+    assert sum(acker.pending for acker in driver.trees) == 0
+
+
 def test_tuples_of_a_spout_come_in_its_order_however_they_were_read() -> None:
     spout, task = task_of(Sink())
     parts = [
@@ -175,6 +216,22 @@ def test_tuples_of_a_spout_come_in_its_order_however_they_were_read() -> None:
     ]
     task.run([sent.batch for part in parts for sent in part.sent], now=9)
     assert task.bolt.got == [(str(place),) for place in range(7)]
+
+
+def test_no_two_copies_of_tuples_have_the_same_number() -> None:
+    builder = storm.TopologyBuilder()
+    builder.set_spout("words", Source("sentence"))
+    builder.set_bolt("split", Split()).shuffle_grouping("words")
+    builder.set_bolt("all", Sink(), parallelism=3).all_grouping("split").shuffle_grouping("words")
+    builder.set_bolt("count", Count()).fields_grouping("split", ["word"])
+    driver = Driver(builder.create())
+    numbers: list[int] = []
+    for now in range(3):
+        driver.batch({"words": [["a b c"], ["d e"]]}, now=now)
+        for _, _, outcome in driver.outcomes:
+            numbers += [number for sent in outcome.sent for number in sent.batch.column("__id").to_pylist()]
+    assert len(numbers) == 3 * (2 + 2 + 5 * 3 + 5)
+    assert len(set(numbers)) == len(numbers)
 
 
 def test_a_bolt_has_a_context_and_an_end() -> None:
