@@ -35,7 +35,7 @@ MAX_RECORDS: Final = 100_000
 """How many tuples of a spout a micro-batch takes at most."""
 _LOOK: Final = 0.01  # seconds from one look at the topic of outcomes to the next
 _STATUS: Final = 0.2  # seconds from one look at how far the stream is to the next
-_RESTARTS: Final = 3  # of a stream that does not get on in between
+_RESTARTS: Final = 5  # of a stream that does not get on in between
 
 _log = logging.getLogger("headrace.storm")
 
