@@ -92,7 +92,7 @@ class LocalCluster:
         if self.temporary:
             shutil.rmtree(self.directory, ignore_errors=True)
 
-    def submit(self, name: str, topology: Topology, config: Config = Config()) -> None:
+    def submit(self, name: str, topology: Topology, config: Config | None = None) -> None:
         """Runs a topology under a name."""
         from headrace.dialects.storm.running import RunningTopology
         from headrace.engine.session import spark_session
@@ -105,7 +105,7 @@ class LocalCluster:
             raise TopologyError(f"a topology {name!r} is running already; kill it first, or choose another name")
         spark = self._spark or spark_session()
         log = str(self.directory / "log")
-        running = RunningTopology(name, topology, config, self.directory / name, log, spark, self._clock)
+        running = RunningTopology(name, topology, config or Config(), self.directory / name, log, spark, self._clock)
         running.start()
         self._running[name] = running
 

@@ -24,7 +24,7 @@ from headrace.dialects.storm.enginetasks import (
     read_texts,
 )
 from headrace.dialects.storm.seeds import Seeds
-from headrace.dialects.storm.topology import Node, Topology
+from headrace.dialects.storm.topology import Node, Topology, TopologyError
 from headrace.dialects.storm.totopic import ToTopic
 from headrace.log import Log
 from headrace.model.elementwise import FlatMap, ParDo
@@ -78,6 +78,11 @@ class Topics:
         for name, partitions in wanted.items():
             if name not in there:
                 log.create(name, partitions=partitions)
+            elif (held := len(log.topic(name).partitions)) != partitions:
+                raise TopologyError(
+                    f"the topic {name!r} has a partition for each of {held} tasks, but there are to be {partitions}; "
+                    f"set the spout with {held} tasks, or kill the topology first"
+                )
         for node in topology.bolts:
             if isinstance(node.component, ToTopic):
                 log = Log(node.component.log)

@@ -35,7 +35,7 @@ MAX_RECORDS: Final = 100_000
 """How many tuples of a spout a micro-batch takes at most."""
 _LOOK: Final = 0.01  # seconds from one look at the topic of outcomes to the next
 _STATUS: Final = 0.2  # seconds from one look at how far the stream is to the next
-_RESTARTS: Final = 3  # of a stream that does not get on in between
+_RESTARTS: Final = 5  # of a stream that does not get on in between
 
 _log = logging.getLogger("headrace.storm")
 
@@ -103,24 +103,26 @@ class RunningTopology:
                 raise TopologyError(
                     f"{component!r} is a spout, whose tasks are partitions of its topic; only bolts are rebalanced"
                 )
+        self.check()
         after = self.topology.with_tasks(tasks)
         active = self.active
         self.activate(False)
         self.settle(wait)
         self._stop_hosts()
-        before = self._checkpoint
+        before = self._checkpoint, self._seeds(self.placed)
         try:
             self.handle.halt()
-            placed = self._shared_out(after, tasks)
+            placed = self._shared_out(tasks)
             placed.save(self.folder / "placed.json")
             self.placed, self.topology = placed, after
         finally:  # also if it cannot be: it goes on as it was
             self._make()
             self.activate(active)
             self.start()
-        shutil.rmtree(before, ignore_errors=True)
+        for folder in before:
+            shutil.rmtree(folder, ignore_errors=True)
 
-    def _shared_out(self, after: Topology, tasks: dict[str, int]) -> Placed:
+    def _shared_out(self, tasks: dict[str, int]) -> Placed:
         """Writes down the state with which another checkpoint begins; returns where that is."""
         was = standing(self.spark, str(self._checkpoint))
         placed = Placed(
@@ -158,8 +160,7 @@ class RunningTopology:
     def settle(self, wait: float) -> bool:
         """Waits until nothing is under way, for so many seconds at most; tells whether that was so."""
         deadline = time.monotonic() + wait
-        while time.monotonic() < deadline:
-            self.check()
+        while time.monotonic() < deadline and not self._failures():
             if not any(len(host.pending) or host.behind for host in self._hosts.values()):
                 return True
             self._stopping.wait(_LOOK)
@@ -167,9 +168,12 @@ class RunningTopology:
 
     def check(self) -> None:
         """Raises what it has failed with."""
-        for failure in (self.failure, *(host.failure for host in self._hosts.values())):
-            if failure is not None:
-                raise failure
+        for failure in self._failures():
+            raise failure
+
+    def _failures(self) -> list[BaseException]:
+        every = (self.failure, *(host.failure for host in self._hosts.values()))
+        return [failure for failure in every if failure is not None]
 
     # The stream
 
@@ -270,7 +274,7 @@ class RunningTopology:
             told = stream.exchanges[node.id].counts
             numbers = self.topology.tasks_of(node.id)
             tasks += [bolt_status(node.id, number, told.get(at, {})) for at, number in enumerate(numbers)]
-        state = "failed" if self.failure else "active" if self.active else "inactive"
+        state = "failed" if self._failures() else "active" if self.active else "inactive"
         pending = sum(each["pending"] for each in stream.exchanges[ACKER].counts.values()) if self.config.acking else 0
         return TopologyStatus(self.name, state, stream.batches, stream.batch_seconds, int(pending), tuple(tasks))
 

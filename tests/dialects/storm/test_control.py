@@ -43,7 +43,8 @@ class Noting(storm.LocalCluster):
     def stop(self) -> None:
         pass
 
-    def submit(self, name: str, topology: storm.Topology, config: storm.Config = storm.Config()) -> None:
+    def submit(self, name: str, topology: storm.Topology, config: storm.Config | None = None) -> None:
+        assert config is not None
         self.noted.append(("submit", name, [node.id for node in topology.nodes], config.max_spout_pending))
 
     def activate(self, name: str) -> None:

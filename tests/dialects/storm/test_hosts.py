@@ -17,6 +17,7 @@ from headrace.dialects.storm.collected import ErrorReport
 from headrace.dialects.storm.emissions import WAKE, Emission, EmissionLog
 from headrace.dialects.storm.hosts import Outcome, SpoutHost
 from headrace.dialects.storm.pending import Pending
+from headrace.dialects.storm.pipelines import Topics
 from headrace.log import Log, LogError
 
 SECOND = 1_000_000
@@ -308,3 +309,16 @@ def test_what_was_waited_for_is_written_down(tmp_path: Path) -> None:
     pending.outcomes = 7
     pending.save(tmp_path / "pending.json")
     assert Pending.load(tmp_path / "pending.json") == pending
+
+
+def test_a_spout_keeps_the_number_of_its_tasks(tmp_path: Path) -> None:
+    def topology(tasks: int) -> storm.Topology:
+        builder = storm.TopologyBuilder()
+        builder.set_spout("numbers", Numbers(), parallelism=tasks)
+        return builder.create()
+
+    topics = Topics("t", str(tmp_path))
+    topics.create(topology(2))
+    topics.create(topology(2))
+    with pytest.raises(storm.TopologyError, match="a partition for each of 2 tasks, but there are to be 3"):
+        topics.create(topology(3))

@@ -18,7 +18,7 @@ from headrace.log import Log
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-WORDS = [f"w{n % 7}" for n in range(120)]
+WORDS = [f"w{n % 7}" for n in range(60)]
 
 
 class Words(storm.Spout):
@@ -128,16 +128,16 @@ EXACT = storm.Config(max_spout_pending=8, guarantee="effectively_once")
 def test_counts_are_exact_after_aborts_and_the_death_of_a_worker(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    aborts = Aborts(before_acker={2}, after_out={1}, end={5})
+    aborts = Aborts(before_acker={2}, after_out={1}, end={3})
     aborts.install(monkeypatch)
-    words = WORDS[:60]
+    words = WORDS[:40]
     with storm.LocalCluster(spark=spark) as cluster:
         cluster.submit("wc", word_count(tmp_path, words), EXACT)
-        until(cluster, "wc", lambda: done(cluster) >= 60)
+        until(cluster, "wc", lambda: done(cluster) >= 40)
         (tmp_path / "die").touch()
-        until(cluster, "wc", lambda: done(cluster) >= 120)
+        until(cluster, "wc", lambda: done(cluster) >= 80)
         assert (cluster.errors("wc"), cluster.dead_letters("wc")) == ([], [])
-        assert sum(task.executed for task in cluster.status("wc").of("count")) == 120
+        assert sum(task.executed for task in cluster.status("wc").of("count")) == 80
     assert_exact(tmp_path, words)
     assert not (tmp_path / "die").exists()
     assert aborts.aborted == 3
@@ -147,7 +147,7 @@ def test_counts_are_exact_after_aborts_and_the_death_of_a_worker(
 def test_counts_are_exact_after_a_crash_and_a_rebalance(spark: SparkSession, tmp_path: Path) -> None:
     with storm.LocalCluster(tmp_path / "cluster", spark=spark) as cluster:
         cluster.submit("wc", word_count(tmp_path, WORDS), EXACT)
-        until(cluster, "wc", lambda: done(cluster) >= 40)
+        until(cluster, "wc", lambda: done(cluster) >= 20)
         # The driver dies: hosts write nothing more down, and the stream stops wherever it is.
         running = cluster._running.pop("wc")
         for host in running._hosts.values():
@@ -158,7 +158,7 @@ def test_counts_are_exact_after_a_crash_and_a_rebalance(spark: SparkSession, tmp
         running.handle.stop()
     with storm.LocalCluster(tmp_path / "cluster", spark=spark) as cluster:
         cluster.submit("wc", word_count(tmp_path, WORDS), EXACT)
-        until(cluster, "wc", lambda: done(cluster) >= 120)
+        until(cluster, "wc", lambda: done(cluster) >= 60)
         cluster.rebalance("wc", count=3)
         until(cluster, "wc", lambda: done(cluster) >= 2 * len(WORDS))
         status = cluster.status("wc")
@@ -190,7 +190,7 @@ class Work(storm.Bolt):
 
 @pytest.mark.timeout(900)
 def test_what_fails_is_replayed_and_given_up_while_the_rest_is_done(spark: SparkSession, tmp_path: Path) -> None:
-    words = ["good"] * 60 + ["poison", "failing", "forgotten"] + ["good"] * 60
+    words = ["good"] * 25 + ["poison", "failing", "forgotten"] + ["good"] * 25
     builder = storm.TopologyBuilder()
     builder.set_spout("words", Words(words))
     builder.set_bolt("work", Work(), parallelism=2).shuffle_grouping("words")
@@ -204,7 +204,7 @@ def test_what_fails_is_replayed_and_given_up_while_the_rest_is_done(spark: Spark
             nonlocal most
             (spout,) = cluster.status("work").of("words")
             most = max(most, spout.pending or 0)
-            return len(cluster.dead_letters("work")) == 3 and spout.acked == 120
+            return len(cluster.dead_letters("work")) == 3 and spout.acked == 50
 
         until(cluster, "work", over)
         letters = {letter.values[0]: (letter.why, letter.attempts) for letter in cluster.dead_letters("work")}
@@ -217,4 +217,4 @@ def test_what_fails_is_replayed_and_given_up_while_the_rest_is_done(spark: Spark
         assert status.of("words")[0].complete_ms is not None
         assert status.trees == 0
         assert most <= 10  # a slow bolt slows its spout
-    assert [record.value for record in Log(tmp_path).topic("done").read(0)] == [{"word": "good"}] * 120
+    assert [record.value for record in Log(tmp_path).topic("done").read(0)] == [{"word": "good"}] * 50
