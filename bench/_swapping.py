@@ -48,7 +48,8 @@ def url(number: int) -> str:
 def served(folder: Path) -> Served:
     """An app in a folder."""
     (folder / "app.py").write_text(APP)
-    return Served(str(folder / "app.py"), f"sqlite:///{folder}/views.db", str(folder / "log"))
+    store = f"sqlite:///{folder}/views.db"
+    return Served(str(folder / "app.py"), store, str(folder / "log"), str(folder / "master"), "local[1]")
 
 
 def service(what: Served) -> Service:
@@ -151,6 +152,6 @@ def _total_is_right(view: StoredView) -> bool:
     """Whether the hits of all pages are as many as the offset says, in one snapshot; summed where they are."""
     with view.database.snapshot() as cursor:
         state = view.state(cursor)
-        live = [*([] if state.version is None else [state.version]), *(-each for each in state.generations)]
+        live = [*state.parts, *(-each for each in state.generations)]
         cursor.execute(f'SELECT sum(n) FROM view_hits WHERE "__part" IN ({", ".join(map(str, live))})')
         return bool(cursor.fetchone()[0] == (state.progress.reached or {})[0])

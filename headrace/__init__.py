@@ -1,5 +1,6 @@
 """Headrace: the Dataflow model on Spark, in Python. Write a computation once; run it over history and live data."""
 
+from headrace.dialects import storm
 from headrace.edges.written import written
 from headrace.model.algebra import CombineFn
 from headrace.model.columns import (
@@ -12,6 +13,7 @@ from headrace.model.columns import (
     approx_distinct,
     collect,
     count,
+    count_distinct,
     first,
     heavy_hitters,
     last,
@@ -221,6 +223,7 @@ __all__ = [
     "approx_distinct",
     "collect",
     "count",
+    "count_distinct",
     "first",
     "heavy_hitters",
     "last",
@@ -229,6 +232,7 @@ __all__ = [
     "min",
     "on_timer",
     "quantiles",
+    "storm",
     "sum",
     "top",
     "variance",

@@ -86,6 +86,8 @@ _FORMS: Final[dict[type[CombineFn[Any, Any, Any]], tuple[Form, Dumped]]] = {
         _heap,
     ),
     algebra.CollectFn: (lambda fn, value: F.collect_list(value), lambda fn, found: found),
+    algebra.CountDistinctFn: (lambda fn, value: F.collect_set(value), _added),
+    algebra.EitherFn: (lambda fn, value: F.collect_set(value), _added),
     sketches.ApproxDistinctFn: (lambda fn, value: F.hll_sketch_agg(value, F.lit(fn.lg_k)), _sketch),
     sketches.QuantilesFn: (lambda fn, value: F.kll_sketch_agg_double(value.cast("double")), _sketch),
     # Spark's own sketch of frequent values is of another kind, and the two do not merge.

@@ -240,10 +240,14 @@ def _aggregate(aggregate: Aggregate, windowing: Windowing, data: DataFrame) -> D
 
 def expression(aggregation: Aggregation) -> Column:
     """The Catalyst form of an aggregation."""
-    form = _FORMS.get(type(aggregation.fn))
+    return _form(aggregation.fn, F.lit(1) if aggregation.column is None else F.col(aggregation.column))
+
+
+def _form(fn: CombineFn[Any, Any, Any], value: Column) -> Column:
+    form = _FORMS.get(type(fn))
     if form is None:
-        raise PipelineError(f"{aggregation.fn} has no form in columns; use CombinePerKey({aggregation.fn})")
-    return form(aggregation.fn, F.lit(1) if aggregation.column is None else F.col(aggregation.column))
+        raise PipelineError(f"{fn} has no form in columns; use CombinePerKey({fn})")
+    return form(fn, value)
 
 
 def _quantiles(fn: sketches.QuantilesFn, value: Column) -> Column:
@@ -272,6 +276,8 @@ _FORMS: dict[type[CombineFn[Any, Any, Any]], Callable[[Any, Column], Column]] = 
     algebra.LastFn: lambda fn, value: F.max(F.struct(F.coalesce(TIME, F.lit(MIN_TIME)), value.alias("v")))["v"],
     algebra.TopFn: _top,
     algebra.CollectFn: lambda fn, value: F.collect_list(value),
+    algebra.CountDistinctFn: lambda fn, value: F.count_distinct(value),
+    algebra.EitherFn: lambda fn, value: _form(fn.exact, value),
     sketches.ApproxDistinctFn: lambda fn, value: F.hll_sketch_estimate(F.hll_sketch_agg(value, F.lit(fn.lg_k))),
     sketches.QuantilesFn: _quantiles,
     sketches.HeavyHittersFn: _heavy_hitters,

@@ -245,6 +245,28 @@ def approx_distinct(column: str) -> Aggregation:
     return Aggregation(sketches.ApproxDistinctFn(), column)
 
 
+def count_distinct(column: str, *, speed: Aggregation | None = None) -> Aggregation:
+    """How many different values a column has, exactly, by remembering all of them.
+
+    In a view, `speed=hr.approx_distinct(column)` lets the speed layer count approximately, in little memory: an answer
+    is exact where a batch version has counted all of it, and says where not.
+
+    >>> import headrace as hr
+    >>> print(hr.count_distinct("user"))
+    CountDistinctFn() of user
+    >>> print(hr.count_distinct("user", speed=hr.approx_distinct("user")))
+    EitherFn(CountDistinctFn(), ApproxDistinctFn()) of user
+    """
+    exact = algebra.CountDistinctFn()
+    if speed is None:
+        return Aggregation(exact, column)
+    if not isinstance(speed, Aggregation) or not isinstance(speed.fn, sketches.ApproxDistinctFn):
+        raise PipelineError(f"count_distinct: speed is hr.approx_distinct({column!r}), got {speed}")
+    if speed.column != column:
+        raise PipelineError(f"count_distinct: both are of one column, got {column!r} and speed={speed}")
+    return Aggregation(algebra.EitherFn(exact, speed.fn), column)
+
+
 def heavy_hitters(column: str, k: int) -> Aggregation:
     """The k most frequent values of a column with their approximate counts.
 

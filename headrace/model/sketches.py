@@ -54,6 +54,9 @@ class ApproxDistinctFn(CombineFn[Any, Any, int]):
         union.update(b)
         return union.get_result(ds.HLL_8)
 
+    def is_exact(self, acc: Any) -> bool:
+        return False
+
     def finish(self, acc: Any) -> int:
         return int(acc.get_estimate() + 0.5)
 
@@ -123,6 +126,9 @@ class _KllFn(CombineFn[Any, Any, R]):
             return super().add_all(acc, values)
         acc.update(numbers)
         return acc
+
+    def is_exact(self, acc: Any) -> bool:
+        return False
 
     def dump(self, acc: Any) -> bytes:
         return acc.serialize()  # type: ignore[no-any-return]
@@ -227,6 +233,9 @@ class HeavyHittersFn(CombineFn[Hashable, dict[Any, int], list[tuple[Any, int]]])
 
     def add_all(self, acc: dict[Any, int], values: Sequence[Hashable]) -> dict[Any, int]:
         return self.merge(acc, Counter(values))
+
+    def is_exact(self, acc: dict[Any, int]) -> bool:
+        return False
 
     def finish(self, acc: dict[Any, int]) -> list[tuple[Any, int]]:
         if len(acc) > self.k:

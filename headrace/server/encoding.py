@@ -62,9 +62,10 @@ def answer(view: str, found: Answer) -> dict[str, Any]:
 
 
 def row(found: Row) -> dict[str, Any]:
-    """A row of an answer."""
+    """A row of an answer; it names those of its values that are approximate, if some are."""
     start, end = found.window
-    return {"key": found.key, "window": {"start": time(start), "end": time(end)}, "values": found.values}
+    shown = {"key": found.key, "window": {"start": time(start), "end": time(end)}, "values": found.values}
+    return shown | {"approximate": found.approximate} if found.approximate else shown
 
 
 def provenance(found: Provenance) -> dict[str, Any]:

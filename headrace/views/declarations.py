@@ -92,11 +92,12 @@ class View:
         return self.function(events | WindowInto(self.window, trigger=trigger, allowed_lateness=lateness))
 
     def partials(self, events: PCollection, *, trigger: Trigger | None = None) -> PCollection:
-        """The view's accumulators of these events, for `partial_of`; in a stream, of those since the last firing."""
+        """The view's accumulators of these events, for `partial_of`; with a trigger, those of the speed layer, and of
+        the events since the last firing."""
         result = self(events, trigger=trigger)
         node = result.pipeline.node_of(result)
         assert isinstance(node.transform, Aggregate)  # or it would not have been declared
-        result.pipeline.replace(node, kept(node.transform))
+        result.pipeline.replace(node, kept(node.transform, speed=trigger is not None))
         return result
 
     def __str__(self) -> str:

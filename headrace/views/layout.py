@@ -13,6 +13,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 from headrace.model.algebra import CombineFn, CountFn, SumFn
@@ -178,6 +179,19 @@ class Layout:
         """The answers, by the names of the aggregations."""
         finished = (fn.finish(each) for fn, each in zip(self.fns, accumulators, strict=True))
         return dict(zip(self.aggregations, finished, strict=True))
+
+    def approximate(self, accumulators: list[Any]) -> tuple[str, ...]:
+        """The names of the aggregations whose answers are approximate."""
+        return tuple(
+            self.aggregations[position]
+            for position in self._inexact
+            if not self.fns[position].is_exact(accumulators[position])
+        )
+
+    @cached_property
+    def _inexact(self) -> tuple[int, ...]:
+        """Which of the aggregations may have approximate answers."""
+        return tuple(at for at, fn in enumerate(self.fns) if type(fn).is_exact is not CombineFn.is_exact)
 
     def position(self, key: str) -> int:
         """Which of the keys has this name."""

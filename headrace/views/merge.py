@@ -84,4 +84,5 @@ def finished(layout: Layout, row: Merged, by: Sequence[str]) -> Row:
     """A row of an answer, with the keys that are told apart."""
     place, accumulators = row
     key = dict(zip(layout.keys, layout.key(place), strict=True))
-    return Row({name: key[name] for name in by}, Window(*place[-2:]), layout.finish(accumulators))
+    kept = {name: key[name] for name in by}
+    return Row(kept, Window(*place[-2:]), layout.finish(accumulators), layout.approximate(accumulators))

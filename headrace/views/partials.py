@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.model.algebra import CombineFn, CountFn, SumFn
+from headrace.model.algebra import CombineFn, CountFn, EitherFn, SumFn
 from headrace.model.columns import Aggregate, Aggregation
 from headrace.model.sinks import WindowedValue
 from headrace.views.accumulators import decode, encode
@@ -54,14 +54,14 @@ class KeptFn(CombineFn[Any, Any, bytes]):
         return self.fn.load(data)
 
 
-def kept(aggregate: Aggregate) -> Aggregate:
-    """The same groups with their accumulators.
+def kept(aggregate: Aggregate, *, speed: bool = False) -> Aggregate:
+    """The same groups with their accumulators: those of the batch layer, or of the speed layer where it has others.
 
     >>> import headrace as hr
     >>> kept(hr.GroupBy("url").aggregate(n=hr.count(), people=hr.approx_distinct("user"))).aggregations["people"].column
     'user'
     """
-    return Aggregate(aggregate.keys, {name: _kept(each) for name, each in aggregate.aggregations.items()})
+    return Aggregate(aggregate.keys, {name: _kept(each, speed) for name, each in aggregate.aggregations.items()})
 
 
 def partial_of(layout: Layout, element: WindowedValue) -> Partial:
@@ -71,8 +71,10 @@ def partial_of(layout: Layout, element: WindowedValue) -> Partial:
     return Partial(tuple(row[:keys]), *element.window, tuple(accumulators))
 
 
-def _kept(aggregation: Aggregation) -> Aggregation:
+def _kept(aggregation: Aggregation, speed: bool) -> Aggregation:
     fn = aggregation.fn
+    if speed and isinstance(fn, EitherFn):
+        fn = fn.speed
     return aggregation if is_number(fn) else Aggregation(KeptFn(fn), aggregation.column)
 
 

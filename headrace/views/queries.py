@@ -90,11 +90,12 @@ class Query:
 
 @dataclass(frozen=True)
 class Row:
-    """One row of an answer."""
+    """One row of an answer. `approximate` names those of its values that are estimates; all others are exact."""
 
     key: dict[str, Any]
     window: Window
     values: dict[str, Any]
+    approximate: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

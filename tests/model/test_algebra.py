@@ -24,7 +24,9 @@ from headrace.model.algebra import (
     CallableFn,
     CollectFn,
     CombineFn,
+    CountDistinctFn,
     CountFn,
+    EitherFn,
     FirstFn,
     LastFn,
     MaxFn,
@@ -38,6 +40,7 @@ from headrace.model.algebra import (
     combine_fn,
     tie_break,
 )
+from headrace.model.sketches import ApproxDistinctFn
 
 INTS = st.integers(-50, 50)
 FRACTIONS = st.fractions(-9, 9, max_denominator=9)
@@ -69,6 +72,14 @@ CASES: list[tuple[CombineFn[Any, Any, Any], st.SearchStrategy[Any], Callable[[li
     (TopFn(3, key=len), WORDS, lambda xs: sorted(xs, key=by_length, reverse=True)[:3]),
     (TopFn(3, key=len, reverse=True), WORDS, lambda xs: sorted(xs, key=by_length)[:3]),
     (CollectFn(), WORDS, list),
+    (
+        CountDistinctFn(),
+        st.integers(-(2**65), 2**65) | st.integers(-(2**63), 2**63 - 1) | INTS,
+        lambda xs: len(set(xs)),
+    ),
+    (CountDistinctFn(), WORDS, lambda xs: len(set(xs))),
+    (CountDistinctFn(), NUMBERS | WORDS, lambda xs: len({"NaN" if x != x else x for x in xs})),
+    (EitherFn(CountDistinctFn(), ApproxDistinctFn()), WORDS | INTS, lambda xs: len(set(xs))),
     (CallableFn(product), INTS, math.prod),
     (CallableFn(operator.add), INTS, lambda xs: sum(xs) if xs else None),
     (TupleFn(SumFn(), MaxFn(), CountFn()), INTS, lambda xs: (sum(xs), max(xs, default=None), len(xs))),

@@ -47,6 +47,9 @@ def stats(events: Any) -> Any:
         quartiles=hr.quantiles("price", 5),
         people=hr.approx_distinct("user"),
         common=hr.heavy_hitters("user", 2),
+        users=hr.count_distinct("user"),
+        prices=hr.count_distinct("price"),
+        soon=hr.count_distinct("user", speed=hr.approx_distinct("user")),
     )
 
 
@@ -121,4 +124,13 @@ def test_batch_and_stream_give_accumulators_that_merge(spark: SparkSession, tmp_
     found = {(row.key["page"], row.window.start): row.values for row in answer.rows}
     assert compared(found) == compared(expected(events))
     assert answer.provenance.batch >= 2
+    sketches = {"quartiles", "people", "common"}
+    both = {event.value.page for event in events[25:]}
+    for row in answer.rows:  # a row that the speed layer has a part of is approximate, others are not
+        mixed = row.window.start >= 20_000_000 and row.key["page"] in both
+        assert {*row.approximate} - {"soon"} == sketches
+        assert mixed or "soon" not in row.approximate
+    assert any("soon" in row.approximate for row in answer.rows)
+    batch_only = view.answer(Query(layer="batch"))
+    assert all({*row.approximate} == sketches for row in batch_only.rows)
     store.close()

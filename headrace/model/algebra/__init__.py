@@ -6,7 +6,8 @@ parts rests on that. The approximate ones are in `sketches`; columns and Arrow k
 
 from headrace.model.algebra.arithmetic import CountFn, MeanFn, SumFn, VarianceFn
 from headrace.model.algebra.callables import CallableFn, TupleFn, combine_fn
-from headrace.model.algebra.gathering import CollectFn, SampleFn
+from headrace.model.algebra.either import EitherFn
+from headrace.model.algebra.gathering import CollectFn, CountDistinctFn, SampleFn
 from headrace.model.algebra.protocol import CombineFn, tie_break
 from headrace.model.algebra.ranking import FirstFn, LastFn, MaxFn, MinFn, TopFn
 
@@ -14,7 +15,9 @@ __all__ = [
     "CallableFn",
     "CollectFn",
     "CombineFn",
+    "CountDistinctFn",
     "CountFn",
+    "EitherFn",
     "FirstFn",
     "LastFn",
     "MaxFn",

@@ -1,10 +1,16 @@
-"""Aggregations that keep values: all of them, or a uniform sample."""
+"""Aggregations that keep values: all of them, the different ones, or a uniform sample."""
 
 import hashlib
+import json
+import math
+import operator
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any
+
+import numpy as np
 
 from headrace.model.algebra.protocol import CombineFn, check_size, tie_break
 
@@ -36,6 +42,63 @@ class CollectFn(CombineFn[Any, list[Any], list[Any]]):
     def add_all(self, acc: list[Any], values: Sequence[Any]) -> list[Any]:
         acc.extend(values)
         return acc
+
+
+@dataclass(frozen=True, repr=False)
+class CountDistinctFn(CombineFn[Any, set[Any], int]):
+    """How many different values, exactly. The accumulator is the set of them, so it grows with the answer.
+
+    Dumped, a set of whole numbers takes 1 to 8 bytes a value, and a set of text about half of what the text has; an
+    answer reads it all. Where there are millions for a key, `ApproxDistinctFn` takes 4 KB.
+
+    >>> distinct = CountDistinctFn()
+    >>> distinct.finish(distinct.add_all(distinct.zero(), ["a", "b", 1, 1.0, True]))
+    3
+    """
+
+    def zero(self) -> set[Any]:
+        return set()
+
+    def add(self, acc: set[Any], value: Any) -> set[Any]:
+        return self.add_all(acc, (value,))
+
+    def add_all(self, acc: set[Any], values: Sequence[Any]) -> set[Any]:
+        try:
+            # Not-a-numbers are one value, as in SQL, and Python tells them apart.
+            alike = [math.nan if value != value else value for value in values] if _any_nan(values) else values
+            acc.update(alike)
+        except TypeError:
+            raise TypeError(
+                f"CountDistinctFn: values must be hashable, got e.g. {values[0]!r}; map them to text or tuples first"
+            ) from None
+        return acc
+
+    def merge(self, a: set[Any], b: set[Any]) -> set[Any]:
+        a |= b
+        return a
+
+    def finish(self, acc: set[Any]) -> int:
+        return len(acc)
+
+    def dump(self, acc: set[Any]) -> object:
+        kinds = set(map(type, acc))
+        if kinds == {int} and min(acc) >= -(2**63) and max(acc) < 2**63:
+            numbers = np.sort(np.fromiter(acc, np.int64, len(acc)))
+            return b"i" + zlib.compress(np.diff(numbers, prepend=np.int64(0)).tobytes(), 1)
+        if kinds == {str}:
+            return b"s" + zlib.compress(json.dumps(sorted(acc)).encode(), 1)
+        return sorted(acc, key=tie_break)
+
+    def load(self, data: Any) -> set[Any]:
+        if isinstance(data, bytes) and data[:1] == b"i":
+            return set(np.cumsum(np.frombuffer(zlib.decompress(data[1:]), np.int64)).tolist())
+        if isinstance(data, bytes):
+            return set(json.loads(zlib.decompress(data[1:])))
+        return self.add_all(set(), data)
+
+
+def _any_nan(values: Sequence[Any]) -> bool:
+    return any(map(operator.ne, values, values))
 
 
 def _random_bits(*origin: int | bytes) -> int:

@@ -40,6 +40,10 @@ class CombineFn(Generic[V, A, R]):
         """The answer for the values added so far; unless told otherwise, the accumulator itself."""
         return acc  # type: ignore[return-value]
 
+    def is_exact(self, acc: A) -> bool:
+        """Whether the answer is exact, up to the rounding of floats; one of a sketch is not."""
+        return True
+
     def subtract(self, acc: A, value: V) -> A:
         """The accumulator with one value, added before, taken out again."""
         raise NotImplementedError(f"{self!r} has no subtract; merge the parts that remain instead")
