@@ -56,9 +56,10 @@ bench: setup ## run every benchmark; QUICK=1 for small data
 	  echo "== $$file"; $(RUN) $$file $(if $(QUICK),--quick); \
 	done
 
-chaos: setup ## kill the drivers of streams over files and over the log at 25 seeded moments each; prints tables
+chaos: setup ## kill the drivers of streams over files, over the log and of a topology at 25 seeded moments each; prints tables
 	@$(RUN) tests/chaos/kill.py --seeds 25
 	@$(RUN) tests/chaos/kill.py --seeds 25 --job logjob
+	@$(RUN) tests/chaos/kill.py --seeds 25 --job stormjob
 
 clean: ## remove what runs leave behind (keeps .venv)
 	rm -rf out artifacts spark-warehouse metastore_db derby.log build dist *.egg-info \

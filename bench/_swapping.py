@@ -48,7 +48,8 @@ def url(number: int) -> str:
 def served(folder: Path) -> Served:
     """An app in a folder."""
     (folder / "app.py").write_text(APP)
-    return Served(str(folder / "app.py"), f"sqlite:///{folder}/views.db", str(folder / "log"))
+    store = f"sqlite:///{folder}/views.db"
+    return Served(str(folder / "app.py"), store, str(folder / "log"), str(folder / "master"), "local[1]")
 
 
 def service(what: Served) -> Service:
@@ -64,20 +65,18 @@ class Pages:
         self._lock = threading.Lock()
         self._batch = 0
         self._new = np.array([number for number in range(rows) if str(number)[0] == "5"])
-        self.add(np.arange(0, rows, 100), since=0)
+        view.add(MicroBatch("speed", 0, {}, {0: int(self.hits.sum())}), [])  # which the first version has
+        self.version()
+        self.add(np.arange(0, rows, 100))
 
-    def add(self, numbers: np.ndarray, since: int | None = None) -> None:
-        """A micro-batch with a hit of each of these pages; the first brings all there were before."""
+    def add(self, numbers: np.ndarray) -> None:
+        """A micro-batch with a hit of each of these pages."""
         with self._lock:
-            begin = int(self.hits.sum()) if since is None else since
+            since = int(self.hits.sum())
             self.hits[numbers] += 1
-            until = MicroBatch("speed", self._batch, {0: begin}, {0: int(self.hits.sum())})
-            found = numbers if since is None else np.arange(self.rows)
-            counts = np.ones(len(numbers), int) if since is None else self.hits
-            self.view.add(
-                until, [Partial((url(n),), 0, HOUR, (c,)) for n, c in zip(found.tolist(), counts.tolist(), strict=True)]
-            )
             self._batch += 1
+            batch = MicroBatch("speed", self._batch, {0: since}, {0: since + len(numbers)})
+            self.view.add(batch, [Partial((url(number),), 0, HOUR, (1,)) for number in numbers.tolist()])
 
     def version(self) -> None:
         """A batch version of all hits so far, loaded and swapped in."""
@@ -151,6 +150,6 @@ def _total_is_right(view: StoredView) -> bool:
     """Whether the hits of all pages are as many as the offset says, in one snapshot; summed where they are."""
     with view.database.snapshot() as cursor:
         state = view.state(cursor)
-        live = [*([] if state.version is None else [state.version]), *(-each for each in state.generations)]
+        live = [*state.parts, *(-each for each in state.generations)]
         cursor.execute(f'SELECT sum(n) FROM view_hits WHERE "__part" IN ({", ".join(map(str, live))})')
         return bool(cursor.fetchone()[0] == (state.progress.reached or {})[0])

@@ -1,12 +1,13 @@
 """The HTTP API of a system: how fast, how steady and how fresh its answers are, in one run, on data it makes.
 
-    python bench/serving.py [--quick] [--only points,swap,freshness]
+    python bench/serving.py [--quick] [--only points,swap,freshness,incremental]
 
 points      point questions to a view of 1 M rows, a version merged with what came since   rival: a FastAPI route that
             returns a constant, on uvicorn as it comes; both in processes of their own, asked in turn
 swap        the same while a batch version of 1 M rows is loaded and swapped in, as in `headrace up`: the server has a
             process of its own, the load is in that of the system. A checker polls totals all the while
 freshness   from before an event is posted until an answer has it, at 2,000 events a second, with `headrace up` on Spark
+incremental a batch version of 20 M events, and versions of the one before and 1 % more
 
 Questions come from wrk, or from a client of our own where there is none, over 8 connections. Figures are medians of
 turns; a ratio is the median of the ratios of turns that follow each other, so that what else runs hits both alike.
@@ -27,12 +28,14 @@ from pathlib import Path
 import psutil
 import uvicorn
 from _freshness import freshness
+from _incremental import incremental
 from _load import WRK, Asking, Load
 from _sections import Bench, Verdict, run
 from _swapping import Pages, checked, served, service
 from fastapi import FastAPI
 
-from headrace.server import Server
+from headrace.model.times import now
+from headrace.server import Server, encoding
 from headrace.server.apart import Apart, Served
 
 
@@ -40,7 +43,7 @@ class Resting:
     """The operations of a system that does nothing."""
 
     def status(self) -> dict[str, object]:
-        return {}
+        return {"now": encoding.time(now()), "topics": {}, "views": {}, "jobs": []}
 
     def compute(self, view: str, *, incremental: bool) -> dict[str, object]:
         raise NotImplementedError
@@ -82,9 +85,7 @@ def cpu(process: int) -> float:
 def filled(folder: Path, rows: int) -> tuple[Served, Pages]:
     """A view of so many rows: a version, and hits since."""
     what = served(folder)
-    pages = Pages(service(what).views["hits"], rows)
-    pages.version()
-    return what, pages
+    return what, Pages(service(what).views["hits"], rows)
 
 
 # Points
@@ -107,6 +108,8 @@ def points(bench: Bench) -> Iterator[Verdict]:
         rate, p99 = statistics.median(load.rate for load, _ in each), statistics.median(load.p99 for load, _ in each)
         used = statistics.median(used for _, used in each)
         bench.say(f"{name:24} {rate:8,.0f}/s   p99 {p99:6.2f} ms   {used:4.0f} µs of CPU   {_errors(each)} errors")
+        if _errors(each):
+            raise RuntimeError(f"{_errors(each)} requests failed, which says nothing about the others")
     pairs = list(zip(*loads.values(), strict=True))
     rates = [ours.rate / bare.rate for (bare, _), (ours, _) in pairs]
     bench.say(f"ratios of the turns: {' '.join(f'{each:.2f}' for each in sorted(rates))}; load now {_load()}")
@@ -162,4 +165,4 @@ def _swapped(
 
 
 if __name__ == "__main__":
-    run("serving", __doc__, points, swap, freshness)
+    run("serving", __doc__, points, swap, freshness, incremental)

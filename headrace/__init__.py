@@ -1,5 +1,7 @@
 """Headrace: the Dataflow model on Spark, in Python. Write a computation once; run it over history and live data."""
 
+from typing import TYPE_CHECKING, Any
+
 from headrace.edges.written import written
 from headrace.model.algebra import CombineFn
 from headrace.model.columns import (
@@ -114,6 +116,18 @@ from headrace.model.windows import (
 from headrace.views.declarations import Topic, view
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from headrace.dialects import storm
+
+
+def __getattr__(name: str) -> Any:
+    if name == "storm":  # a dialect is imported by those who speak it
+        from headrace.dialects import storm
+
+        return storm
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __all__ = [
     "EVENT_TIME",
@@ -231,6 +245,7 @@ __all__ = [
     "min",
     "on_timer",
     "quantiles",
+    "storm",
     "sum",
     "top",
     "variance",

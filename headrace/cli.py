@@ -20,6 +20,7 @@ import typer
 from rich.console import Console
 
 from headrace import PipelineError, TransformError, __version__, written
+from headrace.dialects.storm.commands import storm
 from headrace.engine.run import Handle, Status
 from headrace.engine.settings import Settings, using
 from headrace.log.commands import topic
@@ -33,6 +34,7 @@ main = typer.Typer(
     pretty_exceptions_enable=False,
 )
 main.add_typer(topic, name="topic")
+main.add_typer(storm, name="storm")
 add_commands(main)
 
 

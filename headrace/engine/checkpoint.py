@@ -50,7 +50,7 @@ class Checkpoint:
         self._written = _manifests(self.folder)
         self.fresh = not self._written
         cores = spark.sparkContext.defaultParallelism
-        self.manifest = Manifest(uuid.uuid4().hex, 2 * cores, cores) if self.fresh else _newest(self.folder)
+        self.manifest = Manifest(uuid.uuid4().hex, 2 * cores, cores) if self.fresh else newest_manifest(self.folder)
         self.notes: list[str] = []
         if self.folder.exists(_DRAINED):
             raise PipelineError(
@@ -124,12 +124,12 @@ class Checkpoint:
         if not (written := _manifests(savepoint)):
             raise PipelineError(f"there is no savepoint at {savepoint}; give the path that handle.savepoint(path) got")
         with copy(savepoint, self.folder) as copied:
-            copied.write(_MANIFEST.format(written), _newest(savepoint).forked().write())
+            copied.write(_MANIFEST.format(written), newest_manifest(savepoint).forked().write())
 
 
 def stream_of(checkpoint: Folder) -> str:
     """The id of a checkpoint's stream."""
-    return _newest(checkpoint).stream
+    return newest_manifest(checkpoint).stream
 
 
 def _manifests(folder: Folder) -> int:
@@ -137,7 +137,8 @@ def _manifests(folder: Folder) -> int:
     return next(number for number in itertools.count() if not folder.exists(_MANIFEST.format(number)))
 
 
-def _newest(folder: Folder) -> Manifest:
+def newest_manifest(folder: Folder) -> Manifest:
+    """What the stream of a checkpoint is."""
     return Manifest.read(folder.read(_MANIFEST.format(_manifests(folder) - 1)) or b"")
 
 

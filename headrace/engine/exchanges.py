@@ -65,8 +65,8 @@ class Work(Protocol):
     def retracts(self) -> bool:
         """Whether some of what it gives takes earlier things back."""
 
-    def processor(self) -> Processor:
-        """A new shard's."""
+    def processor(self, shard: int = 0) -> Processor:
+        """That of a new shard with this number."""
 
     def bundles(self, given: pa.RecordBatch) -> Iterator[tuple[str | None, Bundle | ColumnBundle]]:
         """What a step gave, by tag."""
@@ -96,7 +96,7 @@ class Grouping:
     def retracts(self) -> bool:
         return self.windowing.accumulation == "retracting"
 
-    def processor(self) -> ShardProcessor:
+    def processor(self, shard: int = 0) -> ShardProcessor:
         kind = LateKeeping if self.late else ShardProcessor
         return kind(self.windowing, self.fn, lifted=self.lifted, retractable=self.retractable)
 

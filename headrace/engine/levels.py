@@ -34,6 +34,7 @@ from headrace.engine.stateful import StatefulOp
 from headrace.engine.statefulshard import Stateful
 from headrace.engine.streamprogram import HEARTBEAT
 from headrace.engine.taps import Reading, Tap, separated, shareable
+from headrace.engine.taskshards import Batches, Tasking, ToTasks
 from headrace.model.algebra import CombineFn
 from headrace.model.badrecords import ReadsRecords
 from headrace.model.columns import Aggregate, Columnwise
@@ -44,6 +45,7 @@ from headrace.model.lateoutput import LATE
 from headrace.model.pipeline import Graph, Node, PCollection
 from headrace.model.sinks import BatchSink, ForEach, Sink, WriteFiles
 from headrace.model.sources import Source
+from headrace.model.tasks import Tasks
 from headrace.model.topics import WriteTopic
 from headrace.model.windows import CountWindows, FixedWindows, GlobalWindows
 
@@ -179,6 +181,8 @@ class _Lowering:
             self._exchange(node, node.inputs[0], transform.fn)
         elif isinstance(transform, ParDo) and transform.stateful:
             self._stateful(node, transform)
+        elif isinstance(transform, Tasks):
+            self._tasks(node, transform)
         elif isinstance(transform, Sink) and not isinstance(transform, ForEach):
             self._sink(node)
         elif all(pc.bounded for pc in transform.side_inputs()):
@@ -333,6 +337,25 @@ class _Lowering:
         for out in node.outputs:
             self._given(out, exchange.readers[out.tag], (exchange,), (exchange.level, 0))
 
+    def _tasks(self, node: Node, transform: Tasks) -> None:
+        if not node.inputs:
+            raise PipelineError(f"{node}: Tasks needs at least one collection of rows for them")
+        if back := [pc.label for pc in node.inputs if self._may_retract(pc)]:
+            raise PipelineError(
+                f"{node}: its input {back[0]!r} takes panes back (accumulation='retracting'), which tasks do not see; "
+                "say accumulation='accumulating' or 'discarding' in WindowInto"
+            )
+        readings = [self._reading(pc) for pc in node.inputs]
+        origins = {id(origin): origin for pc in node.inputs for origin in self.origins[id(pc)]}
+        work = Tasking(transform.task, transform.tasks, transform.initial)
+        exchange = self._made(node, work, tuple(origins.values()), shards=transform.tasks)
+        for reading in readings:
+            rows = Batches(node.label, transform.tasks)
+            self._output(reading, ToTasks(rows, exchange.dests, heard_by(exchange), self.line.tidings))
+        exchange.readers = {tag: Readers() for tag in transform.outputs}
+        for out in node.outputs:
+            self._given(out, exchange.readers[out.tag], (exchange,), (exchange.level, 0))
+
     def _shards_over(
         self, node: Node, pc: PCollection, reading: Readers, work: Work, rows: Output, delays: Delays | None = None
     ) -> Exchange:
@@ -340,15 +363,17 @@ class _Lowering:
         self._output(reading, ToShards(rows, exchange.dests, heard_by(exchange), self.line.tidings, delays))
         return exchange
 
-    def _made(self, node: Node, work: Work, waited_for: Origins, *others: Origins) -> Exchange:
-        """An exchange behind all these origins."""
+    def _made(
+        self, node: Node, work: Work, waited_for: Origins, *others: Origins, shards: int | None = None
+    ) -> Exchange:
+        """An exchange behind all these origins, with as many shards as others have or as are said."""
         number = self._number(node.label)
         exchange = Exchange(
             number,
             node.label,
             work,
             level=1 + max(origin.level for origins in (waited_for, *others) for origin in origins),
-            dests=shard_dests(number, self.shards, self.partitions),
+            dests=shard_dests(number, shards or self.shards, self.partitions),
             upstream=names_of(waited_for),
         )
         self.line.exchanges.append(exchange)

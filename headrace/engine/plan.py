@@ -35,11 +35,13 @@ from headrace.engine.stages import (
 from headrace.engine.stateful import StatefulOp
 from headrace.model.columns import Columnwise
 from headrace.model.elementwise import ParDo
+from headrace.model.errors import PipelineError
 from headrace.model.keyed import CombinePerKey, Flatten, GroupByKey, Reshuffle, WindowInto
 from headrace.model.panes import NO_PANE, ONLY_PANE, PaneInfo
 from headrace.model.pipeline import Graph, Node, PCollection
 from headrace.model.sinks import ForEach, Sink, WriteFiles
 from headrace.model.sources import Create, Source
+from headrace.model.tasks import Tasks
 from headrace.model.topics import WriteTopic
 from headrace.model.validate import is_grouping, validate
 
@@ -71,12 +73,11 @@ def plan(graph: Graph) -> Plan:
 
 def explain(graph: Graph, *, stream: bool = False) -> str:
     """The plan as a tree to read; with `stream`, or if it is unbounded, as the line of a stream."""
-    planned = plan(graph)
     if not stream and graph.bounded:
-        return planned.tree()
+        return plan(graph).tree()
     from headrace.engine.streamplan import stream_plan  # a batch needs none of it
 
-    return stream_plan(graph).tree()
+    return stream_plan(validate(graph)).tree()
 
 
 class _Fusion:
@@ -112,6 +113,8 @@ class _Fusion:
             self._nothing_late(node)
         elif isinstance(transform, Sink) and not isinstance(transform, ForEach):
             self._sink(node)
+        elif isinstance(transform, Tasks):
+            raise PipelineError(f"{node}: tasks are for streams; say run(stream=True)")
         else:
             self._step(node, operator(node, self._side))
 

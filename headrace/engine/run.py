@@ -18,6 +18,7 @@ from headrace.engine.settings import current
 from headrace.model.badrecords import BadRecords
 from headrace.model.errors import PipelineError
 from headrace.model.pipeline import Graph
+from headrace.model.validate import validate
 
 State = Literal["running", "done", "failed", "stopped"]
 
@@ -123,7 +124,8 @@ def run(
 ) -> Handle:
     """Plans the graph and starts it; `options` are those of a stream."""
     streaming = stream or not graph.bounded
-    planned = plan(graph)
+    planned = None if streaming else plan(graph)
+    validate(graph)
     if (instead := current().instead) is not None:
         return instead(explain(graph, stream=stream))
     given = [name for name, value in options.items() if value is not None]
@@ -132,7 +134,7 @@ def run(
     session = spark or spark_session(master)
     ship_package(session)
     counters = Counters(session.sparkContext)
-    if streaming:
+    if planned is None:
         from headrace.engine import stream as streams  # a batch needs none of it
         from headrace.engine import streamhandle
 

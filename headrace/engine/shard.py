@@ -7,6 +7,7 @@ rows, or whose alarm rang, is judged once; windows whose lateness is used up clo
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, get_args
 
@@ -84,6 +85,7 @@ class Step:
     - watermark: the output watermark; what is emitted later and is not late itself is not older
     - held: how many windows have state
     - waiting: the earliest window that has elements it has not fired yet, if there is one and it is known
+    - counts: numbers that a task tells about itself
     """
 
     panes: pa.RecordBatch
@@ -92,6 +94,7 @@ class Step:
     watermark: int
     held: int
     waiting: Waiting | None = None
+    counts: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass

@@ -33,7 +33,7 @@ _KEPT: Final = 256
 
 @dataclass(frozen=True)
 class ShardSpec:
-    """What a shard is: its name, the exchange it belongs to and what that does, and whom it waits for.
+    """What a shard is: its name and number, the exchange it belongs to, what that does, and whom it waits for.
 
     Of sources it may know the partitions, and how long these are waited for.
     """
@@ -42,6 +42,7 @@ class ShardSpec:
     label: str
     work: Work
     upstream: tuple[str, ...]
+    number: int = 0
     partitions: dict[str, tuple[str, ...]] = field(default_factory=dict)
     idle_after: dict[str, int] = field(default_factory=dict)
 
@@ -51,7 +52,7 @@ class Shard:
 
     def __init__(self, spec: ShardSpec) -> None:
         self.spec = spec
-        self.processor = spec.work.processor()
+        self.processor = spec.work.processor(spec.number)
         partitions = {name: dict.fromkeys(parts, MIN_TIME) for name, parts in spec.partitions.items()}
         self.upstream = Upstream(dict.fromkeys(spec.upstream, MIN_TIME), spec.idle_after, partitions)
         self.delays = Delays()
@@ -170,6 +171,7 @@ class Shards(StatefulProcessor):
             "late": shard.late,
             "refused": shard.refused,
             "copies": shard.copies,
+            "counts": dict(step.counts),
             "waiting": None if step.waiting is None else asdict(step.waiting),
             # All shards hear the same of sources; one tells.
             "lows": shard.upstream.by_name() if spec.name.endswith("/0") else {},

@@ -272,7 +272,7 @@ class Beside:
     def retracts(self) -> bool:
         return False
 
-    def processor(self) -> SideProcessor:
+    def processor(self, shard: int = 0) -> SideProcessor:
         return SideProcessor(self.windowing, self.views)
 
     def bundles(self, given: pa.RecordBatch) -> Iterator[tuple[None, Bundle]]:

@@ -180,7 +180,7 @@ class Stateful:
     def retracts(self) -> bool:
         return False
 
-    def processor(self) -> StatefulShard:
+    def processor(self, shard: int = 0) -> StatefulShard:
         if not self.op.opened:
             self.op.open()
             # As good as it gets: when no shard here uses the function any more, or the worker ends in peace.

@@ -287,9 +287,9 @@ class Stream:
 
     def _specs(self, level: int) -> dict[int, ShardSpec]:
         return {
-            dest: ShardSpec(name, each.label, each.work, each.upstream, *self._sources_of(each))
+            dest: ShardSpec(name, each.label, each.work, each.upstream, number, *self._sources_of(each))
             for each in self.line.level(level)
-            for dest, name in zip(each.dests, each.names(), strict=True)
+            for number, (dest, name) in enumerate(zip(each.dests, each.names(), strict=True))
         }
 
     def _sources_of(self, exchange: Exchange) -> tuple[dict[str, tuple[str, ...]], dict[str, int]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from concurrent.futures import Future
 from typing import Any
 
@@ -13,6 +14,7 @@ from headrace.engine.failures import plain
 from headrace.engine.run import Handle, Status
 from headrace.engine.stream import Stream
 from headrace.engine.streamstatus import StreamStatus, exchange_status, source_statuses
+from headrace.model.errors import PipelineError
 
 _LOOK = 0.1  # seconds from one look at the stream to the next, where nothing tells of its end
 
@@ -49,6 +51,29 @@ class StreamHandle(Handle):
         self._thread.join()
         if drain and self._error is not None:
             raise self._error
+
+    def halt(self) -> None:
+        """Stops the stream between two micro-batches: all of the last one is done and nothing of the next has begun.
+
+        What it has read and what it has kept are then what its checkpoint says of the last micro-batch.
+        """
+        delivery, halted = self._stream.delivery, threading.Event()
+
+        def between() -> None:
+            halted.set()
+            raise _Halted
+
+        # The first batch of a run may be one that an earlier run had begun.
+        self._stream.wake()
+        while delivery.batches == 0 and self._thread.is_alive():
+            self._thread.join(_LOOK)
+        self._stopping = True
+        delivery.before.put(between)
+        if self._thread.is_alive():
+            self._stream.wake()
+        self._thread.join()
+        if not halted.is_set():
+            raise PipelineError("the stream ended before it could be stopped between two micro-batches; run it again")
 
     def savepoint(self, path: str) -> None:
         """Copies the checkpoint to the directory `path`, as it is before the next batch; the stream then goes on.
@@ -154,6 +179,10 @@ class StreamHandle(Handle):
             self._query.stop()
         else:
             self._query.awaitTermination()
+
+
+class _Halted(Exception):
+    """A batch has come that is not to begin."""
 
 
 def start(stream: Stream) -> StreamHandle:

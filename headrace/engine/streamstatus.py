@@ -40,6 +40,7 @@ class ExchangeStatus:
     - lag: how far, in microseconds, its input's watermark is behind the clock; None at the ends of time
     - held: how many windows have state; late, refused: elements that came too late, or to finished triggers, ever
     - waiting: the earliest window with elements that it has not fired yet, and why
+    - counts: of tasks, what each tells about itself, by its number
     """
 
     watermark: int = MIN_TIME
@@ -49,6 +50,7 @@ class ExchangeStatus:
     late: int = 0
     refused: int = 0
     waiting: Waiting | None = None
+    counts: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
 
 
 @dataclass(repr=False)
@@ -132,6 +134,11 @@ def exchange_status(exchange: Exchange, shards: Mapping[str, Mapping[str, Any]])
         late=sum(each["late"] for each in told),
         refused=sum(each["refused"] for each in told),
         waiting=min(waiting, key=lambda each: each.deadline, default=None),
+        counts={
+            number: shards[name]["counts"]
+            for number, name in enumerate(exchange.names())
+            if name in shards and shards[name].get("counts")
+        },
     )
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from headrace.model.errors import PipelineError
 from headrace.model.pipeline import PCollection
+from headrace.model.secrets import shown
 from headrace.model.sinks import BatchSink
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ class WriteTable(BatchSink):
 
     def __str__(self) -> str:
         key = f", key={list(self.key)!r}" if self.key else ""
-        return f"WriteTable({self.url.render_as_string(hide_password=True)!r}, {self.table!r}{key}, mode={self.mode!r})"
+        return f"WriteTable({shown(self.url)!r}, {self.table!r}{key}, mode={self.mode!r})"
 
     @property
     def parts(self) -> tuple[str, ...] | None:

@@ -63,12 +63,16 @@ class Remote:
         return self._call("dead_letters", limit=limit)  # type: ignore[no-any-return]
 
     def _call(self, name: str, **arguments: Any) -> Any:
+        ended = ConnectionError("the system of this server has ended")
         with self._turn:
-            tell(self._channel, call=name, arguments=arguments)
+            try:
+                tell(self._channel, call=name, arguments=arguments)
+            except OSError:
+                raise ended from None
             reply = self._replies.get()
         if reply is None:
             self._replies.put(None)  # for whoever calls next
-            raise ConnectionError("the system of this server has ended")
+            raise ended
         if "refused" in reply:
             raise ViewError(reply["refused"])
         if "failed" in reply:

@@ -82,7 +82,9 @@ def up(
         console.print(f"starting Spark for {file}, data in {dir} ...", markup=False, highlight=False)
         place = Place(file, Home(dir), master, store, log)
         with running(place, schedule, host, port, tokens) as (system, server), Shown(console) as shown:
-            console.print(f"{file} is served at {server.url}; Ctrl-C stops it", markup=False, highlight=False)
+            console.print(
+                f"{file} is served at {server.url}; Ctrl-C stops it", markup=False, highlight=False, soft_wrap=True
+            )
             look_after(system, server, stop, shown)
             console.print("stopping; run it again to go on from here", markup=False, highlight=False)
 

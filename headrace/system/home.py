@@ -13,6 +13,7 @@ from typing import IO, Self
 
 import sqlalchemy as sa
 
+from headrace.model.secrets import bare
 from headrace.views.errors import ViewError
 
 
@@ -39,8 +40,7 @@ class Runs:
         >>> Runs.of("/apps/app.py", "postgresql://ann:secret@db/views", "/data/log").store
         'postgresql://ann@db/views'
         """
-        url = sa.make_url(store)
-        return cls(app, url.set(password=None).render_as_string() if url.password else store, log)
+        return cls(app, bare(sa.make_url(store)), log)
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, Literal
 
 from pyspark import InheritableThread
+from pyspark.errors import StreamingQueryException
+from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.engine.run import Handle
 from headrace.engine.streamhandle import StreamHandle
@@ -52,7 +55,7 @@ class Speed:
         """Waits until the layer has all that is in its topic now. Raises what it fails with meanwhile."""
         if not isinstance(self.handle, StreamHandle):
             raise ViewError(f"the speed layer of view {self.layer.view.name!r} cannot be started: {self.error}")
-        waiting = InheritableThread(target=self.handle.query.processAllAvailable, daemon=True)
+        waiting = InheritableThread(target=_processed, args=(self.handle.query,), daemon=True)
         waiting.start()
         while waiting.is_alive():
             waiting.join(_LOOK)
@@ -83,3 +86,8 @@ class Speed:
         self._failures += 1
         self.error, self._again = str(error), self._clock() + seconds * SECOND
         _log.error("the speed layer of view %r failed, again in %s s: %s", self.layer.view.name, seconds, error)
+
+
+def _processed(query: StreamingQuery) -> None:
+    with suppress(StreamingQueryException):  # which its handle tells
+        query.processAllAvailable()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -34,6 +35,7 @@ from headrace.views.stores import Store
 
 _BATCH_TAG: Final = "headrace-batch"
 _MINUTE: Final = 60 * SECOND
+_STEPS: Final = 60  # of master data, from which on they are made one
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,7 @@ class System:
         if self._schedule.archive is not None and time - self._archived >= self._schedule.archive:
             self._archived = time
             for master in self.masters.values():
-                self.jobs.between(master.archive)
+                self.jobs.between(partial(_archive, master))
         if self._schedule.batch is not None and time - self._computed >= self._schedule.batch:
             self._computed = time
             for name in self.app.views:
@@ -198,3 +200,9 @@ class System:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _archive(master: Master) -> None:
+    master.archive()
+    if len(master.steps()) > _STEPS:
+        master.compact()

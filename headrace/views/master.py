@@ -132,6 +132,8 @@ class Master:
 
     def count(self, since: Offsets, until: Offsets) -> int:
         """How many records are archived from `since` to before `until`; at most, if not every offset has one."""
+        if not self.files(since, until):  # there may be offsets, and no records
+            return 0
         return sum(step.count(since, until) for step in self.steps())
 
     def bad(self) -> dict[str, int]:

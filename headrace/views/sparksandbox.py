@@ -24,15 +24,17 @@ _GROUP: Final = "ad-hoc"
 _SETTINGS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.variable.substitute": "false",  # '${env:HOME}' is text
-    "spark.sql.runSQLOnFiles": "false",  # parquet.`/etc/x` is no table
     "spark.sql.catalogImplementation": "in-memory",
-    "spark.sql.execution.arrow.pyspark.enabled": "true",
-    "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
     "spark.driver.extraJavaOptions": "-Xss8m",  # deep plans
 }
 
+SESSION: Final = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.variable.substitute": "false",  # '${env:HOME}' is text
+    "spark.sql.runSQLOnFiles": "false",  # parquet.`/etc/x` is no table
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+}
+"""The settings of each statement's session."""
 _LOCAL: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
@@ -93,6 +95,8 @@ def run(
 ) -> pa.Table:
     """The rows of a statement in a session of its own, and one more than `most` if there are more."""
     session = spark.newSession()
+    for setting, value in SESSION.items():
+        session.conf.set(setting, value)
     jvm: Any = session._jvm
     inner: Any = session._jsparkSession
     plan = inner.sessionState().sqlParser().parsePlan(sql)

@@ -25,10 +25,11 @@ from typing import Final
 
 import job
 import logjob
+import stormjob
 from events import FileEvents
 from job import Output
 
-JOBS: Final = {"job": job, "logjob": logjob}
+JOBS: Final = {"job": job, "logjob": logjob, "stormjob": stormjob}
 """The streams that can be killed."""
 
 EVENTS: Final = 60

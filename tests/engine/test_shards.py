@@ -226,7 +226,7 @@ class Unsliced:
 class Plain(Grouping):
     """Makes such processors."""
 
-    def processor(self) -> Any:
+    def processor(self, shard: int = 0) -> Any:
         return Unsliced(super().processor())
 
 

@@ -129,7 +129,8 @@ class Shop:
 def wave(at: int, phase: int, height: float) -> float:
     """A number that moves around a height."""
     seconds = at / 1_000_000
-    return round(height * (1 + 0.2 * math.sin(seconds / 23 + phase) + 0.05 * math.sin(seconds / 3 + 2 * phase)), 2)
+    noise = random.Random(int(seconds) * 8 + phase).gauss(0, 0.03)
+    return round(height * (1 + 0.1 * math.sin(seconds / 41 + phase) + noise), 2)
 
 
 def seen(url: str, hour: int, users: list[str]) -> Partial:

@@ -223,6 +223,15 @@ def test_rolling_back_and_computing(opened: Opened, system: Shop) -> None:
         expect(card.get_by_role("button", name="Compute", exact=True)).to_be_enabled()
         assert versions() == {1: False, 2: False, 3: True}
         expect(current(page)).to_have_text("3")
+        card.get_by_role("button", name="Compute", exact=True).click()
+        expect(card.get_by_role("button", name="Compute", exact=True)).to_be_disabled()
+        system.finish()
+        expect(current(page)).to_have_text("4")
+        back(page).first.click()  # a row that was version 2 before
+        expect(page.get_by_role("dialog")).to_contain_text("Roll back to version 3?")
+        page.get_by_role("dialog").get_by_role("button", name="Roll back").click()
+        expect(current(page)).to_have_text("3")
+        assert versions() == {2: False, 3: True, 4: False}
 
 
 def back(page: Page) -> Locator:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from headrace.log import Log, Topic
 from headrace.server import Limits, Service
 from headrace.server.ingestion import Ingestion
-from headrace.views.feeds import OtherRequest, Tried, feed_of
+from headrace.views.feeds import OtherRequest, Tried, Unavailable, feed_of
 from headrace.views.feeds.embedded import EmbeddedFeed
 from tests.server.conftest import LINES, visits
 
@@ -229,3 +229,12 @@ def test_a_topic_that_is_there_must_be_the_one_declared(tmp_path: Path) -> None:
     log.create("visits", values="user string")
     with pytest.raises(ViewError, match="topic 'visits' has the columns 'user string', but is declared with"):
         Service.of(App.of({"visitors": visitors}), Store(f"sqlite:///{tmp_path}/views.db"), log)
+
+
+def test_a_topic_that_is_away(client: httpx.Client, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(*given: object) -> Any:
+        raise Unavailable("no broker answers; 1 of 2 records is known to be there")
+
+    monkeypatch.setattr(service.topics["visits"].feed, "append", away)
+    answer = post(client, line("ann"), line("bob"), status=503)
+    assert answer == {"reason": "no broker answers; 1 of 2 records is known to be there"}

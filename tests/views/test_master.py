@@ -122,6 +122,25 @@ def test_steps_that_follow_on_count_every_record_once(moves: list[Offsets], sinc
     assert sum(step.count(since, until) for step in steps) == len(meant)
 
 
+@given(st.lists(st.lists(st.booleans(), max_size=6), max_size=4), st.integers(0, 24), st.integers(0, 24))
+def test_steps_with_gaps_know_their_records_and_miss_none(steps: list[list[bool]], since: int, until: int) -> None:
+    """Which offsets have a record, by step; the same of two partitions."""
+    here, made, records = 0, [], set()
+    for number, kept in enumerate(steps):
+        there, count = here + len(kept), sum(kept)
+        records |= {offset for offset, is_there in enumerate(kept, here) if is_there}
+        step = Step(number, {0: here, 1: here}, {0: there, 1: there}, {0: count, 1: count}, {"malformed": count})
+        made.append(Step.read(step.write()))
+        here = there
+    assert sum(step.records for step in made) == 2 * len(records)
+    assert sum(step.bad["malformed"] for step in made) == len(records)
+    meant = {offset for offset in records if since <= offset < until}
+    counted = sum(step.count({0: since, 1: since}, {0: until, 1: until}) for step in made)
+    assert 2 * len(meant) <= counted <= 2 * max(until - since, 0)
+    if not records:
+        assert counted == 0
+
+
 def test_values_without_columns_are_refused(spark: SparkSession, tmp_path: Path) -> None:
     Log(tmp_path).create("numbers", values="json")
     with pytest.raises(ViewError, match=r"values of topic 'numbers' are json; .* create the topic with values='n int"):

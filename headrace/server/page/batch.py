@@ -87,7 +87,7 @@ class _Card:
     def _version(self, version: dict[str, Any]) -> tuple[Cell, ...]:
         number, back = version["version"], None
         if self._admin and not version["current"]:
-            back = Button("Roll back" if version["version"] else "", lambda: self._roll_back(number))
+            back = Button("Roll back", number, lambda: self._roll_back(number))
         base = version["base"]
         return (
             str(number),

@@ -213,10 +213,10 @@ def _told(where: dict[str, Any]) -> str:
     batch = "no batch version"
     if where["version"] is not None:
         batch = f"version {where['version']} up to {formats.offsets(where['boundary'])}"
-    fresh = "" if where["freshness"] is None else f" · fresh as of {formats.seconds(where['freshness'])} ago"
-    return (
-        f"{batch} · speed to {formats.offsets(where['reached'])} · watermark {formats.time(where['watermark'])}{fresh}"
-    )
+    if where["updated"] is None:
+        return f"{batch} · nothing from the speed layer yet"
+    speed = f"speed to {formats.offsets(where['reached'])} · watermark {formats.time(where['watermark'])}"
+    return f"{batch} · {speed} · fresh as of {formats.seconds(where['freshness'])} ago"
 
 
 def _note(aggregate: str, stacked: bool, rows: int, drawn: bool) -> str:

@@ -28,9 +28,10 @@ class Chip:
 
 @dataclass(frozen=True)
 class Button:
-    """A cell with a button; None has none."""
+    """A cell with a button, and what it is about: one about something else is another button."""
 
     text: str
+    about: object
     press: Callable[[], Awaitable[None]] = field(compare=False)
 
 

@@ -34,7 +34,8 @@ class Overview:
         self.desk = desk
         self._cards: dict[str, _Card] = {}
         with ui.element("div").classes("hr-tiles"):
-            self._tiles = {name: _Tile(name) for name in ("Views", "Records in", "Behind", "Watermark", "Bad records")}
+            names = ("Views", "Records in", "Behind", "Watermark", "Bad records")
+            self._tiles = {name: _Tile(name) for name in (names if desk.service.operations else names[:2])}
         self._charts: dict[Measure, ui.echart] = {}
         if desk.service.operations is not None:
             with ui.element("div").classes("hr-charts"):
@@ -42,6 +43,10 @@ class Overview:
                     with ui.element("section").classes("hr-card"):
                         ui.label(title).classes("hr-title")
                         self._charts[measure] = ui.echart(chart([], unit=unit), renderer="svg").classes("hr-chart")
+        else:
+            ui.label(
+                "This server answers from a store alone; a system that runs has rates, stages and jobs: headrace up."
+            ).classes("hr-muted")
         self._views = ui.element("div").classes("hr-stack")
         self._empty = ui.label("There are no views; declare one with @hr.view in the app.").classes("hr-empty")
 
@@ -77,9 +82,11 @@ class Overview:
             formats.rate(sum(rates)) if rates else formats.count(ends),
             f"{formats.count(ends)} in {formats.some(len(topics), 'topic')}",
         )
+        if not seen.runs:
+            return
         self._tiles["Behind"].show(formats.count(sum(lags)) if lags else formats.NONE, "records to be read by views")
         self._tiles["Watermark"].show(formats.seconds(max(late)) if late else formats.NONE, "behind the clock, at most")
-        self._tiles["Bad records"].show(formats.count(bad) if seen.runs else formats.NONE, "refused by views")
+        self._tiles["Bad records"].show(formats.count(bad), "refused by views")
 
 
 class _Tile:

@@ -58,8 +58,9 @@ class Watch:
         try:
             async with self._turn:
                 status = await self._worker.run(operations.status if operations else lambda: standing(self.service))
-        except Exception:
-            _log.exception("no status for the page")
+        except Exception as error:
+            if not isinstance(error, ConnectionError):  # the system has ended, and its server will
+                _log.exception("no status for the page")
             self.seen = Seen(self.seen.status, self.seen.runs, answers=False)
             return
         if operations:

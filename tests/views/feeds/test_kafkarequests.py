@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 from collections.abc import Iterator
@@ -9,6 +10,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.edges.kafkatransactions import Transactions
@@ -121,6 +124,36 @@ def test_a_server_that_dies_at_the_commit_leaves_all_or_none_and_the_request_is_
     receipt = made(broker, name).append(events("ann", "bob", "cleo"), None, Tried("k"))
     assert (receipt.records, receipt.repeated) == (3, committed)
     assert users(broker, name) == ["ann", "bob", "cleo"]
+
+
+requests = st.lists(
+    st.tuples(
+        st.sampled_from("ab"), st.integers(0, 1), st.lists(st.sampled_from(["ann", "bob"]), min_size=1, max_size=3)
+    ),
+    max_size=5,
+)
+numbers = itertools.count()
+
+
+@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(requests=requests)
+def test_any_requests_are_there_as_if_each_had_come_once(
+    broker: Broker, requests: list[tuple[str, int, list[str]]]
+) -> None:
+    """By the plain rule: of each key, numbers grow; the last one again is the same request, or refused."""
+    name = f"any_{next(numbers)}"
+    feed, last, taken = made(broker, name), dict[str, tuple[int, list[str]]](), list[str]()
+    for key, sequence, sent in requests:
+        number, before = last.get(key, (-1, []))
+        if sequence == number and sent != before:
+            with pytest.raises(OtherRequest):
+                feed.append(events(*sent), None, Tried(key, sequence))
+            continue
+        assert feed.append(events(*sent), None, Tried(key, sequence)).repeated == (sequence <= number)
+        if sequence > number:
+            last[key] = (sequence, sent)
+            taken += sent
+    assert users(broker, name) == sorted(taken)
 
 
 def test_without_a_broker_requests_are_told_so(monkeypatch: pytest.MonkeyPatch) -> None:

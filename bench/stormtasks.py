@@ -1,0 +1,161 @@
+"""Tasks of a Storm topology by themselves: one process, no Spark, on data it makes.
+
+    python bench/stormtasks.py [--quick] [--only words,state,trees]
+
+words    words/s of a split and a count bolt, at least once    rivals: the same at most once; a Counter in a loop
+state    what is written of a dict of 100,000 counts after 10 of them have changed, and how long finding out takes
+trees    the acker with 10,000 trees under way: bytes, and updates/s
+
+Times are of the processor, the least of several rounds in turn, so that others on the machine disturb less. The last
+line is JSON.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pyarrow as pa
+from _sections import Bench, Verdict, run
+
+from headrace import storm
+from headrace.dialects.storm.acker import Acker, acks
+from headrace.dialects.storm.ids import root_ids, tuple_ids
+from headrace.dialects.storm.state import Kept
+from headrace.dialects.storm.tasks import BoltTask, SpoutTask
+
+
+class Sentences(storm.Spout):
+    fields = ("sentence",)
+
+
+class Split(storm.Bolt):
+    fields = ("word",)
+
+    def execute(self, tup: storm.Tuple) -> None:
+        for word in tup["sentence"].split():
+            self.emit([word], anchors=[tup])
+        self.ack(tup)
+
+
+class Count(storm.Bolt):
+    def prepare(self, context: storm.TopologyContext) -> None:
+        self.counts: dict[str, int] = {}
+
+    def execute(self, tup: storm.Tuple) -> None:
+        word = tup["word"]
+        self.counts[word] = self.counts.get(word, 0) + 1
+        self.ack(tup)
+
+
+class WordCount:
+    """A spout, two tasks of each bolt, and an acker."""
+
+    def __init__(self, guarantee: str) -> None:
+        builder = storm.TopologyBuilder()
+        builder.set_spout("sentences", Sentences())
+        builder.set_bolt("split", Split(), parallelism=2).shuffle_grouping("sentences")
+        builder.set_bolt("count", Count(), parallelism=2).fields_grouping("split", ["word"])
+        topology, config = builder.create(), storm.Config(guarantee=guarantee)
+        self.spout = SpoutTask(topology, config, "sentences", 0)
+        self.bolts = {
+            bolt: [BoltTask(topology, config, bolt, index) for index in range(2)]
+            for level in topology.levels
+            for bolt in level
+        }
+        self.acker = Acker(config.message_timeout)
+        self.batches = self.done = 0
+
+    def batch(self, sentences: pa.RecordBatch) -> None:
+        """One batch, all the way."""
+        self.batches += 1
+        count = sentences.num_rows
+        outcome = self.spout.run("default", sentences, np.arange(count) + count * self.batches, self.batches)
+        sent, told = list(outcome.sent), [outcome.acks]
+        for bolt, tasks in self.bolts.items():
+            outcomes = [
+                task.run([each.batch for each in sent if (each.target, each.task) == (bolt, index)], self.batches)
+                for index, task in enumerate(tasks)
+            ]
+            sent = [each for outcome in outcomes for each in outcome.sent]
+            told += [outcome.acks for outcome in outcomes]
+            for task in tasks:
+                task.changes()
+        self.done += self.acker.step(told, self.batches).num_rows
+
+
+def least(rounds: int, *works: Callable[[], object]) -> list[float]:
+    """The least time of each, in seconds of the processor; they take turns."""
+    times: list[list[float]] = [[] for _ in works]
+    for _ in range(rounds):
+        for mine, work in zip(times, works, strict=True):
+            start = time.process_time()
+            work()
+            mine.append(time.process_time() - start)
+    return [min(mine) for mine in times]
+
+
+def words(bench: Bench) -> Iterator[Verdict]:
+    """A word count in both guarantees."""
+    rng, count = random.Random(1), 2_000 if bench.quick else 20_000
+    vocabulary = [f"word{number}" for number in range(5_000)]
+    sentences = [" ".join(rng.choices(vocabulary, k=10)) for _ in range(count)]
+    rows = pa.record_batch({"sentence": sentences})
+    once, most = WordCount("at_least_once"), WordCount("at_most_once")
+    counter: Counter[str] = Counter()
+
+    def plain() -> None:
+        for sentence in sentences:
+            for word in sentence.split():
+                counter[word] += 1
+
+    rounds = 5 if bench.quick else 15
+    tracked, untracked, looped = least(rounds, lambda: once.batch(rows), lambda: most.batch(rows), plain)
+    got: Counter[str] = Counter()
+    for task in once.bolts["count"]:
+        got.update(task.bolt.counts)
+    if got != counter or once.done != rounds * count:
+        raise RuntimeError("the word count is wrong")
+    for name, seconds in (("at least once", tracked), ("at most once", untracked), ("a Counter in a loop", looped)):
+        bench.say(f"{name:34} {count * 10 / seconds / 1000:8.0f} k words/s")
+    yield Verdict("acking against at most once", tracked / untracked, 1.3, False, "look at Ledger and Acker")
+    yield Verdict("a Counter in a loop against it", tracked / looped, 10, False, "look at Bolt.emit and BoltTask")
+
+
+def state(bench: Bench) -> Iterator[Verdict]:
+    """A large dict of which little changes."""
+    bolt = Count()
+    bolt.counts = {f"word{number}": number for number in range(100_000)}
+    kept = Kept(bolt)
+    bolt.counts["word0"] += 1
+    kept.touch()
+    kept.changes()
+    written: list[int] = []
+
+    def change() -> None:
+        for number in range(0, 100_000, 10_000):
+            bolt.counts[f"word{number}"] += 1
+        kept.touch()
+        written.append(sum(map(len, kept.changes())))
+
+    [seconds] = least(5, change)
+    yield Verdict("bytes written for 10 of 100,000", written[-1], 4_000, False, "look at blocks")
+    yield Verdict("ns an item to find them", seconds * 1e9 / 100_000, 200, False, "look at state._Items")
+
+
+def trees(bench: Bench) -> Iterator[Verdict]:
+    """Many trees under way."""
+    acker, count = Acker(30_000_000), 10_000
+    roots = root_ids(0, np.arange(count))
+    acker.step([acks(roots, tuple_ids(1, 0, count), 0)], now=0)
+    updates = acks(np.tile(roots, 10), tuple_ids(2, 0, 10 * count))
+    [seconds] = least(10, lambda: acker.step([updates], now=1))
+    bench.say(f"{'updates':34} {10 * count / seconds / 1000:8.0f} k/s")
+    yield Verdict("kB of 10,000 trees", sum(map(len, acker.dump())) / 1000, 1_000, False, "look at acker._TREE")
+
+
+if __name__ == "__main__":
+    run("stormtasks", __doc__, words, state, trees)

@@ -1,0 +1,1 @@
+"""Dialects: other systems' ways of writing a computation. A dialect declares; the engine runs."""

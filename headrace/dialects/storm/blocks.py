@@ -1,0 +1,191 @@
+"""Attributes of bolts as blocks: how state lies in a checkpoint. Rows of (attribute, key, value), in Arrow.
+
+A dict is a row for itself, empty, and a row for each item; any other attribute is one row. A row without a value says
+that there is none any more. Blocks are read in the order in which they were written, and may hold pickles: read only
+those of the topology's own checkpoints.
+"""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.engine.cells import decode_cells, encode_cells
+from headrace.engine.hashing import HASHES, Hashes, hash_bytes
+from headrace.engine.ipc import arrow_bytes
+from headrace.model.keys import decode_keys, encode_keys
+from headrace.model.pickling import dumps
+
+_SCHEMA: Final = pa.schema(
+    [
+        ("attribute", pa.string()),
+        ("kind", pa.int8()),
+        ("key", pa.binary()),
+        ("spelling", pa.binary()),
+        ("value", pa.binary()),
+    ]
+)
+_VALUE, _DICT, _ITEM = range(3)
+_KIND: Final = {b"headrace.block": "storm"}
+_OPTIONS: Final = pa.ipc.IpcWriteOptions(compression="lz4")
+_ROWS: Final = 100_000  # of a block at most
+
+
+class _Gone:
+    """In place of a value that is no more."""
+
+    def __repr__(self) -> str:
+        return "GONE"
+
+
+GONE: Final = _Gone()
+
+
+@dataclass
+class Attributes:
+    """State, or what changed of it: dicts by attribute, item by item, and the values of other attributes.
+
+    `dicts` has the empty dict of each attribute that has become one; `gone`, keys of items that are no more. A value
+    may be GONE, and so may items that were read.
+
+    >>> state = Attributes({"total": 3}, {"counts": {}}, {"counts": {"a": 1, "b": 2}})
+    >>> later = Attributes({"total": 4}, {}, {"counts": {"c": 5}}, {"counts": ["a"]})
+    >>> read = Attributes.read([*state.blocks(), *later.blocks()])
+    >>> read.values, {name: dict(items) for name, items in read.items.items()}
+    ({'total': 4}, {'counts': {'a': GONE, 'b': 2, 'c': 5}})
+    """
+
+    values: dict[str, Any] = field(default_factory=dict)
+    dicts: dict[str, dict[Any, Any]] = field(default_factory=dict)
+    items: dict[str, dict[Any, Any]] = field(default_factory=dict)
+    gone: dict[str, list[Any]] = field(default_factory=dict)
+
+    def blocks(self, low: int = 0, high: int = HASHES) -> list[bytes]:
+        """As blocks; or only what has a hash in a range."""
+        tables = [
+            *(_rows(name, _VALUE, value=_cell(value)) for name, value in self.values.items()),
+            *(_rows(name, _DICT, value=dumps(empty)) for name, empty in self.dicts.items()),
+            *(_keyed(name, list(keys), pa.nulls(len(keys), pa.binary())) for name, keys in self.gone.items() if keys),
+            *(
+                _keyed(name, list(items), encode_cells(list(items.values())))
+                for name, items in self.items.items()
+                if items
+            ),
+        ]
+        rows = pa.concat_tables(tables) if tables else _SCHEMA.empty_table()
+        if high - low < HASHES:
+            hashes = _hashes(rows)
+            rows = rows.filter(pa.array((hashes >= np.uint64(low)) & (hashes <= np.uint64(high - 1))))
+        pieces = [rows.slice(start, _ROWS).combine_chunks() for start in range(0, rows.num_rows, _ROWS)]
+        return [arrow_bytes(piece, _KIND, _OPTIONS) for piece in pieces]
+
+    @staticmethod
+    def read(blocks: Iterable[bytes]) -> Attributes:
+        """What blocks amount to."""
+        state = Attributes()
+        for block in blocks:
+            table = pa.ipc.open_stream(block).read_all()
+            if (table.schema.metadata or {}).get(b"headrace.block") != b"storm":
+                raise ValueError("not a block of a bolt's state; load only what dump() or changes() wrote")
+            state._add(table)
+        return state
+
+    def _add(self, rows: pa.Table) -> None:
+        for name in pc.unique(rows.column("attribute")).to_pylist():
+            mine = rows.filter(pc.equal(rows.column("attribute"), name))
+            kinds = mine.column("kind").to_pylist()
+            if kinds[0] == _VALUE:
+                self.values[name] = _value(mine.column("value")[0].as_py())
+                self.dicts.pop(name, None)
+                mine = mine.slice(1)
+            elif kinds[0] == _DICT:
+                self.dicts[name] = pickle.loads(mine.column("value")[0].as_py())
+                self.values.pop(name, None)
+                mine = mine.slice(1)
+            if mine.num_rows:
+                self.items.setdefault(name, {}).update(_items(mine.combine_chunks()))
+
+    def applied(self, attribute: str, now: Any) -> Any:
+        """What an attribute is by this state, if it was `now` so far; GONE if it is no more."""
+        items = self.items.get(attribute, {})
+        if attribute in self.dicts:
+            result = copy.copy(self.dicts[attribute])
+        elif attribute in self.values:
+            return self.values[attribute]
+        else:
+            result = now if isinstance(now, dict) else {}
+        for key, value in items.items():
+            if value is GONE:
+                result.pop(key, None)
+            else:
+                result[key] = value
+        return result
+
+    def settled(self) -> Attributes:
+        """The same without items that are no more, to be written as a whole."""
+        items = {
+            name: {key: value for key, value in each.items() if value is not GONE} for name, each in self.items.items()
+        }
+        return Attributes(self.values, self.dicts, items)
+
+    def names(self) -> list[str]:
+        """All attributes that it says something about."""
+        return list(dict.fromkeys([*self.values, *self.dicts, *self.items]))
+
+
+def _rows(name: str, kind: int, *, value: bytes | None) -> pa.Table:
+    return pa.table([[name], [kind], [None], [None], [value]], schema=_SCHEMA)
+
+
+def _keyed(name: str, keys: Sequence[Any], cells: pa.BinaryArray) -> pa.Table:
+    count = len(keys)
+    encoded, spelling = encode_keys(keys)
+    columns = [
+        pa.repeat(pa.scalar(name), count),
+        pa.repeat(pa.scalar(_ITEM, pa.int8()), count),
+        encoded,
+        pa.nulls(count, pa.binary()) if spelling is None else spelling,
+        cells,
+    ]
+    return pa.table(columns, schema=_SCHEMA)
+
+
+def _items(rows: pa.Table) -> dict[Any, Any]:
+    gone = pc.is_null(rows.column("value"))
+    items: dict[Any, Any] = {}
+    for mask, missing in ((pc.invert(gone), False), (gone, True)):
+        part = rows.filter(mask)
+        if part.num_rows:
+            # As in columns: a text that comes is the very object that is a key here.
+            keys = [
+                sys.intern(key) if type(key) is str else key
+                for key in decode_keys(_one(part, "key"), _one(part, "spelling"))
+            ]
+            values = [GONE] * len(keys) if missing else decode_cells(_one(part, "value"))
+            items.update(zip(keys, values, strict=True))
+    return items
+
+
+def _one(rows: pa.Table, name: str) -> pa.Array:
+    return pa.concat_arrays(rows.column(name).chunks)
+
+
+def _hashes(rows: pa.Table) -> Hashes:
+    names = rows.column("attribute").cast(pa.binary())
+    return hash_bytes(pa.concat_arrays(pc.coalesce(rows.column("key"), names).chunks))
+
+
+def _cell(value: Any) -> bytes | None:
+    return None if value is GONE else dumps(value)
+
+
+def _value(cell: bytes | None) -> Any:
+    return GONE if cell is None else pickle.loads(cell)

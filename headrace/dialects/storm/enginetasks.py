@@ -1,0 +1,199 @@
+"""Tasks of a topology as the engine runs them: what spouts emitted is sent on, bolts work, ackers judge."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, fields
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.dialects.storm.acker import COMPLETE, FAILED, TIMED_OUT, Acker, acker_of
+from headrace.dialects.storm.columns import encode_column
+from headrace.dialects.storm.config import Config
+from headrace.dialects.storm.emissions import WAKE
+from headrace.dialects.storm.ids import sequence_of
+from headrace.dialects.storm.rebalance import rebalanced
+from headrace.dialects.storm.tasks import BoltTask, Counts, SpoutTask
+from headrace.dialects.storm.topology import Topology
+from headrace.dialects.storm.totopic import ToTopic
+from headrace.model.dofn import DoFn, TaggedOutput
+from headrace.model.tasks import Given
+
+ACKER: Final = "__acker"
+ERRORS: Final = "__errors"
+WRITTEN: Final = "__written"
+VERDICTS: Final = "__verdicts"
+"""Tags of what tasks give besides tuples for bolts."""
+
+_COUNTS, _STATE = b"n", b"s"  # what blocks of a bolt's task are
+
+
+def to_ackers(acks: pa.RecordBatch, ackers: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """What tasks tell of trees, by the acker that is told."""
+    if not acks.num_rows:
+        return
+    if ackers == 1:
+        yield 0, acks
+        return
+    acker = acker_of(acks.column("root").to_numpy(), ackers)
+    for number in range(ackers):
+        mine = np.flatnonzero(acker == number)
+        if len(mine):
+            yield number, acks.take(pa.array(mine))
+
+
+class Sending(DoFn):
+    """Sends what spouts emitted on its way, from the records of their topic."""
+
+    def __init__(self, topology: Topology, config: Config, spout: str, ackers: int) -> None:
+        self.topology, self.config, self.spout, self.ackers = topology, config, spout, ackers
+
+    def setup(self) -> None:
+        count = self.topology.node(self.spout).tasks
+        self.tasks = [SpoutTask(self.topology, self.config, self.spout, index) for index in range(count)]
+
+    def start_bundle(self) -> None:
+        self.records: list[list[Any]] = []
+
+    def process(self, element: Any, *args: Any, **kwargs: Any) -> None:
+        self.records.append(element)
+
+    def finish_bundle(self) -> Iterator[TaggedOutput]:
+        by_stream: dict[tuple[int, str], list[list[Any]]] = {}
+        for record in self.records:
+            by_stream.setdefault((record[0], record[2]), []).append(record)
+        for (index, stream), records in by_stream.items():
+            if stream != WAKE:
+                yield from self._sent(index, stream, records)
+
+    def _sent(self, index: int, stream: str, records: list[list[Any]]) -> Iterator[TaggedOutput]:
+        _, sequence, _, values, messages, targets, _, _ = zip(*records, strict=True)
+        names = self.topology.node(self.spout).streams[stream]
+        columns = [encode_column(name, column) for name, column in zip(names, zip(*values, strict=True), strict=True)]
+        rows = pa.record_batch([column for _, column in columns], schema=pa.schema([field for field, _ in columns]))
+        outcome = self.tasks[index].run(
+            stream,
+            rows,
+            np.array(sequence, np.int64),
+            # It only sets what is sent here apart from what is sent at other times, which their places do.
+            sequence[0],
+            tracked=np.array([message is not None for message in messages]),
+            tasks=None if targets[0] is None else np.array(targets, np.int64),
+        )
+        for sent in outcome.sent:
+            yield TaggedOutput(sent.target, (sent.task, sent.batch))
+        for acker, acks in to_ackers(outcome.acks, self.ackers):
+            yield TaggedOutput(ACKER, (acker, acks))
+
+
+class BoltOnEngine:
+    """A task of a bolt. What it has counted in all its life is part of its state."""
+
+    def __init__(self, topology: Topology, config: Config, bolt: str, ackers: int, number: int) -> None:
+        self._task, self._ackers = BoltTask(topology, config, bolt, number), ackers
+        self._counts = Counts()
+
+    def run(self, batches: Sequence[pa.RecordBatch], now: int) -> Iterator[Given]:
+        outcome = self._task.run(batches, now)
+        _add(self._counts, outcome.counts)
+        for sent in outcome.sent:
+            yield sent.target, sent.task, sent.batch
+        for acker, acks in to_ackers(outcome.acks, self._ackers):
+            yield ACKER, acker, acks
+        if outcome.errors:
+            yield ERRORS, 0, _texts(map(asdict, outcome.errors))
+        if isinstance(self._task.bolt, ToTopic) and (rows := self._task.bolt.taken()):
+            yield WRITTEN, 0, _texts(rows)
+
+    def counts(self) -> Mapping[str, float]:
+        return asdict(self._counts)
+
+    def changes(self) -> list[bytes]:
+        return self._blocks(self._task.changes())
+
+    def part(self, low: int, high: int) -> list[bytes]:
+        return self._blocks(self._task.part(low, high))
+
+    def load(self, blocks: Sequence[bytes]) -> None:
+        counted = [block[1:] for block in blocks if block[:1] == _COUNTS]
+        if counted:
+            self._counts = Counts(**json.loads(counted[-1]))
+        self._task.load([block[1:] for block in blocks if block[:1] == _STATE])
+
+    def _blocks(self, blocks: list[bytes]) -> list[bytes]:
+        return [_COUNTS + json.dumps(asdict(self._counts)).encode(), *(_STATE + block for block in blocks)]
+
+
+def rebalanced_bolt(
+    topology: Topology, config: Config, bolt: str, blocks: Sequence[Sequence[bytes]], tasks: int
+) -> list[list[bytes]]:
+    """The blocks of a bolt's tasks, if there are to be so many. What they have counted is the first one's then."""
+    states = [[block[1:] for block in each if block[:1] == _STATE] for each in blocks]
+    total = Counts()
+    for each in blocks:
+        counted = [block[1:] for block in each if block[:1] == _COUNTS]
+        _add(total, Counts(**json.loads(counted[-1])) if counted else Counts())
+    moved = rebalanced(topology, config, bolt, states, tasks)
+    return [
+        [_COUNTS + json.dumps(asdict(Counts() if number else total)).encode(), *(_STATE + block for block in state)]
+        for number, state in enumerate(moved)
+    ]
+
+
+def _add(total: Counts, more: Counts) -> None:
+    for each in fields(Counts):
+        setattr(total, each.name, getattr(total, each.name) + getattr(more, each.name))
+
+
+class AckerOnEngine:
+    """One of the ackers."""
+
+    def __init__(self, timeout: int, number: int, of: int) -> None:
+        self._acker = Acker(timeout)
+
+    def run(self, batches: Sequence[pa.RecordBatch], now: int) -> Iterator[Given]:
+        verdicts = self._acker.step(batches, now)
+        if verdicts.num_rows:
+            yield VERDICTS, 0, verdicts
+
+    def counts(self) -> Mapping[str, float]:
+        return {"pending": self._acker.pending, "bytes": self._acker.nbytes, "orphans": self._acker.orphans}
+
+    def changes(self) -> list[bytes]:
+        return self._acker.changes()
+
+    def part(self, low: int, high: int) -> list[bytes]:
+        return self._acker.part(low, high)
+
+    def load(self, blocks: Sequence[bytes]) -> None:
+        self._acker.load(blocks)
+
+
+def outcomes(element: tuple[int, pa.RecordBatch]) -> Iterator[dict[str, Any]]:
+    """Verdicts as records of the topic of outcomes: one for each spout task, with the places of its tuples.
+
+    >>> from headrace.dialects.storm.acker import VERDICTS as SCHEMA
+    >>> from headrace.dialects.storm.ids import root_ids
+    >>> roots = root_ids(2, np.array([4, 5]))
+    >>> list(outcomes((0, pa.record_batch([pa.array(roots), [2, 2], [0, 1], [0, 0]], schema=SCHEMA))))
+    [{'spout': 2, 'acked': [4], 'failed': [5], 'timed_out': []}]
+    """
+    _, verdicts = element
+    spouts, places = sequence_of(verdicts.column("root").to_numpy())
+    kind = verdicts.column("verdict").to_numpy()
+    for spout in np.unique(spouts).tolist():
+        names = {"acked": COMPLETE, "failed": FAILED, "timed_out": TIMED_OUT}
+        told = {name: places[(spouts == spout) & (kind == each)].tolist() for name, each in names.items()}
+        yield {"spout": spout, **told}
+
+
+def read_texts(element: tuple[int, pa.RecordBatch]) -> list[Any]:
+    """The objects of a batch of JSON texts."""
+    return [json.loads(text) for text in element[1].column("text").to_pylist()]
+
+
+def _texts(rows: Iterable[Mapping[str, Any]]) -> pa.RecordBatch:
+    return pa.record_batch({"text": pa.array([json.dumps(row) for row in rows], pa.string())})

@@ -1,0 +1,221 @@
+"""From what a task emitted to record batches for the tasks that get it, by groupings.
+
+A batch on its way has the fields of its stream, and where trees are tracked the columns ID, ROOT and, if some tuples
+belong to several trees, MORE. Its schema says where it came from (`Header`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.dialects.storm.columns import encode_column
+from headrace.dialects.storm.groupings import Chooser, Chosen, Column, Direct
+from headrace.dialects.storm.ids import Ids, seed_of, tuple_ids
+from headrace.dialects.storm.topology import Node, Topology
+from headrace.model.times import Int64Array
+
+ID: Final = "__id"
+ROOT: Final = "__root"
+MORE: Final = "__more"
+
+_HEADER: Final = b"headrace.storm"
+
+
+@dataclass(frozen=True, order=True)
+class Header:
+    """Where a batch of tuples came from; the order of headers is the order in which a task takes batches.
+
+    `number`: batches of one task in one micro-batch are numbered; those of a spout by the place of their first tuple in
+    its sequence, however many parts it is read in.
+    """
+
+    source: str
+    task: int
+    number: int
+    stream: str
+
+    @staticmethod
+    def of(batch: pa.RecordBatch) -> Header:
+        """Of a batch on its way.
+
+        >>> header = Header("words", 1, 0, "default")
+        >>> batch = pa.record_batch({"word": ["a"]}).replace_schema_metadata(header.metadata())
+        >>> Header.of(batch)
+        Header(source='words', task=1, number=0, stream='default')
+        """
+        return Header(*json.loads(batch.schema.metadata[_HEADER]))
+
+    def metadata(self) -> dict[bytes, bytes]:
+        """For a schema."""
+        return {_HEADER: json.dumps(astuple(self)).encode()}
+
+
+@dataclass(frozen=True)
+class Sent:
+    """Tuples for a task: the id of its component, its place there, and a record batch with a header."""
+
+    target: str
+    task: int
+    batch: pa.RecordBatch
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Copies of tuples that were sent: the row of each among the tuples emitted (None: one of each), and its number."""
+
+    rows: Int64Array | None
+    ids: Ids
+
+
+def xor_by_row(copies: Sequence[Copies], count: int) -> Ids:
+    """For each of so many tuples the XOR of the numbers of its copies.
+
+    >>> ids = np.array([5, 6, 7], np.uint64)
+    >>> xor_by_row([Copies(None, ids), Copies(np.array([0, 0, 1]), ids)], 3).tolist() == [5 ^ 5 ^ 6, 6 ^ 7, 7]
+    True
+    """
+    xors = np.zeros(count, np.uint64)
+    for each in copies:
+        if each.rows is None:
+            xors ^= each.ids
+        else:
+            np.bitwise_xor.at(xors, each.rows, each.ids)
+    return xors
+
+
+@dataclass(frozen=True)
+class Emission:
+    """Tuples emitted to a stream: columns, roots (None if nothing is tracked), further roots of some rows.
+
+    `tasks`: of a direct stream, the task of each. `sequence`: places in a sequence of the source's, if they have such.
+    """
+
+    stream: str
+    columns: Sequence[Column]
+    count: int
+    roots: Ids | None = None
+    more: dict[int, tuple[int, ...]] | None = None
+    tasks: Int64Array | None = None
+    sequence: Int64Array | None = None
+
+
+class Router:
+    """Sends what one task emits. Groupings that take turns or balance remember how far they are in `memory`."""
+
+    def __init__(self, topology: Topology, component: str, index: int) -> None:
+        self._topology, self._component = topology, component
+        self._task = topology.tasks_of(component)[index]
+        self._readers: dict[str, list[tuple[Node, Chooser | None]]] = {
+            stream: [
+                (node, None if isinstance(grouping, Direct) else grouping.chooser(fields, node.tasks, index))
+                for node, grouping in topology.readers(component, stream)
+            ]
+            for stream, fields in topology.node(component).streams.items()
+        }
+        self.begin(0)
+
+    def begin(self, now: int) -> None:
+        """Begins the batch of this time."""
+        self._seed, self._next, self._number = seed_of(self._task, now), 0, 0
+
+    @property
+    def memory(self) -> dict[str, list[int]]:
+        """What is to be remembered, by stream and reader."""
+        choosers = self._choosers()
+        return {name: list(chooser.memory) for name, chooser in choosers.items() if chooser.memory}
+
+    @memory.setter
+    def memory(self, memory: dict[str, list[int]]) -> None:
+        choosers = self._choosers()
+        for name, numbers in memory.items():
+            if name in choosers:
+                choosers[name].memory = list(numbers)
+
+    def reads(self, stream: str) -> bool:
+        """Whether anybody reads a stream."""
+        return bool(self._readers[stream])
+
+    def send(self, emission: Emission) -> tuple[list[Sent], list[Copies]]:
+        """Batches for all who read the stream, and, if tracked, which copies of which tuples they have."""
+        sent: list[Sent] = []
+        copies: list[Copies] = []
+        batch = _batch(emission)
+        for node, chooser in self._readers[emission.stream]:
+            chosen = self._chosen(node, chooser, emission)
+            ids = None
+            if emission.roots is not None:
+                ids = tuple_ids(self._seed, self._next, len(chosen.tasks))
+                self._next += len(ids)
+                copies.append(Copies(chosen.rows, ids))
+            sent += self._split(node, chosen, emission, batch, ids)
+        return sent, copies
+
+    def refusal(self, stream: str, values: Sequence[Any]) -> Exception | None:
+        """What is wrong with the values of a tuple if it cannot be sent: they have no pickle, or a grouping fails."""
+        fields = self._topology.node(self._component).streams[stream]
+        try:
+            columns = [encode_column(name, [value]) for name, value in zip(fields, values, strict=True)]
+            for node, grouping in self._topology.readers(self._component, stream):
+                if not isinstance(grouping, Direct):
+                    grouping.chooser(fields, node.tasks, 0).choose(columns, 1, None)
+        except Exception as error:
+            return error
+        return None
+
+    def _chosen(self, node: Node, chooser: Chooser | None, emission: Emission) -> Chosen:
+        if chooser is not None:
+            return chooser.choose(emission.columns, emission.count, emission.sequence)
+        assert emission.tasks is not None
+        tasks = self._topology.tasks_of(node.id)
+        mine = np.flatnonzero((emission.tasks >= tasks.start) & (emission.tasks < tasks.stop))
+        return Chosen(mine, emission.tasks[mine] - tasks.start)
+
+    def _split(
+        self, node: Node, chosen: Chosen, emission: Emission, batch: pa.RecordBatch, ids: Ids | None
+    ) -> list[Sent]:
+        if not len(chosen.tasks):
+            return []
+        order, edges = None, [0, len(chosen.tasks)]
+        if node.tasks > 1:
+            tasks = chosen.tasks.astype(np.int16) if node.tasks < 2**15 else chosen.tasks  # sorted by radix
+            order = np.argsort(tasks, kind="stable")
+            edges = np.searchsorted(tasks[order], np.arange(node.tasks + 1)).tolist()
+        rows = chosen.rows if order is None else order if chosen.rows is None else chosen.rows[order]
+        batch = batch if rows is None else batch.take(pa.array(rows))
+        if ids is not None:
+            batch = batch.append_column(ID, pa.array(ids if order is None else ids[order]))
+        sent = []
+        for task, (start, stop) in enumerate(pairwise(edges)):
+            if start < stop:
+                number = self._number if emission.sequence is None else int(emission.sequence[0])
+                header = Header(self._component, self._task, number, emission.stream)
+                self._number += 1
+                mine = batch.slice(start, stop - start).replace_schema_metadata(header.metadata())
+                sent.append(Sent(node.id, task, mine))
+        return sent
+
+    def _choosers(self) -> dict[str, Chooser]:
+        return {
+            f"{stream}/{node.id}": chooser
+            for stream, readers in self._readers.items()
+            for node, chooser in readers
+            if chooser is not None
+        }
+
+
+def _batch(emission: Emission) -> pa.RecordBatch:
+    fields, columns = [field for field, _ in emission.columns], [column for _, column in emission.columns]
+    if emission.roots is not None:
+        fields.append(pa.field(ROOT, pa.uint64()))
+        columns.append(pa.array(emission.roots))
+        if emission.more:
+            fields.append(pa.field(MORE, pa.list_(pa.uint64())))
+            columns.append(pa.array([emission.more.get(row) for row in range(emission.count)], fields[-1].type))
+    return pa.record_batch(columns, schema=pa.schema(fields))

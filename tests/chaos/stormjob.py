@@ -1,0 +1,84 @@
+"""The topology that is killed: words by a spout of two tasks, counted by two tasks, every count to a topic.
+
+    python tests/chaos/stormjob.py FOLDER
+
+begins the topology of a folder, or goes on with it, and ends when all words are counted.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any, Final
+
+from job import Output
+
+from headrace import storm
+from headrace.engine.session import spark_session
+from headrace.log import Log
+
+LANDMARKS: Final = (
+    "cluster/words/checkpoint-0/spark/offsets/[0-4]",
+    "cluster/log/topics/words.words/[01]/*.index",
+    "cluster/words/checkpoint-0/spark/commits/[0-4]",
+    "results/topics/counts/0/*.index",
+    "cluster/words/spouts/words-[01]/pending.json",
+    "cluster/log/topics/words..outcomes/0/*.index",
+    "cluster/words/checkpoint-0/spark/state/*/*/[1-4].changelog",
+)
+"""Files whose names are the same in every run."""
+
+EACH: Final = 150
+"""How many words a task of the spout emits; ten may be under way."""
+
+
+class Words(storm.Spout):
+    fields = ("word",)
+
+    def open(self, context: storm.TopologyContext) -> None:
+        self.at = 0
+
+    def next_tuple(self) -> None:
+        if self.at < EACH:
+            self.emit([f"w{self.at % 7}"], message_id=self.at)
+            self.at += 1
+
+
+class Count(storm.BasicBolt):
+    fields = ("word", "count")
+
+    def prepare(self, context: storm.TopologyContext) -> None:
+        self.counts: dict[str, int] = {}
+
+    def execute(self, tup: storm.Tuple) -> None:
+        word = tup["word"]
+        self.counts[word] = self.counts.get(word, 0) + 1
+        self.emit([word, self.counts[word]])
+
+
+def run(folder: Path) -> None:
+    builder = storm.TopologyBuilder()
+    builder.set_spout("words", Words(), parallelism=2)
+    builder.set_bolt("count", Count(), parallelism=2).fields_grouping("words", ["word"])
+    builder.set_bolt("out", storm.ToTopic("counts", log=str(folder / "results"))).global_grouping("count")
+    spark = spark_session("local[2]", {"spark.log.level": "OFF"})
+    with storm.LocalCluster(folder / "cluster", spark=spark) as cluster:
+        # The count is exact in any of the guarantees, unless a tuple takes longer than the timeout and is replayed.
+        config = storm.Config(guarantee="effectively_once", max_spout_pending=10, message_timeout="1 hour")
+        cluster.submit("words", builder.create(), config)
+        hosts: Any = cluster.running("words")._hosts.values()
+        while any(host.spout.at < EACH or len(host.pending) for host in hosts):
+            cluster.running("words").check()
+            time.sleep(0.1)
+
+
+def output(folder: Path) -> Output:
+    """Every count of every word that was written, as a multiset."""
+    topic = Log(folder / "results").topic("counts")
+    return {"counts": Counter(repr((record.value["word"], record.value["count"])) for record in topic.read(0))}
+
+
+if __name__ == "__main__":
+    run(Path(sys.argv[1]))
