@@ -26,7 +26,7 @@ def main(url: str = "http://127.0.0.1:8787", folder: str = "docs") -> None:
         for name, tab, scheme, there in PICTURES:
             page = browser.new_page(viewport={"width": 1280, "height": 800}, color_scheme=scheme)
             page.goto(f"{url}/?tab={tab}")
-            page.locator(there).first.wait_for()
+            page.locator(there).first.wait_for(timeout=60_000)
             page.wait_for_function("document.fonts.status == 'loaded'")
             page.wait_for_timeout(2_500)  # two looks, so that charts have been drawn with what is there now
             page.screenshot(path=f"{folder}/{name}")

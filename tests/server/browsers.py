@@ -16,7 +16,7 @@ import pytest
 from playwright.sync_api import BrowserContext, ConsoleMessage, Page, WebSocket, expect, sync_playwright
 
 FLAGS = ["--no-sandbox", "--disable-dev-shm-usage"]  # as root, and where shared memory is small
-WAIT = 30_000  # milliseconds until something that should be on the page counts as missing
+WAIT = 60_000  # milliseconds until something that should be on the page counts as missing
 expect.set_options(timeout=WAIT)
 
 

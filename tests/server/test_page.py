@@ -108,7 +108,7 @@ def test_the_overview_says_what_the_status_says(opened: Opened) -> None:
         charts = page.locator(".hr-charts .hr-chart")
         assert charts.count() == 3
         expect(charts.nth(2)).to_contain_text("visitors · WindowInto")
-        for chart, lines in ((0, 2), (1, 2), (2, 4)):
+        for chart, lines in ((0, 4), (1, 2), (2, 4)):
             page.wait_for_function(f"{points_of(charts.nth(chart))}.length == {lines}")
 
 

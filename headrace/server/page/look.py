@@ -92,11 +92,11 @@ def chart(series: list[dict[str, Any]], *, axis: dict[str, Any] | None = None, u
     }
 
 
-def line(name: str, points: list[list[float | None]], *, filled: bool = False) -> dict[str, Any]:
+def line(name: str, points: list[list[float | None]], *, dashed: bool = False) -> dict[str, Any]:
     """A line of a chart: points of milliseconds and values.
 
     >>> line("lag", [[0, 3]])["data"]
     [[0, 3]]
     """
-    found = {"type": "line", "name": name, "data": points, "showSymbol": False, "lineStyle": {"width": 2}}
-    return found | {"areaStyle": {"opacity": 0.12}} if filled else found
+    drawn = {"width": 2, "type": "dashed" if dashed else "solid"}
+    return {"type": "line", "name": name, "data": points, "showSymbol": False, "lineStyle": drawn}

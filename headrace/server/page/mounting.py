@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final
+from typing import Final
 
 from fastapi import FastAPI, Request
 from nicegui import Client, app, ui
@@ -99,18 +99,20 @@ def add_page(routes: list[BaseRoute], page: Page) -> None:
 def _shell() -> FastAPI:
     """NiceGUI as an application of its own. It can be set up only once in a process; pages are told apart by scope."""
 
-    @ui.page("/", title="Headrace", favicon=FAVICON, dark=None, language="en-US", reconnect_timeout=10)
+    @ui.page("/", title="Headrace", favicon=FAVICON, dark=None, language="en-US")
     def show(request: Request) -> None:
         page: Page = request.scope[_PLACE]
         Frame(page.service, page.worker, page.sessions, page.watch, request).build()
 
     shell = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-    settings: dict[str, Any] = {
-        "binding_refresh_interval": None,
-        "tailwind": False,
-        "show_welcome_message": False,
-        "message_history_length": 30,
-    }
     app.config.socket_io_js_transports = ["websocket"]
-    ui.run_with(shell, title="Headrace", favicon=FAVICON, dark=None, **settings)
+    ui.run_with(
+        shell,
+        favicon=FAVICON,
+        reconnect_timeout=30,  # seconds; a third of it is how long a busy browser may be silent
+        message_history_length=30,
+        binding_refresh_interval=None,
+        tailwind=False,
+        show_welcome_message=False,
+    )
     return shell

@@ -53,10 +53,7 @@ class Overview:
     async def show(self, seen: Seen) -> None:
         self._show_tiles(seen)
         for measure, shown in self._charts.items():
-            lines = self.desk.watch.history.lines(measure)
-            shown.options["series"] = [
-                line(name, points, filled=measure == "rate" and len(lines) == 1) for name, points in lines.items()
-            ]
+            shown.options["series"] = self._lines(measure)
             shown.update()
         views = seen.status["views"]
         self._empty.set_visibility(not views)
@@ -65,6 +62,13 @@ class Overview:
                 with self._views:
                     self._cards[name] = _Card(name)
             self._cards[name].show(view)
+
+    def _lines(self, measure: Measure) -> list[dict[str, Any]]:
+        history = self.desk.watch.history
+        drawn = [line(name, points) for name, points in history.lines(measure).items()]
+        if measure == "rate":  # what comes in, beside what is read of it
+            drawn += [line(f"into {name}", points, dashed=True) for name, points in history.lines("in").items()]
+        return drawn
 
     def _show_tiles(self, seen: Seen) -> None:
         views, topics = seen.status["views"].values(), seen.status["topics"].values()
