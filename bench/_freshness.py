@@ -128,7 +128,9 @@ def _watch(client: Client, seen: list[float], seconds: float, done: Callable[[],
     deadline = time.monotonic() + seconds + 1
     while not done():
         if (now := time.monotonic()) > deadline:
-            raise RuntimeError(f"{len(seen)} probes were seen, and no more in {seconds} s")
+            view = client.status()["views"]["hits"]
+            state = {name: view[name] for name in ("state", "error", "batches", "batch_seconds", "lag")}
+            raise RuntimeError(f"{len(seen)} probes were seen, and no more in {seconds} s; the view says {state}")
         found = client.hits(PROBE)
         seen += [time.monotonic()] * (found - len(seen))
         time.sleep(max(0, now + 0.02 - time.monotonic()))
