@@ -38,7 +38,7 @@ class Traffic:
         countries, ms = skewed(random, len(COUNTRIES), count), random.lognormal(5, 0.6, count)
         # One of thirty comes late: a phone was offline, for up to ten minutes.
         late = np.where(random.random(count) < 1 / 30, random.uniform(0, 600, count), 0)
-        at = second + random.random(count) - late
+        at = second - random.random(count) - late
         views = [
             {
                 "user": f"user-{people[n]}",

@@ -89,7 +89,8 @@ def hand_over(node: Node, data: DataFrame) -> None:
     """Hands the columns of a frame to a function in the driver, a batch at a time, once they are worked out."""
     sink = node.transform
     assert isinstance(sink, ForEachArrow)
-    packed = (data.orderBy(*sink.order) if sink.order else data).mapInArrow(_packed, "batch binary")
+    ordered = data.repartitionByRange(sink.parts, *sink.order).sortWithinPartitions(*sink.order)
+    packed = ordered.mapInArrow(_packed, "batch binary")
     with kept(packed):
         for row in packed.toLocalIterator(prefetchPartitions=True):
             with pa.ipc.open_stream(row[0]) as batches:

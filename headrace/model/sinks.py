@@ -157,8 +157,8 @@ class ForEachBatch(BatchSink):
 class ForEachArrow(Sink):
     """Calls `fn(batch)` in the driver for each Arrow batch of the elements' columns, times and windows, in a batch run.
 
-    However many elements there are, the driver has only some at a time. They come when all are worked out, in the
-    order of the columns `order`.
+    They come when all are worked out, in the order of the columns `order`, divided into so many `parts`: the driver has
+    not more than two of those at a time.
 
     >>> import headrace as hr
     >>> from headrace.model.sinks import ForEachArrow
@@ -170,8 +170,8 @@ class ForEachArrow(Sink):
     ['a', 'b']
     """
 
-    def __init__(self, fn: Callable[[pa.RecordBatch], Any], *, order: Sequence[str] = ()) -> None:
-        self.fn, self.order = fn, tuple(order)
+    def __init__(self, fn: Callable[[pa.RecordBatch], Any], *, order: Sequence[str], parts: int = 1) -> None:
+        self.fn, self.order, self.parts = fn, tuple(order), parts
 
     def __str__(self) -> str:
         return f"ForEachArrow({getattr(self.fn, '__name__', self.fn)})"

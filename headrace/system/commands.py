@@ -79,7 +79,7 @@ def up(
     with told(), stopped_by_signals() as stop:
         schedule = Schedule(archive=_interval(archive_every), batch=_interval(batch_every))
         tokens = Tokens.parse(os.environ.get("HEADRACE_TOKENS", ""))
-        console.print(f"starting Spark for {file}, data in {dir} ...", markup=False, highlight=False)
+        console.print(f"starting {file}, data in {dir} ...", markup=False, highlight=False)
         place = Place(file, Home(dir), master, store, log)
         with running(place, schedule, host, port, tokens) as (system, server), Shown(console) as shown:
             console.print(
@@ -136,7 +136,8 @@ def query(
     where = f"version {found['version']}" if found["version"] is not None else "no batch version yet"
     fresh = "" if found["freshness"] is None else f", {found['freshness']:.1f} s old"
     more = "" if found["next"] is None else f"; more with --after {found['next']}"
-    print(f"{len(found['rows']):,} rows: {where} and the speed layer{fresh}{more}", file=sys.stderr)
+    rows = "1 row" if len(found["rows"]) == 1 else f"{len(found['rows']):,} rows"
+    print(f"{rows}: {where} and the speed layer{fresh}{more}", file=sys.stderr)
 
 
 def status(dir: Directory = HERE, store: StoreUrl = None, plain: Plain = False) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from headrace.model.badrecords import REASONS
 from headrace.model.columns import Aggregate, Select
+from headrace.model.elementwise import DEAD_LETTERS
 from headrace.model.keyed import WindowInto
 from headrace.model.pipeline import Graph, Node
 from headrace.model.sinks import Sink
@@ -28,7 +30,9 @@ def drawn(graph: Graph, metrics: Metrics) -> dict[str, Any]:
     for node in graph:
         for each in node.inputs:
             before = graph.producer(each)
-            edges.append({"from": before.label, "to": node.label, "elements": _elements(graph, metrics, before, node)})
+            dead = each.tag == DEAD_LETTERS
+            count = _letters(metrics, before) if dead else _elements(graph, metrics, before, node)
+            edges.append({"from": before.label, "to": node.label, "elements": count})
     return {"nodes": nodes, "edges": edges}
 
 
@@ -47,3 +51,9 @@ def _elements(graph: Graph, metrics: Metrics, before: Node, after: Node) -> int 
     if isinstance(before.transform, WindowInto | Select):  # which give as many as they get
         return _elements(graph, metrics, graph.producer(before.inputs[0]), before)
     return metrics.get(before.label, {}).get("out")
+
+
+def _letters(metrics: Metrics, node: Node) -> int:
+    """What a function failed on, or a source could not read."""
+    counts = metrics.get(node.label, {})
+    return sum(counts.get(what, 0) for what in ("dead", *REASONS))

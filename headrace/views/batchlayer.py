@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 import pyarrow as pa
 
-from headrace.engine.bundles import START
+from headrace.engine.bundles import TIME
 from headrace.model.pipeline import Pipeline
 from headrace.model.sinks import ForEachArrow
 from headrace.views.declarations import View
@@ -18,6 +19,9 @@ from headrace.views.stores.versions import Build, Version
 Report = Callable[[str, int | None, int | None], None]
 """Hears of each step of a computation, how much of it is done, and of how much: records, events or rows, None where
 that is not known. Steps are "archiving", "computing", "loading" and "publishing", in that order."""
+
+_PART: Final = 500_000
+"""About as many rows as the driver has at a time, of which there are not many more than events."""
 
 
 def _quietly(step: str, done: int | None, of: int | None) -> None:
@@ -47,7 +51,7 @@ class BatchLayer:
             progress("computing", 0, events)
             if events:
                 self.master.verify(since, cut.boundary)
-                self._compute(since, cut.boundary, _Loading(version, events, progress))
+                self._compute(since, cut.boundary, events, _Loading(version, events, progress))
             progress("publishing", None, None)
             version.publish()
         made = self._current()
@@ -64,13 +68,12 @@ class BatchLayer:
         self.master.archive(until)
         progress("archiving", records, records)
 
-    def _compute(self, since: Offsets, until: Offsets, take: Callable[[pa.RecordBatch], None]) -> None:
+    def _compute(self, since: Offsets, until: Offsets, events: int, take: Callable[[pa.RecordBatch], None]) -> None:
         """Works out what the events from `since` to before `until` say."""
         pipeline = Pipeline(spark=self.master.spark)
         partials = self.view.partials(self.master.events(pipeline, since, until))
         # In about the order of the store's rows, which then are written one after the other.
-        windows = [] if partials.windowing.is_global else [START]
-        partials | ForEachArrow(take, order=[*self.view.aggregate.keys, *windows])
+        partials | ForEachArrow(take, order=[*self.view.aggregate.keys, TIME], parts=1 + events // _PART)
         pipeline.run().wait()
 
 

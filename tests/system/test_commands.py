@@ -82,7 +82,7 @@ def test_a_question_is_answered(system: Home) -> None:
         "foo.com",
         *["1970-01-01T00:00:00Z", "1970-01-01T01:00:00Z", "3"],
     ]
-    assert "1 rows: version 2 and the speed layer" in table.stderr
+    assert "1 row: version 2 and the speed layer" in table.stderr
 
 
 def test_going_back_and_forth(system: Home) -> None:

@@ -134,4 +134,7 @@ def test_records_that_are_no_events_are_kept_as_dead_letters(world: World) -> No
     assert [(each["view"], each["reason"], each["position"].startswith("visits/0@")) for each in letters] == [
         ("hits", "no event time", True)
     ]
-    assert world.system.status()["dead_letters"] == {"hits": 1}
+    status = world.system.status()
+    assert status["dead_letters"] == {"hits": 1}
+    edges = {each["to"]: each["elements"] for each in status["views"]["hits"]["graph"]["edges"]}
+    assert (edges["dead letters"], edges["GroupBy(url)"]) == (1, 3)

@@ -31,19 +31,27 @@ def clock() -> list[int]:
     return [1_000 * SECOND]
 
 
-@pytest.fixture
-def archived(spark: SparkSession, tmp_path: Path, clock: list[int]) -> Callable[[], Master]:
-    """Master data of four steps, over three days and none; gives readers of it."""
-    log = Log(tmp_path / "log")
+@pytest.fixture(scope="module")
+def four_steps(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log and master data of four steps, over three days and none."""
+    folder = tmp_path_factory.mktemp("archived")
+    log = Log(folder / "log")
     topic = log.create("numbers", values=SCHEMA, partitions=2)
-
-    def master() -> Master:
-        feed = feed_of(log, NUMBERS)
-        return Master(spark, feed, path=f"{tmp_path}/master", grace=GRACE, clock=lambda: clock[0])
-
     for hours, others in (([1, 30], [2]), ([3, None], [31]), ([4, 33, -5], []), ([6, 35], [7, 36, None])):
         _append(topic, hours, others)
-        master().archive()
+        Master(spark, feed_of(log, NUMBERS), path=f"{folder}/master").archive()
+    return folder
+
+
+@pytest.fixture
+def archived(spark: SparkSession, four_steps: Path, tmp_path: Path, clock: list[int]) -> Callable[[], Master]:
+    """Gives readers of a copy of it, which is as good: manifests do not say where they are."""
+    shutil.copytree(four_steps, tmp_path, dirs_exist_ok=True)
+
+    def master() -> Master:
+        feed = feed_of(tmp_path / "log", NUMBERS)
+        return Master(spark, feed, path=f"{tmp_path}/master", grace=GRACE, clock=lambda: clock[0])
+
     return master
 
 

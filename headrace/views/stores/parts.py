@@ -44,10 +44,10 @@ class Parts:
                     guard(connection)
                     self._insert(cursor_of(connection), part, chunk)
             except self.database.engine.dialect.loaded_dbapi.IntegrityError:
-                first = chunk.slice(0, 1).select(self.layout.keys).to_pylist()
+                first = {name: chunk.column(name)[0].as_py() for name in self.layout.keys}
                 raise ViewError(
                     f"view {self.layout.name!r}: a batch gives one row for each key and window, but one came twice, "
-                    f"among {chunk.num_rows} rows from {first[0]} on"
+                    f"among {chunk.num_rows} rows from {first} on"
                 ) from None
         return count
 
@@ -66,25 +66,26 @@ class Parts:
 
     def absorb(self, source: int, target: int, guard: Guard) -> int:
         """Merges a part into another, which nobody reads yet. Returns how many rows are new there."""
-        layout, statements, width, new = self.layout, self.statements, self.statements.width, 0
-        kept = width + len(layout.aggregations)
+        layout, new = self.layout, 0
+        for rows in self._rows(target):
+            with self.database.writing() as connection:
+                guard(connection)
+                cursor = cursor_of(connection)
+                for chunk in _chunks(rows, _PLACES):
+                    other = self._at(cursor, source, [place for place, _ in chunk])
+                    merged = [
+                        (target, *place, *layout.dump(layout.merge(layout.load(other[place]), layout.load(stored))))
+                        for place, stored in chunk
+                        if place in other
+                    ]
+                    if merged:
+                        cursor.executemany(self.statements.upsert, merged)
         for step in self._steps(source):
             with self.database.writing() as connection:
                 guard(connection)
                 cursor = cursor_of(connection)
-                cursor.execute(*statements.shared(source, target, step))
-                merged = [
-                    (
-                        target,
-                        *row[:width],
-                        *layout.dump(layout.merge(layout.load(row[width:kept]), layout.load(row[kept:]))),
-                    )
-                    for row in cursor.fetchall()
-                ]
-                cursor.execute(*statements.copy(source, target, step))
+                cursor.execute(*self.statements.copy(source, target, step))
                 new += cursor.rowcount
-                if merged:
-                    cursor.executemany(statements.upsert, merged)
         return new
 
     def count(self, connection: sa.Connection, part: int) -> int:
@@ -107,18 +108,32 @@ class Parts:
                 with self.database.writing() as connection:
                     cursor_of(connection).execute(*self.statements.delete(part, step))
 
-    def _steps(self, part: int) -> Iterator[Condition]:
-        """Conditions that divide the rows of a part into steps, in order."""
-        statements, rest = self.statements, Condition()
+    def _rows(self, part: int) -> Iterator[list[tuple[Place, Stored]]]:
+        """The rows of a part, some at a time, in order."""
+        width, rest = self.statements.width, Condition()
         while True:
+            with self.database.reading() as connection:
+                cursor = cursor_of(connection)
+                cursor.execute(*self.statements.select([part], rest, _STEP))
+                rows = [(tuple(row[:width]), tuple(row[width:])) for row in cursor.fetchall()]
+            if not rows:
+                return
+            yield rows
+            rest = self.statements.beyond(Condition(), rows[-1][0])
+
+    def _steps(self, part: int) -> Iterator[Condition]:
+        """Conditions that divide the rows of a part into steps, in order. PostgreSQL, where nobody waits, takes one."""
+        statements, rest = self.statements, Condition()
+        last: Place | None = () if self.database.backend == "sqlite" else None
+        while last is not None:
             with self.database.reading() as connection:
                 cursor = cursor_of(connection)
                 cursor.execute(*statements.nth(part, rest, _STEP - 1))
                 last = cursor.fetchone()
-            yield rest if last is None else statements.upto(rest, last)
-            if last is None:
-                return
-            rest = statements.beyond(Condition(), last)
+            if last is not None:
+                yield statements.upto(rest, last)
+                rest = statements.beyond(Condition(), last)
+        yield rest
 
     def _at(self, cursor: Any, part: int, places: list[Place]) -> dict[Place, Stored]:
         cursor.execute(*self.statements.at(places, part))

@@ -35,7 +35,6 @@ class Statements:
         self.keys = [f'"{name}"' for name in layout.keys]
         places = [*self.keys, '"__nulls"', '"__start"', '"__end"']
         accumulators = [f'"{name}"' for name in layout.aggregations]
-        self._places, self._accumulators = places, accumulators
         self.places, self.width = ", ".join(places), len(places)
         self.columns = ", ".join([*places, *accumulators])
         self.every = f'"__part", {self.columns}'
@@ -93,15 +92,6 @@ class Statements:
         """The place of the n-th row of a part that satisfies a condition, from 0."""
         where = f'"__part" = {self.mark}{condition.sql} ORDER BY {self.places} LIMIT 1 OFFSET {self.mark}'
         return f"SELECT {self.places} FROM {self.table} WHERE {where}", [part, *condition.values, n]
-
-    def shared(self, source: int, target: int, condition: Condition) -> tuple[str, list[Any]]:
-        """Rows of a part at whose places another has some too: place, and the accumulators of both."""
-        some = f'SELECT {self.columns} FROM {self.table} WHERE "__part" = {self.mark}{condition.sql}'
-        chosen = [f"s.{name}" for name in (*self._places, *self._accumulators)]
-        chosen += [f"t.{name}" for name in self._accumulators]
-        same = " AND ".join(f"t.{name} = s.{name}" for name in self._places)
-        joined = f'({some}) AS s JOIN {self.table} AS t ON t."__part" = {self.mark} AND {same}'
-        return f"SELECT {', '.join(chosen)} FROM {joined}", [source, *condition.values, target]
 
     def copy(self, source: int, target: int, condition: Condition) -> tuple[str, list[Any]]:
         """Copies rows of a part into another, but those at whose places that has some."""
