@@ -57,7 +57,7 @@ class Watched:
         page.on("websocket", self._connected)
 
     def _said(self, message: ConsoleMessage) -> None:
-        if message.type in ("error", "warning"):
+        if message.type == "error":  # warnings are also about a machine that is slow, as of what is preloaded in vain
             self.complaints.append(message.text)
 
     def _connected(self, socket: WebSocket) -> None:

@@ -25,6 +25,7 @@ from tests.server.browsers import browsing, looking
 from tests.server.scripted import Shop, shop
 
 NOON = scripted.START + 84 * scripted.HOUR
+LIMITS = Limits(header_seconds=5)
 TABS = ("overview", "views", "topics", "batch", "letters")
 READ, ADMIN = "r" * 20, "a" * 20
 SCRIPT = "<img src=x onerror=\"window.pwned='yes'\">{{ 7 * 7 }}"
@@ -57,10 +58,8 @@ def opened(browser: BrowserContext, system: Shop, port: int) -> Opened:
     @contextmanager
     def open_(path: str = "/", **options: Any) -> Iterator[tuple[Page, httpx.Client]]:
         service = options.pop("service", system.service)
-        # A WebSocket must live on when the time for the head of a request is over.
-        limits = Limits(header_seconds=0.5)
         with (
-            Server(service, port=port, limits=limits, page=True, **options) as server,
+            Server(service, port=port, limits=LIMITS, page=True, **options) as server,
             httpx.Client(base_url=server.url) as client,
             looking(browser, f"{server.url}{path}") as page,
         ):
@@ -351,6 +350,8 @@ def test_a_system_that_does_not_answer(opened: Opened, monkeypatch: pytest.Monke
             broken.setattr(Shop, "status", lambda self: 1 / 0)
             expect(page.locator(".hr-state")).to_have_text("no answer")
             expect(tile(page, "Views")).to_have_text("2 of 2")  # what was seen last
+        # A WebSocket lives on when the time for the head of a request is over.
+        page.wait_for_function(f"performance.now() > {LIMITS.header_seconds * 1_000 + 500}")
         expect(page.locator(".hr-state")).to_have_text("running")
 
 
