@@ -250,6 +250,11 @@ class Stream:
             label=tap.source.label,
             source=source,
             entries=[*[reading.readers for reading in tap.readings], tap.dead],
+            given={
+                number: node.label
+                for number, reading in enumerate(tap.readings)
+                if (node := reading.given_by(tap.source)) is not None
+            },
         )
 
     def _clocks(self) -> list[DataFrame]:

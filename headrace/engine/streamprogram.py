@@ -146,6 +146,7 @@ class SourceProgram(ClockProgram):
     label: str = field(kw_only=True)
     source: FromSource = field(kw_only=True)
     entries: list[Readers] = field(kw_only=True)
+    given: dict[int, str] = field(kw_only=True)  # by the number of a head, the label of what gave the elements it reads
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from super().__call__(batches)
@@ -159,8 +160,8 @@ class SourceProgram(ClockProgram):
 
     def _entering(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Bundle | ColumnBundle, Readers]]:
         for number, bundle in self.source.bundles(batches):
-            if number == 0:  # all elements are read by each head
-                self._counts[self.label, "out"] += bundle.size
+            if number in self.given:
+                self._counts[self.given[number], "out"] += bundle.size
             yield bundle, self.entries[number]
 
 

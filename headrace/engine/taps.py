@@ -21,7 +21,7 @@ from headrace.engine.program import Readers
 from headrace.model.keyed import WindowInto
 from headrace.model.pipeline import Node, PCollection
 from headrace.model.times import MIN_TIME
-from headrace.model.windows import CountWindows, FixedWindows, GlobalWindows
+from headrace.model.windows import CountWindows, FixedWindows, GlobalWindows, SlidingWindows
 
 
 @dataclass(eq=False)
@@ -31,6 +31,15 @@ class Reading:
     columns: tuple[Node, ...]
     pc: PCollection
     readers: Readers = field(default_factory=Readers)
+
+    def given_by(self, source: Node) -> Node | None:
+        """What gives as many elements as there are rows: its source, or a transform of the columns, before windows."""
+        nodes = [source, *self.columns]
+        while isinstance(window := nodes[-1].transform, WindowInto):
+            if isinstance(window.windowing.window, SlidingWindows):  # rows are of a window each
+                return None
+            nodes.pop()
+        return nodes[-1]
 
 
 @dataclass(eq=False)
