@@ -56,6 +56,8 @@ def json_records(data: DataFrame, columns: StructType, position: Column) -> Reco
     parsed = F.from_json(wrapped, whole, {"columnNameOfCorruptRecord": CORRUPT})
     rows = data.withColumn(_PARSED, parsed)
     value, result = F.col(_PARSED)["value"], F.col(_PARSED)
+    # Of those alone that have a flaw: from_json may go on behind a field that it cannot read, and lose count of braces.
+    corrupt = result[CORRUPT].isNotNull()
     own = [
         (F.col(quoted(field.name)).cast(field.dataType) if field not in written else value[field.name]).alias(
             field.name
@@ -68,8 +70,8 @@ def json_records(data: DataFrame, columns: StructType, position: Column) -> Reco
         columns,
         F.col(TEXT),
         position,
-        malformed=result["end"].isNull() | value.isNull(),
-        mistyped=result[CORRUPT].isNotNull(),
+        malformed=result["end"].isNull() | value.isNull() | (corrupt & F.get_json_object(wrapped, "$.end").isNull()),
+        mistyped=corrupt,
         fields=F.from_json(F.col(TEXT), "map<string,string>"),
         shape="a JSON object",
         scaffold=(TEXT, _PARSED),

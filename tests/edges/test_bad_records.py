@@ -438,3 +438,13 @@ def test_what_is_refused() -> None:
         hr.ReadJson("x", bad="skip").with_exception_handling()
     with pytest.raises(hr.PipelineError, match="none of its records can be bad"):
         hr.ReadParquet("x").with_exception_handling()
+
+
+def test_a_field_without_an_end_is_malformed_whatever_follows(spark: SparkSession) -> None:
+    drawn = ['{"more": {}, "user":{ "b{"}', '{"user": {"b": 1}}', '{"user": "b", "count": "c"}']
+    table = pa.table({parsing.TEXT: drawn, "number": range(len(drawn))})
+    records = parsing.json_records(
+        spark.createDataFrame(table), StructType.fromDDL(SCHEMA), F.col("number").cast("string")
+    )
+    rows = sorted(parsing.checked(records, None, F.lit(0)).collect(), key=lambda row: row.number)
+    assert [row[BAD] and row[BAD].reason for row in rows] == [reason(line, event_time=None) for line in drawn]
