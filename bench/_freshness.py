@@ -12,8 +12,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 from urllib.parse import urlsplit
 
 from _sections import Bench, Verdict
@@ -25,29 +26,38 @@ _STARTING = 240  # seconds at most until the first probe is seen, and until the 
 
 
 class Client:
-    """One connection."""
+    """One connection; made anew where the server has closed it, as it does with one that rests for some seconds."""
 
     def __init__(self, url: str) -> None:
         self._connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
 
-    def post(self, events: list[dict[str, str]]) -> None:
+    def post(self, events: list[dict[str, str]], number: int) -> None:
+        """Each number is taken once, also if it is sent twice."""
+        once = {"Idempotency-Key": "probes", "Idempotency-Sequence": str(number)}
         body = "\n".join(map(json.dumps, events))
-        self._answer("POST", "/topics/visits", body, {"Content-Type": "application/x-ndjson"})
+        self._answer("POST", "/topics/visits", body, {"Content-Type": "application/x-ndjson", **once})
 
     def hits(self, page: str) -> int:
         """As the view has it now, in all hours."""
         return sum(row["values"]["n"] for row in self._answer("GET", f"/views/hits?url={page}")["rows"])
 
-    def status(self) -> dict:  # type: ignore[type-arg]
+    def status(self) -> Any:
         return self._answer("GET", "/status")
 
-    def _answer(self, method: str, path: str, body: str | None = None, headers: dict[str, str] | None = None) -> dict:  # type: ignore[type-arg]
-        self._connection.request(method, path, body, headers or {})
-        answer = self._connection.getresponse()
+    def _answer(self, method: str, path: str, body: str | None = None, headers: Mapping[str, str] = {}) -> Any:
+        try:
+            answer = self._sent(method, path, body, headers)
+        except ConnectionError:
+            self._connection.close()
+            answer = self._sent(method, path, body, headers)
         told = answer.read()
         if answer.status != 200:
             raise RuntimeError(f"{method} {path}: {answer.status} {told[:200]!r}")
-        return json.loads(told)  # type: ignore[no-any-return]
+        return json.loads(told)
+
+    def _sent(self, method: str, path: str, body: str | None, headers: Mapping[str, str]) -> http.client.HTTPResponse:
+        self._connection.request(method, path, body, dict(headers))
+        return self._connection.getresponse()
 
 
 @contextmanager
@@ -107,7 +117,7 @@ def _produce(client: Client, posted: list[float], over: threading.Event, failed:
             pages = [f"example.com/page/{(sent * 97 + each) % 10_000}" for each in range(RATE // POSTS - 1)]
             events = [{"user": f"u{each % 500}", "url": page, "ts": stamp} for each, page in enumerate(pages)]
             posted.append(time.monotonic())
-            client.post([*events, {"user": "probe", "url": PROBE, "ts": stamp}])
+            client.post([*events, {"user": "probe", "url": PROBE, "ts": stamp}], sent)
             sent += 1
     except BaseException as error:
         failed.append(error)

@@ -18,7 +18,8 @@ from pyspark.sql import SparkSession
 import headrace
 
 ROOT = Path(__file__).parent.parent
-MODULES = [path for path in sorted(ROOT.glob("headrace/**/*.py")) if ">>>" in path.read_text("utf-8")]
+EXAMPLE = re.compile(r"^\s*>>> ", re.MULTILINE)
+MODULES = [path for path in sorted(ROOT.glob("headrace/**/*.py")) if EXAMPLE.search(path.read_text("utf-8"))]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]
 
 

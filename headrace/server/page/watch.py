@@ -58,14 +58,14 @@ class Watch:
         try:
             async with self._turn:
                 status = await self._worker.run(operations.status if operations else lambda: standing(self.service))
+            if operations:
+                self.history.add(status)
+            self.seen = Seen(status, self.seen.runs)
         except Exception as error:
-            if not isinstance(error, ConnectionError):  # the system has ended, and its server will
+            ended = isinstance(error, ConnectionError)  # the system has, and its server will
+            if self.seen.answers and not ended:  # told once, and not every second
                 _log.exception("no status for the page")
             self.seen = Seen(self.seen.status, self.seen.runs, answers=False)
-            return
-        if operations:
-            self.history.add(status)
-        self.seen = Seen(status, self.seen.runs)
 
     async def _run(self) -> None:
         while True:
