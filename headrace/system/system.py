@@ -5,6 +5,7 @@ Time does not pass here by itself: whoever runs a system calls `look` now and th
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,6 +33,8 @@ from headrace.views.progress import Offsets
 from headrace.views.queries import Answer, Query
 from headrace.views.speedlayer import SpeedLayer
 from headrace.views.stores import Store
+
+_log = logging.getLogger("headrace.system")
 
 _BATCH_TAG: Final = "headrace-batch"
 _MINUTE: Final = 60 * SECOND
@@ -106,7 +109,10 @@ class System:
         for speed in self.speeds.values():
             speed.look()
         for name, rate in self._rates.items():
-            rate.look(time, sum(self.service.topics[name].offsets().values()))
+            try:
+                rate.look(time, sum(self.service.topics[name].offsets().values()))
+            except Exception as error:  # brokers go and come back; the layers see to themselves
+                _log.error("topic %r does not tell how far it is: %s", name, error)
         if self._schedule.archive is not None and time - self._archived >= self._schedule.archive:
             self._archived = time
             for master in self.masters.values():

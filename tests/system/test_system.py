@@ -123,7 +123,7 @@ def _is_told(world: World, status: dict[str, Any]) -> None:
     assert grouped == 30  # of this run
 
 
-def test_records_that_are_no_events_are_kept_as_dead_letters(world: World) -> None:
+def test_records_that_are_no_events_are_kept_as_dead_letters(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.happen(3)
     topic = Log(world.home.log).topic("visits")
     rows = [{"user": "ann", "url": "a", "ts": None}]
@@ -138,3 +138,9 @@ def test_records_that_are_no_events_are_kept_as_dead_letters(world: World) -> No
     assert status["dead_letters"] == {"hits": 1}
     edges = {each["to"]: each["elements"] for each in status["views"]["hits"]["graph"]["edges"]}
     assert (edges["dead letters"], edges["GroupBy(url)"]) == (1, 3)
+
+    def away() -> Any:
+        raise hr.PipelineError("no broker answers")
+
+    monkeypatch.setattr(world.system.service.topics["visits"], "offsets", away)
+    world.system.look()  # a log that is away for a while is no reason to stop
