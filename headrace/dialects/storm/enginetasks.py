@@ -87,6 +87,8 @@ class Sending(DoFn):
             yield TaggedOutput(sent.target, (sent.task, sent.batch))
         for acker, acks in to_ackers(outcome.acks, self.ackers):
             yield TaggedOutput(ACKER, (acker, acks))
+        if outcome.errors:
+            yield TaggedOutput(ERRORS, (0, _texts(map(asdict, outcome.errors))))
 
 
 class BoltOnEngine:

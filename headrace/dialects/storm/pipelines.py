@@ -155,7 +155,7 @@ class _Build:
         start = self.starts.get(node.id, "earliest")
         source = ReadTopic(self.topics.spout(node.id), log=self.topics.log, start=start)
         sending = ParDo(Sending(self.topology, self.config, node.id, self.ackers))
-        parts = self.p | node.id >> source | f"{node.id}/send" >> sending.with_outputs(*self._targets(node))
+        parts = self.p | node.id >> source | f"{node.id}/send" >> sending.with_outputs(*self._targets(node), ERRORS)
         self.given[node.id] = dict(parts)
 
     def _bolt(self, node: Node) -> None:
