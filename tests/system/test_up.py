@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -22,11 +23,17 @@ SECONDS = 240  # a loaded machine is no reason to fail
 
 
 @contextmanager
-def up(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], httpx.Client]]:
+def up(
+    tmp_path: Path, *options: str, master: str = "local[2]", **environment: str
+) -> Iterator[tuple[subprocess.Popen[str], httpx.Client]]:
     """The process, and a client of its server."""
     command = [sys.executable, "-c", "from headrace.cli import main; main()", "up", "app.py", "--port", "0"]
     with subprocess.Popen(
-        [*command, "--dir", "data", "--master", "local[2]"], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+        [*command, "--dir", "data", "--master", master, *options],
+        cwd=tmp_path,
+        env={**os.environ, **environment},
+        stderr=subprocess.PIPE,
+        text=True,
     ) as process:
         try:
             assert process.stderr is not None
