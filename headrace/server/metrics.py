@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from bisect import bisect_left
 from collections.abc import Iterator
@@ -17,6 +18,8 @@ from headrace.model.times import SECOND
 from headrace.server.service import Service
 
 _METHODS: Final = ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS")
+_log = logging.getLogger("headrace.server")
+
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
 
@@ -116,7 +119,12 @@ class _State(Collector):
             for partition, offset in found.reached.items():
                 reached.add_metric([name, str(partition)], offset)
         for name, topic in self.service.topics.items():
-            for partition, offset in topic.offsets().items():
+            try:
+                ends = topic.offsets()
+            except Exception as error:  # its brokers are away: the others are told all the same
+                _log.warning("topic %r does not tell how far it is: %s", name, error)
+                continue
+            for partition, offset in ends.items():
                 offsets.add_metric([name, str(partition)], offset)
         return iter((version, freshness, watermark, reached, offsets))
 

@@ -35,8 +35,9 @@ def tables(status: Mapping[str, Any]) -> RenderableType:
     parts: list[RenderableType] = [views, topics] if topics.rows else [views]
     parts += [Text(_letters(status["dead_letters"]))] if status["dead_letters"] else []
     parts += [
-        Text(f"view {name}: {each['error']}", style="red")
-        for name, each in status["views"].items()
+        Text(f"{kind} {name}: {each['error']}", style="red")
+        for kind in ("topic", "view")
+        for name, each in status.get(f"{kind}s", {}).items()
         if each.get("error")
     ]
     parts += [Text(job_line(each)) for each in status["jobs"] if each["state"] in ("waiting", "running")]

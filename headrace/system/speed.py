@@ -84,7 +84,7 @@ class Speed:
     def _wait(self, error: Exception) -> None:
         seconds = min(2**self._failures, _LONGEST_WAIT)
         self._failures += 1
-        self.error, self._again = str(error), self._clock() + seconds * SECOND
+        self.error, self._again = str(error).partition("\n")[0], self._clock() + seconds * SECOND
         _log.error("the speed layer of view %r failed, again in %s s: %s", self.layer.view.name, seconds, error)
 
 

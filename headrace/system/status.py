@@ -18,16 +18,23 @@ from headrace.views.stores.store import StoredView
 
 
 def topic_status(feed: Feed, archived: Offsets, rate: float | None, read: Mapping[str, Offsets]) -> dict[str, Any]:
-    """A topic: its partitions, and how far each view, the archive and each other consumer group has read."""
-    ends = feed.ends()
-    partitions = [{"partition": each, "start": start, "end": ends[each]} for each, start in feed.starts().items()]
+    """A topic: its partitions, and how far each view, the archive and each other consumer group has read.
+
+    While its brokers are away, what is known without them, and why that is all.
+    """
+    try:
+        ends, starts, groups = feed.ends(), feed.starts(), feed.groups()
+    except Exception as error:
+        return {"partitions": [], "groups": {}, "archived": archived, "records_per_second": None, "error": str(error)}
+    partitions = [{"partition": each, "start": start, "end": ends[each]} for each, start in starts.items()]
     own = re.compile(rf"master|({'|'.join(map(re.escape, read)) or 'none'})-[0-9a-f]{{8}}-.*")
-    others = {name: at for name, at in feed.groups().items() if not own.fullmatch(name)}
+    others = {name: at for name, at in groups.items() if not own.fullmatch(name)}
     return {
         "partitions": partitions,
         "groups": {who: _position(partitions, at) for who, at in {**read, "archive": archived, **others}.items()},
         "archived": archived,
         "records_per_second": rate,
+        "error": None,
     }
 
 

@@ -61,7 +61,8 @@ class _Card:
         kept = sum(each["end"] - each["start"] for each in partitions)
         rate = topic["records_per_second"]
         facts = [f"{formats.count(kept)} records in {formats.some(len(partitions), 'partition')}"]
-        self._facts.set_text(" · ".join(facts + ([] if rate is None else [f"{formats.rate(rate)} coming in"])))
+        facts += [] if rate is None else [f"{formats.rate(rate)} coming in"]
+        self._facts.set_text(topic.get("error") or " · ".join(facts))
         self._partitions.show(
             [
                 (

@@ -1,0 +1,36 @@
+"""The status of a topic, also while nobody knows how far it is."""
+
+from __future__ import annotations
+
+import io
+from types import SimpleNamespace
+from typing import Any, cast
+
+from rich.console import Console
+
+from headrace.system.showing import tables
+from headrace.system.status import topic_status
+
+
+def feed(**answers: Any) -> Any:
+    return SimpleNamespace(**{name: (lambda found=found: found) for name, found in answers.items()})
+
+
+def test_who_reads_a_topic_and_how_far() -> None:
+    groups = {"master": {0: 1}, "hits-0a1b2c3d-topic": {0: 2}, "billing": {0: 4, 1: 3}}
+    there = feed(ends={0: 9, 1: 5}, starts={0: 2, 1: 0}, groups=groups)
+    told = topic_status(there, archived={0: 6}, rate=2.5, read={"hits": {0: 9, 1: 4}})
+    assert told["partitions"] == [{"partition": 0, "start": 2, "end": 9}, {"partition": 1, "start": 0, "end": 5}]
+    assert {who: group["lag"] for who, group in told["groups"].items()} == {"hits": 1, "archive": 8, "billing": 7}
+    assert (told["records_per_second"], told["error"]) == (2.5, None)
+
+
+def test_brokers_that_are_away_are_told_and_the_rest_is_known() -> None:
+    def away() -> Any:
+        raise OSError("no broker answers at 127.0.0.1:9")
+
+    told = topic_status(cast(Any, SimpleNamespace(ends=away)), archived={0: 6}, rate=2.5, read={"hits": {}})
+    assert (told["partitions"], told["archived"], told["error"]) == ([], {0: 6}, "no broker answers at 127.0.0.1:9")
+    console = Console(width=120, record=True, file=io.StringIO())
+    console.print(tables({"views": {}, "topics": {"visits": told}, "dead_letters": {}, "jobs": []}))
+    assert "topic visits: no broker answers at 127.0.0.1:9" in console.export_text()
