@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Self
+from typing import Self
 
 import sqlalchemy as sa
 
+from headrace.holding import Hold, Holder, held, holder
 from headrace.model.secrets import bare
 from headrace.views.errors import ViewError
-
-
-@dataclass(frozen=True)
-class Holder:
-    """The process that a directory belongs to, and where its server is, if it has one."""
-
-    pid: int
-    url: str | None = None
 
 
 @dataclass(frozen=True)
@@ -97,55 +88,20 @@ class Home:
 
     def holder(self) -> Holder | None:
         """The process that has the directory now."""
-        try:
-            with open(self._lock, "rb") as file:
-                return None if _locked(file, fcntl.LOCK_SH) else _holder(file)
-        except FileNotFoundError:
-            return None
+        return holder(self._lock)
 
     @contextmanager
     def held(self) -> Iterator[Hold]:
         """This process has the directory, until the end of the block or its own. Refused while another has it."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        with open(self._lock, "a+b") as file:
-            if not _locked(file, fcntl.LOCK_EX):
-                other = _holder(file)
-                at = f", at {other.url}" if other.url else ""
-                raise ViewError(
-                    f"{self.path} belongs to process {other.pid}{at}: two at once would archive and count twice; stop "
-                    "that one, or give another directory"
-                )
-            hold = Hold(file)
-            hold.tell(None)
+        with held(self._lock, self._refusal) as hold:
             yield hold
+
+    def _refusal(self, other: Holder) -> ViewError:
+        return ViewError(
+            f"{self.path} belongs to {other}: two at once would archive and count twice; stop that one, or give "
+            "another directory"
+        )
 
     @property
     def _lock(self) -> Path:
         return self.path / "up.lock"
-
-
-class Hold:
-    """A directory that is held. The lock ends with the process, whatever ends that."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-
-    def tell(self, url: str | None) -> None:
-        """Says where the server of this process is."""
-        self._file.truncate(0)
-        self._file.write(json.dumps({"pid": os.getpid(), "url": url}).encode())
-        self._file.flush()
-
-
-def _locked(file: IO[bytes], how: int) -> bool:
-    try:
-        fcntl.flock(file, how | fcntl.LOCK_NB)
-        return True
-    except BlockingIOError:
-        return False
-
-
-def _holder(file: IO[bytes]) -> Holder:
-    file.seek(0)
-    said = file.read()
-    return Holder(**json.loads(said)) if said else Holder(0)  # it has only just begun

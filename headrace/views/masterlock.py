@@ -5,12 +5,11 @@ It is for local disks. Elsewhere the manifests decide: each is put where none is
 
 from __future__ import annotations
 
-import fcntl
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from headrace import holding
 from headrace.views.errors import ViewError
 
 
@@ -21,7 +20,7 @@ def held(folder: Path | None) -> Iterator[None]:
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
     >>> with held(folder):
-    ...     int((folder / "lock").read_bytes()) == os.getpid()
+    ...     (folder / "lock").exists()
     True
     >>> with held(folder), held(folder):  # doctest: +ELLIPSIS
     ...     pass
@@ -33,18 +32,12 @@ ask again when it is done, or stop that process
     if folder is None:
         yield
         return
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / "lock", "a+b") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            holder = file.read().decode() or "that has only just begun"
-            raise ViewError(
-                f"the master data in {folder} is being written by process {holder}; one writes at a time: ask again "
-                "when it is done, or stop that process"
-            ) from None
-        file.truncate(0)
-        file.write(str(os.getpid()).encode())
-        file.flush()
+    with holding.held(folder / "lock", lambda other: _refusal(folder, other)):
         yield
+
+
+def _refusal(folder: Path, other: holding.Holder) -> ViewError:
+    return ViewError(
+        f"the master data in {folder} is being written by {other}; one writes at a time: ask again when it is done, or "
+        "stop that process"
+    )

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.holding import Holder, holder
 from headrace.views.errors import ViewError
 from headrace.views.manifests import File, LocalShelf, Manifests, Step
 from headrace.views.masterlock import held
@@ -154,4 +155,4 @@ def test_a_second_process_is_refused_by_the_name_of_the_first(tmp_path: Path) ->
     process.kill()  # whatever ends it
     process.join()
     with held(tmp_path):
-        assert (tmp_path / "lock").read_text() == str(os.getpid())
+        assert holder(tmp_path / "lock") == Holder(os.getpid())

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import shutil
 import tempfile
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from headrace.dialects.storm.collected import ErrorReport
 from headrace.dialects.storm.config import Config
 from headrace.dialects.storm.topology import Topology, TopologyError
+from headrace.holding import Holder, held
 from headrace.model.times import SECOND, DurationLike, duration, now
 
 if TYPE_CHECKING:
@@ -63,24 +64,17 @@ class LocalCluster:
         self.directory = Path(tempfile.mkdtemp(prefix="headrace-storm-") if directory is None else directory)
         self._spark, self._clock = spark, clock
         self._running: dict[str, RunningTopology] = {}
-        self._mine: IO[str] | None = None
+        self._mine: ExitStack | None = None
 
     def __enter__(self) -> LocalCluster:
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        lock = (self.directory / "lock").open("a+")
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            lock.seek(0)
-            pid = lock.read().strip() or "another process"
-            raise TopologyError(
-                f"{str(self.directory)!r} is in use by the cluster of process {pid}; stop that first"
-            ) from None
-        lock.truncate(0)
-        lock.write(f"{os.getpid()}\n")
-        lock.flush()
-        self._mine = lock
+        with ExitStack() as mine:
+            mine.enter_context(held(self.directory / "lock", self._refusal))
+            self._mine = mine.pop_all()
         return self
+
+    def _refusal(self, other: Holder) -> TopologyError:
+        return TopologyError(f"{str(self.directory)!r} is in use by the cluster of {other}; stop that first")
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
