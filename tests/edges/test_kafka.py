@@ -48,8 +48,8 @@ def in_windows(elements: Any) -> Counter[Any]:
 
 def test_batch_and_stream_read_the_same(spark: SparkSession, broker: Broker) -> None:
     """Columns, named tuples and bytes, of all of the topic and of a time; the end is the end when it begins."""
-    uri = broker.create("visits", partitions=3)
-    broker.send("visits", *map(visit, range(1, 40)))
+    uri = broker.create("visits_by_age", partitions=3)
+    broker.send("visits_by_age", *map(visit, range(1, 40)))
 
     def read(**options: Any) -> dict[str, Counter[Any]]:
         p, given = hr.Pipeline(spark=spark), {}
