@@ -63,8 +63,4 @@ _AGGREGATES: Final = """
 FUNCTIONS: Final = frozenset(
     " ".join([_OPERATORS, _NUMBERS, _TEXT, _TIMES, _CHOICES, _COLLECTIONS, _AGGREGATES]).split()
 )
-"""Their names in small letters.
-
->>> "count" in FUNCTIONS, "java_method" in FUNCTIONS
-(True, False)
-"""
+"""Their names in small letters."""
