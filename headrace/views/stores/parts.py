@@ -24,7 +24,7 @@ Guard = Callable[[sa.Connection], None]
 """Called in each step, it raises an error if the part is not to be written any more."""
 
 _STEP: Final = 20_000
-_PLACES: Final = 500  # looked up at once; SQLite takes at most 32,766 values in a statement
+_PLACES: Final = 500  # looked up at once
 
 
 class Parts:
@@ -136,9 +136,16 @@ class Parts:
         yield rest
 
     def _at(self, cursor: Any, part: int, places: list[Place]) -> dict[Place, Stored]:
-        cursor.execute(*self.statements.at(places, part))
         width = self.statements.width
-        return {tuple(row[:width]): tuple(row[width:]) for row in cursor.fetchall()}
+        if self.database.backend == "sqlite":
+            # One by one: SQLite would look for a list of places by reading the whole part.
+            one = self.statements.one
+            found = (cursor.execute(one, (part, *place)).fetchone() for place in places)
+            rows = [row for row in found if row is not None]
+        else:
+            cursor.execute(*self.statements.at(places, part))
+            rows = cursor.fetchall()
+        return {tuple(row[:width]): tuple(row[width:]) for row in rows}
 
     def _insert(self, cursor: Any, part: int, rows: pa.RecordBatch) -> None:
         if self.database.backend == "sqlite":

@@ -50,6 +50,8 @@ class Statements:
         )
         wanted = ", ".join(f"w{number}" for number in range(self.width))
         same = " AND ".join(f"{name} = w{number}" for number, name in enumerate(places))
+        here = " AND ".join(f"{name} = {self.mark}" for name in places)
+        self.one = f'SELECT {self.columns} FROM {self.table} WHERE "__part" = {self.mark} AND {here}'
         self._joined = f"SELECT {self.columns} FROM unnest({types}) AS wanted({wanted}) JOIN {self.table} ON {same}"
 
     def row(self) -> str:
@@ -57,13 +59,10 @@ class Statements:
         return f"({', '.join([self.mark] * self.width)})"
 
     def at(self, places: list[tuple[Any, ...]], part: int) -> tuple[str, list[Any]]:
-        """The rows of a part at some places."""
-        if self.mark == "%s":  # an array for each column: a list of rows would be planned row by row
-            columns = [list(column) for column in zip(*places, strict=True)]
-            return f'{self._joined} AND "__part" = {self.mark}', [*columns, part]
-        rows = ", ".join([self.row()] * len(places))
-        found = f'SELECT {self.columns} FROM {self.table} WHERE "__part" = ? AND ({self.places}) IN (VALUES {rows})'
-        return found, [part, *(value for place in places for value in place)]
+        """The rows of a part at some places, of PostgreSQL: an array for each column, since a list of rows would be
+        planned row by row."""
+        columns = [list(column) for column in zip(*places, strict=True)]
+        return f'{self._joined} AND "__part" = {self.mark}', [*columns, part]
 
     def beyond(self, condition: Condition, place: tuple[Any, ...]) -> Condition:
         """And only rows after a place."""
