@@ -57,17 +57,18 @@ class SpeedLayer:
 
     def start(self, **options: Any) -> Handle:
         """Starts the stream; `options` are those of `Pipeline.run`, e.g. trigger="1 second"."""
-        self.pipeline = Pipeline(spark=self._spark)
+        pipeline = Pipeline(spark=self._spark)
         read = self.feed.read(self.stored.progress().reached, self.watermark)
-        deltas = self.view.partials(self._events(read), trigger=Always())
+        deltas = self.view.partials(self._events(pipeline, read), trigger=Always())
         deltas | f"store {self.view.name}" >> ForEachBatch(self._add)
-        self._handle = self.pipeline.run(checkpoint=self.checkpoint, **options)
+        self._handle = pipeline.run(checkpoint=self.checkpoint, **options)
+        self.pipeline = pipeline  # once it is whole: others look at it
         return self._handle
 
-    def _events(self, read: ReadTopic) -> PCollection:
+    def _events(self, pipeline: Pipeline, read: ReadTopic) -> PCollection:
         if self._letters is None or not read.checks:
-            return self.pipeline | self.label >> read  # type: ignore[no-any-return]
-        records = self.pipeline | self.label >> read.with_exception_handling()
+            return pipeline | self.label >> read  # type: ignore[no-any-return]
+        records = pipeline | self.label >> read.with_exception_handling()
         records.dead_letters | "dead letters" >> ForEachBatch(self._bury)
         return records.main  # type: ignore[no-any-return]
 
