@@ -120,14 +120,19 @@ def most_seen(url: str) -> tuple[Text, Table]:
 
 
 def watch(system: System, url: str, sender: Sender, seconds: int, stop: threading.Event, console: Console) -> None:
-    """Shows how far everything is, and computes versions a third and two thirds of the way: in full, then on top."""
+    """Shows how far everything is, and computes versions a third and two thirds of the way: in full, then on top.
+
+    On a slow machine it takes longer than so many seconds: both versions are begun while views come.
+    """
     began, computed, last = time.monotonic(), 0, -math.inf
     with Live(console=console, auto_refresh=False, transient=True) as live:
-        while not stop.is_set() and not (seconds and time.monotonic() - began > seconds):
+        gone = 0.0
+        while not stop.is_set() and not (seconds and gone > seconds and computed == 2):
             gone = time.monotonic() - began
             system.look()
             status = system.status()
-            if computed < 2 and gone > (computed + 1) * (seconds or 90) / 3:
+            idle = all(job["state"] in ("done", "failed") for job in status["jobs"])
+            if computed < 2 and idle and gone > (computed + 1) * (seconds or 90) / 3:
                 for name in system.app.views:
                     system.compute(name, incremental=computed > 0)
                 computed += 1
