@@ -14,10 +14,9 @@ import sys
 import traceback
 from pathlib import Path
 from types import TracebackType
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from headrace import PipelineError, TransformError, __version__, written
 from headrace.dialects.storm.commands import storm
@@ -26,6 +25,7 @@ from headrace.engine.settings import Settings, using
 from headrace.log.commands import topic
 from headrace.progress import watch
 from headrace.system.commands import add_commands
+from headrace.telling import fail
 
 main = typer.Typer(
     help="The Dataflow model on Spark: run pipelines, or see how they would run.",
@@ -54,7 +54,7 @@ def verify(
     try:
         found = written(path)
     except FileNotFoundError as error:
-        _fail(str(error))
+        fail(str(error))
     if wrong := found.verify():
         print(*wrong, sep="\n")
         raise SystemExit(1)
@@ -88,7 +88,7 @@ def run(
     With --explain a script goes on after each pipeline, without its results: where it needs one, it ends there.
     """
     if not file.is_file():
-        _fail(f"there is no file {str(file)!r}; give the path of a Python script")
+        fail(f"there is no file {str(file)!r}; give the path of a Python script")
     if master:
         os.environ["SPARK_MASTER"] = master
     shown = Shown()
@@ -97,9 +97,9 @@ def run(
         with using(settings):
             _run_script(file, args or [])
     except (PipelineError, TransformError) as error:
-        _fail(str(error))
+        fail(str(error))
     except KeyboardInterrupt:
-        _fail("interrupted", code=130)
+        fail("interrupted", code=130)
     except Exception as error:
         if not shown.plans:
             traceback.print_exception(error.with_traceback(_from_script(error.__traceback__, file)))
@@ -155,9 +155,3 @@ def _from_script(trace: TracebackType | None, file: Path) -> TracebackType | Non
     while trace is not None and trace.tb_frame.f_code.co_filename != str(file):
         trace = trace.tb_next
     return trace
-
-
-def _fail(message: str, code: int = 1) -> NoReturn:
-    Console(stderr=True).print("[bold red]error:[/]", end=" ")
-    print(message, file=sys.stderr)
-    raise SystemExit(code)

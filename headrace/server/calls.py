@@ -52,15 +52,18 @@ class Remote:
 
     def status(self) -> dict[str, Any]:
         """How far everything is."""
-        return self._call("status")  # type: ignore[no-any-return]
+        found: dict[str, Any] = self._call("status")
+        return found
 
     def compute(self, view: str, *, incremental: bool) -> dict[str, Any]:
         """Begins a batch version."""
-        return self._call("compute", view=view, incremental=incremental)  # type: ignore[no-any-return]
+        found: dict[str, Any] = self._call("compute", view=view, incremental=incremental)
+        return found
 
     def dead_letters(self, limit: int) -> list[dict[str, Any]]:
         """The records that no view could take."""
-        return self._call("dead_letters", limit=limit)  # type: ignore[no-any-return]
+        found: list[dict[str, Any]] = self._call("dead_letters", limit=limit)
+        return found
 
     def _call(self, name: str, **arguments: Any) -> Any:
         ended = ConnectionError("the system of this server has ended")

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from headrace.log.errors import LogError
 from headrace.model.errors import PipelineError, TransformError
-from headrace.model.times import duration
+from headrace.model.times import duration, now
 from headrace.server import Tokens
 from headrace.server.running import PORT
 from headrace.system.asking import Running, asking, view_of
@@ -27,6 +27,7 @@ from headrace.system.jobs import Job
 from headrace.system.running import Place, compute, look_after, running, stopped_by_signals
 from headrace.system.showing import Shown, job_line, tables, versions
 from headrace.system.system import Schedule
+from headrace.telling import fail, told
 from headrace.views.app import App
 from headrace.views.errors import ViewError
 
@@ -76,7 +77,7 @@ def up(
     It goes on from where it was when it was last stopped. Tokens of the server are in HEADRACE_TOKENS.
     """
     console = Console(stderr=True)
-    with told(), stopped_by_signals() as stop:
+    with _told(), stopped_by_signals() as stop:
         schedule = Schedule(archive=_interval(archive_every), batch=_interval(batch_every))
         tokens = Tokens.parse(os.environ.get("HEADRACE_TOKENS", ""))
         console.print(f"starting {file}, data in {dir} ...", markup=False, highlight=False)
@@ -101,7 +102,7 @@ def batch(
     log: LogPlace = None,
 ) -> None:
     """Compute a batch version of a view now, and let it answer: in the process that runs the file, if one does."""
-    with told():
+    with _told():
         view_of(App.load(file), view, str(file))
         home = Home(dir)
         holder = home.holder()
@@ -127,7 +128,7 @@ def query(
 
     The options are the parameters of GET /views/VIEW.
     """
-    with told():
+    with _told():
         found = asking(Home(dir), store=store).query(view, _parameters(context.args))
     if plain:
         print(json.dumps(found))
@@ -142,7 +143,7 @@ def query(
 
 def status(dir: Directory = HERE, store: StoreUrl = None, plain: Plain = False) -> None:
     """Show how far topics, views and batches are."""
-    with told():
+    with _told():
         found = asking(Home(dir), store=store).status()
     if plain:
         print(json.dumps(found))
@@ -163,9 +164,9 @@ def rollback(
     store: StoreUrl = None,
 ) -> None:
     """Let an older batch version of a view answer. No event is lost: what came since is in the speed layer."""
-    with told():
-        now = asking(Home(dir), store=store).rollback(view, to)
-    print(f"{view}: version {now} answers")
+    with _told():
+        answers = asking(Home(dir), store=store).rollback(view, to)
+    print(f"{view}: version {answers} answers")
 
 
 def add_commands(main: typer.Typer) -> None:
@@ -176,24 +177,20 @@ def add_commands(main: typer.Typer) -> None:
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def _told() -> Iterator[None]:
     """Tells what is wrong in a line, and ends."""
     try:
-        yield
-    except (ViewError, LogError, PipelineError, TransformError, ValueError, OSError) as error:
-        Console(stderr=True).print("[bold red]error:[/]", end=" ")
-        print(error, file=sys.stderr)
-        raise SystemExit(1) from None
+        with told(ViewError, LogError, PipelineError, TransformError, ValueError, OSError):
+            yield
     except KeyboardInterrupt:
-        print("interrupted; nothing is lost: ask for it again", file=sys.stderr)
-        raise SystemExit(130) from None
+        fail("interrupted; nothing is lost: ask for it again", code=130)
 
 
 def _computed(place: Place, view: str, incremental: bool, show: Any) -> dict[str, Any]:
     def shown(job: Job | None) -> None:
-        show("reading what has come since the last run ..." if job is None else job_line(job.told(_now())))
+        show("reading what has come since the last run ..." if job is None else job_line(job.told(now())))
 
-    return compute(place, view, incremental=incremental, show=shown).told(_now())
+    return compute(place, view, incremental=incremental, show=shown).told(now())
 
 
 def _await(system: Running, view: str, incremental: bool, show: Any) -> dict[str, Any]:
@@ -204,10 +201,6 @@ def _await(system: Running, view: str, incremental: bool, show: Any) -> dict[str
         job = next(each for each in system.status()["jobs"] if each["id"] == job["id"])
         show(job_line(job))
     return job
-
-
-def _now() -> int:
-    return time.time_ns() // 1000
 
 
 def _interval(text: str) -> int | None:

@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from headrace.holding import Hold, Holder, held, holder
 from headrace.model.secrets import bare
 from headrace.views.errors import ViewError
+from headrace.wholefiles import replace_file
 
 
 @dataclass(frozen=True)
@@ -82,9 +83,7 @@ class Home:
 
     def remember(self, runs: Runs) -> None:
         """Notes what the system runs."""
-        new = self.path / "runs.json.new"
-        new.write_text(json.dumps(asdict(runs)))
-        new.replace(self.path / "runs.json")
+        replace_file(self.path / "runs.json", json.dumps(asdict(runs)).encode())
 
     def holder(self) -> Holder | None:
         """The process that has the directory now."""

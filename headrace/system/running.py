@@ -20,7 +20,7 @@ from headrace.system.system import Schedule, System
 from headrace.views.app import App
 from headrace.views.stores import Store
 
-_LOOK: Final = 0.5  # seconds from one look at the system to the next
+_LOOK: Final = 1.0  # seconds from one look at the system to the next
 
 _SPARK: Final = {
     "spark.scheduler.mode": "FAIR",  # a micro-batch does not wait for all of a batch

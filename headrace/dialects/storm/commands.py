@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import signal
-import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
@@ -17,6 +14,7 @@ from headrace.dialects.storm.control import Control
 from headrace.dialects.storm.control import submit as submitted
 from headrace.dialects.storm.topology import TopologyError
 from headrace.model.times import format_instant
+from headrace.telling import fail, told
 
 storm = typer.Typer(help="Run Storm topologies.", no_args_is_help=True)
 
@@ -39,7 +37,7 @@ def submit(
     """
     control = Control(directory)
     path = str(file.resolve())
-    with _told():
+    with told(TopologyError):
         if control.served:
             control.ask("submit", name=name, file=path)
             print(f"{name} runs in the cluster of {directory}")
@@ -59,7 +57,7 @@ def submit(
 @storm.command("list")
 def list_(directory: Directory = _DIRECTORY) -> None:
     """List the topologies that run."""
-    with _told():
+    with told(TopologyError):
         rows = Control(directory).ask("list")
         for each in rows:
             print(f"{each['name']}  {each['state']}  {each['tasks']} tasks  {each['trees']} trees under way")
@@ -68,21 +66,21 @@ def list_(directory: Directory = _DIRECTORY) -> None:
 @storm.command()
 def status(name: Name, directory: Directory = _DIRECTORY) -> None:
     """Show every task: what it emitted, executed, acked and failed, and how long that takes."""
-    with _told():
+    with told(TopologyError):
         print(Control(directory).ask("status", name=name))
 
 
 @storm.command()
 def activate(name: Name, directory: Directory = _DIRECTORY) -> None:
     """Let the spouts emit again."""
-    with _told():
+    with told(TopologyError):
         Control(directory).ask("activate", name=name)
 
 
 @storm.command()
 def deactivate(name: Name, directory: Directory = _DIRECTORY) -> None:
     """Let the spouts emit no more; what is under way goes on."""
-    with _told():
+    with told(TopologyError):
         Control(directory).ask("deactivate", name=name)
 
 
@@ -97,9 +95,9 @@ def rebalance(
     for each in tasks:
         bolt, _, number = each.partition("=")
         if not bolt or not number.isdigit():
-            _fail(f"say BOLT=TASKS, e.g. count=4, got {each!r}")
+            fail(f"say BOLT=TASKS, e.g. count=4, got {each!r}")
         wanted[bolt] = int(number)
-    with _told():
+    with told(TopologyError):
         Control(directory).ask("rebalance", name=name, tasks=wanted)
 
 
@@ -112,26 +110,13 @@ def kill(
     ] = None,
 ) -> None:
     """End a topology once what is under way is done."""
-    with _told():
+    with told(TopologyError):
         Control(directory).ask("kill", name=name, wait=wait)
 
 
 @storm.command()
 def errors(name: Name, directory: Directory = _DIRECTORY) -> None:
     """Show the errors that components reported, oldest first."""
-    with _told():
+    with told(TopologyError):
         for each in Control(directory).ask("errors", name=name):
             print(f"{format_instant(each['time'])}  {each['component']}  task {each['task']}  {each['error']}")
-
-
-@contextmanager
-def _told() -> Iterator[None]:
-    try:
-        yield
-    except TopologyError as error:
-        _fail(str(error))
-
-
-def _fail(message: str) -> NoReturn:
-    print(message, file=sys.stderr)
-    raise SystemExit(1)

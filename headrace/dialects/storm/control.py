@@ -18,8 +18,8 @@ from typing import Any, Final
 
 from headrace.dialects.storm.cluster import LocalCluster
 from headrace.dialects.storm.config import Config
-from headrace.dialects.storm.pending import replace_file
 from headrace.dialects.storm.topology import Topology, TopologyError
+from headrace.wholefiles import replace_file
 
 _LOOK: Final = 0.1  # seconds from one look at the directory to the next
 

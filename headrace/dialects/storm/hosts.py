@@ -18,8 +18,9 @@ from typing import Any, Final
 from headrace.dialects.storm.collected import Emitted, ErrorReport, SpoutCollected
 from headrace.dialects.storm.components import Spout, TopologyContext
 from headrace.dialects.storm.emissions import WAKE, Emission, EmissionLog
-from headrace.dialects.storm.pending import Pending, Waiting, replace_file
+from headrace.dialects.storm.pending import Pending, Waiting
 from headrace.model.pickling import dumps
+from headrace.wholefiles import replace_file
 
 MOST_BEHIND: Final = 20_000
 """How many tuples of a spout task may be in the log that the stream has not read yet."""

@@ -7,13 +7,13 @@ that a task that starts again knows what it waited for.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from headrace.dialects.storm.emissions import Emission
+from headrace.wholefiles import replace_file
 
 
 @dataclass
@@ -77,13 +77,3 @@ class Pending:
         waiting = {place: Waiting(message, attempt, original) for place, message, attempt, original in held["waiting"]}
         replayed = {each.original: place for place, each in waiting.items() if each.original is not None}
         return cls(waiting, held["outcomes"], held["emissions"], replayed)
-
-
-def replace_file(path: Path, data: bytes) -> None:
-    """Gives a file this content: after a crash it has the old or the new one."""
-    new = path.with_name(f".{path.name}.new")
-    with new.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    new.rename(path)

@@ -7,7 +7,7 @@ topic of a spout -> Sending -> tasks of bolts -> ... -> ackers -> topic of outco
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
@@ -90,41 +90,25 @@ class Topics:
                     log.create(node.component.topic)
 
 
-def ackers_of(topology: Topology) -> int:
-    """How many ackers a topology has."""
-    return min(sum(node.tasks for node in topology.spouts), _MOST_ACKERS)
-
-
-def build(
-    p: Pipeline,
-    topology: Topology,
-    config: Config,
-    topics: Topics,
-    *,
-    starts: Mapping[str, Mapping[int, int]],
-    seeds: Seeds | None,
-) -> None:
+@dataclass
+class Build:
     """Applies a topology's transforms to a pipeline.
 
     If it was rebalanced, `starts` are the offsets of spouts' topics at which it begins, and `seeds` the state it has.
     """
-    _Build(p, topology, config, topics, starts, seeds).apply()
 
+    p: Pipeline
+    topology: Topology
+    config: Config
+    topics: Topics
+    starts: Mapping[str, Mapping[int, int]]
+    seeds: Seeds | None
+    given: dict[str, dict[str | None, PCollection]] = field(default_factory=dict)  # what a component gives, by tag
 
-class _Build:
-    def __init__(
-        self,
-        p: Pipeline,
-        topology: Topology,
-        config: Config,
-        topics: Topics,
-        starts: Mapping[str, Mapping[int, int]],
-        seeds: Seeds | None,
-    ) -> None:
-        self.p, self.topology, self.config, self.topics = p, topology, config, topics
-        self.starts, self.seeds = starts, seeds
-        self.ackers = ackers_of(topology)
-        self.given: dict[str, dict[str | None, PCollection]] = {}  # what a component gives, by tag
+    @property
+    def ackers(self) -> int:
+        """How many ackers the topology has."""
+        return min(sum(node.tasks for node in self.topology.spouts), _MOST_ACKERS)
 
     def apply(self) -> None:
         for node in self.topology.spouts:

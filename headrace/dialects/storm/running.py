@@ -18,7 +18,7 @@ from headrace.dialects.storm.config import Config
 from headrace.dialects.storm.emissions import EmissionLog
 from headrace.dialects.storm.enginetasks import ACKER, rebalanced_bolt
 from headrace.dialects.storm.hosts import DeadLetter, Outcome, SpoutHost
-from headrace.dialects.storm.pipelines import Topics, build
+from headrace.dialects.storm.pipelines import Build, Topics
 from headrace.dialects.storm.seeds import Placed, Seeds
 from headrace.dialects.storm.status import TaskStatus, TopologyStatus, bolt_status, spout_status
 from headrace.dialects.storm.topology import Topology, TopologyError
@@ -186,7 +186,7 @@ class RunningTopology:
     def _start_stream(self) -> None:
         p = Pipeline(spark=self.spark)
         seeds = Seeds(self._seeds(self.placed)) if self.placed.checkpoint else None
-        build(p, self.topology, self.config, self.topics, starts=self.placed.starts, seeds=seeds)
+        Build(p, self.topology, self.config, self.topics, self.placed.starts, seeds).apply()
         handle: Any = p.run(checkpoint=str(self._checkpoint), max_records_per_batch=MAX_RECORDS)
         self._handle = handle
 

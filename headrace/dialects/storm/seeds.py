@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from headrace.dialects.storm.pending import replace_file
 from headrace.engine.ipc import arrow_bytes
+from headrace.wholefiles import replace_file
 
 
 @dataclass(frozen=True)
