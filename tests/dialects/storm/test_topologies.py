@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -10,29 +12,11 @@ from headrace import storm
 from headrace.dialects.storm.acker import COMPLETE, FAILED, TIMED_OUT
 from tests.dialects.storm.driver import Driver, Sink, Source
 
+sys.path.append(str(Path(__file__).parents[3] / "examples"))
+
+from storm_wordcount import SplitSentence, WordCount
+
 SECOND = 1_000_000
-
-
-class Split(storm.Bolt):
-    fields = ("word",)
-
-    def execute(self, tup: storm.Tuple) -> None:
-        for word in tup["sentence"].split():
-            self.emit([word], anchors=[tup])
-        self.ack(tup)
-
-
-class Count(storm.Bolt):
-    fields = ("word", "count")
-
-    def prepare(self, context: storm.TopologyContext) -> None:
-        self.counts: dict[str, int] = {}
-
-    def execute(self, tup: storm.Tuple) -> None:
-        word = tup["word"]
-        self.counts[word] = self.counts.get(word, 0) + 1
-        self.emit([word, self.counts[word]], anchors=[tup])
-        self.ack(tup)
 
 
 class Exclaim(storm.BasicBolt):
@@ -45,8 +29,8 @@ class Exclaim(storm.BasicBolt):
 def word_count(guarantee: str = "at_least_once") -> Driver:
     builder = storm.TopologyBuilder()
     builder.set_spout("spout", Source("sentence"), parallelism=5)
-    builder.set_bolt("split", Split(), parallelism=8).shuffle_grouping("spout")
-    builder.set_bolt("count", Count(), parallelism=12).fields_grouping("split", ["word"])
+    builder.set_bolt("split", SplitSentence(), parallelism=8).shuffle_grouping("spout")
+    builder.set_bolt("count", WordCount(), parallelism=12).fields_grouping("split", ["word"])
     builder.set_bolt("sink", Sink()).global_grouping("count")
     return Driver(builder.create(), storm.Config(guarantee=guarantee))
 
@@ -82,7 +66,7 @@ def test_word_count_is_right_and_every_tree_is_done(guarantee: str) -> None:
 def test_a_counting_bolt_counts_nathan_twice() -> None:
     builder = storm.TopologyBuilder()
     builder.set_spout("names", Source("word"))
-    builder.set_bolt("count", Count()).fields_grouping("names", ["word"])
+    builder.set_bolt("count", WordCount()).fields_grouping("names", ["word"])
     builder.set_bolt("sink", Sink()).global_grouping("count")
     driver = Driver(builder.create())
     driver.batch({"names": [["nathan"], ["bob"], ["joey"], ["nathan"]]})
