@@ -24,7 +24,7 @@ from _sections import Bench, Verdict, run
 import headrace as hr
 from headrace import storm
 from headrace.dialects.storm.emissions import Emission, EmissionLog
-from headrace.dialects.storm.pipelines import Topics, build
+from headrace.dialects.storm.pipelines import Build, Topics
 from headrace.log import Log
 
 WORDS_EACH = 10
@@ -118,7 +118,7 @@ def words(bench: Bench) -> Iterator[Verdict]:
             sent = [Emission(index, at, "default", (text,), message_id=at) for at, text in enumerate(mine)]
             EmissionLog(topic, index).append(sent, time=0)
         p = hr.Pipeline(spark=bench.spark)
-        build(p, wanted, config, topics, starts={}, seeds=None)
+        Build(p, wanted, config, topics, {}, None).apply()
         return rate(p.run(checkpoint=str(bench.folder / topics.name), max_records_per_batch=size))
 
     def pipeline() -> float:
