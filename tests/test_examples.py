@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 
-import pytest
-
-import headrace as hr
-
 # Examples are scripts in a folder of their own; the workers must find them, too.
-sys.path.append(str(Path(__file__).parent.parent / "examples"))
-
 import autocomplete
 import chatter
 import hourly_actions
+import pytest
 import user_scores
 import wordcount
+
+import headrace as hr
 
 pytestmark = pytest.mark.usefixtures("spark")
 

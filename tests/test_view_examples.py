@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import UTC, datetime
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
-import pytest
-
 # Examples are scripts in a folder of their own; the workers must find them, too.
-sys.path.append(str(Path(__file__).parent.parent / "examples"))
-
 import demo
 import human_fault
+import pytest
 import sally_and_bob
 import traffic
 import visits

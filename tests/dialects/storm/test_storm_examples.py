@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import runpy
-import sys
 from collections import Counter
-from pathlib import Path
 from typing import Any
-
-from headrace import storm
-from tests.dialects.storm.driver import Driver
-
-sys.path.append(str(Path(__file__).parents[3] / "examples"))
 
 import storm_exclamation
 import storm_fraud
 import storm_top_words
 import storm_wordcount
+
+from headrace import storm
+from tests.dialects.storm.driver import Driver
 
 SECOND = 1_000_000
 

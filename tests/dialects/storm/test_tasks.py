@@ -10,13 +10,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from storm_wordcount import SplitSentence, WordCount
 
 from headrace import storm
 from headrace.dialects.storm.acker import COMPLETE, FAIL, FAILED
 from headrace.dialects.storm.collected import SpoutCollected
 from headrace.dialects.storm.tasks import BoltTask, Outcome, SpoutTask
 from tests.dialects.storm.driver import Driver, Sink, Source
-from tests.dialects.storm.test_topologies import Count, Split
 
 
 def task_of(bolt: storm.Bolt, *, direct: str | None = None, **settings: Any) -> tuple[SpoutTask, BoltTask]:
@@ -48,8 +48,8 @@ def run(bolt: storm.Bolt, words: list[str], **given: Any) -> Outcome:
 def test_a_replay_is_identical_whatever_the_order_of_arrival(batches: list[list[str]], order: Any) -> None:
     builder = storm.TopologyBuilder()
     builder.set_spout("words", Source("sentence"), parallelism=2)
-    builder.set_bolt("split", Split(), parallelism=2).shuffle_grouping("words")
-    builder.set_bolt("count", Count(), parallelism=2).partial_key_grouping("split", ["word"])
+    builder.set_bolt("split", SplitSentence(), parallelism=2).shuffle_grouping("words")
+    builder.set_bolt("count", WordCount(), parallelism=2).partial_key_grouping("split", ["word"])
     builder.set_bolt("sink", Sink(), parallelism=2).shuffle_grouping("count")
     drivers = [Driver(builder.create(), seed=seed) for seed in (1, order.randrange(100))]
     for turn, sentences in enumerate(batches):
@@ -160,7 +160,7 @@ def test_what_is_acked_twice_is_acked_and_what_is_not_anchored_is_not_waited_for
 
 
 def test_tuples_without_a_message_id_are_not_tracked() -> None:
-    spout, task = task_of(Split())
+    spout, task = task_of(SplitSentence())
     rows = pa.record_batch({"sentence": ["a b", "c d"]})
     begun = spout.run("default", rows, np.arange(2), now=0, tracked=np.array([True, False]))
     assert begun.acks.num_rows == 1
@@ -221,9 +221,9 @@ def test_tuples_of_a_spout_come_in_its_order_however_they_were_read() -> None:
 def test_no_two_copies_of_tuples_have_the_same_number() -> None:
     builder = storm.TopologyBuilder()
     builder.set_spout("words", Source("sentence"))
-    builder.set_bolt("split", Split()).shuffle_grouping("words")
+    builder.set_bolt("split", SplitSentence()).shuffle_grouping("words")
     builder.set_bolt("all", Sink(), parallelism=3).all_grouping("split").shuffle_grouping("words")
-    builder.set_bolt("count", Count()).fields_grouping("split", ["word"])
+    builder.set_bolt("count", WordCount()).fields_grouping("split", ["word"])
     driver = Driver(builder.create())
     numbers: list[int] = []
     for now in range(3):

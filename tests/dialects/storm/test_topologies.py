@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
+from storm_wordcount import SplitSentence, WordCount
 
 from headrace import storm
 from headrace.dialects.storm.acker import COMPLETE, FAILED, TIMED_OUT
 from tests.dialects.storm.driver import Driver, Sink, Source
-
-sys.path.append(str(Path(__file__).parents[3] / "examples"))
-
-from storm_wordcount import SplitSentence, WordCount
 
 SECOND = 1_000_000
 

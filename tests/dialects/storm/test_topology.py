@@ -7,10 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from storm_wordcount import SplitSentence
 
 from headrace import storm
 from tests.dialects.storm.driver import Sink, Source
-from tests.dialects.storm.test_topologies import Exclaim, Split
+from tests.dialects.storm.test_topologies import Exclaim
 
 
 class Unfinished(storm.Bolt):
@@ -121,7 +122,7 @@ def test_levels_are_by_the_longest_way() -> None:
 
 def test_a_topology_travels() -> None:
     builder = started()
-    builder.set_bolt("split", Split(), parallelism=3).shuffle_grouping("words")
+    builder.set_bolt("split", SplitSentence(), parallelism=3).shuffle_grouping("words")
     topology = builder.create()
     assert topology.levels == (("split",),)  # also after it was asked something
     again = pickle.loads(pickle.dumps(topology))
