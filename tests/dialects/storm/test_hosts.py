@@ -64,11 +64,11 @@ class Print(storm.Bolt):
 class Around:
     """A host and all that is around it."""
 
-    def __init__(self, folder: Path, spout: storm.Spout, **config: Any) -> None:
+    def __init__(self, folder: Path, spout: storm.Spout, bolt: storm.Bolt | None = None, **config: Any) -> None:
         self.folder, self.spout, self.config = folder, spout, storm.Config(**config)
         builder = storm.TopologyBuilder()
         builder.set_spout("numbers", spout)
-        builder.set_bolt("print", Print()).shuffle_grouping("numbers")
+        builder.set_bolt("print", bolt or Print()).shuffle_grouping("numbers")
         self.topology = builder.create()
         log = Log(folder / "log")
         self.topic = log.create("numbers") if "numbers" not in log.topics() else log.topic("numbers")
@@ -207,6 +207,28 @@ def test_it_can_be_told_to_wait(around: Callable[..., Around]) -> None:
     host.turn()
     host.stop()
     assert told(host) == [("deactivate", None), ("activate", None), ("close", None)]
+
+
+def test_it_has_not_settled_while_a_turn_emits_that_began_before(
+    around: Callable[..., Around], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or whoever kills the topology then would remove tuples that nobody has seen."""
+    world, seen = around(Few()), []
+    host, append = world.host(), EmissionLog.append
+
+    def appending(log: EmissionLog, *args: Any, **options: Any) -> None:
+        host.active = False
+        seen.append(host.settled)
+        append(log, *args, **options)
+
+    monkeypatch.setattr(EmissionLog, "append", appending)
+    host.turn()
+    world.read_to = 3
+    host.turn()
+    host.outcomes.put(Outcome(0, acked=(0, 1, 2)))
+    seen.append(host.settled)
+    host.turn()
+    assert (seen, host.settled) == ([False, False], True)
 
 
 def test_time_passes_for_those_who_wait_for_it(around: Callable[..., Around]) -> None:
