@@ -158,7 +158,7 @@ class StoredView:
                 each.number,
                 load_offsets(each.boundary),
                 each.base,
-                sum(load_offsets(each.parts).values()),
+                each.rows,
                 each.made,
                 each.number == current,
             )

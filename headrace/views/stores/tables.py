@@ -44,6 +44,7 @@ VERSIONS: Final = sa.Table(
     sa.Column("state", sa.Text, nullable=False),  # loading, ready, dropped
     sa.Column("base", sa.BigInteger),
     sa.Column("parts", sa.Text, nullable=False),  # of which it is made, and how many rows each has
+    sa.Column("rows", sa.BigInteger, nullable=False),  # that it says: one that is in two parts counts once
     sa.Column("generation", sa.BigInteger, nullable=False),  # the first that it does not cover
     sa.Column("boundary", sa.Text, nullable=False),
     sa.Column("made", sa.BigInteger, nullable=False),
