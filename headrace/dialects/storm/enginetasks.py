@@ -70,7 +70,7 @@ class Sending(DoFn):
                 yield from self._sent(index, stream, records)
 
     def _sent(self, index: int, stream: str, records: list[list[Any]]) -> Iterator[TaggedOutput]:
-        _, sequence, _, values, messages, targets, _, _ = zip(*records, strict=True)
+        _, sequence, _, values, messages, targets, _, _, turns = zip(*records, strict=True)
         names = self.topology.node(self.spout).streams[stream]
         columns = [encode_column(name, column) for name, column in zip(names, zip(*values, strict=True), strict=True)]
         rows = pa.record_batch([column for _, column in columns], schema=pa.schema([field for field, _ in columns]))
@@ -82,6 +82,7 @@ class Sending(DoFn):
             sequence[0],
             tracked=np.array([message is not None for message in messages]),
             tasks=None if targets[0] is None else np.array(targets, np.int64),
+            turns=np.array(turns, np.int64),
         )
         for sent in outcome.sent:
             yield TaggedOutput(sent.target, (sent.task, sent.batch))
