@@ -186,7 +186,7 @@ class Bolt(Component):
         raise NotImplementedError(f"{type(self).__name__} is a bolt without execute(); override it")
 
     def cleanup(self) -> None:
-        """Called at the end, if it comes in peace."""
+        """Called when the topology is killed, where the cluster is, on an instance with the state that the task had."""
 
     def emit(self, values: Sequence[Any], anchors: Sequence[Tuple] = (), stream: str = DEFAULT) -> None:
         """Emits a tuple. It belongs to the trees of its anchors; without them, nobody waits for it."""

@@ -146,6 +146,14 @@ def rebalanced_bolt(
     ]
 
 
+def end_bolt(topology: Topology, config: Config, bolt: str, blocks: Sequence[Sequence[bytes]]) -> None:
+    """Has each task of a bolt clean up: an instance of it here, with the state that the blocks say it had."""
+    for number, each in enumerate(blocks):
+        task = BoltTask(topology, config, bolt, number)
+        task.load([block[1:] for block in each if block[:1] == _STATE])
+        task.close()
+
+
 def _add(total: Counts, more: Counts) -> None:
     for each in fields(Counts):
         setattr(total, each.name, getattr(total, each.name) + getattr(more, each.name))

@@ -128,7 +128,7 @@ class SpoutHost:
         if self.active and (room := self.room()) > 0:
             emitted = self._emitted(min(room, _TURN))
             if emitted:
-                self._append(self._numbered(emitted))
+                self._append(self._placed(emitted))
                 self.counts.emitted += len(emitted)
                 did = True
         self._report_errors()
@@ -148,15 +148,17 @@ class SpoutHost:
 
     def room(self) -> int:
         """How many tuples may be emitted now."""
-        room = MOST_BEHIND - self.behind
-        return min(room, self.context.config.max_spout_pending - len(self.pending)) if self._acking else room
+        most = self.context.config.max_spout_pending
+        if not self._acking:
+            return MOST_BEHIND - self.behind
+        return min(max(MOST_BEHIND, most) - self.behind, most - len(self.pending))
 
     def _emitted(self, most: int) -> list[Emitted]:
         """What the spout emits, called again and again until it has nothing more or has taken its time."""
         emitted: list[Emitted] = []
         began = self._clock()
-        while len(emitted) < most and self._clock() - began < 20_000:
-            self._collected.now = self._clock()
+        while len(emitted) < most and (now := self._clock()) - began < 20_000:
+            self._collected.now = now
             fine = self._call(self.spout.next_tuple)
             some = self._collected.take()
             emitted += some
@@ -164,7 +166,7 @@ class SpoutHost:
                 break
         return emitted
 
-    def _numbered(self, emitted: list[Emitted]) -> list[Emission]:
+    def _placed(self, emitted: list[Emitted]) -> list[Emission]:
         turns = Counter(self.pending.turns)
         emissions = []
         for sequence, each in enumerate(emitted, self._next):
@@ -234,8 +236,9 @@ class SpoutHost:
         if not own:
             self.counts.dead += 1
             attempts = emission.attempt + 1
-            where, what = (self.context.component, self.context.task), (emission.values, emission.message_id)
-            self._bury([DeadLetter(*where, *what, attempts, why, emission.stream)])
+            component, task = self.context.component, self.context.task
+            letter = DeadLetter(component, task, emission.values, emission.message_id, attempts, why, emission.stream)
+            self._bury([letter])
         self._call(self.spout.fail, waiting.message_id)
 
     # The spout
