@@ -33,7 +33,7 @@ def due(seconds: float) -> float:
     """How many views there were so many seconds after the first.
 
     >>> due(30), due(31) - due(30), due(33) - due(30), due(90) - due(30)
-    (60000.0, 47000.0, 141000.0, 255000.0)
+    (60000, 47000, 141000, 255000)
     """
     whole, rest = divmod(seconds, PERIOD)
     return CALM * seconds + (BURST - CALM) * (LASTS * whole + min(max(rest - BEGINS, 0), LASTS))
