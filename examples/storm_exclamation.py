@@ -62,9 +62,12 @@ def main(seconds: float = 30) -> None:
     log = tempfile.mkdtemp()
     with storm.LocalCluster() as cluster:
         cluster.submit("exclamation", build(log), storm.Config(message_timeout="10min", max_spout_pending=500))
+        while not any(task.acked for task in cluster.status("exclamation").of("words")):  # Spark has to warm up
+            cluster.running("exclamation").check()
+            time.sleep(0.1)
         time.sleep(seconds)
         cluster.deactivate("exclamation")
-        settled = cluster.running("exclamation").settle(120)
+        settled = cluster.running("exclamation").settle(300)
         status = cluster.status("exclamation")
     print(status)
     counts = exclaimed(log)

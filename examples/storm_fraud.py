@@ -187,7 +187,7 @@ def looks(cluster: storm.LocalCluster, began: float, every: float = 2) -> Iterat
         before, emitted, acked, spent = now, all_emitted, all_acked, all_spent
 
 
-def answers(cluster: storm.LocalCluster, log: str, seconds: float = 180) -> tuple[Answers, Answers]:
+def answers(cluster: storm.LocalCluster, log: str, seconds: float = 300) -> tuple[Answers, Answers]:
     """What was written once no more views come and all charges are told, and what should have been."""
     cluster.deactivate("fraud")
     cluster.running("fraud").settle(seconds)

@@ -132,7 +132,7 @@ def expected(status: storm.TopologyStatus) -> Counter[str]:
     return counts
 
 
-def silence(cluster: storm.LocalCluster, name: str, log: str, seconds: float = 120) -> bool:
+def silence(cluster: storm.LocalCluster, name: str, log: str, seconds: float = 300) -> bool:
     """Lets the spouts emit no more, and waits until no word is left in any slot; tells whether all adds up then."""
     cluster.deactivate(name)
     cluster.running(name).settle(seconds)
@@ -146,6 +146,9 @@ def main(seconds: float = 45) -> None:
     log = tempfile.mkdtemp()
     with storm.LocalCluster() as cluster:
         cluster.submit("top-words", build(log), storm.Config(message_timeout="10min", max_spout_pending=2000))
+        while not any(task.acked for task in cluster.status("top-words").of("words")):  # Spark has to warm up
+            cluster.running("top-words").check()
+            time.sleep(0.1)
         time.sleep(seconds)
         right = silence(cluster, "top-words", log)
         status = cluster.status("top-words")

@@ -96,9 +96,12 @@ def main(seconds: float = 30) -> None:
     log = tempfile.mkdtemp()
     with storm.LocalCluster() as cluster:
         cluster.submit("word-count", build(log), storm.Config(message_timeout="10min", max_spout_pending=2000))
+        while not any(task.acked for task in cluster.status("word-count").of("spout")):  # Spark has to warm up
+            cluster.running("word-count").check()
+            time.sleep(0.1)
         time.sleep(seconds)
         cluster.deactivate("word-count")
-        settled = cluster.running("word-count").settle(120)
+        settled = cluster.running("word-count").settle(300)
         status = cluster.status("word-count")
     print(status)
     counts = counted(log)
