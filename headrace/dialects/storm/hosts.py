@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pickle
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -100,7 +100,7 @@ class SpoutHost:
         self.failure: BaseException | None = None
         self._read_to, self._report, self._bury, self._clock = read_to, report, bury, clock
         self._wakes, self._appended = wakes, clock()
-        self._told = True  # what the spout was told last: activate or deactivate
+        self._told = False  # what the spout was told last: as in Storm, it is activated after `open`
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         topology, node = context.topology, context.component
@@ -128,8 +128,7 @@ class SpoutHost:
         if self.active and (room := self.room()) > 0:
             emitted = self._emitted(min(room, _TURN))
             if emitted:
-                first = self._next
-                self._append([Emission.of(self.log.index, first + at, each) for at, each in enumerate(emitted)])
+                self._append(self._placed(emitted))
                 self.counts.emitted += len(emitted)
                 did = True
         self._report_errors()
@@ -149,21 +148,31 @@ class SpoutHost:
 
     def room(self) -> int:
         """How many tuples may be emitted now."""
-        room = MOST_BEHIND - self.behind
-        return min(room, self.context.config.max_spout_pending - len(self.pending)) if self._acking else room
+        most = self.context.config.max_spout_pending
+        if not self._acking:
+            return MOST_BEHIND - self.behind
+        return min(max(MOST_BEHIND, most) - self.behind, most - len(self.pending))
 
     def _emitted(self, most: int) -> list[Emitted]:
         """What the spout emits, called again and again until it has nothing more or has taken its time."""
         emitted: list[Emitted] = []
         began = self._clock()
-        while len(emitted) < most and self._clock() - began < 20_000:
-            self._collected.now = self._clock()
+        while len(emitted) < most and (now := self._clock()) - began < 20_000:
+            self._collected.now = now
             fine = self._call(self.spout.next_tuple)
             some = self._collected.take()
             emitted += some
             if not some or not fine:
                 break
         return emitted
+
+    def _placed(self, emitted: list[Emitted]) -> list[Emission]:
+        turns = Counter(self.pending.turns)
+        emissions = []
+        for sequence, each in enumerate(emitted, self._next):
+            emissions.append(Emission.of(self.log.index, sequence, turns[each.stream], each))
+            turns[each.stream] += 1
+        return emissions
 
     def _append(self, emissions: list[Emission]) -> None:
         time = self._appended = self._clock()
@@ -221,15 +230,14 @@ class SpoutHost:
         replays = config.guarantee == "at_least_once" and not own
         if replays and waiting.attempt < config.max_retries:
             self.counts.replayed += 1
-            self._append([emission.again(self._next)])
+            self._append([emission.again(self._next, self.pending.turns[emission.stream])])
             return
         self.pending.done(place)
         if not own:
             self.counts.dead += 1
             attempts = emission.attempt + 1
-            letter = DeadLetter(
-                self.context.component, self.context.task, emission.values, emission.message_id, attempts, why
-            )
+            component, task = self.context.component, self.context.task
+            letter = DeadLetter(component, task, emission.values, emission.message_id, attempts, why, emission.stream)
             self._bury([letter])
         self._call(self.spout.fail, waiting.message_id)
 

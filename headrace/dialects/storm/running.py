@@ -16,7 +16,7 @@ from headrace.dialects.storm.collected import ErrorReport
 from headrace.dialects.storm.components import Bolt, Spout, TopologyContext
 from headrace.dialects.storm.config import Config
 from headrace.dialects.storm.emissions import EmissionLog
-from headrace.dialects.storm.enginetasks import ACKER, rebalanced_bolt
+from headrace.dialects.storm.enginetasks import ACKER, end_bolt, rebalanced_bolt
 from headrace.dialects.storm.hosts import DeadLetter, Outcome, SpoutHost
 from headrace.dialects.storm.pipelines import Build, Topics
 from headrace.dialects.storm.seeds import Placed, Seeds
@@ -24,6 +24,7 @@ from headrace.dialects.storm.status import TaskStatus, TopologyStatus, bolt_stat
 from headrace.dialects.storm.topology import Topology, TopologyError
 from headrace.engine.taskstate import standing
 from headrace.log import Log, Topic
+from headrace.model.errors import PipelineError
 from headrace.model.pipeline import Pipeline
 from headrace.model.times import SECOND
 
@@ -141,11 +142,30 @@ class RunningTopology:
         """Lets spouts emit no more, waits for what is under way, stops, and leaves nothing behind but the topics."""
         self.activate(False)
         self.settle(wait)
-        self.stop()
+        self._stop_hosts()
+        self._clean_up()
+        self.handle.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
         log = Log(self.topics.log)
         for topic in [*(self.topics.spout(node.id) for node in self.topology.spouts), self.topics.outcomes]:
             log.delete(topic)
+
+    def _clean_up(self) -> None:
+        """Has tasks of bolts clean up. Workers end when it suits Spark; so it is done here, with the state they had."""
+        overrides = {node.id: getattr(type(node.component), "cleanup", None) for node in self.topology.bolts}
+        ending = [bolt for bolt, cleanup in overrides.items() if cleanup is not Bolt.cleanup]
+        if not ending or self._failures():
+            return
+        try:
+            self.handle.halt()
+        except PipelineError:
+            return  # it has failed meanwhile
+        blocks = standing(self.spark, str(self._checkpoint)).blocks
+        for bolt in ending:
+            try:
+                end_bolt(self.topology, self.config, bolt, blocks[bolt])
+            except Exception:
+                _log.exception("%s: a task of %s could not clean up", self.name, bolt)
 
     def activate(self, active: bool = True) -> None:
         """Lets spouts emit, or not."""
