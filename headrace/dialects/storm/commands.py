@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -133,3 +134,25 @@ def errors(name: Name, directory: Directory = _DIRECTORY) -> None:
     with told(TopologyError):
         for each in Control(directory).errors(name, _MOST_ERRORS):
             print(f"{format_instant(each['time'])}  {each['component']}  task {each['task']}  {each['error']}")
+
+
+@storm.command()
+def ui(
+    directory: Directory = _DIRECTORY,
+    host: Annotated[str, typer.Option(help="Where the server listens. Off loopback it needs HEADRACE_TOKENS.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(help="The port of the server.")] = 8788,
+) -> None:
+    """Serve a web page, an API and metrics of the topologies of a directory, until Ctrl-C.
+
+    Whether a cluster runs there may change meanwhile. Tokens of the server are in HEADRACE_TOKENS.
+    """
+    # Here, since other commands need no server.
+    from headrace.server import Server, Service, Tokens
+
+    with told(ValueError, OSError):
+        tokens = Tokens.parse(os.environ.get("HEADRACE_TOKENS", ""))
+        server = Server(Service({}, {}, topologies=Control(directory)), host=host, port=port, tokens=tokens, page=True)
+    print(f"the topologies of {directory} are at {server.url}; Ctrl-C stops it", flush=True)
+    server.run()

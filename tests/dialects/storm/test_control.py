@@ -7,9 +7,7 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -20,10 +18,9 @@ from headrace import storm
 from headrace.cli import main
 from headrace.dialects.storm.control import Control
 from headrace.dialects.storm.controlthread import submit
-from headrace.dialects.storm.pipelines import Topics
 from headrace.dialects.storm.status import ComponentStatus, InputStatus, TaskStatus, TopologyStatus
 from headrace.holding import held, holder
-from headrace.log import Log
+from tests.dialects.storm.clusters import Cluster, write_wrongs
 
 TOPOLOGY = """
 from headrace import storm
@@ -37,67 +34,6 @@ builder.set_bolt("print", Print()).shuffle_grouping("words")
 topology = builder.create()
 config = storm.Config(max_spout_pending=7)
 """
-
-
-class Noting:
-    """Stands for a topology that runs. To kill or rebalance it takes until `settled` is set."""
-
-    def __init__(self, name: str) -> None:
-        self.name, self.config = name, storm.Config()
-        self.noted: list[Any] = []
-        self.settled = threading.Event()
-        self.active = True
-        self.failure: Exception | None = None
-        self.tells = True
-
-    def status(self) -> TopologyStatus:
-        if not self.tells:
-            raise ConnectionError("the JVM is gone")
-        state = "failed" if self.failure else "active" if self.active else "inactive"
-        return TopologyStatus(
-            self.name,
-            state,  # type: ignore[arg-type]
-            3,
-            0.5,
-            0,
-            (TaskStatus("print", 1),),
-            error=None if self.failure is None else str(self.failure),
-        )
-
-    def check(self) -> None:
-        if self.failure is not None:
-            raise self.failure
-
-    def activate(self, active: bool = True) -> None:
-        self.active = active
-        self.noted.append("activate" if active else "deactivate")
-
-    def rebalance(self, tasks: dict[str, int], wait: float) -> None:
-        if "words" in tasks:
-            raise storm.TopologyError("'words' is a spout")
-        assert self.settled.wait(60)
-        self.noted.append(("rebalance", tasks, wait))
-
-    def kill(self, wait: float) -> None:
-        assert self.settled.wait(60)
-        self.noted.append(("kill", wait))
-
-    def stop(self) -> None:
-        self.noted.append("stop")
-
-
-class Cluster(storm.LocalCluster):
-    """A cluster of those."""
-
-    def __init__(self, directory: Path, *names: str) -> None:
-        super().__init__(directory)
-        self.noting = {name: Noting(name) for name in names}
-        self._running: dict[str, Any] = dict(self.noting)
-        self.submitted: list[Any] = []
-
-    def submit(self, name: str, topology: storm.Topology, config: storm.Config | None = None) -> None:
-        assert config is not None
-        self.submitted.append((name, [node.id for node in topology.nodes], config.max_spout_pending))
 
 
 @pytest.fixture
@@ -200,19 +136,12 @@ def test_a_cluster_without_a_directory_is_not_to_be_reached() -> None:
 
 
 def test_errors_and_dead_letters_are_read_from_the_log(cluster: Cluster, tmp_path: Path) -> None:
-    topics, log = Topics("words", str(tmp_path / "log")), Log(tmp_path / "log")
-    errors = [storm.ErrorReport("print", 1, 1_000_000 * n, f"ValueError: {n}", "...") for n in range(5)]
-    letters = [storm.DeadLetter("words", 0, (n,), n, attempts=4, why="failed") for n in range(5)]
-    for name, records in ((topics.errors, errors), (topics.dead_letters, letters)):
-        topic = log.create(name)
-        topic.append(0, topic.batch([asdict(each) for each in records], timestamps=[7] * 5))
+    errors, letters = write_wrongs(tmp_path, "words", *(f"ValueError: {n}" for n in range(5)))
     control = Control(tmp_path)
-    assert control.errors("words", 2) == [asdict(each) for each in errors[3:]]
-    assert control.dead_letters("words", 2) == [
-        {"time": 7, **asdict(each), "values": list(each.values)} for each in letters[3:]
-    ]
-    assert len(control.dead_letters("words", 100)) == 5
-    assert said(tmp_path, "errors", "words").splitlines()[3] == "1970-01-01T00:00:03Z  print  task 1  ValueError: 3"
+    assert control.errors("words", 2) == errors[3:]
+    assert control.dead_letters("words", 2) == letters[3:]
+    assert control.dead_letters("words", 100) == letters
+    assert said(tmp_path, "errors", "words").splitlines()[3] == "1970-01-01T00:00:03Z  split  task 2  ValueError: 3"
     with pytest.raises(storm.TopologyError, match="no topology"):
         control.errors("../words", 2)
 
