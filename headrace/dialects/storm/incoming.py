@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.dialects.storm.columns import decode_column
-from headrace.dialects.storm.ids import Ids
-from headrace.dialects.storm.router import ID, MORE, ROOT, Header
+from headrace.dialects.storm.ids import Ids, tuple_ids
+from headrace.dialects.storm.router import MORE, ROOT, Header, roots_of
 from headrace.dialects.storm.tuples import Origin
 
 
@@ -51,11 +51,11 @@ class Incoming:
         more: dict[int, tuple[int, ...]] = {}
         received: dict[str, int] = {}
         for header, batch in ordered:
-            fields = [field for field in batch.schema if field.name not in (ID, ROOT, MORE)]
+            fields = [field for field in batch.schema if field.name not in (ROOT, MORE)]
             values = [decode_column(field, batch.column(field.name)) for field in fields]
             origin = Origin(header.source, header.stream, header.task, tuple(f.name for f in fields), first=row)
-            if ID in batch.schema.names:
-                origin.ids, origin.roots = batch.column(ID).to_numpy(), batch.column(ROOT).to_numpy()
+            if header.ids is not None:
+                origin.ids, origin.roots = tuple_ids(*header.ids, batch.num_rows), roots_of(batch)
                 origin.more = _more(batch, row)
                 more |= origin.more
                 ids.append(origin.ids)
