@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +17,9 @@ from typing import Any
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from typer.testing import CliRunner
 
+from headrace.cli import main
 from headrace.dialects.storm.control import Control
 from headrace.server import Server, Service, Tokens
 from headrace.server.topologies import Commands
@@ -257,3 +263,31 @@ def test_many_look_at_once(client: httpx.Client, cluster: Cluster) -> None:
     while any(each.is_alive() for each in looking):
         client.post("/topologies/idle/activate", json={})
     assert found == [2] * 80
+
+
+def test_the_command_serves_a_directory(cluster: Cluster) -> None:
+    command = [sys.executable, "-m", "headrace", "storm", "ui", "--port", "0", "--directory", str(cluster.directory)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=tokens_in_environment()) as process:
+        try:
+            assert process.stdout is not None
+            said = process.stdout.readline()
+            url = said.partition(" are at ")[2].partition(";")[0]
+            assert httpx.get(f"{url}/topologies", timeout=60).status_code == 401
+            found = httpx.get(f"{url}/topologies", headers=bearer(READ), timeout=60).json()
+            assert [each["name"] for each in found["topologies"]] == ["idle", "word-count"]
+            assert "Headrace" in httpx.get(url, headers=bearer(READ), timeout=60).text
+            process.send_signal(signal.SIGTERM)
+            process.wait(60)
+        finally:
+            process.kill()
+    assert Control(cluster.directory).served  # it is not the cluster's business who looks
+
+
+def tokens_in_environment() -> dict[str, str]:
+    return {**os.environ, "HEADRACE_TOKENS": f"read:{READ}", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+
+
+def test_the_command_tells_what_is_wrong(tmp_path: Path) -> None:
+    words = ["storm", "ui", "--host", "0.0.0.0", "--directory", str(tmp_path)]
+    result = CliRunner().invoke(main, words, env={"HEADRACE_TOKENS": ""})
+    assert result.exit_code == 1 and "can be reached from other machines" in result.output
