@@ -29,6 +29,8 @@ _TYPES: Final[dict[str, pa.DataType]] = {
     "timestamp": pa.timestamp("us", tz="UTC"),
 }
 
+_json: Final = json.JSONEncoder(allow_nan=False).encode  # json.dumps would make an encoder for every value
+
 
 @dataclass(frozen=True)
 class Record:
@@ -81,7 +83,7 @@ class Values:
         """Values as a column; refuses what they cannot be."""
         try:
             if self.kind == "json":
-                return pa.array([json.dumps(value, allow_nan=False).encode() for value in values], pa.binary())
+                return pa.array([_json(value).encode() for value in values], pa.binary())
             return pa.array(values, pa.binary()) if self.kind == "bytes" else self._rows(values)
         except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError) as error:
             raise LogError(f"a value is not {self.kind}: {error}") from None

@@ -24,10 +24,11 @@ class Emission:
 
     - attempt: 0, or how often it was replayed before; original: its place when it was emitted first
     - target: the task it was emitted to, if it was to one only
+    - turn: its place among the tuples of its stream, by which a shuffle goes; without one, as its place among all
 
-    >>> emission = Emission(0, 7, "default", ("hello",), message_id=1)
+    >>> emission = Emission(0, 7, "default", ("hello",), message_id=1, turn=5)
     >>> emission.record()
-    [0, 7, 'default', ['hello'], 1, None, 0, 7]
+    [0, 7, 'default', ['hello'], 1, None, 0, 7, 5]
     >>> Emission.read(emission.record()) == emission
     True
     """
@@ -40,34 +41,36 @@ class Emission:
     target: int | None = None
     attempt: int = 0
     original: int | None = None
+    turn: int | None = None
 
     @classmethod
-    def of(cls, index: int, sequence: int, emitted: Emitted) -> Emission:
+    def of(cls, index: int, sequence: int, turn: int, emitted: Emitted) -> Emission:
         """What a spout emitted."""
-        return cls(index, sequence, emitted.stream, emitted.values, emitted.message_id, emitted.task)
+        return cls(index, sequence, emitted.stream, emitted.values, emitted.message_id, emitted.task, turn=turn)
 
     @property
     def tracked(self) -> bool:
         """Whether the spout wants to know what becomes of it."""
         return self.message_id is not None
 
-    def again(self, sequence: int) -> Emission:
-        """The replay of it."""
+    def again(self, sequence: int, turn: int | None = None) -> Emission:
+        """The replay of it, which takes a turn of its own."""
         original = self.sequence if self.original is None else self.original
-        return replace(self, sequence=sequence, attempt=self.attempt + 1, original=original)
+        return replace(self, sequence=sequence, attempt=self.attempt + 1, original=original, turn=turn)
 
     def record(self) -> list[Any]:
         """Its record."""
         original = self.sequence if self.original is None else self.original
         first = [self.index, self.sequence, self.stream, list(self.values)]
-        return [*first, self.message_id, self.target, self.attempt, original]
+        turn = self.sequence if self.turn is None else self.turn
+        return [*first, self.message_id, self.target, self.attempt, original, turn]
 
     @classmethod
     def read(cls, record: list[Any]) -> Emission:
         """The tuple of a record."""
-        index, sequence, stream, values, message_id, target, attempt, original = record
+        index, sequence, stream, values, message_id, target, attempt, original, turn = record
         held = None if original == sequence else original
-        return cls(index, sequence, stream, tuple(values), message_id, target, attempt, held)
+        return cls(index, sequence, stream, tuple(values), message_id, target, attempt, held, turn)
 
 
 class Unwritable(ValueError):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pickle
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -73,9 +73,13 @@ class SpoutHost:
         self.outcomes: SimpleQueue[Outcome] = SimpleQueue()
         self.active = True
         self.failure: BaseException | None = None
+        self._held: tuple[int, int | None] = (
+            0,
+            None,
+        )  # for how long it was held back, and since when it is, if it is now
         self._read_to, self._report, self._bury, self._clock = read_to, report, bury, clock
         self._wakes, self._appended = wakes, clock()
-        self._told = True  # what the spout was told last: activate or deactivate
+        self._told = False  # what the spout was told last: as in Storm, it is activated after `open`
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         topology, node = context.topology, context.component
@@ -100,7 +104,9 @@ class SpoutHost:
         if self.active != self._told:
             self._told = self.active
             self._call(self.spout.activate if self.active else self.spout.deactivate)
-        if self.active and (room := self.room()) > 0:
+        room = self.room() if self.active else 0
+        self._hold_back(self.active and room <= 0)
+        if room > 0:
             emitted = self._emitted(min(room, _TURN))
             if emitted:
                 self._send(emitted)
@@ -127,15 +133,31 @@ class SpoutHost:
 
     def room(self) -> int:
         """How many tuples may be emitted now."""
-        room = MOST_BEHIND - self.behind
-        return min(room, self.context.config.max_spout_pending - len(self.pending)) if self._acking else room
+        most = self.context.config.max_spout_pending
+        if not self._acking:
+            return MOST_BEHIND - self.behind
+        return min(max(MOST_BEHIND, most) - self.behind, most - len(self.pending))
+
+    def _hold_back(self, held: bool) -> None:
+        """Notes whether the spout may not emit because too much is under way."""
+        total, since = self._held
+        if held and since is None:
+            self._held = total, self._clock()
+        elif not held and since is not None:
+            self._held = total + self._clock() - since, None
+
+    @property
+    def throttled(self) -> tuple[bool, int]:
+        """Whether it is held back now, and for how many microseconds it was in all."""
+        total, since = self._held  # at once: another thread may look
+        return since is not None, total + (0 if since is None else self._clock() - since)
 
     def _emitted(self, most: int) -> list[Emitted]:
         """What the spout emits, called again and again until it has nothing more or has taken its time."""
         emitted: list[Emitted] = []
         began = self._clock()
-        while len(emitted) < most and self._clock() - began < 20_000:
-            self._collected.now = self._clock()
+        while len(emitted) < most and (now := self._clock()) - began < 20_000:
+            self._collected.now = now
             fine = self._call(self.spout.next_tuple)
             some = self._collected.take()
             emitted += some
@@ -154,11 +176,16 @@ class SpoutHost:
         self.counts.emitted += len(emitted)
 
     def _placed(self, emitted: list[Emitted]) -> list[Emission]:
-        return [Emission.of(self.log.index, self._next + at, each) for at, each in enumerate(emitted)]
+        turns = Counter(self.pending.turns)
+        emissions = []
+        for sequence, each in enumerate(emitted, self._next):
+            emissions.append(Emission.of(self.log.index, sequence, turns[each.stream], each))
+            turns[each.stream] += 1
+        return emissions
 
     def _refused(self, emitted: Emitted) -> bool:
         """Fails a tuple that cannot be written, and gives it up; its letter comes again if there is a crash now."""
-        error = self.log.refusal(Emission.of(self.log.index, self._next, emitted))
+        error = self.log.refusal(self._placed([emitted])[0])
         if error is None:
             return False
         self._collected.report(error)
@@ -238,7 +265,7 @@ class SpoutHost:
         replays = config.guarantee == "at_least_once" and not own
         if replays and waiting.attempt < config.max_retries:
             self.counts.replayed += 1
-            self._append([emission.again(self._next)])
+            self._append([emission.again(self._next, self.pending.turns[emission.stream])])
             return None
         self.pending.done(place)
         self._call(self.spout.fail, waiting.message_id)

@@ -17,15 +17,16 @@ from headrace.dialects.storm.collected import ErrorReport
 from headrace.dialects.storm.components import Bolt, Spout, TopologyContext
 from headrace.dialects.storm.config import Config
 from headrace.dialects.storm.emissions import EmissionLog
-from headrace.dialects.storm.enginetasks import ACKER, rebalanced_bolt
+from headrace.dialects.storm.enginetasks import ACKER, end_bolt, rebalanced_bolt
 from headrace.dialects.storm.hosts import SpoutHost
 from headrace.dialects.storm.outcomes import DeadLetter, DeadLetters, Outcome, dead_letters
 from headrace.dialects.storm.pipelines import Build, Topics
 from headrace.dialects.storm.seeds import Placed, Seeds
-from headrace.dialects.storm.status import TaskStatus, TopologyStatus, bolt_status, spout_status
+from headrace.dialects.storm.status import TaskStatus, TopologyStatus, bolt_status, component_statuses, spout_status
 from headrace.dialects.storm.topology import Topology, TopologyError
 from headrace.engine.taskstate import standing
 from headrace.log import Log, Topic
+from headrace.model.errors import PipelineError
 from headrace.model.pipeline import Pipeline
 from headrace.model.times import SECOND
 from headrace.wholefiles import replace_file
@@ -155,7 +156,9 @@ class RunningTopology:
         """Lets spouts emit no more, waits for what is under way, stops, and leaves nothing behind but the topics."""
         self.activate(False)
         self.settle(wait)
-        self.stop()
+        self._stop_hosts()
+        self._clean_up()
+        self.handle.stop()
         replace_file(self.folder / _KILLED, b"")  # whoever submits that name is to begin anew, even after a crash now
         self._remove()
 
@@ -165,6 +168,23 @@ class RunningTopology:
         shutil.rmtree(gone, ignore_errors=True)
         self.folder.rename(gone)
         shutil.rmtree(gone, ignore_errors=True)
+
+    def _clean_up(self) -> None:
+        """Has tasks of bolts clean up. Workers end when it suits Spark; so it is done here, with the state they had."""
+        overrides = {node.id: getattr(type(node.component), "cleanup", None) for node in self.topology.bolts}
+        ending = [bolt for bolt, cleanup in overrides.items() if cleanup is not Bolt.cleanup]
+        if not ending or self._failures():
+            return
+        try:
+            self.handle.halt()
+        except PipelineError:
+            return  # it has failed meanwhile
+        blocks = standing(self.spark, str(self._checkpoint)).blocks
+        for bolt in ending:
+            try:
+                end_bolt(self.topology, self.config, bolt, blocks[bolt])
+            except Exception:
+                _log.exception("%s: a task of %s could not clean up", self.name, bolt)
 
     def activate(self, active: bool = True) -> None:
         """Lets spouts emit, or not."""
@@ -290,14 +310,23 @@ class RunningTopology:
     def status(self) -> TopologyStatus:
         """How far it is, task by task."""
         stream: StreamStatus = self.handle.status()
+        failures, topology = self._failures(), self.topology
+        told = {node.id: stream.exchanges[node.id].counts for node in topology.bolts}
         tasks: list[TaskStatus] = [spout_status(host) for host in self._hosts.values()]
-        for node in self.topology.bolts:
-            told = stream.exchanges[node.id].counts
-            numbers = self.topology.tasks_of(node.id)
-            tasks += [bolt_status(node.id, number, told.get(at, {})) for at, number in enumerate(numbers)]
-        state = "failed" if self._failures() else "active" if self.active else "inactive"
+        for node in topology.bolts:
+            numbers = topology.tasks_of(node.id)
+            tasks += [bolt_status(node.id, number, told[node.id].get(at, {})) for at, number in enumerate(numbers)]
         pending = sum(each["pending"] for each in stream.exchanges[ACKER].counts.values()) if self.config.acking else 0
-        return TopologyStatus(self.name, state, stream.batches, stream.batch_seconds, int(pending), tuple(tasks))
+        return TopologyStatus(
+            self.name,
+            "failed" if failures else "active" if self.active else "inactive",
+            stream.batches,
+            stream.batch_seconds,
+            int(pending),
+            tuple(tasks),
+            component_statuses(topology, {bolt: counts.values() for bolt, counts in told.items()}),
+            error=f"{type(failures[0]).__name__}: {failures[0]}" if failures else None,
+        )
 
     def errors(self) -> list[ErrorReport]:
         """What components reported, oldest first."""

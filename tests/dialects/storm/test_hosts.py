@@ -106,7 +106,10 @@ def around(tmp_path: Path) -> Callable[..., Around]:
 
 
 def told(host: SpoutHost) -> list[tuple[str, Any]]:
-    return host.spout.told  # type: ignore[attr-defined, no-any-return]
+    """What the spout was told after it was activated."""
+    first, *rest = host.spout.told  # type: ignore[attr-defined]
+    assert first == ("activate", None)
+    return rest
 
 
 def test_no_more_is_under_way_than_may_be(around: Callable[..., Around]) -> None:
@@ -199,14 +202,23 @@ def test_nobody_else_may_append_to_a_spouts_topic(around: Callable[..., Around])
         other.turn()
 
 
-def test_it_can_be_told_to_wait(around: Callable[..., Around]) -> None:
-    host = around(Few()).host()
+def test_a_spout_lives_as_in_storm(around: Callable[..., Around]) -> None:
+    world = around(Few())
+    host = world.host()
+    host.active = False  # before it has begun
+    assert not host.turn()
+    assert host.spout.told == []  # type: ignore[attr-defined]
+    host.active = True
+    host.turn()
     host.active = False
+    host.outcomes.put(Outcome(0, acked=(0,)))  # what is under way goes on
+    host.turn()
     assert not host.turn()
     host.active = True
     host.turn()
     host.stop()
-    assert told(host) == [("deactivate", None), ("activate", None), ("close", None)]
+    assert told(host) == [("ack", 1), ("deactivate", None), ("activate", None), ("close", None)]
+    assert world.values() == [1, 2, 3]
 
 
 def test_it_has_not_settled_while_a_turn_emits_that_began_before(
