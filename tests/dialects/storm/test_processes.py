@@ -64,7 +64,7 @@ config = storm.Config(guarantee="effectively_once", max_spout_pending=20, messag
 @contextmanager
 def submitted(folder: Path, name: str = "wc", master: str = "local[2]") -> Iterator[subprocess.Popen[str]]:
     """The process that runs the topology, once it does."""
-    command = [sys.executable, "-c", "from headrace.cli import main; main()", "storm", "submit", "numbers.py", name]
+    command = [sys.executable, "-c", "from headrace.cli import main; main()", "storm", "submit", "wc.py", name]
     with subprocess.Popen(
         [*command, "--directory", "cluster", "--master", master],
         cwd=folder,
@@ -89,7 +89,7 @@ class Numbers:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        (folder / "numbers.py").write_text(TOPOLOGY)
+        (folder / "wc.py").write_text(TOPOLOGY)
         self.limit(0)
 
     def limit(self, count: int) -> None:
@@ -127,7 +127,7 @@ def test_submit_command_stop_and_submit_again_elsewhere(request: Any, tmp_path: 
         assert said(directory, "list").startswith("wc  active  ")
         with pytest.raises(storm.TopologyError, match=f"in use by the cluster of process {process.pid}"):
             storm.LocalCluster(directory).__enter__()
-        again = said(directory, "submit", str(tmp_path / "numbers.py"), "wc", code=1)
+        again = said(directory, "submit", str(tmp_path / "wc.py"), "wc", code=1)
         assert "a topology 'wc' is running already" in again
         assert "ValueError: 13 is odd" in said(directory, "errors", "wc")
         said(directory, "deactivate", "wc")

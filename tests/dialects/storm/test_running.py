@@ -64,3 +64,21 @@ def test_a_kill_that_is_interrupted_is_finished_when_the_name_is_submitted_again
     (host,) = again._hosts.values()
     assert (again.id != topology.id, len(host.pending), list(host.log.read(0))) == (True, 0, [])
     assert turned(again) == [1, 2, 3]
+
+
+@pytest.mark.parametrize(("batches", "restarts"), [(2, 20), (1, 5), (0, 5)])
+def test_a_stream_that_fails_is_started_again_as_long_as_it_gets_on(
+    batches: int, restarts: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look may come only after the failure: what the stream had done before then counts."""
+    topology, started = submitted(tmp_path), []
+    status = MagicMock(state="failed", batches=batches)
+    status.sources = {"numbers": MagicMock(offsets={0: 3})}
+    handle = MagicMock(status=lambda: status)
+    handle.wait.side_effect = ValueError("no")
+    monkeypatch.setattr(topology, "_handle", handle)
+    monkeypatch.setattr(topology, "_start_stream", lambda: started.append(1))
+    for _ in range(20):
+        topology._look()
+    assert len(started) == restarts
+    assert isinstance(topology.failure, ValueError) == (restarts < 20)
