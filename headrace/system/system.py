@@ -82,6 +82,7 @@ class System:
         self.jobs = Jobs(clock)
         self.speeds = {name: Speed(self._speed_layer(view), clock) for name, view in app.views.items()}
         self._rates = {name: Rate() for name in app.topics}
+        self._silent = set[str]()  # topics that do not tell how far they are
         self._archived = self._computed = self._began
         self._closed = False
 
@@ -111,8 +112,11 @@ class System:
         for name, rate in self._rates.items():
             try:
                 rate.look(time, sum(self.service.topics[name].offsets().values()))
+                self._silent.discard(name)
             except Exception as error:  # brokers go and come back; the layers see to themselves
-                _log.error("topic %r does not tell how far it is: %s", name, error)
+                if name not in self._silent:  # told once, and not with every look
+                    _log.error("topic %r does not tell how far it is: %s", name, error)
+                self._silent.add(name)
         if self._schedule.archive is not None and time - self._archived >= self._schedule.archive:
             self._archived = time
             for master in self.masters.values():
@@ -149,7 +153,7 @@ class System:
             "started": encoding.time(self._began),
             "now": encoding.time(time),
             "topics": {
-                name: topic_status(master.feed, master.reached(), self._rates[name].per_second, self._read(name))
+                name: topic_status(master.feed, master.archived(), self._rates[name].per_second, self._read(name))
                 for name, master in self.masters.items()
             },
             "views": {name: view_status(speed, self.service.views[name]) for name, speed in self.speeds.items()},

@@ -191,7 +191,10 @@ class Bolt(Component):
     def emit(self, values: Sequence[Any], anchors: Sequence[Tuple] = (), stream: str = DEFAULT) -> None:
         """Emits a tuple. It belongs to the trees of its anchors; without them, nobody waits for it."""
         # Called for every tuple: one anchor of this batch is the way of nearly all of them, the rest is for `anchor`.
-        out = self._collected.outs[stream]
+        try:
+            out = self._collected.outs[stream]
+        except KeyError:
+            raise self._collected.no_stream(stream) from None
         if len(values) != out.width:
             raise out.wrong_width(values)
         try:
@@ -244,7 +247,10 @@ class BasicBolt(Bolt):
     def emit(self, values: Sequence[Any], anchors: Sequence[Tuple] = (), stream: str = DEFAULT) -> None:
         """Emits a tuple, anchored to the one that is being worked on."""
         collected = self._collected
-        out = collected.outs[stream]
+        try:
+            out = collected.outs[stream]
+        except KeyError:
+            raise collected.no_stream(stream) from None
         if len(values) != out.width:
             raise out.wrong_width(values)
         out.anchors.append(collected.row)

@@ -183,6 +183,29 @@ class Custom:
         return _Asked(self.grouping, tasks)
 
 
+def described(grouping: Grouping) -> str:
+    """A grouping in a word or two, for people.
+
+    >>> described(ByFields(("word", "day"))), described(LocalOrShuffle())
+    ('fields word, day', 'local or shuffle')
+    """
+    if isinstance(grouping, Custom):
+        return f"custom {type(grouping.grouping).__name__}"
+    return " ".join(filter(None, [_NAMES.get(type(grouping), type(grouping).__name__), ", ".join(grouping.fields)]))
+
+
+_NAMES: Final[dict[type, str]] = {
+    Shuffle: "shuffle",
+    LocalOrShuffle: "local or shuffle",
+    NoGrouping: "none",
+    ByFields: "fields",
+    PartialKey: "partial key",
+    All: "all",
+    Global: "global",
+    Direct: "direct",
+}
+
+
 def fields_tasks(hashes: Hashes, tasks: int) -> Int64Array:
     """The places of the tasks that `ByFields` gives tuples with these hashes.
 

@@ -98,6 +98,10 @@ class SpoutHost:
         self.outcomes: SimpleQueue[Outcome] = SimpleQueue()
         self.active = True
         self.failure: BaseException | None = None
+        self._held: tuple[int, int | None] = (
+            0,
+            None,
+        )  # for how long it was held back, and since when it is, if it is now
         self._read_to, self._report, self._bury, self._clock = read_to, report, bury, clock
         self._wakes, self._appended = wakes, clock()
         self._told = False  # what the spout was told last: as in Storm, it is activated after `open`
@@ -125,7 +129,9 @@ class SpoutHost:
         if self.active != self._told:
             self._told = self.active
             self._call(self.spout.activate if self.active else self.spout.deactivate)
-        if self.active and (room := self.room()) > 0:
+        room = self.room() if self.active else 0
+        self._hold_back(self.active and room <= 0)
+        if room > 0:
             emitted = self._emitted(min(room, _TURN))
             if emitted:
                 self._append(self._placed(emitted))
@@ -152,6 +158,20 @@ class SpoutHost:
         if not self._acking:
             return MOST_BEHIND - self.behind
         return min(max(MOST_BEHIND, most) - self.behind, most - len(self.pending))
+
+    def _hold_back(self, held: bool) -> None:
+        """Notes whether the spout may not emit because too much is under way."""
+        total, since = self._held
+        if held and since is None:
+            self._held = total, self._clock()
+        elif not held and since is not None:
+            self._held = total + self._clock() - since, None
+
+    @property
+    def throttled(self) -> tuple[bool, int]:
+        """Whether it is held back now, and for how many microseconds it was in all."""
+        total, since = self._held  # at once: another thread may look
+        return since is not None, total + (0 if since is None else self._clock() - since)
 
     def _emitted(self, most: int) -> list[Emitted]:
         """What the spout emits, called again and again until it has nothing more or has taken its time."""

@@ -20,7 +20,7 @@ from headrace.dialects.storm.enginetasks import ACKER, end_bolt, rebalanced_bolt
 from headrace.dialects.storm.hosts import DeadLetter, Outcome, SpoutHost
 from headrace.dialects.storm.pipelines import Build, Topics
 from headrace.dialects.storm.seeds import Placed, Seeds
-from headrace.dialects.storm.status import TaskStatus, TopologyStatus, bolt_status, spout_status
+from headrace.dialects.storm.status import TaskStatus, TopologyStatus, bolt_status, component_statuses, spout_status
 from headrace.dialects.storm.topology import Topology, TopologyError
 from headrace.engine.taskstate import standing
 from headrace.log import Log, Topic
@@ -289,14 +289,23 @@ class RunningTopology:
     def status(self) -> TopologyStatus:
         """How far it is, task by task."""
         stream: StreamStatus = self.handle.status()
+        failures, topology = self._failures(), self.topology
+        told = {node.id: stream.exchanges[node.id].counts for node in topology.bolts}
         tasks: list[TaskStatus] = [spout_status(host) for host in self._hosts.values()]
-        for node in self.topology.bolts:
-            told = stream.exchanges[node.id].counts
-            numbers = self.topology.tasks_of(node.id)
-            tasks += [bolt_status(node.id, number, told.get(at, {})) for at, number in enumerate(numbers)]
-        state = "failed" if self._failures() else "active" if self.active else "inactive"
+        for node in topology.bolts:
+            numbers = topology.tasks_of(node.id)
+            tasks += [bolt_status(node.id, number, told[node.id].get(at, {})) for at, number in enumerate(numbers)]
         pending = sum(each["pending"] for each in stream.exchanges[ACKER].counts.values()) if self.config.acking else 0
-        return TopologyStatus(self.name, state, stream.batches, stream.batch_seconds, int(pending), tuple(tasks))
+        return TopologyStatus(
+            self.name,
+            "failed" if failures else "active" if self.active else "inactive",
+            stream.batches,
+            stream.batch_seconds,
+            int(pending),
+            tuple(tasks),
+            component_statuses(topology, {bolt: counts.values() for bolt, counts in told.items()}),
+            error=f"{type(failures[0]).__name__}: {failures[0]}" if failures else None,
+        )
 
     def errors(self) -> list[ErrorReport]:
         """What components reported, oldest first."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 import numpy as np
@@ -45,7 +45,8 @@ _MANY_TICKS: Final = 100  # at once; after a pause of an hour nobody waits for 3
 class Counts:
     """What a task did in a batch. `emitted` counts tuples, `sent` their copies; `seconds` were spent in `execute`.
 
-    `ticks_skipped`: after a long pause only some of the tick tuples come.
+    - ticks_skipped: after a long pause only some of the tick tuples come
+    - received: tuples that came, by the component and the stream they came from
     """
 
     executed: int = 0
@@ -57,6 +58,21 @@ class Counts:
     ticks: int = 0
     ticks_skipped: int = 0
     seconds: float = 0.0
+    received: dict[str, int] = field(default_factory=dict)
+
+    def add(self, more: Counts) -> None:
+        """Takes in what was done besides.
+
+        >>> counts = Counts(executed=2, received={"words default": 2})
+        >>> counts.add(Counts(executed=3, received={"words default": 1, "rules default": 2}))
+        >>> counts.executed, counts.received
+        (5, {'words default': 3, 'rules default': 2})
+        """
+        for each in fields(Counts):
+            if each.name != "received":
+                setattr(self, each.name, getattr(self, each.name) + getattr(more, each.name))
+        for source, count in more.received.items():
+            self.received[source] = self.received.get(source, 0) + count
 
 
 @dataclass(frozen=True)
@@ -220,6 +236,7 @@ class BoltTask:
         start = time.perf_counter()
         for origin, rows in incoming.sources:
             self._execute(origin, rows)
+        counts.received = incoming.received
         self._tick(now, counts)
         counts.seconds = time.perf_counter() - start
         counts.executed = incoming.count + counts.ticks

@@ -23,7 +23,7 @@ from headrace.views.stores.database import Database, cursor_of
 from headrace.views.stores.letters import Letters
 from headrace.views.stores.parts import Parts
 from headrace.views.stores.reading import rows_for
-from headrace.views.stores.tables import STATE, VERSIONS, VIEWS, rows_table
+from headrace.views.stores.tables import VERSIONS, VIEWS, make_tables, rows_table
 from headrace.views.stores.versions import Build, Cut, Version
 
 Clock = Callable[[], int]
@@ -43,8 +43,12 @@ class Store:
 
     def __init__(self, url: str, *, clock: Clock = now) -> None:
         self.database, self.clock = Database(url), clock
-        with self.database.defining() as connection:
-            STATE.create_all(connection)
+        try:
+            with self.database.defining() as connection:
+                make_tables(connection)
+        except ViewError:
+            self.database.close()
+            raise
         self.letters = Letters(self.database, clock)
 
     def view(self, layout: Layout) -> StoredView:
@@ -154,7 +158,7 @@ class StoredView:
                 each.number,
                 load_offsets(each.boundary),
                 each.base,
-                sum(load_offsets(each.parts).values()),
+                each.rows,
                 each.made,
                 each.number == current,
             )
