@@ -217,6 +217,8 @@ def run(seconds: float, say: Callable[[str], object]) -> list[Look]:
         sys.exit(f"✗ {len(letters)} dead letters; suspects and charges of {views:,} views are not as they should be")
     say(f"✓ all {views:,} views were acked, none was replayed or dropped; checked again, the answers are the same:")
     say(f"  {len(found.suspects)} suspects, {sum(found.charges.values()):,} views charged to {len(found.charges)}")
+    held = max(task.throttled_seconds or 0 for task in status.of("views"))
+    say(f"  spouts were held back for {held:.1f} s at most, while too much was under way: views waited at the source")
     return seen
 
 
