@@ -20,7 +20,7 @@ DirectTasks: TypeAlias = Mapping[str, frozenset[int]]
 """Of streams that are read by direct grouping, the tasks that may be named."""
 
 MANY_ERRORS: Final = 20
-"""So many errors of a task and a batch are shown, the rest is counted."""
+"""So many errors of a task and a batch, or of a spout's turn, are shown; the rest is counted."""
 
 
 @dataclass(frozen=True)
@@ -200,6 +200,7 @@ class SpoutCollected:
         self._emitted: list[Emitted] = []
         self.now = 0
         self.errors: list[ErrorReport] = []
+        self.more_errors = 0
 
     def emit(self, stream: str, values: Sequence[Any], message_id: Any, task: int | None = None) -> None:
         """Notes a tuple."""
@@ -216,8 +217,11 @@ class SpoutCollected:
         self._emitted.append(Emitted(stream, tuple(values), message_id, task))
 
     def report(self, error: BaseException) -> None:
-        """Notes an error."""
-        self.errors.append(error_report(self._component, self._task, self.now, error))
+        """Notes an error; of a great many at once only the first."""
+        if len(self.errors) < MANY_ERRORS:
+            self.errors.append(error_report(self._component, self._task, self.now, error))
+        else:
+            self.more_errors += 1
 
     def take(self) -> list[Emitted]:
         """What was emitted since the last time, in order."""

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+import pyarrow as pa
+
 from headrace.dialects.storm.collected import Emitted
 from headrace.log import LogError, Topic
 
@@ -71,6 +73,10 @@ class Emission:
         return cls(index, sequence, stream, tuple(values), message_id, target, attempt, held, turn)
 
 
+class Unwritable(ValueError):
+    """A tuple that cannot be written to the log."""
+
+
 @dataclass(frozen=True)
 class EmissionLog:
     """The log of one spout task: a partition of its spout's topic, which nobody else appends to."""
@@ -83,20 +89,30 @@ class EmissionLog:
         return self.topic.partition(self.index).next_offset()
 
     def append(self, emissions: list[Emission], *, time: int) -> None:
-        """Writes tuples, which follow on those that are there."""
-        try:
-            batch = self.topic.batch([each.record() for each in emissions], timestamps=[time] * len(emissions))
-        except LogError as error:
-            raise ValueError(
-                f"a spout's tuples are written to the log, so its values and message ids are what JSON knows (text, "
-                f"numbers, true, false, None, lists and dicts of these): {error}"
-            ) from None
-        at = self.topic.append(self.index, batch)
+        """Writes tuples, which follow on those that are there: all of them, or none."""
+        at = self.topic.append(self.index, self._batch(emissions, time))
         if at != emissions[0].sequence:
             raise LogError(
                 f"{self.topic.name}/{self.index}: somebody else has appended to it, at offset "
                 f"{emissions[0].sequence}; it is for one spout task only, use another name for the topology"
             )
+
+    def refusal(self, emission: Emission) -> Unwritable | None:
+        """Why a tuple cannot be written; None if it can."""
+        try:
+            self._batch([emission], 0)
+        except Unwritable as error:
+            return error
+        return None
+
+    def _batch(self, emissions: list[Emission], time: int) -> pa.RecordBatch:
+        try:
+            return self.topic.batch([each.record() for each in emissions], timestamps=[time] * len(emissions))
+        except LogError as error:
+            raise Unwritable(
+                f"a spout's tuples are written to the log, so its values and message ids are what JSON knows (text, "
+                f"numbers, true, false, None, lists and dicts of these): {error}"
+            ) from None
 
     def read(self, sequence: int, until: int | None = None) -> Iterator[Emission]:
         """The tuples from a place on."""

@@ -51,13 +51,13 @@ class Pending:
     def sent(self, emissions: Iterable[Emission], *, time: int | None = None) -> None:
         """Tuples are in the log. A replay takes the place of what it replays."""
         for each in emissions:
-            self.emissions = each.sequence + 1
+            if each.tracked:
+                self.waiting[each.sequence] = Waiting(each.message_id, each.attempt, each.original, time)
             self.turns[each.stream] = self.turns.get(each.stream, 0) + 1
             if each.original is not None:
                 self.done(self._replayed.pop(each.original, each.original))
                 self._replayed[each.original] = each.sequence
-            if each.tracked:
-                self.waiting[each.sequence] = Waiting(each.message_id, each.attempt, each.original, time)
+            self.emissions = each.sequence + 1  # at last: other threads take what is before it for known
 
     def done(self, place: int) -> Waiting | None:
         """A tuple is waited for no more; None if it was not, or was replayed since."""
