@@ -8,11 +8,14 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Final
+
+_LOOKS: Final = 0.2  # seconds; whoever asks `holder` has the lock for an instant, which is no reason to refuse anybody
 
 
 @dataclass(frozen=True)
@@ -55,8 +58,11 @@ def held(path: Path, refusal: Callable[[Holder], Exception]) -> Iterator[Hold]:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a+b") as file:
-        if not _locked(file, fcntl.LOCK_EX):
-            raise refusal(_read(file))
+        deadline = time.monotonic() + _LOOKS
+        while not _locked(file, fcntl.LOCK_EX):
+            if time.monotonic() > deadline:
+                raise refusal(_read(file))
+            time.sleep(_LOOKS / 20)
         hold = Hold(file)
         hold.tell(None)
         yield hold

@@ -15,11 +15,12 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from headrace.dialects.storm.control import Control
 from headrace.server.calls import Calls, Remote, tell
 from headrace.server.running import PORT, Server, listen, url_of
 from headrace.server.service import Operations, Service
@@ -38,13 +39,15 @@ _ENDING: Final = 20
 @dataclass(frozen=True)
 class Served:
     """What is served: the file of an app, the URL of its store, its log, as `feed_of` takes it, and where its master
-    data is. Ad-hoc SQL may run on the Spark master `spark`."""
+    data is. Ad-hoc SQL may run on the Spark master `spark`. The cluster of topologies in the directory `storm`, if one
+    is named, is shown beside it."""
 
     app: str
     store: str
     log: str
     master: str
     spark: str
+    storm: str = ""
 
 
 class Apart:
@@ -150,4 +153,5 @@ def serve() -> None:
 def _service(served: Served, system: Any) -> Service:
     adhoc = SparkAdHoc(master=served.spark)
     store, master = Store(served.store), Path(served.master)
-    return Service.of(App.load(served.app), store, served.log, system, master=master, spark=adhoc)
+    service = Service.of(App.load(served.app), store, served.log, system, master=master, spark=adhoc)
+    return replace(service, topologies=Control(served.storm)) if served.storm else service

@@ -30,6 +30,7 @@ from headrace.server.sessions import Sessions
 from headrace.server.sql import Sandbox, add_sql
 from headrace.server.tokens import Tokens
 from headrace.server.topics import add_topics
+from headrace.server.topologies import Commands, add_topologies
 from headrace.server.views import add_views
 from headrace.server.workers import Worker
 from headrace.views.adhoctables import Engine
@@ -70,6 +71,8 @@ def application(
             yield
         for worker in (queries, posts):
             worker.close()
+        if commands is not None:
+            commands.close()
         for worker, engine in engines.values():
             worker.close()
             engine.close()
@@ -86,6 +89,10 @@ def application(
     add_sql(router, service.views, service.archives, limits, engines)
     if service.operations is not None:
         add_operations(router, service.operations, list(service.views), limits, queries)
+    commands = None
+    if service.topologies is not None:
+        commands = Commands(service.topologies)
+        add_topologies(router, service.topologies, commands, limits, queries)
 
     async def measured(request: Request) -> Response:
         return Response(await queries.run(metrics.text), media_type=CONTENT_TYPE_LATEST)
@@ -96,7 +103,7 @@ def application(
         from headrace.server.page import Page, Watch, add_page
 
         add_login(router, sessions, limits)
-        shown = Page(service, queries, sessions, limits, Watch(service, limits.query_seconds))
+        shown = Page(service, queries, sessions, limits, Watch(service, limits.query_seconds), commands)
         add_page(router.routes, shown)
         living = shown.living
     for kind, refuse in _REFUSALS.items():

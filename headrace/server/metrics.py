@@ -16,6 +16,7 @@ from prometheus_client.utils import floatToGoString
 
 from headrace.model.times import SECOND
 from headrace.server.service import Service
+from headrace.server.topologymetrics import TopologyMetrics
 
 _METHODS: Final = ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS")
 _log = logging.getLogger("headrace.server")
@@ -43,6 +44,8 @@ class Metrics:
             "headrace_refused_lines", "Lines refused by POST /topics", ["topic"], registry=self.registry
         )
         self.registry.register(_State(service))
+        if service.topologies is not None:
+            self.registry.register(TopologyMetrics(service.topologies))
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
         """Counts a request. Routes are those that exist, so their number is bounded."""

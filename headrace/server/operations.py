@@ -16,17 +16,26 @@ from headrace.server.service import Operations
 from headrace.server.workers import Worker
 from headrace.views.errors import ViewError
 
-_MOST_LETTERS: Final = 1_000
+_MOST: Final = 1_000  # dead letters and the like
 _BATCH: Final = body(
     JSON,
     {"type": "object", "properties": {"incremental": {"type": "boolean", "default": False}}},
     "Whether only what came since the version before is read, and merged into that",
 )
-_LIMIT: Final = {
+LIMIT: Final = {
     "name": "limit",
     "in": "query",
-    "schema": {"type": "integer", "minimum": 1, "maximum": _MOST_LETTERS, "default": 100},
+    "schema": {"type": "integer", "minimum": 1, "maximum": _MOST, "default": 100},
 }
+"""How many of something are asked for, which `limit_of` reads."""
+
+
+def limit_of(request: Request) -> int:
+    """How many are asked for."""
+    asked = request.query_params.get("limit", "100")
+    if not asked.isdecimal() or not 1 <= int(asked) <= _MOST:
+        raise Refused(400, f"limit is a whole number from 1 to {_MOST}, got {asked!r}")
+    return int(asked)
 
 
 def add_operations(router: APIRouter, operations: Operations, views: list[str], limits: Limits, worker: Worker) -> None:
@@ -36,10 +45,8 @@ def add_operations(router: APIRouter, operations: Operations, views: list[str], 
         return Json(await worker.run(operations.status))
 
     async def letters(request: Request) -> Response:
-        asked = request.query_params.get("limit", "100")
-        if not asked.isdecimal() or not 1 <= int(asked) <= _MOST_LETTERS:
-            raise Refused(400, f"limit is a whole number from 1 to {_MOST_LETTERS}, got {asked!r}")
-        return Json({"dead_letters": await worker.run(lambda: operations.dead_letters(int(asked)))})
+        limit = limit_of(request)
+        return Json({"dead_letters": await worker.run(lambda: operations.dead_letters(limit))})
 
     for name in views:
         _add_batch(router, operations, name, limits, worker)
@@ -49,7 +56,7 @@ def add_operations(router: APIRouter, operations: Operations, views: list[str], 
         letters,
         methods=["GET"],
         summary="Records that no view could take",
-        openapi_extra={"parameters": [_LIMIT]},
+        openapi_extra={"parameters": [LIMIT]},
     )
 
 

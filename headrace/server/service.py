@@ -1,4 +1,6 @@
-"""What a server serves: the stored views and the topics of an app, and what can be asked of a system that runs it."""
+"""What a server serves: the stored views and the topics of an app, what can be asked of a system that runs it, and
+the topologies of a cluster.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +32,27 @@ class Operations(Protocol):
         """The records that no view could take, newest first."""
 
 
+class Topologies(Protocol):
+    """A cluster of topologies, wherever it runs. All it tells is ready to be written as JSON."""
+
+    def published(self) -> dict[str, Any] | None:
+        """The `time` at which it was looked at last, and the status of its `topologies`; None if no cluster runs."""
+
+    def errors(self, name: str, limit: int) -> list[dict[str, Any]]:
+        """The newest errors that components of a topology reported, oldest first."""
+
+    def dead_letters(self, name: str, limit: int) -> list[dict[str, Any]]:
+        """The newest tuples of a topology that were given up, oldest first."""
+
+    def ask(self, command: str, **arguments: Any) -> Any:
+        """Has the cluster do something, and waits until it is done. Refused with a TopologyError."""
+
+
 @dataclass(frozen=True)
 class Service:
     """Stored views and topics by their names; no others can be named in a request. A store without a running system
     has no `operations`. Ad-hoc SQL reads what is archived of topics, too, and may be answered by a `spark`.
+    `topologies` are beside all that.
 
     >>> import headrace as hr, tempfile
     >>> clicks = hr.Topic("clicks", schema="user string")
@@ -51,6 +70,7 @@ class Service:
     operations: Operations | None = None
     archives: Mapping[str, Archive] = field(default_factory=dict)
     spark: Engine | None = None
+    topologies: Topologies | None = None
 
     @staticmethod
     def of(

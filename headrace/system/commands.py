@@ -71,6 +71,10 @@ def up(
         str, typer.Option(help='How often each view gets a batch version, e.g. "10 minutes", or never.')
     ] = "10 minutes",
     archive_every: Annotated[str, typer.Option(help="How often topics are archived, or never.")] = "1 minute",
+    storm: Annotated[
+        Path | None,
+        typer.Option(help="The directory of a cluster of Storm topologies to be shown, too.", show_default=False),
+    ] = None,
 ) -> None:
     """Run the topics and views of a file: log, archive, speed layers, batches and server, until Ctrl-C.
 
@@ -81,7 +85,7 @@ def up(
         schedule = Schedule(archive=_interval(archive_every), batch=_interval(batch_every))
         tokens = Tokens.parse(os.environ.get("HEADRACE_TOKENS", ""))
         console.print(f"starting {file}, data in {dir} ...", markup=False, highlight=False)
-        place = Place(file, Home(dir), master, store, log)
+        place = Place(file, Home(dir), master, store, log, storm)
         with running(place, schedule, host, port, tokens) as (system, server), Shown(console) as shown:
             console.print(
                 f"{file} is served at {server.url}; Ctrl-C stops it", markup=False, highlight=False, soft_wrap=True

@@ -33,7 +33,8 @@ _SPARK: Final = {
 class Place:
     """Where a system is and on what it runs: its app, its directory, its Spark master, store and log.
 
-    What is not given is in the directory, or on this machine.
+    What is not given is in the directory, or on this machine. `storm`: the directory of a cluster of topologies that
+    its server shows, too.
     """
 
     app: Path
@@ -41,6 +42,7 @@ class Place:
     master: str | None = None
     store: str | None = None
     log: str | None = None
+    storm: Path | None = None
 
     @property
     def served(self) -> Served:
@@ -51,6 +53,7 @@ class Place:
             log=self.log or self.home.log,
             master=str(self.home.masters),
             spark=self.master or "local[*]",
+            storm="" if self.storm is None else str(self.storm.absolute()),
         )
 
 

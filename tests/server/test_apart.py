@@ -26,6 +26,7 @@ from headrace.views.layout import Partial
 from headrace.views.progress import MicroBatch
 from headrace.views.stores import Store
 from headrace.views.stores.store import StoredView
+from tests.dialects.storm.clusters import Cluster
 from tests.server.test_operations import Scripted
 
 APP = """
@@ -53,7 +54,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Served:
     folder = tmp_path_factory.mktemp("apart")
     (folder / "app.py").write_text(APP)
     store, log, master = f"sqlite:///{folder}/views.db", folder / "log", folder / "master"
-    return Served(str(folder / "app.py"), store, str(log), str(master), "local[2]")
+    return Served(str(folder / "app.py"), store, str(log), str(master), "local[2]", str(folder / "storm"))
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +100,14 @@ def test_operations_are_those_of_the_other_process(client: httpx.Client, system:
     failed = client.get("/deadletters")
     assert (failed.status_code, "hunter2" in failed.text) == (500, False)
     assert client.get("/status").status_code == 200  # the next call has its own reply
+
+
+def test_topologies_are_those_of_the_cluster_beside_it(client: httpx.Client, served: Served) -> None:
+    assert client.get("/topologies").json()["runs"] is False
+    with Cluster(Path(served.storm), "words"):
+        assert client.get("/topologies/words").json()["state"] == "active"
+        assert client.post("/topologies/words/deactivate", json={}).json()["done"] is True
+        assert client.get("/topologies/words").json()["state"] == "inactive"
 
 
 steps = st.lists(st.sampled_from(["add", "publish", "rollback"]), min_size=1, max_size=12)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import threading
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from headrace.dialects.storm.cluster import LocalCluster
-from headrace.dialects.storm.control import Control
-from headrace.dialects.storm.control import submit as submitted
+from headrace.dialects.storm.control import LOOK, Control
+from headrace.dialects.storm.controlthread import submit as submitted
 from headrace.dialects.storm.topology import TopologyError
 from headrace.model.times import format_instant
 from headrace.telling import fail, told
@@ -23,6 +25,7 @@ Directory = Annotated[
     Path, typer.Option(envvar="HEADRACE_STORM", help="Where the cluster keeps what it needs to go on.")
 ]
 _DIRECTORY = Path("headrace-storm")
+_MOST_ERRORS: Final = 1_000
 
 
 @storm.command()
@@ -48,26 +51,37 @@ def submit(
             with LocalCluster(directory) as cluster:
                 submitted(cluster, name, path)
                 print(f"{name} runs; Ctrl-C stops it, and it goes on when it is submitted again", flush=True)
-                control.serve(cluster, until=stop)
+                _attend(cluster, stop)
         finally:
             for each, handler in zip((signal.SIGINT, signal.SIGTERM), before, strict=True):
                 signal.signal(each, handler)
+
+
+def _attend(cluster: LocalCluster, stop: threading.Event) -> None:
+    """Waits until told to stop, or no topology is left, or none that has not failed; that is an error, then."""
+    told: set[str] = set()
+    while (names := cluster.names()) and not stop.wait(LOOK):
+        failures = cluster.failures()
+        for name in failures.keys() - told:
+            told.add(name)
+            print(f"{name} has failed: {failures[name]}", file=sys.stderr, flush=True)
+        if failures.keys() >= set(names):
+            raise TopologyError(f"every topology that is left has failed: {', '.join(names)}")
 
 
 @storm.command("list")
 def list_(directory: Directory = _DIRECTORY) -> None:
     """List the topologies that run."""
     with told(TopologyError):
-        rows = Control(directory).ask("list")
-        for each in rows:
-            print(f"{each['name']}  {each['state']}  {each['tasks']} tasks  {each['trees']} trees under way")
+        for each in Control(directory).statuses():
+            print(f"{each.name}  {each.state}  {len(each.tasks)} tasks  {each.trees} trees under way")
 
 
 @storm.command()
 def status(name: Name, directory: Directory = _DIRECTORY) -> None:
     """Show every task: what it emitted, executed, acked and failed, and how long that takes."""
     with told(TopologyError):
-        print(Control(directory).ask("status", name=name))
+        print(Control(directory).status(name))
 
 
 @storm.command()
@@ -116,7 +130,29 @@ def kill(
 
 @storm.command()
 def errors(name: Name, directory: Directory = _DIRECTORY) -> None:
-    """Show the errors that components reported, oldest first."""
+    """Show the errors that components reported, the newest 1,000 of them, oldest first."""
     with told(TopologyError):
-        for each in Control(directory).ask("errors", name=name):
+        for each in Control(directory).errors(name, _MOST_ERRORS):
             print(f"{format_instant(each['time'])}  {each['component']}  task {each['task']}  {each['error']}")
+
+
+@storm.command()
+def ui(
+    directory: Directory = _DIRECTORY,
+    host: Annotated[str, typer.Option(help="Where the server listens. Off loopback it needs HEADRACE_TOKENS.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(help="The port of the server.")] = 8788,
+) -> None:
+    """Serve a web page, an API and metrics of the topologies of a directory, until Ctrl-C.
+
+    Whether a cluster runs there may change meanwhile. Tokens of the server are in HEADRACE_TOKENS.
+    """
+    # Here, since other commands need no server.
+    from headrace.server import Server, Service, Tokens
+
+    with told(ValueError, OSError):
+        tokens = Tokens.parse(os.environ.get("HEADRACE_TOKENS", ""))
+        server = Server(Service({}, {}, topologies=Control(directory)), host=host, port=port, tokens=tokens, page=True)
+    print(f"the topologies of {directory} are at {server.url}; Ctrl-C stops it", flush=True)
+    server.run()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from typing import Any, Final
 
 import numpy as np
@@ -27,6 +27,9 @@ ERRORS: Final = "__errors"
 WRITTEN: Final = "__written"
 VERDICTS: Final = "__verdicts"
 """Tags of what tasks give besides tuples for bolts."""
+
+FROM: Final = "from "
+"""Before the component and the stream, in the name of a count of tuples that came from there."""
 
 _COUNTS, _STATE = b"n", b"s"  # what blocks of a bolt's task are
 
@@ -70,7 +73,7 @@ class Sending(DoFn):
                 yield from self._sent(index, stream, records)
 
     def _sent(self, index: int, stream: str, records: list[list[Any]]) -> Iterator[TaggedOutput]:
-        _, sequence, _, values, messages, targets, _, _ = zip(*records, strict=True)
+        _, sequence, _, values, messages, targets, _, _, turns = zip(*records, strict=True)
         names = self.topology.node(self.spout).streams[stream]
         columns = [encode_column(name, column) for name, column in zip(names, zip(*values, strict=True), strict=True)]
         rows = pa.record_batch([column for _, column in columns], schema=pa.schema([field for field, _ in columns]))
@@ -82,6 +85,7 @@ class Sending(DoFn):
             sequence[0],
             tracked=np.array([message is not None for message in messages]),
             tasks=None if targets[0] is None else np.array(targets, np.int64),
+            turns=np.array(turns, np.int64),
         )
         for sent in outcome.sent:
             yield TaggedOutput(sent.target, (sent.task, sent.batch))
@@ -96,11 +100,12 @@ class BoltOnEngine:
 
     def __init__(self, topology: Topology, config: Config, bolt: str, ackers: int, number: int) -> None:
         self._task, self._ackers = BoltTask(topology, config, bolt, number), ackers
-        self._counts = Counts()
+        self._counts, self._queued = Counts(), 0
 
     def run(self, batches: Sequence[pa.RecordBatch], now: int) -> Iterator[Given]:
         outcome = self._task.run(batches, now)
-        _add(self._counts, outcome.counts)
+        self._counts.add(outcome.counts)
+        self._queued = outcome.counts.executed - outcome.counts.ticks
         for sent in outcome.sent:
             yield sent.target, sent.task, sent.batch
         for acker, acks in to_ackers(outcome.acks, self._ackers):
@@ -111,7 +116,9 @@ class BoltOnEngine:
             yield WRITTEN, 0, _texts(rows)
 
     def counts(self) -> Mapping[str, float]:
-        return asdict(self._counts)
+        told = asdict(self._counts)
+        received = {f"{FROM}{stream}": count for stream, count in told.pop("received").items()}
+        return {**told, **received, "queued": self._queued}
 
     def changes(self) -> list[bytes]:
         return self._blocks(self._task.changes())
@@ -137,7 +144,7 @@ def rebalanced_bolt(
     total = Counts()
     for each in blocks:
         counted = [block[1:] for block in each if block[:1] == _COUNTS]
-        _add(total, Counts(**json.loads(counted[-1])) if counted else Counts())
+        total.add(Counts(**json.loads(counted[-1])) if counted else Counts())
     moved = rebalanced(topology, config, bolt, states, tasks)
     return [
         [_COUNTS + json.dumps(asdict(Counts() if number else total)).encode(), *(_STATE + block for block in state)]
@@ -145,9 +152,12 @@ def rebalanced_bolt(
     ]
 
 
-def _add(total: Counts, more: Counts) -> None:
-    for each in fields(Counts):
-        setattr(total, each.name, getattr(total, each.name) + getattr(more, each.name))
+def end_bolt(topology: Topology, config: Config, bolt: str, blocks: Sequence[Sequence[bytes]]) -> None:
+    """Has each task of a bolt clean up: an instance of it here, with the state that the blocks say it had."""
+    for number, each in enumerate(blocks):
+        task = BoltTask(topology, config, bolt, number)
+        task.load([block[1:] for block in each if block[:1] == _STATE])
+        task.close()
 
 
 class AckerOnEngine:

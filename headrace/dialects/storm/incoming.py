@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.dialects.storm.columns import decode_column
-from headrace.dialects.storm.ids import Ids
-from headrace.dialects.storm.router import ID, MORE, ROOT, Header
+from headrace.dialects.storm.ids import Ids, tuple_ids
+from headrace.dialects.storm.router import MORE, ROOT, Header, roots_of
 from headrace.dialects.storm.tuples import Origin
 
 
@@ -19,12 +19,14 @@ from headrace.dialects.storm.tuples import Origin
 class Incoming:
     """Tuples by source, in an order that does not depend on the one in which batches arrived.
 
-    Rows are numbered from `first` on; `ids`, `roots` and `more` (further roots, by row) are of all of them.
+    Rows are numbered from `first` on; `ids`, `roots` and `more` (further roots, by row) are of all of them. `received`
+    tells how many came of each component and stream.
 
     >>> header = Header("words", 0, 0, "default")
     >>> batch = pa.record_batch({"word": ["a", "b"]}).replace_schema_metadata(header.metadata())
-    >>> [(origin.source, list(rows)) for origin, rows in Incoming.of([batch], first=0).sources]
-    [('words', [('a',), ('b',)])]
+    >>> incoming = Incoming.of([batch], first=0)
+    >>> [(origin.source, list(rows)) for origin, rows in incoming.sources], incoming.received
+    ([('words', [('a',), ('b',)])], {'words default': 2})
     """
 
     first: int
@@ -33,6 +35,7 @@ class Incoming:
     ids: Ids
     roots: Ids
     more: dict[int, tuple[int, ...]]
+    received: dict[str, int]
 
     def whole(self) -> Origin:
         """An origin for all of them, which knows trees and no values."""
@@ -46,19 +49,22 @@ class Incoming:
         sources: list[tuple[Origin, Iterable[tuple[Any, ...]]]] = []
         ids, roots = [np.zeros(0, np.uint64)], [np.zeros(0, np.uint64)]
         more: dict[int, tuple[int, ...]] = {}
+        received: dict[str, int] = {}
         for header, batch in ordered:
-            fields = [field for field in batch.schema if field.name not in (ID, ROOT, MORE)]
+            fields = [field for field in batch.schema if field.name not in (ROOT, MORE)]
             values = [decode_column(field, batch.column(field.name)) for field in fields]
             origin = Origin(header.source, header.stream, header.task, tuple(f.name for f in fields), first=row)
-            if ID in batch.schema.names:
-                origin.ids, origin.roots = batch.column(ID).to_numpy(), batch.column(ROOT).to_numpy()
+            if header.ids is not None:
+                origin.ids, origin.roots = tuple_ids(*header.ids, batch.num_rows), roots_of(batch)
                 origin.more = _more(batch, row)
                 more |= origin.more
                 ids.append(origin.ids)
                 roots.append(origin.roots)
             sources.append((origin, zip(*values, strict=True)))
             row += batch.num_rows
-        return Incoming(first, row - first, sources, np.concatenate(ids), np.concatenate(roots), more)
+            stream = f"{header.source} {header.stream}"  # no component's id has a space
+            received[stream] = received.get(stream, 0) + batch.num_rows
+        return Incoming(first, row - first, sources, np.concatenate(ids), np.concatenate(roots), more, received)
 
 
 def _more(batch: pa.RecordBatch, first: int) -> dict[int, tuple[int, ...]]:

@@ -84,11 +84,20 @@ class Ledger:
             others += [(root, tup.id) for root in tup.roots]
         failed = list(dict.fromkeys(root for tup in collected.failed for root in tup.roots))
         told = (xors != _NOTHING) & (incoming.roots != NO_ROOT)
-        roots = np.concatenate([incoming.roots[told], _ids([root for root, _ in others]), _ids(failed)])
-        all_xors = np.concatenate([xors[told], _ids([xor for _, xor in others]), _ids([0] * len(failed))])
+        mine, my_xors = _by_run(incoming.roots[told], xors[told])
+        roots = np.concatenate([mine, _ids([root for root, _ in others]), _ids(failed)])
+        all_xors = np.concatenate([my_xors, _ids([xor for _, xor in others]), _ids([0] * len(failed))])
         marks = np.full(len(roots), ACK)
         marks[len(roots) - len(failed) :] = FAIL
         return acks(roots, all_xors, marks)
+
+
+def _by_run(roots: Ids, xors: Ids) -> tuple[Ids, Ids]:
+    """One XOR for tuples of a tree that follow one another, as those do that were emitted together."""
+    if not len(roots):
+        return roots, xors
+    starts = np.flatnonzero(np.append(True, roots[1:] != roots[:-1]))
+    return roots[starts], np.bitwise_xor.reduceat(xors, starts)
 
 
 def _ids(numbers: list[int]) -> Ids:

@@ -1,27 +1,28 @@
 """From what a task emitted to record batches for the tasks that get it, by groupings.
 
-A batch on its way has the fields of its stream, and where trees are tracked the columns ID, ROOT and, if some tuples
-belong to several trees, MORE. Its schema says where it came from (`Header`).
+A batch on its way has the fields of its stream, and where trees are tracked the columns ROOT and, if some tuples belong
+to several trees, MORE. Its schema says where it came from, and how its tuples are numbered (`Header`).
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, field
 from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.dialects.storm.columns import encode_column
-from headrace.dialects.storm.groupings import Chooser, Chosen, Column, Direct
+from headrace.dialects.storm.components import TopologyContext
+from headrace.dialects.storm.groupings import Chooser, Chosen, Column, Custom, Direct, Grouping
 from headrace.dialects.storm.ids import Ids, seed_of, tuple_ids
-from headrace.dialects.storm.topology import Node, Topology
+from headrace.dialects.storm.topology import Node
 from headrace.model.times import Int64Array
 
-ID: Final = "__id"
 ROOT: Final = "__root"
 MORE: Final = "__more"
 
@@ -33,13 +34,15 @@ class Header:
     """Where a batch of tuples came from; the order of headers is the order in which a task takes batches.
 
     `number`: batches of one task in one micro-batch are numbered; those of a spout by the place of their first tuple in
-    its sequence, however many parts it is read in.
+    its sequence, however many parts it is read in. `ids`: the seed of its tuples' numbers and the place of the first,
+    if trees are tracked.
     """
 
     source: str
     task: int
     number: int
     stream: str
+    ids: tuple[int, int] | None = field(default=None, compare=False)
 
     @staticmethod
     def of(batch: pa.RecordBatch) -> Header:
@@ -48,9 +51,10 @@ class Header:
         >>> header = Header("words", 1, 0, "default")
         >>> batch = pa.record_batch({"word": ["a"]}).replace_schema_metadata(header.metadata())
         >>> Header.of(batch)
-        Header(source='words', task=1, number=0, stream='default')
+        Header(source='words', task=1, number=0, stream='default', ids=None)
         """
-        return Header(*json.loads(batch.schema.metadata[_HEADER]))
+        source, task, number, stream, ids = json.loads(batch.schema.metadata[_HEADER])
+        return Header(source, task, number, stream, None if ids is None else (ids[0], ids[1]))
 
     def metadata(self) -> dict[bytes, bytes]:
         """For a schema."""
@@ -94,7 +98,8 @@ def xor_by_row(copies: Sequence[Copies], count: int) -> Ids:
 class Emission:
     """Tuples emitted to a stream: columns, roots (None if nothing is tracked), further roots of some rows.
 
-    `tasks`: of a direct stream, the task of each. `sequence`: places in a sequence of the source's, if they have such.
+    `tasks`: of a direct stream, the task of each. `sequence`: places in a sequence of the source's, if they have such,
+    and `turns` those among the tuples of the stream.
     """
 
     stream: str
@@ -104,22 +109,30 @@ class Emission:
     more: dict[int, tuple[int, ...]] | None = None
     tasks: Int64Array | None = None
     sequence: Int64Array | None = None
+    turns: Int64Array | None = None
 
 
 class Router:
     """Sends what one task emits. Groupings that take turns or balance remember how far they are in `memory`."""
 
-    def __init__(self, topology: Topology, component: str, index: int) -> None:
-        self._topology, self._component = topology, component
-        self._task = topology.tasks_of(component)[index]
+    def __init__(self, context: TopologyContext) -> None:
+        self._topology, self._component = context.topology, context.component
+        self._task = context.task
         self._readers: dict[str, list[tuple[Node, Chooser | None]]] = {
             stream: [
-                (node, None if isinstance(grouping, Direct) else grouping.chooser(fields, node.tasks, index))
-                for node, grouping in topology.readers(component, stream)
+                (node, self._chooser(grouping, stream, node, context))
+                for node, grouping in self._topology.readers(self._component, stream)
             ]
-            for stream, fields in topology.node(component).streams.items()
+            for stream in self._topology.node(self._component).streams
         }
         self.begin(0)
+
+    def _chooser(self, grouping: Grouping, stream: str, node: Node, context: TopologyContext) -> Chooser | None:
+        if isinstance(grouping, Direct):
+            return None
+        if isinstance(grouping, Custom):
+            grouping = grouping.prepared(context, stream, node.tasks)
+        return grouping.chooser(context.fields(context.component, stream), node.tasks, context.index)
 
     def begin(self, now: int) -> None:
         """Begins the batch of this time."""
@@ -148,13 +161,11 @@ class Router:
         copies: list[Copies] = []
         batch = _batch(emission)
         for node, chooser in self._readers[emission.stream]:
-            chosen = self._chosen(node, chooser, emission)
-            ids = None
+            chosen = _by_task(self._chosen(node, chooser, emission), node.tasks)
+            sent += self._split(node, chosen, emission, batch)
             if emission.roots is not None:
-                ids = tuple_ids(self._seed, self._next, len(chosen.tasks))
-                self._next += len(ids)
-                copies.append(Copies(chosen.rows, ids))
-            sent += self._split(node, chosen, emission, batch, ids)
+                copies.append(Copies(chosen.rows, tuple_ids(self._seed, self._next, len(chosen.tasks))))
+                self._next += len(chosen.tasks)
         return sent, copies
 
     def refusal(self, stream: str, values: Sequence[Any]) -> Exception | None:
@@ -162,43 +173,35 @@ class Router:
         fields = self._topology.node(self._component).streams[stream]
         try:
             columns = [encode_column(name, [value]) for name, value in zip(fields, values, strict=True)]
-            for node, grouping in self._topology.readers(self._component, stream):
-                if not isinstance(grouping, Direct):
-                    grouping.chooser(fields, node.tasks, 0).choose(columns, 1, None)
+            for _, chooser in self._readers[stream]:
+                if chooser is not None:
+                    memory = list(chooser.memory)
+                    chooser.choose(columns, 1, None)
+                    chooser.memory = memory
         except Exception as error:
             return error
         return None
 
     def _chosen(self, node: Node, chooser: Chooser | None, emission: Emission) -> Chosen:
         if chooser is not None:
-            return chooser.choose(emission.columns, emission.count, emission.sequence)
+            return chooser.choose(emission.columns, emission.count, emission.turns)
         assert emission.tasks is not None
         tasks = self._topology.tasks_of(node.id)
         mine = np.flatnonzero((emission.tasks >= tasks.start) & (emission.tasks < tasks.stop))
         return Chosen(mine, emission.tasks[mine] - tasks.start)
 
-    def _split(
-        self, node: Node, chosen: Chosen, emission: Emission, batch: pa.RecordBatch, ids: Ids | None
-    ) -> list[Sent]:
-        if not len(chosen.tasks):
-            return []
-        order, edges = None, [0, len(chosen.tasks)]
-        if node.tasks > 1:
-            tasks = chosen.tasks.astype(np.int16) if node.tasks < 2**15 else chosen.tasks  # sorted by radix
-            order = np.argsort(tasks, kind="stable")
-            edges = np.searchsorted(tasks[order], np.arange(node.tasks + 1)).tolist()
-        rows = chosen.rows if order is None else order if chosen.rows is None else chosen.rows[order]
-        batch = batch if rows is None else batch.take(pa.array(rows))
-        if ids is not None:
-            batch = batch.append_column(ID, pa.array(ids if order is None else ids[order]))
+    def _split(self, node: Node, chosen: Chosen, emission: Emission, batch: pa.RecordBatch) -> list[Sent]:
+        edges = np.searchsorted(chosen.tasks, np.arange(node.tasks + 1)).tolist()
+        batch = batch if chosen.rows is None else batch.take(pa.array(chosen.rows))
         sent = []
         for task, (start, stop) in enumerate(pairwise(edges)):
             if start < stop:
                 number = self._number if emission.sequence is None else int(emission.sequence[0])
-                header = Header(self._component, self._task, number, emission.stream)
+                ids = None if emission.roots is None else (self._seed, self._next + start)
+                header = Header(self._component, self._task, number, emission.stream, ids)
                 self._number += 1
-                mine = batch.slice(start, stop - start).replace_schema_metadata(header.metadata())
-                sent.append(Sent(node.id, task, mine))
+                mine = _with_runs(batch.slice(start, stop - start))
+                sent.append(Sent(node.id, task, mine.replace_schema_metadata(header.metadata())))
         return sent
 
     def _choosers(self) -> dict[str, Chooser]:
@@ -208,6 +211,31 @@ class Router:
             for node, chooser in readers
             if chooser is not None
         }
+
+
+def _by_task(chosen: Chosen, tasks: int) -> Chosen:
+    """The same, those for one task after those for another."""
+    if tasks == 1 or len(chosen.tasks) < 2:
+        return chosen
+    order = np.argsort(chosen.tasks.astype(np.int16) if tasks < 2**15 else chosen.tasks, kind="stable")  # by radix
+    return Chosen(order if chosen.rows is None else chosen.rows[order], chosen.tasks[order])
+
+
+def _with_runs(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """With its roots as runs, if that is shorter: what was made of one tuple was emitted together."""
+    if ROOT not in batch.schema.names:
+        return batch
+    at = batch.schema.get_field_index(ROOT)
+    runs = pc.run_end_encode(batch.column(at))
+    return batch.set_column(at, ROOT, runs) if 2 * len(runs.values) < batch.num_rows else batch
+
+
+def roots_of(batch: pa.RecordBatch) -> Ids:
+    """The first root of each tuple of a batch on its way."""
+    roots = batch.column(ROOT)
+    roots = pc.run_end_decode(roots) if pa.types.is_run_end_encoded(roots.type) else roots
+    found: Ids = roots.to_numpy()
+    return found
 
 
 def _batch(emission: Emission) -> pa.RecordBatch:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from nicegui import ui
 
 from headrace.server.page import formats
 from headrace.server.page.desk import Desk
+from headrace.server.page.dialogs import button, confirmed
 from headrace.server.page.listings import Button, Cell, Chip, Kind, Listing, Number
 from headrace.server.page.watch import Seen
 
@@ -61,8 +61,8 @@ class _Card:
                 ui.element("div").classes("hr-space")
                 if desk.service.operations is not None and self._admin:
                     self._buttons = [
-                        _button("Compute", "calculate", lambda: self._compute(incremental=False)),
-                        _button("Compute incremental", "add_chart", lambda: self._compute(incremental=True)),
+                        button("Compute", "calculate", lambda: self._compute(incremental=False)),
+                        button("Compute incremental", "add_chart", lambda: self._compute(incremental=True)),
                     ]
             self._listing = Listing(
                 ("Version", "", Number("Rows"), "Made", "Boundary", "Built on", ""),
@@ -72,8 +72,8 @@ class _Card:
 
     def show(self, view: dict[str, Any], busy: bool) -> None:
         where = view["provenance"]
-        for button in self._buttons:
-            button.set_enabled(not busy)
+        for each in self._buttons:
+            each.set_enabled(not busy)
         boundary = formats.offsets(where["boundary"])
         reached = f"speed layer has reached {formats.offsets(where['reached'])}"
         self._facts.set_text(
@@ -111,30 +111,13 @@ class _Card:
         question = (
             f"Answers of {self.name} will come from version {version}, and from all that came since its boundary."
         )
-        if not await _confirmed(f"Roll back to version {version}?", question, "Roll back"):
+        if not await confirmed(f"Roll back to version {version}?", question, "Roll back"):
             return
         view = self.desk.service.views[self.name]
         done = await self.desk.told(lambda: view.rollback(version))
         if done is not None:
             ui.notify(f"{self.name} answers from version {done}", type="positive")
             await self.desk.watch.look()
-
-
-def _button(text: str, icon: str, press: Callable[[], Awaitable[None]]) -> ui.button:
-    return ui.button(text, icon=icon, on_click=press, color=None).props("outline no-caps dense").classes("hr-button")
-
-
-async def _confirmed(title: str, question: str, yes: str) -> bool:
-    """Whether somebody who is asked says yes."""
-    with ui.dialog() as dialog, ui.element("div").classes("hr-card hr-dialog"):
-        ui.label(title).classes("hr-title")
-        ui.label(question).classes("hr-muted")
-        with ui.element("div").classes("hr-buttons"):
-            ui.button("Cancel", on_click=lambda: dialog.submit(False), color=None).props("flat no-caps")
-            ui.button(yes, on_click=lambda: dialog.submit(True)).props("unelevated no-caps")
-    answer = await dialog
-    dialog.delete()
-    return bool(answer)
 
 
 def _job(job: dict[str, Any]) -> tuple[Cell, ...]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from nicegui import ui
 
+from headrace.dialects.storm.topology import TopologyError
 from headrace.server.errors import Refused
 from headrace.server.page.watch import Seen, Watch
 from headrace.server.service import Service
 from headrace.server.tokens import Scope
+from headrace.server.topologies import Commands
 from headrace.server.workers import Worker
 from headrace.views.errors import ViewError
 
@@ -26,15 +28,25 @@ class Desk:
     watch: Watch
     worker: Worker
     allowed: Callable[[], frozenset[Scope]]
+    commands: Commands | None = None
 
     async def told(self, work: Callable[[], T]) -> T | None:
         """The result of something that a button does; if it is refused, or may not be done, the page says so."""
+        return await self._asked(lambda: self.worker.run(work))
+
+    async def commanded(self, command: str, topology: str, **arguments: Any) -> bool | None:
+        """Whether a command to a topology is done, or goes on; if it is refused, the page says so, and it is None."""
+        commands = self.commands
+        assert commands is not None
+        return await self._asked(lambda: commands.run(command, topology, arguments))
+
+    async def _asked(self, work: Callable[[], Awaitable[T]]) -> T | None:
         if "admin" not in self.allowed():
             ui.notify("This needs a token for admin; sign in with one", type="warning")
             return None
         try:
-            return await self.worker.run(work)
-        except (ViewError, Refused) as refused:
+            return await work()
+        except (ViewError, TopologyError, Refused) as refused:
             ui.notify(str(refused), type="negative")
             return None
 

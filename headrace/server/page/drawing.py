@@ -1,4 +1,4 @@
-"""A pipeline as a drawing: boxes in layers, and on each edge how many elements went over it. SVG, and all text escaped.
+"""A graph as a drawing: boxes in layers, and on each edge how many elements went over it. SVG, and all text escaped.
 
 A node's layer is the longest way to it from a source. Two drawings are made, across for wide screens and down for
 narrow ones; the style sheet shows one of them.
@@ -16,14 +16,15 @@ from headrace.server.page.formats import count
 _HEIGHT, _GAP, _ROW, _MARGIN = 38.0, 96.0, 66.0, 6.0
 _LETTER: Final = 7.3  # pixels of a letter, about
 _LONGEST: Final = 34  # letters of a label
-_KINDS: Final = ("source", "transform", "grouping", "sink")
+_KINDS: Final = ("source", "transform", "grouping", "sink", "held")
 
 
 @dataclass(frozen=True)
 class Box:
-    """Where a node is drawn."""
+    """Where a node is drawn, what stands in it, and what is told of it besides."""
 
-    node: str
+    label: str
+    title: str
     kind: str
     x: float
     y: float
@@ -62,8 +63,8 @@ def _longest(nodes: list[str], edges: list[tuple[str, str]]) -> dict[str, int]:
     return found
 
 
-def drawing(graph: Mapping[str, Any], *, across: bool) -> str:
-    """The SVG.
+def drawing(graph: Mapping[str, Any], *, across: bool, of: str = "The pipeline") -> str:
+    """The SVG. Nodes may have a `label` that differs from their id, and nodes and edges a `title` that tells more.
 
     >>> nodes = [{"id": "topic <visits>", "kind": "source"}, {"id": "count", "kind": "grouping"}]
     >>> edges = [{"from": "topic <visits>", "to": "count", "elements": 1234}]
@@ -74,53 +75,59 @@ def drawing(graph: Mapping[str, Any], *, across: bool) -> str:
     boxes = _across(graph) if across else _down(graph)
     width = max((each.x + each.width for each in boxes.values()), default=0) + _MARGIN
     height = max((each.y + _HEIGHT for each in boxes.values()), default=0) + _MARGIN
-    drawn = [_edge(boxes[edge["from"]], boxes[edge["to"]], edge["elements"], across) for edge in graph["edges"]]
+    drawn = [_edge(boxes[edge["from"]], boxes[edge["to"]], edge, across) for edge in graph["edges"]]
     drawn += [_box(each) for each in boxes.values()]
     direction = "across" if across else "down"
     return (
         f'<svg class="hr-graph hr-{direction}" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" '
-        f'height="{height:.0f}" role="img" aria-label="The pipeline">{"".join(drawn)}</svg>'
+        f'height="{height:.0f}" role="img" aria-label="{escape(of)}">{"".join(drawn)}</svg>'
     )
 
 
 def _across(graph: Mapping[str, Any]) -> dict[str, Box]:
-    kinds = {each["id"]: each["kind"] for each in graph["nodes"]}
+    nodes = {each["id"]: each for each in graph["nodes"]}
     found, x = {}, _MARGIN
     for column in layers(graph):
         for row, node in enumerate(column):
-            found[node] = Box(node, kinds[node], x, _MARGIN + row * _ROW, _width(node))
-        x += max(map(_width, column)) + _GAP
+            found[node] = _placed(nodes[node], x, _MARGIN + row * _ROW)
+        x += max(found[node].width for node in column) + _GAP
     return found
 
 
 def _down(graph: Mapping[str, Any]) -> dict[str, Box]:
-    kinds = {each["id"]: each["kind"] for each in graph["nodes"]}
+    nodes = {each["id"]: each for each in graph["nodes"]}
     rows = layers(graph)
-    lengths = [sum(map(_width, row)) + 16 * (len(row) - 1) for row in rows]
+    lengths = [sum(_width(nodes[node]) for node in row) + 16 * (len(row) - 1) for row in rows]
     found = {}
     for number, (row, length) in enumerate(zip(rows, lengths, strict=True)):
         x = _MARGIN + (max(lengths) - length) / 2
         for node in row:
-            found[node] = Box(node, kinds[node], x, _MARGIN + number * (_HEIGHT + 46), _width(node))
-            x += _width(node) + 16
+            found[node] = _placed(nodes[node], x, _MARGIN + number * (_HEIGHT + 46))
+            x += found[node].width + 16
     return found
 
 
-def _width(node: str) -> float:
-    return max(90.0, _LETTER * min(len(node), _LONGEST) + 30)
+def _placed(node: Mapping[str, Any], x: float, y: float) -> Box:
+    title = node.get("title", f"{node['kind']}: {node['id']}")
+    return Box(node.get("label", node["id"]), title, node["kind"], x, y, _width(node))
+
+
+def _width(node: Mapping[str, Any]) -> float:
+    return max(90.0, _LETTER * min(len(node.get("label", node["id"])), _LONGEST) + 30)
 
 
 def _box(box: Box) -> str:
     kind = box.kind if box.kind in _KINDS else "transform"
-    label = box.node if len(box.node) <= _LONGEST else f"{box.node[: _LONGEST - 1]}…"
+    label = box.label if len(box.label) <= _LONGEST else f"{box.label[: _LONGEST - 1]}…"
     return (
-        f'<g class="hr-node hr-{kind}"><title>{escape(f"{box.kind}: {box.node}")}</title>'
+        f'<g class="hr-node hr-{kind}"><title>{escape(box.title)}</title>'
         f'<rect x="{box.x:.1f}" y="{box.y:.1f}" width="{box.width:.1f}" height="{_HEIGHT:.0f}" rx="8"></rect>'
         f'<text x="{box.x + box.width / 2:.1f}" y="{box.y + _HEIGHT / 2 + 4.5:.1f}">{escape(label)}</text></g>'
     )
 
 
-def _edge(a: Box, b: Box, elements: int | None, across: bool) -> str:
+def _edge(a: Box, b: Box, edge: Mapping[str, Any], across: bool) -> str:
+    elements = edge["elements"]
     if across:
         x, y, u, v = a.x + a.width, a.y + _HEIGHT / 2, b.x - 2, b.y + _HEIGHT / 2
         bend = f"C{x + 40:.1f} {y:.1f} {u - 40:.1f} {v:.1f} {u:.1f} {v:.1f}"
@@ -132,4 +139,5 @@ def _edge(a: Box, b: Box, elements: int | None, across: bool) -> str:
     # Above a line that is level, beside one that goes down, and on one that bends.
     x_label, y_label = (x + u) / 2 + (0 if across else 8), (y + v) / 2 + (-7 if across and y == v else 4)
     text = "" if elements is None else f'<text x="{x_label:.1f}" y="{y_label:.1f}">{count(elements)}</text>'
-    return f'<g class="hr-edge"><path d="M{x:.1f} {y:.1f}{bend}"></path><path d="{tip}"></path>{text}</g>'
+    title = f"<title>{escape(edge['title'])}</title>" if "title" in edge else ""
+    return f'<g class="hr-edge">{title}<path d="M{x:.1f} {y:.1f}{bend}"></path><path d="{tip}"></path>{text}</g>'

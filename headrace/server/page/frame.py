@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from nicegui import ui
 from starlette.requests import Request
@@ -15,11 +15,14 @@ from headrace.server.page.listings import Chip, chip
 from headrace.server.page.look import FAVICON, STYLE
 from headrace.server.page.overview import Overview
 from headrace.server.page.topics import Topics
-from headrace.server.page.watch import Seen, Watch
+from headrace.server.page.topologies import Topologies
+from headrace.server.page.watch import Seen
 from headrace.server.service import Service
-from headrace.server.sessions import Sessions, shown
+from headrace.server.sessions import shown
 from headrace.server.tokens import SCOPES, Scope
-from headrace.server.workers import Worker
+
+if TYPE_CHECKING:
+    from headrace.server.page.mounting import Page
 
 _TABS: Final = {
     "overview": ("Overview", "speed"),
@@ -27,6 +30,7 @@ _TABS: Final = {
     "topics": ("Topics", "view_stream"),
     "batch": ("Batch", "layers"),
     "letters": ("Dead letters", "report"),
+    "topologies": ("Topologies", "hub"),
 }
 _THEME: Final = "headrace_theme"
 # Whoever chooses what the system has follows the system again.
@@ -42,10 +46,11 @@ _TOGGLE: Final = f"""() => {{
 class Frame:
     """One page in one browser."""
 
-    def __init__(self, service: Service, worker: Worker, sessions: Sessions, watch: Watch, request: Request) -> None:
-        self.watch, self.sessions, self.request = watch, sessions, request
+    def __init__(self, page: Page, request: Request) -> None:
+        self.watch, self.sessions, self.request = page.watch, page.sessions, request
         self._secret = shown(request.headers.get("cookie", ""))
-        self.desk = Desk(service, watch, worker, self._allowed)
+        self.desk = Desk(page.service, page.watch, page.worker, self._allowed, page.commands)
+        self._names = tabs(page.service)
         self._shown: Chip | None = None
         self._panels: dict[str, Panel] = {}
 
@@ -62,7 +67,8 @@ class Frame:
             ui.label("Headrace").classes("hr-name")
             self._state = ui.element("div").classes("hr-state")
             with ui.tabs(on_change=self._turn).props("inline-label align=left").classes("hr-tabs") as self._tabs:
-                for name, (label, icon) in _TABS.items():
+                for name in self._names:
+                    label, icon = _TABS[name]
                     ui.tab(name, label=label, icon=icon).props("no-caps")
             with ui.element("div").classes("hr-tools"):
                 theme = ui.button(icon="contrast", color=None).props('flat round dense aria-label="Dark or light"')
@@ -71,9 +77,9 @@ class Frame:
                     with ui.element("form").props("method=post action=/logout"):
                         ui.button(icon="logout", color=None).props('flat round dense type=submit aria-label="Sign out"')
         wanted = self.request.query_params.get("tab", "")
-        opened = wanted if wanted in _TABS else "overview"
+        opened = wanted if wanted in self._names else self._names[0]
         with ui.tab_panels(self._tabs, value=opened, animated=False).classes("hr-page"):
-            for name in _TABS:
+            for name in self._names:
                 with ui.tab_panel(name).classes("hr-panel"):
                     self._panels[name] = self._panel(name)
         ui.timer(1.0, self._tick)
@@ -81,6 +87,8 @@ class Frame:
     def _panel(self, name: str) -> Panel:
         if name == "views":
             return Explorer(self.desk, self.request.query_params.get("view"))
+        if name == "topologies":
+            return Topologies(self.desk, self.request.query_params.get("topology"))
         panels: dict[str, type[Overview] | type[Topics] | type[Batch] | type[Letters]] = {
             "overview": Overview,
             "topics": Topics,
@@ -99,10 +107,10 @@ class Frame:
             return
         seen = self.watch.seen
         self._show_state(seen)
-        await self._panels[self._tabs.value or "overview"].show(seen)
+        await self._panels[self._tabs.value or self._names[0]].show(seen)
 
     def _show_state(self, seen: Seen) -> None:
-        found = state(seen)
+        found = state(seen, topologies=self._names == ["topologies"])
         if found != self._shown:
             self._shown = found
             self._state.clear()
@@ -110,20 +118,47 @@ class Frame:
                 chip(found)
 
 
-def state(seen: Seen) -> Chip:
-    """The state of the whole.
+def tabs(service: Service) -> list[str]:
+    """The tabs of a page: those of views if there may be any, and that of topologies if there may be any.
+
+    >>> tabs(Service({}, {}))
+    ['overview', 'views', 'topics', 'batch', 'letters']
+    """
+    alone = service.topologies is not None and not service.views and service.operations is None
+    return [
+        name
+        for name in _TABS
+        if (name == "topologies" and service.topologies is not None) or (name != "topologies" and not alone)
+    ]
+
+
+def state(seen: Seen, topologies: bool = False) -> Chip:
+    """The state of the whole; of `topologies`, if there is nothing else.
 
     >>> state(Seen({"views": {"a": {"state": "running"}, "b": {"state": "failed"}}}, runs=True))
     Chip(text='1 of 2 views failed', kind='bad')
     >>> state(Seen({"views": {}}, runs=False)).text
     'store only'
+    >>> state(Seen({"views": {}}, runs=False), topologies=True).text
+    'no cluster'
     """
     if not seen.answers:
         return Chip("no answer", "bad")
+    if topologies:
+        return _state_of_topologies(seen.topologies)
     if not seen.runs:
         return Chip("store only", "plain")
     states = [view["state"] for view in seen.status["views"].values()]
     for each in ("failed", "stopped"):
         if each in states:
             return Chip(f"{states.count(each)} of {len(states)} views {each}", "bad" if each == "failed" else "plain")
+    return Chip("running", "good")
+
+
+def _state_of_topologies(told: dict[str, Any]) -> Chip:
+    if not told["runs"]:
+        return Chip("no cluster", "plain")
+    states = [each["state"] for each in told["topologies"]]
+    if "failed" in states:
+        return Chip(f"{states.count('failed')} of {len(states)} topologies failed", "bad")
     return Chip("running", "good")

@@ -7,8 +7,10 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
-Measure = Literal["in", "rate", "lag", "watermark"]
+Measure = Literal["in", "rate", "lag", "watermark", "emitted", "acked", "complete", "slowest", "queued", "pending"]
 Point = list[float | None]
+Found = dict[tuple[Measure, str], float | None]
+"""What a look found: measures, each of somebody by name."""
 
 _MOST: Final = 300  # looks
 _DRAWN: Final = 100  # points of a line; more would not be seen, and are sent to every page each second
@@ -26,12 +28,12 @@ class History:
     """
 
     def __init__(self, most: int = _MOST) -> None:
-        self._looks: deque[tuple[int, float, dict[tuple[Measure, str], float | None]]] = deque(maxlen=most)
+        self._looks: deque[tuple[int, float, Found]] = deque(maxlen=most)
         self._number = 0
 
     def add(self, status: Mapping[str, Any]) -> None:
-        """Remembers what a look found."""
-        found: dict[tuple[Measure, str], float | None] = {}
+        """Remembers what a look at a system found."""
+        found: Found = {}
         for name, topic in status["topics"].items():
             found["in", name] = topic["records_per_second"]
         for name, view in status["views"].items():
@@ -39,7 +41,11 @@ class History:
             found["lag", name] = view["lag"]
             for stage in view["stages"]:
                 found["watermark", f"{name} · {stage['label']}"] = stage["lag_seconds"]
-        self._looks.append((self._number, milliseconds(status["now"]), found))
+        self.note(milliseconds(status["now"]), found)
+
+    def note(self, at: float, found: Found) -> None:
+        """Remembers what a look at this time, in milliseconds, found."""
+        self._looks.append((self._number, at, found))
         self._number += 1
 
     def lines(self, measure: Measure) -> dict[str, list[Point]]:

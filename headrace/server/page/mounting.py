@@ -23,6 +23,7 @@ from headrace.server.page.look import FAVICON
 from headrace.server.page.watch import Watch
 from headrace.server.service import Service
 from headrace.server.sessions import Sessions
+from headrace.server.topologies import Commands
 from headrace.server.workers import Worker
 
 _PLACE: Final = "headrace.page"  # of the page in the scope of a request
@@ -49,6 +50,7 @@ class Page:
     sessions: Sessions
     limits: Limits
     watch: Watch
+    commands: Commands | None = None
 
     @asynccontextmanager
     async def living(self) -> AsyncIterator[None]:
@@ -102,7 +104,7 @@ def _shell() -> FastAPI:
     @ui.page("/", title="Headrace", favicon=FAVICON, dark=None, language="en-US")
     def show(request: Request) -> None:
         page: Page = request.scope[_PLACE]
-        Frame(page.service, page.worker, page.sessions, page.watch, request).build()
+        Frame(page, request).build()
 
     shell = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     app.config.socket_io_js_transports = ["websocket"]

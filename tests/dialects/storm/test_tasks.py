@@ -15,6 +15,7 @@ from storm_wordcount import SplitSentence, WordCount
 from headrace import storm
 from headrace.dialects.storm.acker import COMPLETE, FAIL, FAILED
 from headrace.dialects.storm.collected import SpoutCollected
+from headrace.dialects.storm.incoming import Incoming
 from headrace.dialects.storm.tasks import BoltTask, Outcome, SpoutTask
 from tests.dialects.storm.driver import Driver, Sink, Source
 
@@ -229,7 +230,7 @@ def test_no_two_copies_of_tuples_have_the_same_number() -> None:
     for now in range(3):
         driver.batch({"words": [["a b c"], ["d e"]]}, now=now)
         for _, _, outcome in driver.outcomes:
-            numbers += [number for sent in outcome.sent for number in sent.batch.column("__id").to_pylist()]
+            numbers += [number for sent in outcome.sent for number in Incoming.of([sent.batch], 0).ids.tolist()]
     assert len(numbers) == 3 * (2 + 2 + 5 * 3 + 5)
     assert len(set(numbers)) == len(numbers)
 

@@ -1,0 +1,200 @@
+"""One topology: its graph, the last minutes, every task, what went wrong, and buttons to command it."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Final
+
+from nicegui import ui
+
+from headrace.server import encoding
+from headrace.server.page import formats
+from headrace.server.page.desk import Desk
+from headrace.server.page.dialogs import answer_of, button, choices, confirmed
+from headrace.server.page.drawing import drawing
+from headrace.server.page.history import Measure
+from headrace.server.page.listings import Cell, Listing, Number
+from headrace.server.page.look import chart, line
+from headrace.server.page.topologydrawing import topology_graph
+
+# A chart: its title, its unit, and its lines: measure, name, and whether it is dashed
+_CHARTS: Final[tuple[tuple[str, str, tuple[tuple[Measure, str, bool], ...]], ...]] = (
+    ("Tuples a second", "", (("emitted", "emitted", False), ("acked", "acked", True))),
+    ("From emit to ack", " s", (("complete", "half of them at most", False), ("slowest", "99 of 100 at most", False))),
+    ("Tuples that wait", "", (("pending", "under way", False), ("queued", "not read yet", False))),
+)
+_NUMBERS: Final = ("emitted", "executed", "acked", "failed", "errors")
+_MOST: Final = 200  # errors and dead letters that are shown
+_NO_ERRORS: Final = "No component has reported an error."
+_NO_LETTERS: Final = "No tuple has been given up."
+
+
+class TopologyCard:
+    """Shows a topology and lets those who may command it."""
+
+    def __init__(self, desk: Desk, name: str) -> None:
+        self.desk, self.name = desk, name
+        self._svg = ""
+        self._topology: dict[str, Any] = {}
+        self._seen_wrong: object = None
+        self._buttons: dict[str, ui.button] = {}
+        with ui.element("section").classes("hr-card") as card:
+            card.props["data-topology"] = name
+            with ui.element("div").classes("hr-head"):
+                ui.label(name).classes("hr-title")
+                self._facts = ui.label("").classes("hr-muted hr-small")
+                ui.element("div").classes("hr-space")
+                if "admin" in desk.allowed():
+                    self._buttons = {
+                        "activate": button("Activate", "play_arrow", partial(self._command, "activate")),
+                        "deactivate": button("Deactivate", "pause", partial(self._command, "deactivate")),
+                        "rebalance": button("Rebalance", "tune", self._rebalance),
+                        "kill": button("Kill", "stop", self._kill),
+                    }
+            self._error = ui.label("").classes("hr-error")
+            with ui.element("div").classes("hr-scroll"):
+                self._graph = ui.html("").classes("hr-drawing")
+        self._charts: list[ui.echart] = []
+        with ui.element("div").classes("hr-charts"):
+            for title, unit, _ in _CHARTS:
+                with ui.element("section").classes("hr-card"):
+                    ui.label(title).classes("hr-title")
+                    self._charts.append(ui.echart(chart([], unit=unit), renderer="svg").classes("hr-chart"))
+        with ui.element("section").classes("hr-card"):
+            ui.label("Tasks").classes("hr-title")
+            numbers = [each.capitalize() for each in _NUMBERS] + ["Execute", "Complete", "99%", "Queued", "Pending"]
+            headers = map(Number, ("Task", *numbers, "Held back"))
+            self._tasks = Listing(("Component", *headers), "It has no tasks.", name=f"tasks {name}")
+        self._errors = _Table("Errors", ("Time", "Component", "Task", "Error"), _NO_ERRORS)
+        self._letters = _Table(
+            "Dead letters", ("Time", "Component", "Task", "Values", "Message id", "Attempts", "Why"), _NO_LETTERS
+        )
+
+    async def show(self, topology: dict[str, Any]) -> None:
+        """Shows what was seen of it."""
+        self._topology = topology
+        took = topology["batch_seconds"]
+        self._facts.set_text(
+            f"{topology['state']} · {formats.some(topology['batches'], 'micro-batch')}"
+            + ("" if took is None else f", the last in {formats.seconds(took)}")
+            + f" · {formats.some(topology['trees'], 'tree')} under way"
+        )
+        self._error.set_text(topology["error"] or "")
+        self._error.set_visibility(bool(topology["error"]))
+        possible = {"active": ("deactivate", "rebalance", "kill"), "inactive": ("activate", "rebalance", "kill")}
+        for command, each in self._buttons.items():
+            each.set_enabled(command in possible.get(topology["state"], ("kill",)) and topology["state"] != "killed")
+        graph = topology_graph(topology)
+        svg = "".join(drawing(graph, across=across, of="The topology") for across in (True, False))
+        if svg != self._svg:
+            self._svg = svg
+            self._graph.set_content(svg)
+        for shown, (_, _, lines) in zip(self._charts, _CHARTS, strict=True):
+            points = self.desk.watch.topology_history.points
+            shown.options["series"] = [line(text, points(of, self.name), dashed=dashed) for of, text, dashed in lines]
+            shown.update()
+        self._tasks.show([_task(task) for task in topology["tasks"]])
+        await self._show_wrong(topology)
+
+    async def _show_wrong(self, topology: dict[str, Any]) -> None:
+        """Errors and dead letters are read again only if there are others."""
+        wrong = [sum(task[what] for task in topology["tasks"]) for what in ("errors", "dead")]
+        if wrong == self._seen_wrong:
+            return
+        topologies = self.desk.service.topologies
+        assert topologies is not None
+        errors = await self.desk.worker.run(lambda: topologies.errors(self.name, _MOST))
+        letters = await self.desk.worker.run(lambda: topologies.dead_letters(self.name, _MOST))
+        self._seen_wrong = wrong
+        self._errors.show([_error(each) for each in reversed(errors)])
+        self._letters.show([_letter(each) for each in reversed(letters)])
+
+    # Commands
+
+    async def _command(self, command: str, **arguments: Any) -> None:
+        done = await self.desk.commanded(command, self.name, **arguments)
+        if done is not None:
+            under_way = "" if done else " is under way: what is begun is done first"
+            ui.notify(f"{command} {self.name}{under_way}", type="positive")
+            await self.desk.watch.look()
+
+    async def _kill(self) -> None:
+        question = "Its spouts emit no more, what is under way is done, and then its state is gone for good."
+        if await confirmed(f"Kill {self.name}?", question, "Kill"):
+            await self._command("kill")
+
+    async def _rebalance(self) -> None:
+        bolts = {each["id"]: each["tasks"] for each in self._topology["components"] if each["kind"] == "bolt"}
+        with ui.dialog() as dialog, ui.element("div").classes("hr-card hr-dialog"):
+            ui.label(f"Rebalance {self.name}").classes("hr-title")
+            ui.label("What is under way is done first; then the state of bolts is shared out anew.").classes("hr-muted")
+            fields = {
+                bolt: ui.number(f"Tasks of {bolt}", value=tasks, min=1, precision=0).props("outlined dense")
+                for bolt, tasks in bolts.items()
+            }
+
+            def changed() -> dict[str, int]:
+                wanted = {bolt: int(field.value or 0) for bolt, field in fields.items()}
+                return {bolt: tasks for bolt, tasks in wanted.items() if tasks != bolts[bolt]}
+
+            choices(dialog, "Rebalance", changed)
+        tasks: Any = await answer_of(dialog)
+        if tasks:
+            await self._command("rebalance", tasks=tasks)
+
+
+class _Table:
+    """Texts in rows, many of them, or a sentence where there are none."""
+
+    def __init__(self, title: str, names: tuple[str, ...], empty: str) -> None:
+        with ui.element("section").classes("hr-card"):
+            ui.label(title).classes("hr-title")
+            columns = [{"name": each, "label": each, "field": each, "align": "left"} for each in names]
+            self._table = ui.table(columns=columns, rows=[], row_key="id", pagination=10).props("flat dense")
+            self._table.classes("hr-grid").props["data-name"] = title.lower()
+            self._empty = ui.label(empty).classes("hr-empty")
+        self._names = names
+
+    def show(self, rows: list[tuple[str, ...]]) -> None:
+        self._table.set_visibility(bool(rows))
+        self._empty.set_visibility(not rows)
+        self._table.rows = [{"id": at, **dict(zip(self._names, row, strict=True))} for at, row in enumerate(rows)]
+
+
+def _task(task: dict[str, Any]) -> tuple[Cell, ...]:
+    held = formats.seconds(task["throttled_seconds"])
+    return (
+        task["component"],
+        Number(str(task["task"])),
+        *(Number(formats.count(task[each])) for each in _NUMBERS),
+        *(Number(_milliseconds(task[each])) for each in ("execute_ms", "complete_ms", "complete_p99_ms")),
+        Number(formats.count(task["queued"])),
+        Number(formats.count(task["pending"])),
+        Number(f"{held}, and now" if task["throttled"] else held),
+    )
+
+
+def _milliseconds(length: float | None) -> str:
+    """A short time, which may be much less than a millisecond."""
+    return f"{length:.3f} ms" if length is not None and length < 10 else formats.seconds(length and length / 1000)
+
+
+def _error(report: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        formats.time(encoding.time(report["time"])),
+        report["component"],
+        str(report["task"]),
+        report["error"],
+    )
+
+
+def _letter(letter: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        formats.time(encoding.time(letter["time"])),
+        letter["component"],
+        str(letter["task"]),
+        formats.value(letter["values"]),
+        formats.value(letter["message_id"]),
+        formats.count(letter["attempts"]),
+        letter["why"].replace("_", " "),
+    )
