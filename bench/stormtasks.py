@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pyarrow as pa
 from _sections import Bench, Verdict, run
+from storm_wordcount import RandomSentence, SplitSentence, WordCount
 
 from headrace import storm
 from headrace.dialects.storm.acker import Acker, acks
@@ -28,37 +29,14 @@ from headrace.dialects.storm.state import Kept
 from headrace.dialects.storm.tasks import BoltTask, SpoutTask
 
 
-class Sentences(storm.Spout):
-    fields = ("sentence",)
-
-
-class Split(storm.Bolt):
-    fields = ("word",)
-
-    def execute(self, tup: storm.Tuple) -> None:
-        for word in tup["sentence"].split():
-            self.emit([word], anchors=[tup])
-        self.ack(tup)
-
-
-class Count(storm.Bolt):
-    def prepare(self, context: storm.TopologyContext) -> None:
-        self.counts: dict[str, int] = {}
-
-    def execute(self, tup: storm.Tuple) -> None:
-        word = tup["word"]
-        self.counts[word] = self.counts.get(word, 0) + 1
-        self.ack(tup)
-
-
-class WordCount:
+class Words:
     """A spout, two tasks of each bolt, and an acker."""
 
     def __init__(self, guarantee: str) -> None:
         builder = storm.TopologyBuilder()
-        builder.set_spout("sentences", Sentences())
-        builder.set_bolt("split", Split(), parallelism=2).shuffle_grouping("sentences")
-        builder.set_bolt("count", Count(), parallelism=2).fields_grouping("split", ["word"])
+        builder.set_spout("sentences", RandomSentence())
+        builder.set_bolt("split", SplitSentence(), parallelism=2).shuffle_grouping("sentences")
+        builder.set_bolt("count", WordCount(), parallelism=2).fields_grouping("split", ["word"])
         topology, config = builder.create(), storm.Config(guarantee=guarantee)
         self.spout = SpoutTask(topology, config, "sentences", 0)
         self.bolts = {
@@ -104,7 +82,7 @@ def words(bench: Bench) -> Iterator[Verdict]:
     vocabulary = [f"word{number}" for number in range(5_000)]
     sentences = [" ".join(rng.choices(vocabulary, k=10)) for _ in range(count)]
     rows = pa.record_batch({"sentence": sentences})
-    once, most = WordCount("at_least_once"), WordCount("at_most_once")
+    once, most = Words("at_least_once"), Words("at_most_once")
     counter: Counter[str] = Counter()
 
     def plain() -> None:
@@ -127,7 +105,7 @@ def words(bench: Bench) -> Iterator[Verdict]:
 
 def state(bench: Bench) -> Iterator[Verdict]:
     """A large dict of which little changes."""
-    bolt = Count()
+    bolt = WordCount()
     bolt.counts = {f"word{number}": number for number in range(100_000)}
     kept = Kept(bolt)
     bolt.counts["word0"] += 1

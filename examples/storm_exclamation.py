@@ -5,7 +5,6 @@
 "Hi" through both gives "Hi!!", straight to the second "Hi!".
 """
 
-import itertools
 import sys
 import tempfile
 import time
@@ -44,15 +43,39 @@ def build(log: str) -> storm.Topology:
     return builder.create()
 
 
-def main(seconds: float = 45) -> None:
+def exclaimed(log: str) -> Counter[str]:
+    """How often each word came out."""
+    return Counter(record.value["word"] for record in Log(log).topic("exclaimed").read(0))
+
+
+def expected(status: storm.TopologyStatus) -> Counter[str]:
+    """Every word that was acked, once with one mark and once with two."""
+    counts: Counter[str] = Counter()
+    for task in status.of("words"):
+        for number in range(task.acked):
+            word = WORDS[number % len(WORDS)]
+            counts.update([f"{word}!", f"{word}!!"])
+    return counts
+
+
+def main(seconds: float = 30) -> None:
     log = tempfile.mkdtemp()
     with storm.LocalCluster() as cluster:
-        cluster.submit("exclamation", build(log), storm.Config(max_spout_pending=50))
+        cluster.submit("exclamation", build(log), storm.Config(message_timeout="10min", max_spout_pending=500))
+        while not any(task.acked for task in cluster.status("exclamation").of("words")):  # Spark has to warm up
+            cluster.running("exclamation").check()
+            time.sleep(0.1)
         time.sleep(seconds)
-        print(cluster.status("exclamation"))
-    counts = Counter(record.value["word"] for record in Log(log).topic("exclaimed").read(0))
-    for word, count in itertools.islice(sorted(counts.items()), 4):
-        print(f"{word:12} {count:,}")
+        cluster.deactivate("exclamation")
+        settled = cluster.running("exclamation").settle(300)
+        status = cluster.status("exclamation")
+    print(status)
+    counts = exclaimed(log)
+    print(*(f"{word} {count:,}" for word, count in sorted(counts.items())[:4]), "...", sep="  ")
+    if not settled or counts != expected(status):
+        sys.exit("✗ these are not the words that were acked, with one mark and with two")
+    words = sum(task.acked for task in status.of("words"))
+    print(f"✓ {words:,} words were acked, and each came out with one mark and with two")
 
 
 if __name__ == "__main__":

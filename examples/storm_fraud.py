@@ -1,58 +1,79 @@
-"""Page views at 2,000/s with bursts to 47,000/s; users who view more than 100 pages of one advertiser are suspects.
+"""Page views at 2,000/s with bursts to 47,000/s: views are charged to advertisers, but not those of machines.
 
     python examples/storm_fraud.py [SECONDS]
 
-views -> check (by user and advertiser) -> suspects, and -> charge (by advertiser) -> topic
+views -> check (by user and advertiser) -> charge (by advertiser, a tick every second) -> topic
+             └-> suspects: users with more than 100 views of one advertiser -> topic
 
-In a burst the spouts run ahead of the bolts by what may be under way, and no further; nothing is lost, and it is
-caught up with afterwards.
+In a burst views wait, in the log or at their source, and nothing is lost. How long it takes is told as it goes on; in
+the end all views are checked again, in plain Python, and suspects and charges must be the same.
 """
 
 import random
 import sys
 import tempfile
 import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from headrace import storm
 from headrace.log import Log
 
 CALM, BURST = 2_000, 47_000  # views a second, of all tasks
+PERIOD, BEGINS, LASTS = 60, 30, 3  # seconds: of every minute, three are a burst
 TASKS = 2
 MANY = 100  # views of one advertiser by one user, which no person makes
+CONFIG = storm.Config(max_spout_pending=100_000, message_timeout="10min")
+
+Pair = tuple[int, int]
+
+
+def due(seconds: float) -> float:
+    """How many views there were so many seconds after the first.
+
+    >>> due(30), due(31) - due(30), due(33) - due(30), due(90) - due(30)
+    (60000, 47000, 141000, 255000)
+    """
+    whole, rest = divmod(seconds, PERIOD)
+    return CALM * seconds + (BURST - CALM) * (LASTS * whole + min(max(rest - BEGINS, 0), LASTS))
 
 
 class Views(storm.Spout):
-    """Emits as many views as the clock asks for: bursts are the fourth and fifth second of every twenty."""
+    """Emits the views that were due by now. One view of fifty is by one of ten machines, which view one advertiser."""
 
     fields = ("user", "advertiser")
 
+    def __init__(self, began: float) -> None:
+        self.began = began
+
     def open(self, context: storm.TopologyContext) -> None:
-        self.random = random.Random(context.task)
-        self.began, self.sent = time.time(), 0
+        self.begin(context.task)
+
+    def begin(self, task: int) -> None:
+        self.random, self.sent = random.Random(task), 0
 
     def next_tuple(self) -> None:
-        if self.sent < self.due(time.time() - self.began) / TASKS:
+        there = int(due(time.time() - self.began) / TASKS)
+        for _ in range(min(there - self.sent, 100)):
             self.sent += 1
-            # One user in a thousand is a machine, which always views the same.
-            user = self.random.randrange(100_000)
-            advertiser = 7 if user < 100 else self.random.randrange(50)
-            self.emit([user % 100 if user < 100 else user, advertiser], message_id=self.sent)
+            self.emit(self.pick(), message_id=self.sent)
 
-    @staticmethod
-    def due(seconds: float) -> float:
-        """How many views there were until now."""
-        whole, rest = divmod(seconds, 20)
-        return CALM * seconds + (BURST - CALM) * (2 * whole + min(max(rest - 3, 0), 2))
+    def pick(self) -> Pair:
+        draw = self.random.random()
+        if draw < 0.02:
+            return int(draw * 500), 7
+        return int(draw * 100_000), int(self.random.random() * 50)
 
 
 class Check(storm.Bolt):
-    """Passes views of people on, and names machines, each once."""
+    """Passes views on, but no more than a hundred of a pair; who has more is named, once."""
 
     fields = ("advertiser",)
     streams = {"suspects": ("user", "advertiser")}  # noqa: RUF012
 
     def prepare(self, context: storm.TopologyContext) -> None:
-        self.views: dict[tuple[int, int], int] = {}
+        self.views: dict[Pair, int] = {}
 
     def execute(self, tup: storm.Tuple) -> None:
         pair = tup["user"], tup["advertiser"]
@@ -65,38 +86,144 @@ class Check(storm.Bolt):
 
 
 class Charge(storm.BasicBolt):
-    """What each advertiser pays for."""
+    """Adds up what advertisers pay for, and tells with each tick what has changed."""
+
+    fields = ("advertiser", "views")
 
     def prepare(self, context: storm.TopologyContext) -> None:
         self.charged: dict[int, int] = {}
+        self.changed: set[int] = set()
 
     def execute(self, tup: storm.Tuple) -> None:
-        self.charged[tup["advertiser"]] = self.charged.get(tup["advertiser"], 0) + 1
+        if tup.is_tick:
+            for advertiser in sorted(self.changed):
+                self.emit([advertiser, self.charged[advertiser]])
+            self.changed.clear()
+        else:
+            advertiser = tup["advertiser"]
+            self.charged[advertiser] = self.charged.get(advertiser, 0) + 1
+            self.changed.add(advertiser)
 
 
-def build(log: str) -> storm.Topology:
+def build(log: str, began: float) -> storm.Topology:
     builder = storm.TopologyBuilder()
-    builder.set_spout("views", Views(), parallelism=TASKS)
-    builder.set_bolt("check", Check(), parallelism=4).fields_grouping("views", ["user", "advertiser"])
-    builder.set_bolt("charge", Charge(), parallelism=2).fields_grouping("check", ["advertiser"])
-    builder.set_bolt("out", storm.ToTopic("suspects", log=log)).global_grouping("check", stream="suspects")
+    builder.set_spout("views", Views(began), parallelism=TASKS)
+    builder.set_bolt("check", Check(), parallelism=2).fields_grouping("views", ["user", "advertiser"])
+    builder.set_bolt("charge", Charge(), parallelism=2, tick="1s").fields_grouping("check", ["advertiser"])
+    builder.set_bolt("suspects", storm.ToTopic("suspects", log=log)).global_grouping("check", stream="suspects")
+    builder.set_bolt("charges", storm.ToTopic("charges", log=log)).global_grouping("charge")
     return builder.create()
 
 
-def main(seconds: float = 60) -> None:
-    log = tempfile.mkdtemp()
-    with storm.LocalCluster() as cluster:
-        cluster.submit("fraud", build(log), storm.Config(max_spout_pending=20_000, message_timeout="2min"))
-        for _ in range(int(seconds // 5)):
-            time.sleep(5)
-            views = cluster.status("fraud").of("views")
-            emitted, pending = sum(task.emitted for task in views), sum(task.pending or 0 for task in views)
-            print(f"{emitted:>12,} emitted {pending:>8,} under way")
-        cluster.deactivate("fraud")
-        cluster.running("fraud").settle(120)
-        print(cluster.status("fraud"))
+@dataclass(frozen=True)
+class Answers:
+    suspects: frozenset[Pair]
+    charges: dict[int, int]
+
+
+def written(log: str) -> Answers:
+    """What the topology wrote: of charges the last of each advertiser."""
     suspects = [record.value for record in Log(log).topic("suspects").read(0)]
-    print(f"{len(suspects)} suspects, e.g. {suspects[:3]}")
+    assert len(suspects) == len({(each["user"], each["advertiser"]) for each in suspects}), "someone was named twice"
+    charges = {record.value["advertiser"]: record.value["views"] for record in Log(log).topic("charges").read(0)}
+    return Answers(frozenset((each["user"], each["advertiser"]) for each in suspects), charges)
+
+
+def checked_again(status: storm.TopologyStatus) -> Answers:
+    """The answers of all views that were acked, in plain Python: each task draws the same ones again."""
+    views: Counter[Pair] = Counter()
+    for task in status.of("views"):
+        spout = Views(0)
+        spout.begin(task.task)
+        views.update(spout.pick() for _ in range(task.acked))
+    charges: Counter[int] = Counter()
+    for (_, advertiser), count in views.items():
+        charges[advertiser] += min(count, MANY)
+    return Answers(frozenset(pair for pair, count in views.items() if count > MANY), dict(charges))
+
+
+@dataclass(frozen=True)
+class Look:
+    """How far it is, so many seconds after the first view; rates and latency since the look before."""
+
+    seconds: float
+    emitted: int
+    acked: int
+    emit_rate: float
+    ack_rate: float
+    latency: float | None  # seconds from emit to ack, on average
+
+    @property
+    def at_source(self) -> int:
+        return max(int(due(self.seconds)) - self.emitted, 0)
+
+    def __str__(self) -> str:
+        latency = "-" if self.latency is None else f"{self.latency:.2f} s"
+        numbers = (self.emit_rate, self.ack_rate, self.at_source, self.emitted - self.acked)
+        burst = "burst" if BEGINS <= self.seconds % PERIOD - 0.5 <= BEGINS + LASTS else ""
+        return (
+            f"{self.seconds:5.0f} s {burst:5}" + "".join(f"{number:>13,.0f}" for number in numbers) + f"{latency:>11}"
+        )
+
+
+HEAD = (
+    f"{'':13}" + "".join(f"{name:>13}" for name in ("emitted/s", "acked/s", "at source", "under way")) + "    latency"
+)
+
+
+def looks(cluster: storm.LocalCluster, began: float, every: float = 2) -> Iterator[Look]:
+    """A look every two seconds."""
+    before, emitted, acked, spent = began, 0, 0, 0.0
+    while True:
+        time.sleep(every)
+        now, tasks = time.time(), cluster.status("fraud").of("views")
+        all_emitted, all_acked = sum(task.emitted for task in tasks), sum(task.acked for task in tasks)
+        all_spent = sum((task.complete_ms or 0) / 1000 * task.acked for task in tasks)
+        latency = (all_spent - spent) / (all_acked - acked) if all_acked > acked else None
+        gone = now - before
+        yield Look(
+            now - began, all_emitted, all_acked, (all_emitted - emitted) / gone, (all_acked - acked) / gone, latency
+        )
+        before, emitted, acked, spent = now, all_emitted, all_acked, all_spent
+
+
+def answers(cluster: storm.LocalCluster, log: str, seconds: float = 300) -> tuple[Answers, Answers]:
+    """What was written once no more views come and all charges are told, and what should have been."""
+    cluster.deactivate("fraud")
+    cluster.running("fraud").settle(seconds)
+    meant, deadline = checked_again(cluster.status("fraud")), time.monotonic() + seconds
+    while (found := written(log)) != meant and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return found, meant
+
+
+def run(seconds: float, say: Callable[[str], object]) -> list[Look]:
+    """Runs it for so many seconds, and until all is done; tells how far it is, and whether the answers are right."""
+    log, began, seen = tempfile.mkdtemp(), time.time(), []
+    with storm.LocalCluster() as cluster:
+        cluster.submit("fraud", build(log, began), CONFIG)
+        say(HEAD)
+        for look in looks(cluster, began):
+            seen.append(look)
+            say(str(look))
+            if look.seconds > seconds:
+                break
+        found, meant = answers(cluster, log)
+        status = cluster.status("fraud")
+        letters = cluster.dead_letters("fraud")
+    say(str(status))
+    views = sum(task.acked for task in status.of("views"))
+    if found != meant or letters:
+        sys.exit(f"✗ {len(letters)} dead letters; suspects and charges of {views:,} views are not as they should be")
+    say(f"✓ all {views:,} views were acked, none was replayed or dropped; checked again, the answers are the same:")
+    say(f"  {len(found.suspects)} suspects, {sum(found.charges.values()):,} views charged to {len(found.charges)}")
+    held = max(task.throttled_seconds or 0 for task in status.of("views"))
+    say(f"  spouts were held back for {held:.1f} s at most, while too much was under way: views waited at the source")
+    return seen
+
+
+def main(seconds: float = 75) -> None:
+    run(seconds, lambda line: print(line, flush=True))
 
 
 if __name__ == "__main__":

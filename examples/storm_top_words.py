@@ -1,15 +1,18 @@
-"""Rolling top words, as in Storm's starter: counts over the last nine seconds, three times each ranked and merged.
+"""Rolling top words, as in Storm's starter: words counted over the last nine seconds, ranked, and ranks merged.
 
     python examples/storm_top_words.py [SECONDS]
 
-words -> count (by word, a tick every 3 s) -> rank (by word) -> total (one task) -> topic
+words -> count (by word, a tick every 3 s) -> rank (by word) -> merge (one task) -> topic
+             └-> topic of all that it told
+
+Which word leads changes every 5,000 words of a task; whoever leads is at the top three ticks later at the latest.
 """
 
 import random
 import sys
 import tempfile
 import time
-from typing import Any
+from collections import Counter
 
 from headrace import storm
 from headrace.log import Log
@@ -19,20 +22,28 @@ SLOTS, TOP = 3, 3
 
 
 class Words(storm.Spout):
+    """Early words, counted from the one that leads, are more frequent."""
+
     fields = ("word",)
 
     def open(self, context: storm.TopologyContext) -> None:
-        self.random, self.number = random.Random(context.task), 0
+        self.begin(context.task)
+
+    def begin(self, task: int) -> None:
+        self.random, self.number = random.Random(task), 0
 
     def next_tuple(self) -> None:
+        word = self.pick()
+        self.emit([word], message_id=self.number)
+
+    def pick(self) -> str:
+        lead = self.number // 5_000
         self.number += 1
-        # Early words are more frequent, and which one leads changes.
-        lead = self.number // 20_000 % len(WORDS)
-        self.emit([WORDS[(lead + int(self.random.expovariate(1))) % len(WORDS)]], message_id=self.number)
+        return WORDS[(lead + int(self.random.expovariate(1))) % len(WORDS)]
 
 
 class RollingCount(storm.BasicBolt):
-    """Counts words over the last slots, and tells of each tick what it has counted."""
+    """Counts words over the last slots, and tells with each tick what it has counted."""
 
     fields = ("word", "count")
 
@@ -47,8 +58,15 @@ class RollingCount(storm.BasicBolt):
             self.counter.add(tup["word"])
 
 
+Ranks = list[tuple[str, int]]
+
+
+def highest(counts: dict[str, int]) -> Ranks:
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:TOP]
+
+
 class Rank(storm.BasicBolt):
-    """Keeps the counts it hears of, and tells of each tick which are the highest."""
+    """Keeps the counts it hears of, and tells with each tick which are the highest."""
 
     fields = ("ranks",)
 
@@ -57,11 +75,26 @@ class Rank(storm.BasicBolt):
 
     def execute(self, tup: storm.Tuple) -> None:
         if tup.is_tick:
-            self.emit([sorted(self.counts.items(), key=lambda item: (-item[1], item[0]))[:TOP]])
-        elif "ranks" in tup:
-            self.counts.update(map(tuple, tup["ranks"]))
-        else:
+            self.emit([highest(self.counts)])
+        elif tup["count"]:
             self.counts[tup["word"]] = tup["count"]
+        else:
+            self.counts.pop(tup["word"], None)
+
+
+class Merge(storm.BasicBolt):
+    """Keeps the last ranks of each task that ranks, and tells with each tick which are the highest of all."""
+
+    fields = ("ranks",)
+
+    def prepare(self, context: storm.TopologyContext) -> None:
+        self.ranks: dict[int, Ranks] = {}
+
+    def execute(self, tup: storm.Tuple) -> None:
+        if tup.is_tick:
+            self.emit([highest(dict(rank for ranks in self.ranks.values() for rank in ranks))])
+        else:
+            self.ranks[tup.task] = tup["ranks"]
 
 
 def build(log: str) -> storm.Topology:
@@ -69,19 +102,63 @@ def build(log: str) -> storm.Topology:
     builder.set_spout("words", Words(), parallelism=2)
     builder.set_bolt("count", RollingCount(), parallelism=4, tick="3s").fields_grouping("words", ["word"])
     builder.set_bolt("rank", Rank(), parallelism=2, tick="3s").fields_grouping("count", ["word"])
-    builder.set_bolt("total", Rank(), tick="3s").global_grouping("rank")
-    builder.set_bolt("out", storm.ToTopic("top-words", log=log)).global_grouping("total")
+    builder.set_bolt("merge", Merge(), tick="3s").global_grouping("rank")
+    builder.set_bolt("out", storm.ToTopic("top-words", log=log)).global_grouping("merge")
+    builder.set_bolt("told", storm.ToTopic("counts", log=log)).global_grouping("count")
     return builder.create()
 
 
-def main(seconds: float = 60) -> None:
+def rankings(log: str) -> list[Ranks]:
+    """All rankings, oldest first."""
+    return [[(word, count) for word, count in record.value["ranks"]] for record in Log(log).topic("top-words").read(0)]
+
+
+def told(log: str) -> Counter[str]:
+    """All counts that were told, added up."""
+    counts: Counter[str] = Counter()
+    for record in Log(log).topic("counts").read(0):
+        counts[record.value["word"]] += record.value["count"]
+    return counts
+
+
+def expected(status: storm.TopologyStatus) -> Counter[str]:
+    """Each word counts in as many totals as there are slots, once it has left them all."""
+    counts: Counter[str] = Counter()
+    for task in status.of("words"):
+        spout = Words()
+        spout.begin(task.task)
+        for _ in range(task.acked):
+            counts[spout.pick()] += SLOTS
+    return counts
+
+
+def silence(cluster: storm.LocalCluster, name: str, log: str, seconds: float = 300) -> bool:
+    """Lets the spouts emit no more, and waits until no word is left in any slot; tells whether all adds up then."""
+    cluster.deactivate(name)
+    cluster.running(name).settle(seconds)
+    meant, deadline = expected(cluster.status(name)), time.monotonic() + seconds
+    while not (right := told(log) == meant and rankings(log)[-1] == []) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return right
+
+
+def main(seconds: float = 45) -> None:
     log = tempfile.mkdtemp()
     with storm.LocalCluster() as cluster:
-        cluster.submit("top-words", build(log), storm.Config(max_spout_pending=2000))
+        cluster.submit("top-words", build(log), storm.Config(message_timeout="10min", max_spout_pending=2000))
+        while not any(task.acked for task in cluster.status("top-words").of("words")):  # Spark has to warm up
+            cluster.running("top-words").check()
+            time.sleep(0.1)
         time.sleep(seconds)
-    for record in list(Log(log).topic("top-words").read(0))[-5:]:
-        ranks: Any = record.value["ranks"]
-        print("  ".join(f"{word} {count:,}" for word, count in ranks))
+        right = silence(cluster, "top-words", log)
+        status = cluster.status("top-words")
+    print(status)
+    for ranks in rankings(log)[-12:]:
+        print("  ".join(f"{word} {count:,}" for word, count in ranks) or "(nothing)")
+    words = sum(task.acked for task in status.of("words"))
+    if not right:
+        sys.exit(f"✗ the totals that were told of {words:,} words do not add up")
+    print(f"✓ {words:,} words were acked; each counted in the totals of {SLOTS} ticks, and then no more")
 
 
 if __name__ == "__main__":

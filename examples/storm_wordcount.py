@@ -1,4 +1,4 @@
-"""Storm's word count: 5 tasks of sentences, 8 that split them, 12 that count words, on one machine.
+"""Storm's word count: 5 tasks of sentences, 8 that split them, 12 that count words; and a recount that must agree.
 
     python examples/storm_wordcount.py [SECONDS]
 
@@ -30,11 +30,17 @@ class RandomSentence(storm.Spout):
     fields = ("sentence",)
 
     def open(self, context: storm.TopologyContext) -> None:
-        self.random, self.number = random.Random(context.task), 0
+        self.begin(context.task)
+
+    def begin(self, task: int) -> None:
+        self.random, self.number = random.Random(task), 0
 
     def next_tuple(self) -> None:
         self.number += 1
-        self.emit([self.random.choice(SENTENCES)], message_id=self.number)
+        self.emit([self.pick()], message_id=self.number)
+
+    def pick(self) -> str:
+        return self.random.choice(SENTENCES)
 
 
 class SplitSentence(storm.Bolt):
@@ -67,26 +73,43 @@ def build(log: str) -> storm.Topology:
     return builder.create()
 
 
-def latest(log: str) -> Counter[str]:
-    """The last count of each word."""
-    topic = Log(log).topic("word-counts")
+def counted(log: str) -> Counter[str]:
+    """The last count of each word that the topology wrote."""
     counts: Counter[str] = Counter()
-    for partition in range(len(topic.partitions)):
-        for record in topic.read(partition):
-            counts[record.value["word"]] = max(counts[record.value["word"]], record.value["count"])
+    for record in Log(log).topic("word-counts").read(0):
+        counts[record.value["word"]] = max(counts[record.value["word"]], record.value["count"])
     return counts
 
 
-def main(seconds: float = 60) -> None:
+def recounted(status: storm.TopologyStatus) -> Counter[str]:
+    """The words of all sentences that were acked: each task draws the same ones again."""
+    counts: Counter[str] = Counter()
+    for task in status.of("spout"):
+        spout = RandomSentence()
+        spout.begin(task.task)
+        for _ in range(task.acked):
+            counts.update(spout.pick().split())
+    return counts
+
+
+def main(seconds: float = 30) -> None:
     log = tempfile.mkdtemp()
     with storm.LocalCluster() as cluster:
-        cluster.submit("word-count", build(log), storm.Config(message_timeout="60s", max_spout_pending=1000))
+        cluster.submit("word-count", build(log), storm.Config(message_timeout="10min", max_spout_pending=2000))
+        while not any(task.acked for task in cluster.status("word-count").of("spout")):  # Spark has to warm up
+            cluster.running("word-count").check()
+            time.sleep(0.1)
         time.sleep(seconds)
         cluster.deactivate("word-count")
-        cluster.running("word-count").settle(60)
-        print(cluster.status("word-count"))
-    for word, count in latest(log).most_common(5):
-        print(f"{word:10} {count:,}")
+        settled = cluster.running("word-count").settle(300)
+        status = cluster.status("word-count")
+    print(status)
+    counts = counted(log)
+    print(*(f"{word} {count:,}" for word, count in counts.most_common(5)), "...", sep="  ")
+    sentences = sum(task.acked for task in status.of("spout"))
+    if not settled or counts != recounted(status):
+        sys.exit(f"✗ the counts of {sentences:,} sentences are not those of the recount")
+    print(f"✓ {sentences:,} sentences were acked, and their {counts.total():,} words counted once each, as recounted")
 
 
 if __name__ == "__main__":

@@ -88,4 +88,7 @@ def _locked(file: IO[bytes], how: int) -> bool:
 def _read(file: IO[bytes]) -> Holder:
     file.seek(0)
     said = file.read()
-    return Holder(**json.loads(said)) if said else Holder(0)
+    if not said:
+        return Holder(0)
+    told = json.loads(said)  # perhaps by another version of Headrace, which tells more
+    return Holder(told["pid"], told["url"])

@@ -17,7 +17,10 @@ from headrace.model.topics import Address, Bound
 
 _PATIENCE: Final = 15.0
 """Seconds to wait for an answer."""
+_AWAY: Final = 2.0
+"""Seconds in which brokers that did not answer are not asked again: of many topics, one waits for them."""
 _PAUSE: Final = 0.05  # seconds until brokers are asked again that have not agreed yet
+_silent: Final[dict[str, float]] = {}  # brokers that did not answer, and until when they are not asked
 _log: Final = logging.getLogger("headrace.kafka")
 _log.addHandler(logging.NullHandler())
 
@@ -37,10 +40,12 @@ def settings(address: Address) -> dict[str, Any]:
     return {"bootstrap.servers": address.brokers, "logger": _log}
 
 
-def partitions(who: object, address: Address) -> list[int]:
+def partitions(who: object, address: Address, *, patience: float | None = None) -> list[int]:
     """The partitions of a topic, which must exist."""
     wanted = client(who).TopicCollection([address.name])
-    (topic,) = _answers(who, address, lambda admin: admin.describe_topics(wanted, request_timeout=_PATIENCE)).values()
+    (topic,) = _answers(
+        who, address, lambda admin, wait: admin.describe_topics(wanted, request_timeout=wait), patience=patience
+    ).values()
     return sorted(each.id for each in topic.partitions)
 
 
@@ -58,19 +63,26 @@ def create(who: object, address: Address, count: int) -> None:
     # Brokers tell each other of a new topic, and that takes a moment.
     there = kafka.TopicCollection([address.name])
     unknown = (kafka.KafkaError.UNKNOWN_TOPIC_OR_PART,)
-    _answers(who, address, lambda admin: admin.describe_topics(there, request_timeout=_PATIENCE), unknown)
+    _answers(who, address, lambda admin, wait: admin.describe_topics(there, request_timeout=wait), unknown)
 
 
-def offsets(who: object, address: Address, at: Bound) -> dict[int, int]:
-    """For each partition, the offset of its first record, of its end, or of the first record not older than a time."""
+def offsets(who: object, address: Address, at: Bound, *, patience: float | None = None) -> dict[int, int]:
+    """For each partition, the offset of its first record, of its end, or of the first record not older than a time.
+
+    Brokers have so many seconds to answer, `patience`, if that is not to be the most they get.
+    """
     kafka = client(who)
-    places = [kafka.TopicPartition(address.name, number) for number in partitions(who, address)]
+    numbers = partitions(who, address, patience=patience)
+    places = [kafka.TopicPartition(address.name, number) for number in numbers]
 
     def listed(spec: Any) -> dict[int, int]:
         level = kafka.IsolationLevel.READ_COMMITTED
         wanted = {place: spec for place in places}
         found = _answers(
-            who, address, lambda admin: admin.list_offsets(wanted, isolation_level=level, request_timeout=_PATIENCE)
+            who,
+            address,
+            lambda admin, wait: admin.list_offsets(wanted, isolation_level=level, request_timeout=wait),
+            patience=patience,
         )
         return {place.partition: int(each.offset) for place, each in found.items()}
 
@@ -84,19 +96,29 @@ def offsets(who: object, address: Address, at: Bound) -> dict[int, int]:
 
 
 def _answers(
-    who: object, address: Address, ask: Callable[[Any], dict[Any, Future[Any]]], passing: Collection[int] = ()
+    who: object,
+    address: Address,
+    ask: Callable[[Any, float], dict[Any, Future[Any]]],
+    passing: Collection[int] = (),
+    patience: float | None = None,
 ) -> dict[Any, Any]:
     """What the brokers say; asked again, within limits, while they have not agreed on leaders, or say what passes."""
     kafka = client(who)
     assert address.brokers is not None
     error = kafka.KafkaError
+    if time.monotonic() < _silent.get(address.brokers, 0):
+        raise _no_answer(who, address)
     soon = {error.NOT_LEADER_FOR_PARTITION, error.LEADER_NOT_AVAILABLE, *passing}
-    deadline = time.monotonic() + _PATIENCE
+    wait = _PATIENCE if patience is None else patience
+    deadline = time.monotonic() + wait
     while True:
         try:
-            return {key: answer.result(2 * _PATIENCE) for key, answer in ask(_admin(address.brokers)).items()}
+            return {key: answer.result(2 * wait) for key, answer in ask(_admin(address.brokers), wait).items()}
         except kafka.KafkaException as failure:
-            if failure.args[0].code() not in soon or time.monotonic() > deadline:
+            code = failure.args[0].code()
+            if code in _gone(kafka):
+                _silent[address.brokers] = time.monotonic() + _AWAY
+            if code not in soon or time.monotonic() > deadline:
                 raise refused(who, address, failure.args[0]) from None
         time.sleep(_PAUSE)
 
@@ -110,14 +132,25 @@ def _admin(brokers: str) -> Any:
 
 def refused(who: object, address: Address, error: Any) -> PipelineError:
     """What an error of the client means to a user."""
-    kafka = client(who).KafkaError
+    package = client(who)
+    kafka = package.KafkaError
     if error.code() in (kafka.UNKNOWN_TOPIC_OR_PART, kafka._UNKNOWN_TOPIC):
         return PipelineError(
             f"{who}: there is no topic {address.name!r} at {address.brokers}; create it, for instance with "
             f"kafka-topics.sh --create --topic {address.name} --bootstrap-server {address.brokers}"
         )
-    if error.code() in (kafka._TRANSPORT, kafka._TIMED_OUT, kafka._ALL_BROKERS_DOWN, kafka._RESOLVE):
-        return PipelineError(
-            f"{who}: no Kafka broker answers at {address.brokers}; see that it runs, and that host and port are right"
-        )
+    if error.code() in _gone(package):
+        return _no_answer(who, address)
     return PipelineError(f"{who}: the Kafka broker at {address.brokers} says: {error.str()}")
+
+
+def _gone(kafka: Any) -> set[int]:
+    """The errors of a client that reaches no broker."""
+    error = kafka.KafkaError
+    return {error._TRANSPORT, error._TIMED_OUT, error._ALL_BROKERS_DOWN, error._RESOLVE}
+
+
+def _no_answer(who: object, address: Address) -> PipelineError:
+    return PipelineError(
+        f"{who}: no Kafka broker answers at {address.brokers}; see that it runs, and that host and port are right"
+    )

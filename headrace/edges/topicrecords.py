@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +25,8 @@ OFFSET: Final = "__offset"
 PLACE: Final = "__place"
 """The column of partition and offset in one number, since Spark makes rows of all columns it is given."""
 OFFSET_BITS: Final = 44
+
+_DECODER: Final = json.JSONDecoder()
 
 Kind = Literal["rows", "json", "bytes"]
 
@@ -144,11 +147,17 @@ class FromJson:
         for batch in batches:
             for at in range(0, batch.num_rows, BUNDLE_SIZE):
                 part = batch.slice(at, BUNDLE_SIZE)
-                texts = part.column(VALUE).to_pylist()
-                cursor = iter(texts)
-                with blame(self.label, texts, cursor):
-                    elements = list(map(json.loads, cursor))
-                yield Bundle(elements, np.asarray(part.column(TIME)))
+                yield Bundle(self._read(part.column(VALUE)), np.asarray(part.column(TIME)))
+
+    def _read(self, values: pa.Array) -> list[Any]:
+        with suppress(
+            Exception
+        ):  # nearly all are UTF-8; of bytes json.loads finds out first, and it says what is wrong
+            return list(map(_DECODER.decode, values.cast(pa.string()).to_pylist()))
+        texts = values.to_pylist()
+        cursor = iter(texts)
+        with blame(self.label, texts, cursor):
+            return list(map(json.loads, cursor))
 
 
 def _column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:

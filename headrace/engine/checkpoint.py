@@ -139,7 +139,7 @@ def _manifests(folder: Folder) -> int:
 
 def newest_manifest(folder: Folder) -> Manifest:
     """What the stream of a checkpoint is."""
-    return Manifest.read(folder.read(_MANIFEST.format(_manifests(folder) - 1)) or b"")
+    return Manifest.read(folder.read(_MANIFEST.format(_manifests(folder) - 1)) or b"", f"the checkpoint {folder}")
 
 
 def _reason(error: Exception) -> str:

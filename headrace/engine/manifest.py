@@ -10,10 +10,16 @@ import re
 import uuid
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
+from typing import Final
 
 from headrace.engine.levels import Line
 from headrace.engine.stages import shown
 from headrace.engine.taps import Tap
+from headrace.formats import other_format
+from headrace.model.errors import PipelineError
+
+FORMAT: Final = 1
+"""Of checkpoints: another number for state or logs that this version would misread, or an older one."""
 
 
 @dataclass(frozen=True)
@@ -85,12 +91,14 @@ class Manifest:
         return sorted(taps, key=lambda tap: order.index(tap.name) if tap.name in order else len(order))
 
     def write(self) -> bytes:
-        return json.dumps(asdict(self), indent=1).encode()
+        return json.dumps({"format": FORMAT, **asdict(self)}, indent=1).encode()
 
     @classmethod
-    def read(cls, data: bytes) -> Manifest:
-        """What `write` wrote."""
+    def read(cls, data: bytes, what: str = "the checkpoint") -> Manifest:
+        """What `write` wrote, for `what`. Refuses that of another format."""
         read = json.loads(data)
+        if (found := read.pop("format", 1)) != FORMAT:  # the first had no number
+            raise PipelineError(other_format(what, found, FORMAT, "run with a new checkpoint"))
         read["groupings"] = {label: Grouping(**each) for label, each in read["groupings"].items()}
         return cls(**read)
 

@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from headrace.formats import other_format
 from headrace.log import offsets
 from headrace.log.errors import LogError
 from headrace.log.partitions import Partition
@@ -24,6 +25,7 @@ from headrace.log.values import HEADERS, Record, Values
 from headrace.model.times import now
 
 _META: Final = "topic.json"
+_FORMAT: Final = 1  # of a topic's files: another number for what this version would misread, or an older one
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
 
@@ -82,7 +84,7 @@ class Log:
         shutil.rmtree(new, ignore_errors=True)
         for number in range(partitions):
             Partition(new / str(number), Values(values).schema(), f"{name}/{number}").create()
-        (new / _META).write_text(json.dumps(asdict(settings), indent=1))
+        (new / _META).write_text(json.dumps({"format": _FORMAT, **asdict(settings)}, indent=1))
         try:
             new.rename(folder)
         except OSError:
@@ -94,14 +96,17 @@ class Log:
     def topic(self, name: str) -> Topic:
         """A topic that exists."""
         try:
-            settings = Settings(**json.loads((self._topics / name / _META).read_text()))
+            held = json.loads((self._topics / name / _META).read_text())
         except (FileNotFoundError, NotADirectoryError):
             there = ", ".join(self.topics()) or "none"
             raise LogError(
                 f"there is no topic {name!r} in {str(self.path)!r} (there: {there}); create it with "
                 f"`headrace topic create {name}`"
             ) from None
-        return Topic(name, self._topics / name, settings, self)
+        if (found := held.pop("format", 1)) != _FORMAT:  # the first had no number
+            what = f"the topic {name!r} in {str(self.path)!r}"
+            raise LogError(other_format(what, found, _FORMAT, "copy its records with that one into a new topic"))
+        return Topic(name, self._topics / name, Settings(**held), self)
 
     def topics(self) -> list[str]:
         """The names of all topics."""

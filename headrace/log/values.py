@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -28,6 +28,10 @@ _TYPES: Final[dict[str, pa.DataType]] = {
     "date": pa.date32(),
     "timestamp": pa.timestamp("us", tz="UTC"),
 }
+
+# json.dumps would make an encoder for every value, and json.loads guess the encoding of its bytes.
+_json: Final = json.JSONEncoder(allow_nan=False).encode
+_parsed: Final[Callable[[str], Any]] = json.JSONDecoder().decode
 
 
 @dataclass(frozen=True)
@@ -81,7 +85,7 @@ class Values:
         """Values as a column; refuses what they cannot be."""
         try:
             if self.kind == "json":
-                return pa.array([json.dumps(value, allow_nan=False).encode() for value in values], pa.binary())
+                return pa.array([_json(value).encode() for value in values], pa.binary())
             return pa.array(values, pa.binary()) if self.kind == "bytes" else self._rows(values)
         except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError) as error:
             raise LogError(f"a value is not {self.kind}: {error}") from None
@@ -104,8 +108,10 @@ class Values:
 
     def decoded(self, column: pa.Array) -> list[Any]:
         """The values of a column."""
-        values = column.to_pylist()
-        return [None if value is None else json.loads(value) for value in values] if self.kind == "json" else values
+        values: list[Any] = column.to_pylist()
+        if self.kind != "json":
+            return values
+        return [None if value is None else _parsed(value.decode()) for value in values]
 
     def records(self, partition: int, offset: int, batch: pa.RecordBatch) -> list[Record]:
         """A batch as records."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -28,6 +29,7 @@ from headrace.system.status import topic_status, view_status
 from headrace.views.app import App
 from headrace.views.batchlayer import BatchLayer, Report
 from headrace.views.declarations import View
+from headrace.views.errors import ViewError
 from headrace.views.master import Master
 from headrace.views.progress import Offsets
 from headrace.views.queries import Answer, Query
@@ -82,6 +84,7 @@ class System:
         self.jobs = Jobs(clock)
         self.speeds = {name: Speed(self._speed_layer(view), clock) for name, view in app.views.items()}
         self._rates = {name: Rate() for name in app.topics}
+        self._silent = set[str]()  # topics that do not tell how far they are
         self._archived = self._computed = self._began
         self._closed = False
 
@@ -111,8 +114,11 @@ class System:
         for name, rate in self._rates.items():
             try:
                 rate.look(time, sum(self.service.topics[name].offsets().values()))
+                self._silent.discard(name)
             except Exception as error:  # brokers go and come back; the layers see to themselves
-                _log.error("topic %r does not tell how far it is: %s", name, error)
+                if name not in self._silent:  # told once, and not with every look
+                    _log.error("topic %r does not tell how far it is: %s", name, error)
+                self._silent.add(name)
         if self._schedule.archive is not None and time - self._archived >= self._schedule.archive:
             self._archived = time
             for master in self.masters.values():
@@ -120,7 +126,7 @@ class System:
         if self._schedule.batch is not None and time - self._computed >= self._schedule.batch:
             self._computed = time
             for name in self.app.views:
-                if not any(job.view == name and job.ended is None for job in self.jobs.list()):
+                with suppress(ViewError):  # of one that is under way: somebody has asked for it
                     self.begin(name, incremental=True)
 
     def begin(self, view: str, *, incremental: bool) -> Job:
@@ -149,7 +155,7 @@ class System:
             "started": encoding.time(self._began),
             "now": encoding.time(time),
             "topics": {
-                name: topic_status(master.feed, master.reached(), self._rates[name].per_second, self._read(name))
+                name: topic_status(master.feed, master.archived(), self._rates[name].per_second, self._read(name))
                 for name, master in self.masters.items()
             },
             "views": {name: view_status(speed, self.service.views[name]) for name, speed in self.speeds.items()},
@@ -185,11 +191,12 @@ class System:
         return Master(self.spark, self.service.topics[topic].feed, path=str(self.home.masters / topic))
 
     def _speed_layer(self, view: View) -> SpeedLayer:
+        stored = self.service.views[view.name]
         return SpeedLayer(
             view,
-            self.service.views[view.name],
+            stored,
             self.service.topics[view.topic.name].feed,
-            checkpoint=str(self.home.checkpoint(view.name)),
+            checkpoint=str(self.home.checkpoint(view.name, stored.identity())),
             spark=self.spark,
             letters=self.store.letters,
         )

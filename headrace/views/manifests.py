@@ -15,9 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from headrace.formats import other_format
 from headrace.views.errors import ViewError
 from headrace.views.progress import Offsets, dump_offsets, load_offsets, reaches
 
+FORMAT: Final = 1
+"""Of manifests and of the files they name: another number for what this version would misread, or an older one."""
 _NAME: Final = re.compile(r"(step|base)-(\d{6,})\.json")
 
 
@@ -105,7 +108,7 @@ class Step:
                 for each in self.files
             ],
         }
-        return json.dumps({"seal": _seal(held), "held": held}).encode()
+        return json.dumps({"format": FORMAT, "seal": _seal(held), "held": held}).encode()
 
     @classmethod
     def read(cls, data: bytes) -> Step:
@@ -120,8 +123,10 @@ class Step:
         """
         try:
             found = json.loads(data)
+            if (format := found.get("format", 1)) != FORMAT:  # the first had no number
+                raise OtherFormat(format)
             held, seal = found["held"], found["seal"]
-        except (ValueError, RecursionError, TypeError, KeyError):
+        except (ValueError, RecursionError, TypeError, KeyError, AttributeError):
             raise ViewError("it is not a manifest") from None
         if _seal(held) != seal:
             raise ViewError("it is not what was written")
@@ -140,6 +145,14 @@ class Step:
             # What the next step follows on, whether this is the step before it or a base in its place.
             seal if held["replaced"] is None else held["before"],
         )
+
+
+class OtherFormat(Exception):
+    """A manifest that another version of Headrace wrote."""
+
+    def __init__(self, found: object) -> None:
+        super().__init__(f"format {found}")
+        self.found = found
 
 
 class Shelf(Protocol):
@@ -204,6 +217,9 @@ class Manifests:
             return None
         try:
             step = Step.read(data)
+        except OtherFormat as error:
+            remedy = "archive the topic anew in another directory, if its log has all records still"
+            raise ViewError(other_format(f"the master data in {self._shelf}", error.found, FORMAT, remedy)) from None
         except ViewError as error:
             raise self._damaged(f"{name}: {error}") from None
         if step.name != name:

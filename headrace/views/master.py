@@ -62,8 +62,12 @@ class Master:
 
     def reached(self) -> Offsets:
         """The offsets before which all records are archived, or were gone before there was an archive."""
+        return self.archived() or self.feed.starts()
+
+    def archived(self) -> Offsets:
+        """The same, as far as the archive itself knows: nothing before its first step."""
         steps = self.steps()
-        return steps[-1].until if steps else self.feed.starts()
+        return steps[-1].until if steps else {}
 
     def archive(self, until: Offsets | None = None) -> Step | None:
         """Archives what came since the last step, up to `until` or to the end; None if that was nothing.

@@ -1,10 +1,10 @@
-"""Kills the driver of a stream with SIGKILL at seeded moments, starts it again, and compares what it wrote.
+"""Kills processes of a stream with SIGKILL at seeded moments, lets it go on, and compares what it wrote.
 
-    python tests/chaos/kill.py --seeds 25 [--job logjob]
+    python tests/chaos/kill.py --seeds 25 [--job logjob] [--of worker]
 
-runs `job.py`, or another, once undisturbed and once for each seed, and prints a table in Markdown. A moment is a file
-of the stream (a log entry, a state, a batch of a sink) and a number of file events after it appeared. Nothing waits for
-time to pass.
+runs `job.py`, or another, once undisturbed and once for each seed, and prints a table in Markdown. What is killed is
+the driver, JVM and all, or one of Spark's Python workers. A moment is a file of the stream (a log entry, a state, a
+batch of a sink) and a number of file events after it appeared. Nothing waits for time to pass.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,12 +26,18 @@ from typing import Final
 
 import job
 import logjob
+import psutil
+import retryjob
 import stormjob
 from events import FileEvents
 from job import Output
 
-JOBS: Final = {"job": job, "logjob": logjob, "stormjob": stormjob}
+JOBS: Final = {"job": job, "logjob": logjob, "stormjob": stormjob, "retryjob": retryjob}
 """The streams that can be killed."""
+
+DRIVER, WORKER = "driver", "worker"
+VICTIMS: Final = {"driver": [(DRIVER,)], "worker": [(WORKER,)], "both": [(DRIVER,), (WORKER,), (WORKER, DRIVER)]}
+"""What seeds in a row kill; after it, some kill another driver or worker."""
 
 EVENTS: Final = 60
 """How many file events after a landmark a kill may come; a batch has about 100."""
@@ -42,6 +49,8 @@ class Moment:
 
     landmark: str
     events: int
+    victim: str = DRIVER
+    which: int = 0  # of the workers there are then
 
     def __str__(self) -> str:
         return f"{self.landmark} + {self.events}"
@@ -59,7 +68,9 @@ class Result:
 
     def row(self) -> str:
         told = "equal" if not self.differing else "DIFFERS: " + ", ".join(self.differing)
-        moments = "<br>".join(f"`{moment}` (at `{last}`)" for moment, last in zip(self.kills, self.last, strict=True))
+        moments = "<br>".join(
+            f"{moment.victim}: `{moment}` (at `{last}`)" for moment, last in zip(self.kills, self.last, strict=True)
+        )
         return f"| {self.seed} | {moments or 'none'} | {self.starts - 1} | {told} |"
 
 
@@ -92,30 +103,60 @@ def started(folder: Path, name: str) -> subprocess.Popen[bytes]:
 def finish(folder: Path, name: str) -> None:
     """Runs the job to its end."""
     if started(folder, name).wait() != 0:
-        tail = (folder / "log").read_text(errors="replace")[-3000:]
-        raise RuntimeError(f"the stream in {folder} failed:\n{tail}")
+        raise RuntimeError(f"the stream in {folder} failed:\n{tail(folder)}")
 
 
-def killed(folder: Path, name: str, moment: Moment) -> str | None:
-    """Runs the job until the moment and kills it; returns the file of the last event, or None if it ended before."""
-    process = started(folder, name)
-    events = FileEvents(folder, process.pid)
-    landmark, left = folder / moment.landmark, moment.events
-    seen = landmark.exists()
+def tail(folder: Path) -> str:
+    """The last of what a job said."""
+    return (folder / "log").read_text(errors="replace")[-3000:]
+
+
+def killing(folder: Path, process: int, moments: list[Moment]) -> Iterator[tuple[Moment, str]]:
+    """Kills at moments, one after the other, until the driver is dead; gives each with the file of the last event.
+
+    A worker that is to be killed before there are any is killed at the first event after there are.
+    """
+    events = FileEvents(folder, process)
+    left = list(moments)
     try:
+        at, seen = 0, (folder / left[0].landmark).exists()
         for path in events:
             if folder / "scratch" in path.parents or path == folder / "log":
                 continue
-            if seen:
-                left -= 1
-            seen = seen or path == landmark
-            if seen and left <= 0:
-                os.killpg(process.pid, signal.SIGKILL)  # the JVM is in the group, and Python workers end with it
-                return shown(path.relative_to(folder))
-        return None
+            moment = left[0]
+            at += seen
+            seen = seen or path == folder / moment.landmark
+            if not seen or at < moment.events or not killed(process, moment):
+                continue
+            yield left.pop(0), shown(path.relative_to(folder))
+            if moment.victim == DRIVER or not left:
+                return
+            at, seen = 0, (folder / left[0].landmark).exists()
     finally:
         events.close()
-        process.wait()
+
+
+def killed(driver: int, moment: Moment) -> bool:
+    """Kills the driver or one of its workers; tells whether there was one."""
+    if moment.victim == DRIVER:
+        os.killpg(driver, signal.SIGKILL)  # the JVM is in the group, and Python workers end with it
+        return True
+    try:
+        there = sorted(worker.pid for worker in psutil.Process(driver).children(recursive=True) if is_worker(worker))
+        if there:
+            os.kill(there[moment.which % len(there)], signal.SIGKILL)
+        return bool(there)
+    except (psutil.NoSuchProcess, ProcessLookupError):  # it was just about to end
+        return False
+
+
+def is_worker(process: psutil.Process) -> bool:
+    """Whether a process is one that Spark's daemon forked to run Python tasks."""
+    try:
+        parent = process.parent()
+        return parent is not None and all("pyspark.daemon" in each.cmdline() for each in (process, parent))
+    except psutil.NoSuchProcess:
+        return False
 
 
 def remove(folder: Path) -> None:
@@ -136,29 +177,34 @@ def landmarks(folder: Path, name: str) -> dict[str, list[str]]:
     return {kind: paths[:-1] if len(paths) > 1 else paths for kind, paths in found.items()}
 
 
-def moments(seed: int, places: dict[str, list[str]]) -> list[Moment]:
-    """When a seed kills: once, or a second time in the run that follows. Seeds in a row take all kinds in turn."""
+def moments(seed: int, places: dict[str, list[str]], of: str) -> list[Moment]:
+    """When a seed kills, and whom. Seeds in a row take all kinds of landmarks in turn, and all kinds of victims."""
     rng = random.Random(seed)
-    kinds = list(places)
-    kinds = [kinds[(seed - 1) % len(kinds)], *rng.sample(kinds, rng.choice([0, 0, 1]))]
-    return [Moment(rng.choice(places[kind]), rng.randrange(EVENTS)) for kind in kinds]
+    kinds, victims = list(places), VICTIMS[of][(seed - 1) % len(VICTIMS[of])]
+    more = rng.choice([0, 0, 1]) if len(victims) == 1 else len(victims) - 1
+    kinds = [kinds[(seed - 1) % len(kinds)], *rng.sample(kinds, more)]
+    chosen = [(rng.choice(places[kind]), rng.randrange(EVENTS)) for kind in kinds]
+    return [Moment(*each, victims[at % len(victims)], rng.randrange(8)) for at, each in enumerate(chosen)]
 
 
-def survive(seed: int, folder: Path, name: str, places: dict[str, list[str]], expected: Output) -> Result:
-    """Kills the job at the moments of a seed, then lets it come to its end."""
+def survive(seed: int, folder: Path, name: str, left: list[Moment], expected: Output) -> Result:
+    """Kills a job at moments, and lets it come to its end. Whoever loses a worker may end, or go on by itself."""
     folder.mkdir()
-    kills, last = [], []
-    starts = 1
-    for moment in moments(seed, places):
-        path = killed(folder, name, moment)
-        if path is not None:
-            kills.append(moment)
-            last.append(path)
-            starts += 1
-    finish(folder, name)
+    done: list[tuple[Moment, str]] = []
+    starts, code = 0, None
+    while code != 0:
+        process = started(folder, name)
+        starts += 1
+        killed_now = list(killing(folder, process.pid, left)) if left else []
+        done += killed_now
+        left = left[len(killed_now) :] if killed_now else []  # a moment that did not come will not come either
+        code = process.wait()
+        if code != 0 and not killed_now:
+            raise RuntimeError(f"the stream in {folder} failed:\n{tail(folder)}")
     found = JOBS[name].output(folder)
     differing = tuple(sink for sink in expected if found[sink] != expected[sink])
-    return Result(seed, tuple(kills), tuple(last), starts, differing)
+    kills, last = zip(*done, strict=True) if done else ((), ())
+    return Result(seed, kills, last, starts, differing)
 
 
 def main() -> int:
@@ -166,6 +212,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=25, help="how many seeds to try")
     parser.add_argument("--first", type=int, default=1, help="the first of them")
     parser.add_argument("--job", choices=list(JOBS), default="job", help="the stream that is killed")
+    parser.add_argument("--of", choices=list(VICTIMS), default=DRIVER, help="what is killed")
     options = parser.parse_args()
     root = Path(tempfile.mkdtemp(prefix="headrace-chaos-"))
     undisturbed = root / "undisturbed"
@@ -178,7 +225,7 @@ def main() -> int:
 
     def tried(seed: int) -> Result:
         folder = root / f"seed-{seed}"
-        result = survive(seed, folder, options.job, places, expected)
+        result = survive(seed, folder, options.job, moments(seed, places, options.of), expected)
         if not result.differing:
             remove(folder)
         return result

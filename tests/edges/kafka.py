@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from headrace.edges.connector import cache
 
@@ -88,6 +88,11 @@ class Broker:
         admin = AdminClient({"bootstrap.servers": self.address, **_QUIET})
         admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(_PATIENCE)
         return f"kafka://{self.address}/{topic}"
+
+    def grow(self, topic: str, partitions: int) -> None:
+        """Gives a topic more partitions."""
+        admin = AdminClient({"bootstrap.servers": self.address, **_QUIET})
+        admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(_PATIENCE)
 
     def send(self, topic: str, *records: tuple[bytes | None, bytes, int], partition: int = -1) -> None:
         """Records of key, value and time in milliseconds; it returns when the broker has them."""

@@ -151,3 +151,23 @@ def test_a_broker_that_does_not_answer_is_named_within_a_bounded_time(
     monkeypatch.setattr("headrace.edges.kafkaclient._PATIENCE", 1.0)
     with pytest.raises(PipelineError, match=f"no Kafka broker answers at {brokers}; see that it runs"):
         partitions(NODE, address(f"kafka://{brokers}/visits"))
+
+
+def test_brokers_that_did_not_answer_are_not_asked_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    silent: dict[str, float] = {}
+    monkeypatch.setattr("headrace.edges.kafkaclient._silent", silent)
+
+    def ask(topic: str) -> None:
+        with pytest.raises(PipelineError, match=r"no Kafka broker answers at 127.0.0.1:1; see that it runs"):
+            offsets(NODE, address(f"kafka://127.0.0.1:1/{topic}"), "latest", patience=0.2)
+
+    def asked(brokers: str) -> None:
+        raise AssertionError("they were asked")
+
+    ask("visits")
+    monkeypatch.setattr("headrace.edges.kafkaclient._admin", asked)
+    silent["127.0.0.1:1"] += 60  # a slow machine is no reason to fail
+    ask("orders")
+    silent["127.0.0.1:1"] = time.monotonic()
+    with pytest.raises(AssertionError, match="they were asked"):
+        ask("visits")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from typing import Any
@@ -52,6 +53,15 @@ def grown(more: Callable[[Any], Any]) -> Changes:
 def test_the_same_pipeline_differs_in_nothing() -> None:
     assert changed() == Changes()
     assert Manifest.read(HELD.write()) == HELD
+
+
+def test_a_checkpoint_of_another_format_is_refused_and_one_without_a_number_is_the_first() -> None:
+    held = json.loads(HELD.write())
+    other = json.dumps(held | {"format": 2, "lanes": 3}).encode()
+    with pytest.raises(hr.PipelineError, match=r"the checkpoint /c has format 2, .* or run with a new checkpoint"):
+        Manifest.read(other, "the checkpoint /c")
+    del held["format"]
+    assert Manifest.read(json.dumps(held).encode()) == HELD
 
 
 def test_functions_may_change() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import multiprocessing
 import os
 import signal
@@ -33,6 +34,17 @@ def test_topics_are_listed_and_removed(log: Log) -> None:
     assert Log(log.path).topic("visits").settings.partitions == 3
     log.delete("orders")
     assert log.topics() == ["visits"]
+
+
+def test_a_topic_of_another_format_is_refused_and_one_without_a_number_is_the_first(log: Log) -> None:
+    meta = log.create("visits").folder / "topic.json"
+    held = json.loads(meta.read_text())
+    meta.write_text(json.dumps(held | {"format": 2, "codec": "zstd"}))
+    with pytest.raises(LogError, match=r"the topic 'visits' in .* has format 2, .*copy its records with that one"):
+        log.topic("visits")
+    del held["format"]
+    meta.write_text(json.dumps(held))
+    assert log.topic("visits").settings.partitions == 1
 
 
 @pytest.mark.parametrize(

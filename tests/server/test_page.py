@@ -223,6 +223,8 @@ def test_rolling_back_and_computing(opened: Opened, system: Shop) -> None:
         assert versions() == {1: False, 2: False, 3: True}
         expect(current(page)).to_have_text("3")
         card.get_by_role("button", name="Compute", exact=True).click()
+        system.jobs[-1]["state"] = "waiting"  # for its turn: another of the view would be refused
+        expect(page.locator('[data-name="jobs"]')).to_contain_text("waiting")
         expect(card.get_by_role("button", name="Compute", exact=True)).to_be_disabled()
         system.finish()
         expect(current(page)).to_have_text("4")

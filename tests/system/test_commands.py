@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -145,6 +146,31 @@ def test_what_cannot_run_is_refused_before_spark_starts(
     result = run(home, *args)
     assert result.exit_code == 1
     assert reason in result.stderr
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["up", "app.py"],
+        ["batch", "app.py", "hits"],
+        ["query", "hits"],
+        ["status"],
+        ["rollback", "hits"],
+    ],
+    ids=lambda args: args[0],
+)
+def test_a_store_of_another_version_is_refused_by_every_command(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, args: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("headrace.system.running.spark_session", _no_spark)
+    with sqlite3.connect(home.path / "views.db") as database:
+        database.execute("UPDATE headrace_store SET format = 9")
+    database.close()
+    result = run(home, *args)
+    assert result.exit_code == 1
+    assert f"error: the store {home.store} has format 9, and this version of Headrace reads format 1" in result.stderr
+    assert "move its views.db away" in result.stderr
 
 
 def test_a_second_up_is_refused_with_the_pid_of_the_first(home: Home, tmp_path: Path, monkeypatch: Any) -> None:

@@ -47,6 +47,15 @@ def test_a_second_process_is_refused_with_the_pid_of_the_first(tmp_path: Path) -
         assert home.holder() is None
 
 
+def test_a_process_of_another_version_may_tell_more(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    with home.held():
+        (tmp_path / "up.lock").write_text('{"pid": 7, "url": null, "version": "9.0"}')
+        holder = home.holder()
+    assert holder is not None
+    assert (holder.pid, holder.url) == (7, None)
+
+
 def test_what_runs_is_remembered_without_passwords(tmp_path: Path) -> None:
     home = Home(tmp_path)
     assert home.runs() is None

@@ -1,4 +1,5 @@
-"""`headrace up` as a process of its own: fed and asked over HTTP, stopped by Ctrl-C, and started again."""
+"""`headrace up` as a process of its own: fed and asked over HTTP, stopped by Ctrl-C, and started again with an app that
+was put right meanwhile."""
 
 from __future__ import annotations
 
@@ -69,29 +70,37 @@ def headrace(tmp_path: Path, *args: str) -> str:
     return result.stdout
 
 
-def test_up_query_batch_status_stop_and_up_again(tmp_path: Path) -> None:
+def test_up_query_batch_status_stop_and_up_again_with_a_fault_of_ours_put_right(tmp_path: Path) -> None:
     app = tmp_path / "app.py"
-    app.write_text(APP)
+    app.write_text(APP.replace("return events |", "return (events, events) | hr.Flatten() |"))  # all counts double
     with up(tmp_path) as (process, client):
         send(client, 70)
-        wait_for(client, 70)
+        wait_for(client, 2 * 70)
         second = CliRunner().invoke(main, ["up", str(app), "--dir", str(tmp_path / "data")])
         assert (second.exit_code, f"belongs to process {process.pid}" in second.stderr) == (1, True)
         assert re.fullmatch(r"hits: version 1 answers, after .* s\n", headrace(tmp_path, "batch", str(app), "hits"))
         assert f"process {process.pid}, at {client.base_url}".rstrip("/") in headrace(tmp_path, "status")
         send(client, 35)
-        wait_for(client, 105)
+        wait_for(client, 2 * 105)
         process.send_signal(signal.SIGINT)
         assert process.wait(SECONDS) == 0
 
     answer = json.loads(headrace(tmp_path, "query", "hits", "--url", "/3", "--json"))
-    assert ([row["values"] for row in answer["rows"]], answer["version"]) == ([{"n": 15}], 1)
+    assert ([row["values"] for row in answer["rows"]], answer["version"]) == ([{"n": 2 * 15}], 1)
 
+    app.write_text(APP)
     with up(tmp_path) as (process, client):
-        assert hits(client) == 105
+        assert hits(client) == 2 * 105
         send(client, 14)
-        wait_for(client, 119)
-        assert "version" in headrace(tmp_path, "batch", str(app), "hits", "--incremental")
-        assert hits(client) == 119
+        wait_for(client, 2 * 105 + 14)  # what comes now is right
+        assert "version 2 answers" in headrace(tmp_path, "batch", str(app), "hits")
+        assert hits(client) == 105 + 14  # and now all is
+        send(client, 7)
+        wait_for(client, 126)
+        assert headrace(tmp_path, "rollback", "hits") == "hits: version 1 answers\n"
+        assert hits(client) == 2 * 105 + 14 + 7  # as complete as it was, and as wrong
+        assert headrace(tmp_path, "rollback", "hits", "--to", "2") == "hits: version 2 answers\n"
+        assert "version 3 answers" in headrace(tmp_path, "batch", str(app), "hits", "--incremental")
+        assert hits(client) == 126
         process.send_signal(signal.SIGTERM)
         assert process.wait(SECONDS) == 0

@@ -129,6 +129,19 @@ def test_manifests_that_were_changed_are_refused(tmp_path: Path) -> None:
     assert read(tmp_path) == steps
 
 
+def test_master_data_of_another_format_is_refused_and_that_without_a_number_is_the_first(tmp_path: Path) -> None:
+    chain(tmp_path, 5)
+    manifest = tmp_path / "step-000000.json"
+    held = json.loads(manifest.read_bytes())
+    manifest.write_text(json.dumps(held | {"format": 2}))
+    refused = r"the master data in .* has format 2, and this version of Headrace reads format 1.*archive the topic anew"
+    with pytest.raises(ViewError, match=refused):
+        read(tmp_path)
+    del held["format"]
+    manifest.write_text(json.dumps(held))
+    assert [step.until for step in read(tmp_path)] == [{0: 5}]
+
+
 def test_a_base_that_was_changed_is_refused(tmp_path: Path) -> None:
     made = base(tmp_path, chain(tmp_path, 3, 7))
     data = (tmp_path / made.name).read_bytes()

@@ -17,6 +17,7 @@ from headrace.views.progress import MicroBatch
 from headrace.views.queries import Provenance, Query
 from headrace.views.stores import Store, reading, versions
 from headrace.views.stores.store import StoredView
+from headrace.views.stores.tables import FORMAT
 from headrace.views.stores.versions import Cut
 
 HOUR = 3_600_000_000
@@ -161,7 +162,7 @@ def test_an_increment_copies_nothing_and_few_parts_make_a_version(
     assert held[:4] == [50, 52, 55, 55 + 2]
     assert max(held) < 90
     assert sum(counts(view, layer="batch").values()) == 2 * 11
-    assert view.versions()[-1].rows < 50 + 2 * 11
+    assert view.versions()[-1].rows == 51  # of the fifty urls and "a", in however many parts
 
 
 def test_a_stored_view_keeps_its_layout(store: Store, view: StoredView) -> None:
@@ -291,3 +292,30 @@ def test_readers_see_each_event_once_while_everything_is_written(url: str, store
         other.close()
     assert wrong == []
     assert asked > 10
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        ("UPDATE headrace_store SET format = 2", "has format 2, and this version of Headrace reads format 1"),
+        ("DROP TABLE headrace_store", "has a format without a number, and"),  # as the first stores were
+    ],
+)
+def test_a_store_of_another_format_is_refused_and_left_as_it_is(
+    url: str, view: StoredView, made: str, said: str
+) -> None:
+    view.add(batch(0, 0, 3), [hits("a", 3)])
+    with view.database.writing() as connection:
+        connection.exec_driver_sql(made)
+    with pytest.raises(ViewError, match=said) as refused:
+        Store(url)
+    assert "move its views.db away, or give --store), and compute the views anew" in str(refused.value)
+    with view.database.reading() as connection:
+        assert connection.exec_driver_sql("SELECT name FROM headrace_views").scalar() == "hits"
+
+
+def test_a_store_is_opened_again_with_the_format_that_it_has(url: str, view: StoredView) -> None:
+    for _ in range(2):
+        Store(url).close()
+    with view.database.reading() as connection:
+        assert connection.exec_driver_sql("SELECT format FROM headrace_store").all() == [(FORMAT,)]

@@ -158,6 +158,8 @@ class Lambda(RuleBasedStateMachine):
         self.building.load(self.waiting)
         self.building.publish(keep=keep)
         assert len(self.view.versions()) <= keep
+        made = self.view.versions()[-1]
+        assert made.rows == len(partials_of(self.events({}, made.boundary)))
         self.building = None
 
     @precondition(lambda self: self.building is not None)

@@ -5,8 +5,9 @@ from headrace.dialects.storm.collected import ErrorReport
 from headrace.dialects.storm.components import BasicBolt, Bolt, Spout, TopologyContext
 from headrace.dialects.storm.config import Config
 from headrace.dialects.storm.groupings import CustomGrouping
-from headrace.dialects.storm.hosts import DeadLetter
+from headrace.dialects.storm.outcomes import DeadLetter
 from headrace.dialects.storm.rolling import SlidingCounter
+from headrace.dialects.storm.status import TaskStatus, TopologyStatus
 from headrace.dialects.storm.topology import Topology, TopologyBuilder, TopologyError
 from headrace.dialects.storm.totopic import ToTopic
 from headrace.dialects.storm.tuples import Tuple
@@ -21,10 +22,12 @@ __all__ = [
     "LocalCluster",
     "SlidingCounter",
     "Spout",
+    "TaskStatus",
     "ToTopic",
     "Topology",
     "TopologyBuilder",
     "TopologyContext",
     "TopologyError",
+    "TopologyStatus",
     "Tuple",
 ]

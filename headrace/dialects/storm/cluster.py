@@ -23,7 +23,7 @@ from headrace.holding import Holder, held
 from headrace.model.times import SECOND, DurationLike, duration, now
 
 if TYPE_CHECKING:
-    from headrace.dialects.storm.hosts import DeadLetter
+    from headrace.dialects.storm.outcomes import DeadLetter
     from headrace.dialects.storm.running import RunningTopology
 
 _OWN: Final = ("lock", "log", "requests")  # what the directory has beside a folder for each topology

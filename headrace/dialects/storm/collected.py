@@ -20,7 +20,7 @@ DirectTasks: TypeAlias = Mapping[str, frozenset[int]]
 """Of streams that are read by direct grouping, the tasks that may be named."""
 
 MANY_ERRORS: Final = 20
-"""So many errors of a task and a batch are shown, the rest is counted."""
+"""So many errors of a task and a batch, or of a spout's turn, are shown; the rest is counted."""
 
 
 @dataclass(frozen=True)
@@ -90,21 +90,6 @@ class Out:
         )
 
 
-class Outs(dict[str, Out]):
-    """Streams to which `emit` can emit, by name; asking for another one says why not."""
-
-    def __init__(self, component: str, outs: Mapping[str, Out], direct: Mapping[str, Out]) -> None:
-        super().__init__(outs)
-        self._component, self._direct = component, direct
-
-    def __missing__(self, stream: str) -> Out:
-        if stream in self._direct:
-            raise ValueError(
-                f"the stream {stream!r} of {self._component!r} is read by direct grouping: emit_direct names the task"
-            )
-        raise _undeclared(self._component, stream, [*self, *self._direct])
-
-
 class Collected:
     """What the calls of a bolt left behind in a batch. `outs` are its streams, `direct` those that are read directly.
 
@@ -132,8 +117,7 @@ class Collected:
         self.component, self.task, self.named = component, task, direct
         outs = {stream: Out(component, stream, fields) for stream, fields in streams.items()}
         self.direct = {stream: out for stream, out in outs.items() if stream in direct}
-        others = {stream: out for stream, out in outs.items() if stream not in direct}
-        self.outs = Outs(component, others, self.direct)
+        self.outs = {stream: out for stream, out in outs.items() if stream not in direct}
         self.begin(0, 0)
 
     def begin(self, first: int, now: int) -> None:
@@ -168,6 +152,14 @@ class Collected:
             self.errors.append(error_report(self.component, self.task, self.now, error))
         else:
             self.more_errors += 1
+
+    def no_stream(self, stream: str) -> ValueError:
+        """Why nothing can be emitted to a stream that is not in `outs`."""
+        if stream in self.direct:
+            return ValueError(
+                f"the stream {stream!r} of {self.component!r} is read by direct grouping: emit_direct names the task"
+            )
+        return _undeclared(self.component, stream, [*self.outs, *self.direct])
 
     def _no_direct_stream(self, stream: str) -> ValueError:
         if stream in self.outs:
@@ -208,6 +200,7 @@ class SpoutCollected:
         self._emitted: list[Emitted] = []
         self.now = 0
         self.errors: list[ErrorReport] = []
+        self.more_errors = 0
 
     def emit(self, stream: str, values: Sequence[Any], message_id: Any, task: int | None = None) -> None:
         """Notes a tuple."""
@@ -224,8 +217,11 @@ class SpoutCollected:
         self._emitted.append(Emitted(stream, tuple(values), message_id, task))
 
     def report(self, error: BaseException) -> None:
-        """Notes an error."""
-        self.errors.append(error_report(self._component, self._task, self.now, error))
+        """Notes an error; of a great many at once only the first."""
+        if len(self.errors) < MANY_ERRORS:
+            self.errors.append(error_report(self._component, self._task, self.now, error))
+        else:
+            self.more_errors += 1
 
     def take(self) -> list[Emitted]:
         """What was emitted since the last time, in order."""

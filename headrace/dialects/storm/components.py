@@ -14,6 +14,7 @@ from headrace.dialects.storm.tuples import Tuple
 if TYPE_CHECKING:
     from headrace.dialects.storm.collected import Collected, SpoutCollected
     from headrace.dialects.storm.config import Config
+    from headrace.dialects.storm.groupings import Grouping
     from headrace.dialects.storm.topology import Topology
 
 DEFAULT: Final = "default"
@@ -32,8 +33,8 @@ class TopologyContext:
     >>> builder = storm.TopologyBuilder()
     >>> _ = builder.set_spout("words", Words(), parallelism=2)
     >>> context = storm.TopologyContext(builder.create(), storm.Config(), "words", index=1)
-    >>> context.task, list(context.tasks("words"))
-    (1, [0, 1])
+    >>> context.task, list(context.tasks("words")), context.fields("words"), context.targets
+    (1, [0, 1], ('word',), {'default': {}})
     """
 
     topology: Topology
@@ -49,6 +50,27 @@ class TopologyContext:
     def tasks(self, component: str) -> range:
         """The numbers of a component's tasks; `emit_direct` takes one of them."""
         return self.topology.tasks_of(component)
+
+    def component_of(self, task: int) -> str:
+        """The component of a task."""
+        return self.topology.component_of(task)[0]
+
+    def fields(self, component: str, stream: str = DEFAULT) -> tuple[str, ...]:
+        """The fields of a component's stream."""
+        return self.topology.node(component).streams[stream]
+
+    @property
+    def sources(self) -> dict[tuple[str, str], Grouping]:
+        """What this component reads, and how: by component and stream."""
+        return {(each.source, each.stream): each.grouping for each in self.topology.node(self.component).inputs}
+
+    @property
+    def targets(self) -> dict[str, dict[str, Grouping]]:
+        """Who reads of this component, and how: by stream and component."""
+        return {
+            stream: {node.id: grouping for node, grouping in self.topology.readers(self.component, stream)}
+            for stream in self.topology.node(self.component).streams
+        }
 
 
 class Component:
@@ -164,12 +186,15 @@ class Bolt(Component):
         raise NotImplementedError(f"{type(self).__name__} is a bolt without execute(); override it")
 
     def cleanup(self) -> None:
-        """Called at the end, if it comes in peace."""
+        """Called when the topology is killed, where the cluster is, on an instance with the state that the task had."""
 
     def emit(self, values: Sequence[Any], anchors: Sequence[Tuple] = (), stream: str = DEFAULT) -> None:
         """Emits a tuple. It belongs to the trees of its anchors; without them, nobody waits for it."""
         # Called for every tuple: one anchor of this batch is the way of nearly all of them, the rest is for `anchor`.
-        out = self._collected.outs[stream]
+        try:
+            out = self._collected.outs[stream]
+        except KeyError:
+            raise self._collected.no_stream(stream) from None
         if len(values) != out.width:
             raise out.wrong_width(values)
         try:
@@ -222,7 +247,10 @@ class BasicBolt(Bolt):
     def emit(self, values: Sequence[Any], anchors: Sequence[Tuple] = (), stream: str = DEFAULT) -> None:
         """Emits a tuple, anchored to the one that is being worked on."""
         collected = self._collected
-        out = collected.outs[stream]
+        try:
+            out = collected.outs[stream]
+        except KeyError:
+            raise collected.no_stream(stream) from None
         if len(values) != out.width:
             raise out.wrong_width(values)
         out.anchors.append(collected.row)

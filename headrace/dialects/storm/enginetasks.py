@@ -73,7 +73,7 @@ class Sending(DoFn):
                 yield from self._sent(index, stream, records)
 
     def _sent(self, index: int, stream: str, records: list[list[Any]]) -> Iterator[TaggedOutput]:
-        _, sequence, _, values, messages, targets, _, _ = zip(*records, strict=True)
+        _, sequence, _, values, messages, targets, _, _, turns = zip(*records, strict=True)
         names = self.topology.node(self.spout).streams[stream]
         columns = [encode_column(name, column) for name, column in zip(names, zip(*values, strict=True), strict=True)]
         rows = pa.record_batch([column for _, column in columns], schema=pa.schema([field for field, _ in columns]))
@@ -85,6 +85,7 @@ class Sending(DoFn):
             sequence[0],
             tracked=np.array([message is not None for message in messages]),
             tasks=None if targets[0] is None else np.array(targets, np.int64),
+            turns=np.array(turns, np.int64),
         )
         for sent in outcome.sent:
             yield TaggedOutput(sent.target, (sent.task, sent.batch))
@@ -149,6 +150,14 @@ def rebalanced_bolt(
         [_COUNTS + json.dumps(asdict(Counts() if number else total)).encode(), *(_STATE + block for block in state)]
         for number, state in enumerate(moved)
     ]
+
+
+def end_bolt(topology: Topology, config: Config, bolt: str, blocks: Sequence[Sequence[bytes]]) -> None:
+    """Has each task of a bolt clean up: an instance of it here, with the state that the blocks say it had."""
+    for number, each in enumerate(blocks):
+        task = BoltTask(topology, config, bolt, number)
+        task.load([block[1:] for block in each if block[:1] == _STATE])
+        task.close()
 
 
 class AckerOnEngine:

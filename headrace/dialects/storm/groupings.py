@@ -5,9 +5,10 @@ Tasks are meant by their places among the bolt's tasks, from 0.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +16,9 @@ import pyarrow as pa
 from headrace.dialects.storm.columns import decode_column, hash_columns
 from headrace.engine.hashing import Hashes, mixed
 from headrace.model.times import Int64Array
+
+if TYPE_CHECKING:
+    from headrace.dialects.storm.components import TopologyContext
 
 Column: TypeAlias = tuple[pa.Field, pa.Array]
 
@@ -32,8 +36,11 @@ class Chooser(Protocol):
 
     memory: list[int]
 
-    def choose(self, columns: Sequence[Column], count: int, sequence: Int64Array | None) -> Chosen:
-        """The tasks of so many tuples; `sequence`: their places in the source's sequence, if they have one."""
+    def choose(self, columns: Sequence[Column], count: int, turns: Int64Array | None) -> Chosen:
+        """The tasks of so many tuples; `turns`: their places among those of the stream, if the source knows them.
+
+        With turns the choice follows from them and the tuples alone: nothing is remembered.
+        """
 
 
 class Grouping(Protocol):
@@ -133,14 +140,26 @@ class Direct:
 class CustomGrouping:
     """A grouping of one's own: overrides `choose`, which gives the places of the tasks that get a tuple.
 
-    It may depend on nothing but the values, and what it remembers is lost when a worker ends.
+    Each task that emits has a copy of it, and `prepare` is called there first. The choice may depend on nothing but the
+    values and what `prepare` was told: what a copy remembers beyond that is lost when a worker ends.
 
     >>> class ByFirstLetter(CustomGrouping):
+    ...     def prepare(self, context, stream, tasks):
+    ...         self.place = context.fields(context.component, stream).index("word")
     ...     def choose(self, values, tasks):
-    ...         return [ord(values[0][0]) % tasks]
-    >>> ByFirstLetter().choose(("apple",), 4)
+    ...         return [ord(values[self.place][0]) % tasks]
+    >>> from headrace import storm
+    >>> class Words(storm.Spout):
+    ...     fields = ["length", "word"]
+    >>> topology = storm.TopologyBuilder().set_spout("words", Words()).create()
+    >>> grouping = ByFirstLetter()
+    >>> grouping.prepare(storm.TopologyContext(topology, storm.Config(), "words", 0), "default", 4)
+    >>> grouping.choose((5, "apple"), 4)
     [1]
     """
+
+    def prepare(self, context: TopologyContext, stream: str, tasks: int) -> None:
+        """Called once for each task that emits to the stream; `context` is that task's."""
 
     def choose(self, values: tuple[Any, ...], tasks: int) -> Sequence[int]:
         """The places, from 0 to `tasks` - 1."""
@@ -153,6 +172,12 @@ class Custom:
 
     grouping: CustomGrouping
     fields: tuple[str, ...] = ()
+
+    def prepared(self, context: TopologyContext, stream: str, tasks: int) -> Custom:
+        """One for a task that emits to a stream which so many tasks read."""
+        grouping = copy.deepcopy(self.grouping)
+        grouping.prepare(context, stream, tasks)
+        return Custom(grouping)
 
     def chooser(self, fields: tuple[str, ...], tasks: int, source: int) -> Chooser:
         return _Asked(self.grouping, tasks)
@@ -200,14 +225,15 @@ def _places(names: tuple[str, ...], fields: tuple[str, ...]) -> list[int]:
 
 class _Turns:
     def __init__(self, tasks: int, source: int) -> None:
-        self._tasks = tasks
-        self.memory = [source]  # sources begin with different tasks, so that few tuples of each are spread as well
+        self._tasks, self._source = tasks, source
+        self.memory = [0]
 
-    def choose(self, columns: Sequence[Column], count: int, sequence: Int64Array | None) -> Chosen:
-        if sequence is None:
-            sequence = np.arange(self.memory[0], self.memory[0] + count)
+    def choose(self, columns: Sequence[Column], count: int, turns: Int64Array | None) -> Chosen:
+        if turns is None:
+            turns = np.arange(self.memory[0], self.memory[0] + count)
             self.memory = [(self.memory[0] + count) % self._tasks]
-        return Chosen(None, sequence % self._tasks)
+        # Sources begin with different tasks, so that few tuples of each are spread as well.
+        return Chosen(None, (turns + self._source) % self._tasks)
 
 
 class _Hashed:
@@ -215,7 +241,7 @@ class _Hashed:
         self._places, self._tasks = places, tasks
         self.memory: list[int] = []
 
-    def choose(self, columns: Sequence[Column], count: int, sequence: Int64Array | None) -> Chosen:
+    def choose(self, columns: Sequence[Column], count: int, turns: Int64Array | None) -> Chosen:
         if self._tasks == 1:
             return Chosen(None, np.zeros(count, np.int64))
         return Chosen(None, fields_tasks(hash_columns([columns[place] for place in self._places]), self._tasks))
@@ -226,18 +252,22 @@ class _TwoChoices:
         self._places, self._tasks = places, tasks
         self.memory = [0] * tasks  # tuples sent to each
 
-    def choose(self, columns: Sequence[Column], count: int, sequence: Int64Array | None) -> Chosen:
+    def choose(self, columns: Sequence[Column], count: int, turns: Int64Array | None) -> Chosen:
         hashes = hash_columns([columns[place] for place in self._places])
         firsts = fields_tasks(hashes, self._tasks).tolist()
         seconds = fields_tasks(mixed(hashes, np.broadcast_to(_SECOND, len(hashes))), self._tasks).tolist()
-        loads = self.memory if len(self.memory) == self._tasks else [0] * self._tasks  # tasks were added or taken away
+        known = turns is None and len(self.memory) == self._tasks  # it is not if tasks were added or taken away
+        loads = list(self.memory) if known else [0] * self._tasks
+        # Turns decide between equals: batches may be so small that loads never differ.
+        odd = [0] * count if turns is None else (turns % 2).tolist()
         tasks = np.empty(count, np.int64)
         for row, (first, second) in enumerate(zip(firsts, seconds, strict=True)):
-            task = first if loads[first] <= loads[second] else second
+            task = first if loads[first] + odd[row] <= loads[second] else second
             loads[task] += 1
             tasks[row] = task
-        least = min(loads, default=0)
-        self.memory = [load - least for load in loads]  # only differences matter, and they stay small
+        if turns is None:
+            least = min(loads, default=0)
+            self.memory = [load - least for load in loads]  # only differences matter, and they stay small
         return Chosen(None, tasks)
 
 
@@ -246,7 +276,7 @@ class _Everyone:
         self._tasks = tasks
         self.memory: list[int] = []
 
-    def choose(self, columns: Sequence[Column], count: int, sequence: Int64Array | None) -> Chosen:
+    def choose(self, columns: Sequence[Column], count: int, turns: Int64Array | None) -> Chosen:
         rows, tasks = np.arange(count), np.arange(self._tasks)
         return Chosen(np.tile(rows, self._tasks), np.repeat(tasks, count))
 
@@ -256,7 +286,7 @@ class _Asked:
         self._grouping, self._tasks = grouping, tasks
         self.memory: list[int] = []
 
-    def choose(self, columns: Sequence[Column], count: int, sequence: Int64Array | None) -> Chosen:
+    def choose(self, columns: Sequence[Column], count: int, turns: Int64Array | None) -> Chosen:
         rows: list[int] = []
         tasks: list[int] = []
         for row, values in enumerate(zip(*[decode_column(*column) for column in columns], strict=True)):

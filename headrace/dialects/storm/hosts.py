@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pickle
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,8 +17,10 @@ from typing import Any, Final
 
 from headrace.dialects.storm.collected import Emitted, ErrorReport, SpoutCollected
 from headrace.dialects.storm.components import Spout, TopologyContext
-from headrace.dialects.storm.emissions import WAKE, Emission, EmissionLog
+from headrace.dialects.storm.emissions import WAKE, Emission, EmissionLog, Unwritable
+from headrace.dialects.storm.outcomes import DeadLetter, Outcome, shown
 from headrace.dialects.storm.pending import Pending, Waiting
+from headrace.dialects.storm.topology import TopologyError
 from headrace.model.pickling import dumps
 from headrace.wholefiles import replace_file
 
@@ -28,33 +30,6 @@ _TURN: Final = 1000
 """How many tuples a turn emits at most, so that the first of them need not wait for long."""
 _IDLE: Final = 0.01
 """Seconds until a spout that had nothing to emit is asked again."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What became of tuples, by their places; `offset` is that of the record that tells it."""
-
-    offset: int
-    acked: tuple[int, ...] = ()
-    failed: tuple[int, ...] = ()
-    timed_out: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
-class DeadLetter:
-    """A tuple of which there is no hope: it failed once more than it was to be replayed.
-
-    >>> DeadLetter("clicks", 0, ("x",), 7, attempts=4, why="failed").values
-    ('x',)
-    """
-
-    component: str
-    task: int
-    values: tuple[Any, ...]
-    message_id: Any
-    attempts: int
-    why: str
-    stream: str = "default"
 
 
 @dataclass
@@ -76,7 +51,7 @@ class SpoutHost:
     """One spout task. `turn` does all that can be done now; `start` has a thread take one turn after the other.
 
     - read_to: tells the place up to which the stream has read the task's tuples
-    - report, bury: take errors and dead letters
+    - report: takes errors; bury: takes dead letters, with a number that grows and is the same if they come again
     - wakes: tells after how many microseconds it is to give cause for a micro-batch; None while nobody waits for time
     """
 
@@ -89,7 +64,7 @@ class SpoutHost:
         *,
         read_to: Callable[[], int],
         report: Callable[[list[ErrorReport]], None],
-        bury: Callable[[list[DeadLetter]], None],
+        bury: Callable[[list[DeadLetter], int | None], None],
         clock: Callable[[], int],
         wakes: Callable[[], int | None] = lambda: None,
     ) -> None:
@@ -104,7 +79,7 @@ class SpoutHost:
         )  # for how long it was held back, and since when it is, if it is now
         self._read_to, self._report, self._bury, self._clock = read_to, report, bury, clock
         self._wakes, self._appended = wakes, clock()
-        self._told = True  # what the spout was told last: activate or deactivate
+        self._told = False  # what the spout was told last: as in Storm, it is activated after `open`
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         topology, node = context.topology, context.component
@@ -134,9 +109,7 @@ class SpoutHost:
         if room > 0:
             emitted = self._emitted(min(room, _TURN))
             if emitted:
-                first = self._next
-                self._append([Emission.of(self.log.index, first + at, each) for at, each in enumerate(emitted)])
-                self.counts.emitted += len(emitted)
+                self._send(emitted)
                 did = True
         self._report_errors()
         self._wake()
@@ -153,10 +126,17 @@ class SpoutHost:
         """How many tuples the stream has not read yet."""
         return max(self._sent - self._read_to(), 0)
 
+    @property
+    def settled(self) -> bool:
+        """Whether it lets its spout emit no more, and nothing is under way: nor in a turn that began before that."""
+        return not self._told and not len(self.pending) and not self.behind
+
     def room(self) -> int:
         """How many tuples may be emitted now."""
-        room = MOST_BEHIND - self.behind
-        return min(room, self.context.config.max_spout_pending - len(self.pending)) if self._acking else room
+        most = self.context.config.max_spout_pending
+        if not self._acking:
+            return MOST_BEHIND - self.behind
+        return min(max(MOST_BEHIND, most) - self.behind, most - len(self.pending))
 
     def _hold_back(self, held: bool) -> None:
         """Notes whether the spout may not emit because too much is under way."""
@@ -176,14 +156,47 @@ class SpoutHost:
         """What the spout emits, called again and again until it has nothing more or has taken its time."""
         emitted: list[Emitted] = []
         began = self._clock()
-        while len(emitted) < most and self._clock() - began < 20_000:
-            self._collected.now = self._clock()
+        while len(emitted) < most and (now := self._clock()) - began < 20_000:
+            self._collected.now = now
             fine = self._call(self.spout.next_tuple)
             some = self._collected.take()
             emitted += some
             if not some or not fine:
                 break
         return emitted
+
+    def _send(self, emitted: list[Emitted]) -> None:
+        """Writes what was emitted to the log; what cannot be written fails."""
+        try:
+            self._append(self._placed(emitted))
+        except Unwritable:
+            emitted = [each for each in emitted if not self._refused(each)]
+            if emitted:
+                self._append(self._placed(emitted))
+        self.counts.emitted += len(emitted)
+
+    def _placed(self, emitted: list[Emitted]) -> list[Emission]:
+        turns = Counter(self.pending.turns)
+        emissions = []
+        for sequence, each in enumerate(emitted, self._next):
+            emissions.append(Emission.of(self.log.index, sequence, turns[each.stream], each))
+            turns[each.stream] += 1
+        return emissions
+
+    def _refused(self, emitted: Emitted) -> bool:
+        """Fails a tuple that cannot be written, and gives it up; its letter comes again if there is a crash now."""
+        error = self.log.refusal(self._placed([emitted])[0])
+        if error is None:
+            return False
+        self._collected.report(error)
+        self.counts.failed += 1
+        self.counts.dead += 1
+        values, message = [shown(value) for value in emitted.values], shown(emitted.message_id)
+        component, task = self.context.component, self.context.task
+        self._bury([DeadLetter(component, task, tuple(values), message, 0, "unwritable", emitted.stream)], None)
+        if emitted.message_id is not None:
+            self._call(self.spout.fail, emitted.message_id)
+        return True
 
     def _append(self, emissions: list[Emission]) -> None:
         time = self._appended = self._clock()
@@ -214,14 +227,25 @@ class SpoutHost:
             for place in outcome.acked:
                 if (done := self.pending.done(place)) is not None:
                     self._acked(done)
-            for why, places in (("failed", outcome.failed), ("timed_out", outcome.timed_out)):
-                for place in places:
-                    if place in self.pending.waiting:
-                        self._failed(place, why)
+            ends = [(place, "failed") for place in outcome.failed] + [
+                (place, "timed_out") for place in outcome.timed_out
+            ]
+            letters = [self._failed(place, why) for place, why in ends if place in self.pending.waiting]
+            if dead := [letter for letter in letters if letter is not None]:
+                self._bury(dead, outcome.offset)
             self.pending.outcomes = outcome.offset + 1
         if did:
+            self._keep_what_was_told()
             self.pending.save(self._pending_file)
         return did
+
+    def _keep_what_was_told(self) -> None:
+        """Outcomes will not be told again: what the spout made of them is written down before that is."""
+        if self._listens:
+            if emitted := self._collected.take():
+                self._send(emitted)
+            else:
+                self._keep_state(self._next)
 
     def _acked(self, done: Waiting) -> None:
         self.counts.acked += 1
@@ -232,7 +256,7 @@ class SpoutHost:
             self.counts.latest.append(seconds)
         self._call(self.spout.ack, done.message_id)
 
-    def _failed(self, place: int, why: str) -> None:
+    def _failed(self, place: int, why: str) -> DeadLetter | None:
         """Replays a tuple or, if that was done often enough, gives it up. A spout with a `fail` of its own decides."""
         config, own = self.context.config, type(self.spout).fail is not Spout.fail
         waiting = self.pending.waiting[place]
@@ -241,17 +265,15 @@ class SpoutHost:
         replays = config.guarantee == "at_least_once" and not own
         if replays and waiting.attempt < config.max_retries:
             self.counts.replayed += 1
-            self._append([emission.again(self._next)])
-            return
+            self._append([emission.again(self._next, self.pending.turns[emission.stream])])
+            return None
         self.pending.done(place)
-        if not own:
-            self.counts.dead += 1
-            attempts = emission.attempt + 1
-            letter = DeadLetter(
-                self.context.component, self.context.task, emission.values, emission.message_id, attempts, why
-            )
-            self._bury([letter])
         self._call(self.spout.fail, waiting.message_id)
+        if own:
+            return None
+        self.counts.dead += 1
+        component, task, attempts = self.context.component, self.context.task, emission.attempt + 1
+        return DeadLetter(component, task, emission.values, emission.message_id, attempts, why, emission.stream)
 
     # The spout
 
@@ -268,12 +290,19 @@ class SpoutHost:
     def _report_errors(self) -> None:
         if self._collected.errors:
             errors, self._collected.errors = self._collected.errors, []
-            self.counts.errors += len(errors)
+            self.counts.errors += len(errors) + self._collected.more_errors
+            self._collected.more_errors = 0
             self._report(errors)
 
     @property
     def _acking(self) -> bool:
         return self.context.config.acking
+
+    @property
+    def _listens(self) -> bool:
+        """Whether the spout does anything about outcomes."""
+        kind = type(self.spout)
+        return kind.ack is not Spout.ack or kind.fail is not Spout.fail
 
     @property
     def _pending_file(self) -> Path:
@@ -314,14 +343,30 @@ class SpoutHost:
         self._stopping.set()
         if self._thread is not None:
             self._thread.join()
-        self.pending.save(self._pending_file)
         self._call(self.spout.close)
-        self._report_errors()
+        if self.failure is not None:
+            return  # in the midst of a turn: what is written down is what it goes on with
+        try:
+            self.pending.save(self._pending_file)
+            self._report_errors()
+        except OSError as error:
+            self.failure = self._unwritten(error)
 
     def _run(self) -> None:
         try:
             while not self._stopping.is_set():
                 if not self.turn():
                     self._stopping.wait(_IDLE)
-        except BaseException as error:  # the log is out of order, or full: whoever asks is told
+        except OSError as error:
+            self.failure = self._unwritten(error)
+        except BaseException as error:  # the log is out of order: whoever asks is told
             self.failure = error
+
+    def _unwritten(self, error: OSError) -> TopologyError:
+        told = TopologyError(
+            f"the spout {self.context.component!r}, task {self.context.task}, cannot write to its log or to "
+            f"{str(self.folder)!r}: {error.strerror or error}; mend that, and submit the topology again: nothing is "
+            "lost, it goes on where it was"
+        )
+        told.__cause__ = error
+        return told

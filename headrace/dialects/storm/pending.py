@@ -30,6 +30,8 @@ class Waiting:
 class Pending:
     """Tuples under way by their places; `outcomes`, `emissions`: how far the topics of both were taken in.
 
+    `turns`: how many tuples of each stream were emitted, replays among them.
+
     >>> pending = Pending()
     >>> pending.sent([Emission(0, 0, "default", (), "a"), Emission(0, 1, "default", (), "b")], time=5)
     >>> pending.sent([Emission(0, 0, "default", (), "a").again(2)], time=6)
@@ -40,6 +42,7 @@ class Pending:
     waiting: dict[int, Waiting] = field(default_factory=dict)
     outcomes: int = 0
     emissions: int = 0
+    turns: dict[str, int] = field(default_factory=dict)
     _replayed: dict[int, int] = field(default_factory=dict)  # the places of last replays, by that of the original
 
     def __len__(self) -> int:
@@ -48,12 +51,13 @@ class Pending:
     def sent(self, emissions: Iterable[Emission], *, time: int | None = None) -> None:
         """Tuples are in the log. A replay takes the place of what it replays."""
         for each in emissions:
-            self.emissions = each.sequence + 1
+            if each.tracked:
+                self.waiting[each.sequence] = Waiting(each.message_id, each.attempt, each.original, time)
+            self.turns[each.stream] = self.turns.get(each.stream, 0) + 1
             if each.original is not None:
                 self.done(self._replayed.pop(each.original, each.original))
                 self._replayed[each.original] = each.sequence
-            if each.tracked:
-                self.waiting[each.sequence] = Waiting(each.message_id, each.attempt, each.original, time)
+            self.emissions = each.sequence + 1  # at last: other threads take what is before it for known
 
     def done(self, place: int) -> Waiting | None:
         """A tuple is waited for no more; None if it was not, or was replayed since."""
@@ -65,7 +69,8 @@ class Pending:
     def save(self, path: Path) -> None:
         """Writes it down, whole or not at all."""
         waiting = [[place, each.message_id, each.attempt, each.original] for place, each in self.waiting.items()]
-        text = json.dumps({"outcomes": self.outcomes, "emissions": self.emissions, "waiting": waiting})
+        places = {"outcomes": self.outcomes, "emissions": self.emissions, "turns": self.turns}
+        text = json.dumps({**places, "waiting": waiting})
         replace_file(path, text.encode())
 
     @classmethod
@@ -76,4 +81,4 @@ class Pending:
         held = json.loads(path.read_bytes())
         waiting = {place: Waiting(message, attempt, original) for place, message, attempt, original in held["waiting"]}
         replayed = {each.original: place for place, each in waiting.items() if each.original is not None}
-        return cls(waiting, held["outcomes"], held["emissions"], replayed)
+        return cls(waiting, held["outcomes"], held["emissions"], held["turns"], replayed)

@@ -89,6 +89,13 @@ class Topics:
                 if node.component.topic not in log.topics():
                     log.create(node.component.topic)
 
+    def remove(self) -> None:
+        """Removes those of tuples under way; errors and dead letters stay."""
+        log = Log(self.log)
+        for name in log.topics():
+            if name.startswith(f"{self.name}.") and name not in (self.errors, self.dead_letters):
+                log.delete(name)
+
 
 @dataclass
 class Build:

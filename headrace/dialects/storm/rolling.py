@@ -16,12 +16,20 @@ class SlidingCounter:
     ...     totals.append(counter.advance().get("word", 0))
     >>> totals
     [3, 5, 2, 0, 1, 1, 0, 0]
+
+    What has just left all slots is told of once more, as zero.
+
+    >>> counter = SlidingCounter(1)
+    >>> counter.add("word")
+    >>> [dict(counter.advance()) for _ in range(3)]
+    [{'word': 1}, {'word': 0}, {}]
     """
 
     def __init__(self, slots: int) -> None:
         if slots < 1:
             raise ValueError(f"a sliding counter has at least one slot, got {slots!r}")
         self._slots: deque[Counter[Hashable]] = deque([Counter()], maxlen=slots)
+        self._left: set[Hashable] = set()  # what was in totals last time and is in no slot now
 
     def add(self, item: Hashable, count: int = 1) -> None:
         """Counts an object in the current slot."""
@@ -38,5 +46,7 @@ class SlidingCounter:
     def advance(self) -> Counter[Hashable]:
         """The totals as they are now; then the oldest slot, if there are enough, makes place for a new one."""
         totals = self.totals()
+        told = Counter({**dict.fromkeys(self._left, 0), **totals})
         self._slots.append(Counter())
-        return totals
+        self._left = totals.keys() - self.totals().keys()
+        return told

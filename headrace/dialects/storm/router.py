@@ -17,9 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.dialects.storm.columns import encode_column
-from headrace.dialects.storm.groupings import Chooser, Chosen, Column, Direct
+from headrace.dialects.storm.components import TopologyContext
+from headrace.dialects.storm.groupings import Chooser, Chosen, Column, Custom, Direct, Grouping
 from headrace.dialects.storm.ids import Ids, seed_of, tuple_ids
-from headrace.dialects.storm.topology import Node, Topology
+from headrace.dialects.storm.topology import Node
 from headrace.model.times import Int64Array
 
 ROOT: Final = "__root"
@@ -97,7 +98,8 @@ def xor_by_row(copies: Sequence[Copies], count: int) -> Ids:
 class Emission:
     """Tuples emitted to a stream: columns, roots (None if nothing is tracked), further roots of some rows.
 
-    `tasks`: of a direct stream, the task of each. `sequence`: places in a sequence of the source's, if they have such.
+    `tasks`: of a direct stream, the task of each. `sequence`: places in a sequence of the source's, if they have such,
+    and `turns` those among the tuples of the stream.
     """
 
     stream: str
@@ -107,22 +109,30 @@ class Emission:
     more: dict[int, tuple[int, ...]] | None = None
     tasks: Int64Array | None = None
     sequence: Int64Array | None = None
+    turns: Int64Array | None = None
 
 
 class Router:
     """Sends what one task emits. Groupings that take turns or balance remember how far they are in `memory`."""
 
-    def __init__(self, topology: Topology, component: str, index: int) -> None:
-        self._topology, self._component = topology, component
-        self._task = topology.tasks_of(component)[index]
+    def __init__(self, context: TopologyContext) -> None:
+        self._topology, self._component = context.topology, context.component
+        self._task = context.task
         self._readers: dict[str, list[tuple[Node, Chooser | None]]] = {
             stream: [
-                (node, None if isinstance(grouping, Direct) else grouping.chooser(fields, node.tasks, index))
-                for node, grouping in topology.readers(component, stream)
+                (node, self._chooser(grouping, stream, node, context))
+                for node, grouping in self._topology.readers(self._component, stream)
             ]
-            for stream, fields in topology.node(component).streams.items()
+            for stream in self._topology.node(self._component).streams
         }
         self.begin(0)
+
+    def _chooser(self, grouping: Grouping, stream: str, node: Node, context: TopologyContext) -> Chooser | None:
+        if isinstance(grouping, Direct):
+            return None
+        if isinstance(grouping, Custom):
+            grouping = grouping.prepared(context, stream, node.tasks)
+        return grouping.chooser(context.fields(context.component, stream), node.tasks, context.index)
 
     def begin(self, now: int) -> None:
         """Begins the batch of this time."""
@@ -163,16 +173,18 @@ class Router:
         fields = self._topology.node(self._component).streams[stream]
         try:
             columns = [encode_column(name, [value]) for name, value in zip(fields, values, strict=True)]
-            for node, grouping in self._topology.readers(self._component, stream):
-                if not isinstance(grouping, Direct):
-                    grouping.chooser(fields, node.tasks, 0).choose(columns, 1, None)
+            for _, chooser in self._readers[stream]:
+                if chooser is not None:
+                    memory = list(chooser.memory)
+                    chooser.choose(columns, 1, None)
+                    chooser.memory = memory
         except Exception as error:
             return error
         return None
 
     def _chosen(self, node: Node, chooser: Chooser | None, emission: Emission) -> Chosen:
         if chooser is not None:
-            return chooser.choose(emission.columns, emission.count, emission.sequence)
+            return chooser.choose(emission.columns, emission.count, emission.turns)
         assert emission.tasks is not None
         tasks = self._topology.tasks_of(node.id)
         mine = np.flatnonzero((emission.tasks >= tasks.start) & (emission.tasks < tasks.stop))

@@ -7,6 +7,7 @@ import logging
 import shutil
 import threading
 import time
+import uuid
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -16,16 +17,19 @@ from headrace.dialects.storm.collected import ErrorReport
 from headrace.dialects.storm.components import Bolt, Spout, TopologyContext
 from headrace.dialects.storm.config import Config
 from headrace.dialects.storm.emissions import EmissionLog
-from headrace.dialects.storm.enginetasks import ACKER, rebalanced_bolt
-from headrace.dialects.storm.hosts import DeadLetter, Outcome, SpoutHost
+from headrace.dialects.storm.enginetasks import ACKER, end_bolt, rebalanced_bolt
+from headrace.dialects.storm.hosts import SpoutHost
+from headrace.dialects.storm.outcomes import DeadLetter, DeadLetters, Outcome, dead_letters
 from headrace.dialects.storm.pipelines import Build, Topics
 from headrace.dialects.storm.seeds import Placed, Seeds
 from headrace.dialects.storm.status import TaskStatus, TopologyStatus, bolt_status, component_statuses, spout_status
 from headrace.dialects.storm.topology import Topology, TopologyError
 from headrace.engine.taskstate import standing
 from headrace.log import Log, Topic
+from headrace.model.errors import PipelineError
 from headrace.model.pipeline import Pipeline
 from headrace.model.times import SECOND
+from headrace.wholefiles import replace_file
 
 if TYPE_CHECKING:
     from headrace.engine.streamhandle import StreamHandle
@@ -36,6 +40,7 @@ MAX_RECORDS: Final = 100_000
 _LOOK: Final = 0.01  # seconds from one look at the topic of outcomes to the next
 _STATUS: Final = 0.2  # seconds from one look at how far the stream is to the next
 _RESTARTS: Final = 5  # of a stream that does not get on in between
+_KILLED: Final = "killed"  # the file that says that what is left is to be removed
 
 _log = logging.getLogger("headrace.storm")
 
@@ -54,14 +59,24 @@ class RunningTopology:
         clock: Callable[[], int],
     ) -> None:
         self.name, self.config, self.folder, self.spark = name, config, folder, spark
+        self.topics, self._clock = Topics(name, log), clock
+        if (folder / _KILLED).exists():
+            self._remove()
+        self.id = self._identity()
         self.placed = Placed.load(folder / "placed.json")
         self.topology = topology.capped(config.max_task_parallelism).with_tasks(self.placed.tasks)
-        self.topics, self._clock = Topics(name, log), clock
         self.topics.create(self.topology)
         self.restarts = 0
         self.failure: BaseException | None = None
         self._handle: StreamHandle | None = None
         self._make()
+
+    def _identity(self) -> str:
+        """A name that no other topology has, of this name before or after it either."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if not (self.folder / "id").exists():
+            replace_file(self.folder / "id", uuid.uuid4().hex.encode())
+        return (self.folder / "id").read_text()
 
     def _make(self) -> None:
         """Makes the hosts of spouts, and the thread that follows what becomes of tuples."""
@@ -141,11 +156,35 @@ class RunningTopology:
         """Lets spouts emit no more, waits for what is under way, stops, and leaves nothing behind but the topics."""
         self.activate(False)
         self.settle(wait)
-        self.stop()
-        shutil.rmtree(self.folder, ignore_errors=True)
-        log = Log(self.topics.log)
-        for topic in [*(self.topics.spout(node.id) for node in self.topology.spouts), self.topics.outcomes]:
-            log.delete(topic)
+        self._stop_hosts()
+        self._clean_up()
+        self.handle.stop()
+        replace_file(self.folder / _KILLED, b"")  # whoever submits that name is to begin anew, even after a crash now
+        self._remove()
+
+    def _remove(self) -> None:
+        self.topics.remove()
+        gone = self.folder.with_name(f".{self.name}.gone")
+        shutil.rmtree(gone, ignore_errors=True)
+        self.folder.rename(gone)
+        shutil.rmtree(gone, ignore_errors=True)
+
+    def _clean_up(self) -> None:
+        """Has tasks of bolts clean up. Workers end when it suits Spark; so it is done here, with the state they had."""
+        overrides = {node.id: getattr(type(node.component), "cleanup", None) for node in self.topology.bolts}
+        ending = [bolt for bolt, cleanup in overrides.items() if cleanup is not Bolt.cleanup]
+        if not ending or self._failures():
+            return
+        try:
+            self.handle.halt()
+        except PipelineError:
+            return  # it has failed meanwhile
+        blocks = standing(self.spark, str(self._checkpoint)).blocks
+        for bolt in ending:
+            try:
+                end_bolt(self.topology, self.config, bolt, blocks[bolt])
+            except Exception:
+                _log.exception("%s: a task of %s could not clean up", self.name, bolt)
 
     def activate(self, active: bool = True) -> None:
         """Lets spouts emit, or not."""
@@ -158,10 +197,10 @@ class RunningTopology:
         return all(host.active for host in self._hosts.values())
 
     def settle(self, wait: float) -> bool:
-        """Waits until nothing is under way, for so many seconds at most; tells whether that was so."""
+        """Waits until nothing is under way of spouts that may emit no more, for so many seconds at most."""
         deadline = time.monotonic() + wait
         while time.monotonic() < deadline and not self._failures():
-            if not any(len(host.pending) or host.behind for host in self._hosts.values()):
+            if all(host.settled for host in self._hosts.values()):
                 return True
             self._stopping.wait(_LOOK)
         return False
@@ -202,9 +241,11 @@ class RunningTopology:
         status: StreamStatus = self.handle.status()
         for node in self.topology.spouts:
             self._read_to[node.id] = status.sources[node.id].offsets or self._read_to.get(node.id, {})
+        if status.batches > 1:  # the first may be one that an earlier run had begun
+            self.restarts = 0
         if status.state != "failed":
-            self.restarts = 0 if status.batches > 1 else self.restarts
-        elif self.restarts < _RESTARTS:
+            return
+        if self.restarts < _RESTARTS:
             self.restarts += 1
             _log.warning("the stream of %s has failed and is started again, time %d", self.name, self.restarts)
             self._start_stream()
@@ -226,8 +267,8 @@ class RunningTopology:
             EmissionLog(self._topic(self.topics.spout(spout)), index),
             self.folder / "spouts" / f"{spout}-{index}",
             read_to=lambda: self._read_to.get(spout, {}).get(index, 0),
-            report=lambda errors: self._append(self.topics.errors, [asdict(each) for each in errors]),
-            bury=lambda letters: self._append(self.topics.dead_letters, [asdict(each) for each in letters]),
+            report=self._report,
+            bury=DeadLetters(self._topic(self.topics.dead_letters), f"{self.id}/{spout}-{index}", self._clock).bury,
             clock=self._clock,
             wakes=self._wakes if first else lambda: None,
         )
@@ -242,9 +283,9 @@ class RunningTopology:
     def _topic(self, name: str) -> Topic:
         return Log(self.topics.log).topic(name)
 
-    def _append(self, topic: str, records: list[Any]) -> None:
-        there = self._topic(topic)
-        there.append(0, there.batch(records, timestamps=[self._clock()] * len(records)))
+    def _report(self, errors: list[ErrorReport]) -> None:
+        topic = self._topic(self.topics.errors)
+        topic.append(0, topic.batch(list(map(asdict, errors)), timestamps=[self._clock()] * len(errors)))
 
     def _follow(self) -> None:
         """Brings hosts what became of their tuples."""
@@ -293,5 +334,4 @@ class RunningTopology:
 
     def dead_letters(self) -> list[DeadLetter]:
         """Tuples that were given up."""
-        letters = [record.value for record in self._topic(self.topics.dead_letters).read(0)]
-        return [DeadLetter(**{**each, "values": tuple(each["values"])}) for each in letters]
+        return dead_letters(self._topic(self.topics.dead_letters))

@@ -109,7 +109,7 @@ class SpoutTask:
     def __init__(self, topology: Topology, config: Config, component: str, index: int) -> None:
         self._component, self._task = component, topology.tasks_of(component)[index]
         self._acking = config.acking
-        self._router = Router(topology, component, index)
+        self._router = Router(TopologyContext(topology, config, component, index))
 
     def run(
         self,
@@ -120,6 +120,7 @@ class SpoutTask:
         *,
         tracked: np.ndarray | None = None,
         tasks: Int64Array | None = None,
+        turns: Int64Array | None = None,
     ) -> Outcome:
         """Sends rows of a stream on. Trees of rows that cannot be sent, since a grouping fails, fail at once.
 
@@ -127,12 +128,14 @@ class SpoutTask:
         - sequence: the place of each row in the sequence of all that this task ever emitted
         - tracked: which rows were emitted with a message id; if it is None, all
         - tasks: of a direct stream, the task of each row
+        - turns: the place of each row among those of its stream; if it is None, as in the sequence
         """
         self._router.begin(now)
         roots = root_ids(self._task, sequence) if self._acking else None
         if roots is not None and tracked is not None:
             roots = np.where(tracked, roots, NO_ROOT)
-        emission = Emission(stream, _columns(rows), rows.num_rows, roots, tasks=tasks, sequence=sequence)
+        turns = sequence if turns is None else turns
+        emission = Emission(stream, _columns(rows), rows.num_rows, roots, tasks=tasks, sequence=sequence, turns=turns)
         try:
             sent, copies = self._router.send(emission)
         except Exception:
@@ -147,6 +150,7 @@ class SpoutTask:
                 now,
                 tracked=None if tracked is None else tracked[good],
                 tasks=None if tasks is None else tasks[good],
+                turns=turns[good],
             )
             return self._failed(rest, None if roots is None else roots[~good], errors, now)
         counts = Counts(emitted=rows.num_rows, sent=sum(each.batch.num_rows for each in sent))
@@ -211,9 +215,10 @@ class BoltTask:
         self._number = topology.tasks_of(component)[index]
         self._acking = config.acking
         self._period: int | None = node.tick or config.tick  # type: ignore[assignment]
-        self._router = Router(topology, component, index)
+        context = TopologyContext(topology, config, component, index)
+        self._router = Router(context)
         self.bolt = copy.deepcopy(node.component)
-        self.bolt.context = TopologyContext(topology, config, component, index)
+        self.bolt.context = context
         self._collected = Collected(component, self._number, node.streams, topology.direct_tasks(component))
         self.bolt._collected = self._collected
         self._basic = isinstance(self.bolt, BasicBolt)

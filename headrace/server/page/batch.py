@@ -40,7 +40,7 @@ class Batch:
             if name not in self._cards:
                 with self._stack:
                     self._cards[name] = _Card(self.desk, name)
-            busy = any(job["view"] == name and job["state"] == "running" for job in seen.status["jobs"])
+            busy = any(job["view"] == name and job["state"] in ("waiting", "running") for job in seen.status["jobs"])
             self._cards[name].show(view, busy)
         if self._jobs is not None:
             self._jobs.show([_job(each) for each in sorted(seen.status["jobs"], key=lambda job: -job["id"])])

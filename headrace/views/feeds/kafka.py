@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _RAW: Final = "__raw"
 _MET: Final = "__met"
+_PATIENCE: Final = 5.0  # seconds for where a topic begins and ends: a system asks all the time, and others wait for it
 
 
 class KafkaFeed:
@@ -50,10 +51,10 @@ class KafkaFeed:
         kafkaclient.partitions(self._who, self.address)
 
     def starts(self) -> dict[int, int]:
-        return kafkaclient.offsets(self._who, self.address, "earliest")
+        return kafkaclient.offsets(self._who, self.address, "earliest", patience=_PATIENCE)
 
     def ends(self) -> dict[int, int]:
-        return kafkaclient.offsets(self._who, self.address, "latest")
+        return kafkaclient.offsets(self._who, self.address, "latest", patience=_PATIENCE)
 
     def groups(self) -> dict[str, Offsets]:
         return {}  # Kafka's own tools show them

@@ -95,6 +95,14 @@ class Parts:
         found: int = cursor.fetchone()[0]
         return found
 
+    def alone(self, part: int, others: list[int]) -> int:
+        """How many rows of a part are of keys and windows that others do not know."""
+        with self.database.reading() as connection:
+            cursor = cursor_of(connection)
+            cursor.execute(*self.statements.alone(part, others))
+            found: int = cursor.fetchone()[0]
+        return found
+
     def remove(self, low: int, high: int) -> None:
         """Deletes the parts from `low` to `high`, which nobody reads any more."""
         while True:

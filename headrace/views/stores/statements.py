@@ -51,6 +51,7 @@ class Statements:
         wanted = ", ".join(f"w{number}" for number in range(self.width))
         same = " AND ".join(f"{name} = w{number}" for number, name in enumerate(places))
         here = " AND ".join(f"{name} = {self.mark}" for name in places)
+        self._alike = " AND ".join(f"other.{name} = mine.{name}" for name in places)
         self.one = f'SELECT {self.columns} FROM {self.table} WHERE "__part" = {self.mark} AND {here}'
         self._joined = f"SELECT {self.columns} FROM unnest({types}) AS wanted({wanted}) JOIN {self.table} ON {same}"
 
@@ -97,6 +98,13 @@ class Statements:
         where = f'"__part" = {self.mark}{condition.sql} ORDER BY {self.places}'
         taken = f"SELECT {target:d}, {self.columns} FROM {self.table} WHERE {where}"
         return f"INSERT INTO {self.table} ({self.every}) {taken} ON CONFLICT DO NOTHING", [source, *condition.values]
+
+    def alone(self, part: int, others: list[int]) -> tuple[str, list[Any]]:
+        """How many rows of a part are at places where others have none."""
+        marks = ", ".join([self.mark] * len(others))
+        there = f'SELECT 1 FROM {self.table} AS other WHERE other."__part" IN ({marks}) AND {self._alike}'
+        where = f'mine."__part" = {self.mark} AND NOT EXISTS ({there})'
+        return f"SELECT count(*) FROM {self.table} AS mine WHERE {where}", [part, *others]
 
     def parts(self, low: int, high: int) -> tuple[str, list[Any]]:
         """The first of the parts from `low` to `high` that has rows."""

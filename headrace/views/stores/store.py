@@ -7,6 +7,7 @@ boundary. So each event counts once, whichever version that is: a swap and a rol
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -23,7 +24,7 @@ from headrace.views.stores.database import Database, cursor_of
 from headrace.views.stores.letters import Letters
 from headrace.views.stores.parts import Parts
 from headrace.views.stores.reading import rows_for
-from headrace.views.stores.tables import STATE, VERSIONS, VIEWS, rows_table
+from headrace.views.stores.tables import VERSIONS, VIEWS, make_tables, rows_table
 from headrace.views.stores.versions import Build, Cut, Version
 
 Clock = Callable[[], int]
@@ -43,8 +44,12 @@ class Store:
 
     def __init__(self, url: str, *, clock: Clock = now) -> None:
         self.database, self.clock = Database(url), clock
-        with self.database.defining() as connection:
-            STATE.create_all(connection)
+        try:
+            with self.database.defining() as connection:
+                make_tables(connection)
+        except ViewError:
+            self.database.close()
+            raise
         self.letters = Letters(self.database, clock)
 
     def view(self, layout: Layout) -> StoredView:
@@ -106,12 +111,18 @@ class StoredView:
             known = connection.scalar(sa.select(VIEWS.c.layout).where(self._here))
             if known is None:
                 new = {"name": self.layout.name, "layout": fingerprint, "generation": 1, "first": 1, "newest": 0}
+                new["identity"] = uuid.uuid4().hex
                 connection.execute(sa.insert(VIEWS).values(new | {"batch": -1, "boundary": dump_offsets({})}))
         if known not in (None, fingerprint):
             raise ViewError(
                 f"view {self.layout.name!r} is stored as {known} and declared as {fingerprint}, and the two do not "
                 "merge; give the new one another name"
             )
+
+    def identity(self) -> str:
+        """What tells this view from those of the same name in other stores: each begins without any event."""
+        with self.database.reading() as connection:
+            return str(connection.scalar(sa.select(VIEWS.c.identity).where(self._here)))
 
     def add(self, batch: MicroBatch, partials: Iterable[Partial]) -> bool:
         """Merges what a micro-batch says into the current generation, once. Returns False if it was there already."""
@@ -154,7 +165,7 @@ class StoredView:
                 each.number,
                 load_offsets(each.boundary),
                 each.base,
-                sum(load_offsets(each.parts).values()),
+                each.rows,
                 each.made,
                 each.number == current,
             )

@@ -1,4 +1,4 @@
-"""The tables of a store: of all views, of their batch versions, of dead letters, and of each view one with its rows."""
+"""The tables of a store: its format, views, batch versions, dead letters, and of each view one with its rows."""
 
 from __future__ import annotations
 
@@ -7,15 +7,24 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
+from headrace.formats import other_format
+from headrace.model.secrets import shown
+from headrace.views.errors import ViewError
 from headrace.views.layout import Layout
 
+FORMAT: Final = 1
+"""Of these tables and of what is in them: another number for whatever this version would misread, or an older one."""
+
 STATE: Final = sa.MetaData()
+
+STORE: Final = sa.Table("headrace_store", STATE, sa.Column("format", sa.Integer, nullable=False))
 
 VIEWS: Final = sa.Table(
     "headrace_views",
     STATE,
     sa.Column("name", sa.Text, primary_key=True),
     sa.Column("layout", sa.Text, nullable=False),
+    sa.Column("identity", sa.Text, nullable=False),  # tells it from a view of the same name in another store
     sa.Column("version", sa.BigInteger),  # the one that answers
     sa.Column("newest", sa.BigInteger, nullable=False),  # the last number that a version was given
     sa.Column("generation", sa.BigInteger, nullable=False),  # the one that takes micro-batches
@@ -36,6 +45,7 @@ VERSIONS: Final = sa.Table(
     sa.Column("state", sa.Text, nullable=False),  # loading, ready, dropped
     sa.Column("base", sa.BigInteger),
     sa.Column("parts", sa.Text, nullable=False),  # of which it is made, and how many rows each has
+    sa.Column("rows", sa.BigInteger, nullable=False),  # that it says: one that is in two parts counts once
     sa.Column("generation", sa.BigInteger, nullable=False),  # the first that it does not cover
     sa.Column("boundary", sa.Text, nullable=False),
     sa.Column("made", sa.BigInteger, nullable=False),
@@ -59,6 +69,21 @@ _TYPES: Final[dict[type, Any]] = {
     bytes: sa.LargeBinary(),
 }
 _KINDS: Final[dict[str, Any]] = {"bigint": sa.BigInteger(), "double": sa.Double(), "bytes": sa.LargeBinary()}
+
+
+def make_tables(connection: sa.Connection) -> None:
+    """Makes the tables of a store, if it has none. Refuses those of another format."""
+    there = sa.inspect(connection)
+    if not there.has_table(VIEWS.name):
+        STATE.create_all(connection)
+        connection.execute(sa.insert(STORE).values(format=FORMAT))
+        return
+    found = connection.scalar(sa.select(STORE.c.format)) if there.has_table(STORE.name) else None
+    if found != FORMAT:
+        remedy = (
+            "begin an empty store (of a system: move its views.db away, or give --store), and compute the views anew"
+        )
+        raise ViewError(other_format(f"the store {shown(connection.engine.url)}", found, FORMAT, remedy))
 
 
 def rows_table(layout: Layout) -> sa.Table:

@@ -39,10 +39,8 @@ class Cut:
 
 @dataclass(frozen=True)
 class Version:
-    """A batch version: the events it covers, what it was computed from, its rows, and whether it answers now.
-
-    With a base, a key and window that both know may be two rows.
-    """
+    """A batch version: the events it covers, what it was computed from, how many rows it says, and whether it answers
+    now."""
 
     number: int
     boundary: Offsets
@@ -87,7 +85,8 @@ class Build:
             new = {"view": self._name, "number": self.number, "state": "loading", "base": base, "made": view.clock()}
             new |= {"generation": cut.generation, "boundary": dump_offsets(cut.boundary)}
             self._below = {} if below is None else load_offsets(below.parts)
-            new["parts"] = dump_offsets(self._below)
+            self._known = 0 if below is None else below.rows
+            new |= {"parts": dump_offsets(self._below), "rows": self._known}
             connection.execute(sa.insert(VERSIONS).values(new))
         self._mine = sa.and_(VERSIONS.c.view == self._name, VERSIONS.c.number == self.number)
         view.sweep()
@@ -106,6 +105,7 @@ class Build:
         """Checks the version and lets it answer from now on. Drops all but the newest `keep` versions."""
         view = self._view
         view.database.analyze(view.parts.statements.table)
+        rows = self._known + (view.parts.alone(self.number, list(self._below)) if self._below else self._rows)
         self._compact()
         with view.database.writing() as connection:
             view.lock(connection)
@@ -116,7 +116,7 @@ class Build:
                     "build it anew"
                 )
             parts = dump_offsets(self._below | ({self.number: found} if found else {}))
-            connection.execute(sa.update(VERSIONS).where(self._mine).values(state="ready", parts=parts))
+            connection.execute(sa.update(VERSIONS).where(self._mine).values(state="ready", parts=parts, rows=rows))
             view.update(connection, {"version": self.number})
             self._drop(connection, keep)
         self.published = True
