@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 from _sections import Bench, Verdict, run
+from storm_wordcount import SplitSentence, WordCount
 
 import headrace as hr
 from headrace import storm
@@ -48,33 +49,11 @@ class Sentences(storm.Spout):
             self.emit(["the cow jumped over the moon and came down again"], message_id=self.sent)
 
 
-class Split(storm.Bolt):
-    fields = ("word",)
-
-    def execute(self, tup: storm.Tuple) -> None:
-        for word in tup["sentence"].split():
-            self.emit([word], anchors=[tup])
-        self.ack(tup)
-
-
-class Count(storm.Bolt):
-    fields = ("word", "count")
-
-    def prepare(self, context: storm.TopologyContext) -> None:
-        self.counts: dict[str, int] = {}
-
-    def execute(self, tup: storm.Tuple) -> None:
-        word = tup["word"]
-        self.counts[word] = count = self.counts.get(word, 0) + 1
-        self.emit([word, count], anchors=[tup])
-        self.ack(tup)
-
-
 def word_count(rate: float = 0) -> storm.Topology:
     builder = storm.TopologyBuilder()
     builder.set_spout("sentences", Sentences(rate), parallelism=SPOUTS)
-    builder.set_bolt("split", Split(), parallelism=2).shuffle_grouping("sentences")
-    builder.set_bolt("count", Count(), parallelism=2).fields_grouping("split", ["word"])
+    builder.set_bolt("split", SplitSentence(), parallelism=2).shuffle_grouping("sentences")
+    builder.set_bolt("count", WordCount(), parallelism=2).fields_grouping("split", ["word"])
     return builder.create()
 
 

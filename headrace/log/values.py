@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -29,7 +29,9 @@ _TYPES: Final[dict[str, pa.DataType]] = {
     "timestamp": pa.timestamp("us", tz="UTC"),
 }
 
-_json: Final = json.JSONEncoder(allow_nan=False).encode  # json.dumps would make an encoder for every value
+# json.dumps would make an encoder for every value, and json.loads guess the encoding of its bytes.
+_json: Final = json.JSONEncoder(allow_nan=False).encode
+_parsed: Final[Callable[[str], Any]] = json.JSONDecoder().decode
 
 
 @dataclass(frozen=True)
@@ -106,8 +108,10 @@ class Values:
 
     def decoded(self, column: pa.Array) -> list[Any]:
         """The values of a column."""
-        values = column.to_pylist()
-        return [None if value is None else json.loads(value) for value in values] if self.kind == "json" else values
+        values: list[Any] = column.to_pylist()
+        if self.kind != "json":
+            return values
+        return [None if value is None else _parsed(value.decode()) for value in values]
 
     def records(self, partition: int, offset: int, batch: pa.RecordBatch) -> list[Record]:
         """A batch as records."""

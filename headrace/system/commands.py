@@ -202,7 +202,12 @@ def _await(system: Running, view: str, incremental: bool, show: Any) -> dict[str
     job = system.compute(view, incremental=incremental)
     while job["state"] in ("waiting", "running"):
         time.sleep(_POLL)
-        job = next(each for each in system.status()["jobs"] if each["id"] == job["id"])
+        jobs = {each["id"]: each for each in system.status()["jobs"]}
+        if job["id"] not in jobs:
+            raise ViewError(
+                f"{job['view']}: the batch version is not known any more; `headrace status` tells if it came"
+            )
+        job = jobs[job["id"]]
         show(job_line(job))
     return job
 

@@ -41,8 +41,8 @@ class Home:
 
     >>> import tempfile
     >>> home = Home(Path(tempfile.mkdtemp()))
-    >>> home.checkpoint("visitors").relative_to(home.path).as_posix()
-    'speed/visitors'
+    >>> home.checkpoint("visitors", "5f2c90ab77e4").relative_to(home.path).as_posix()
+    'speed/visitors-5f2c90ab'
     >>> with home.held() as hold:
     ...     hold.tell("http://127.0.0.1:8787")
     ...     home.holder().url
@@ -68,9 +68,9 @@ class Home:
         """The master data: of each topic, a directory of its name."""
         return self.path / "master"
 
-    def checkpoint(self, view: str) -> Path:
-        """What the speed layer of a view goes on from."""
-        return self.path / "speed" / view
+    def checkpoint(self, view: str, identity: str) -> Path:
+        """What the speed layer of a view goes on from: one for each store, or another would miss what the first has."""
+        return self.path / "speed" / f"{view}-{identity[:8]}"
 
     def runs(self) -> Runs | None:
         """What the system runs, or ran last; None if there was none."""

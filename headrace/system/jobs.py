@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -17,7 +16,7 @@ from headrace.views.errors import ViewError
 
 _log = logging.getLogger("headrace.system")
 
-_REMEMBERED: Final = 20
+_REMEMBERED: Final = 20  # jobs that have ended; those that have not are all known
 
 Work = Callable[[Report], int]
 """Does a job, reports its steps, and says which version came of it."""
@@ -65,7 +64,7 @@ class Stopped(Exception):
 
 
 class Jobs:
-    """The jobs of a system; the newest are remembered.
+    """The jobs of a system; of those that have ended, the newest are remembered.
 
     >>> jobs = Jobs(clock=lambda: 0)
     >>> jobs.begin("visitors", incremental=False, work=lambda job: 4).view
@@ -79,7 +78,7 @@ class Jobs:
     def __init__(self, clock: Callable[[], int]) -> None:
         self._clock, self._number, self.closing = clock, 0, False
         self._lock = threading.Lock()
-        self._jobs: deque[Job] = deque(maxlen=_REMEMBERED)
+        self._jobs: list[Job] = []
         self._queue: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._idle, self._asked = threading.Condition(), 0
         self._thread = threading.Thread(target=self._run, name="headrace-batch", daemon=True)
@@ -92,7 +91,8 @@ class Jobs:
                 raise ViewError(f"a batch version of view {view!r} is being computed; ask again when it is done")
             self._number += 1
             job = Job(self._number, view, incremental, self._clock())
-            self._jobs.append(job)
+            over = [each for each in self._jobs if each.ended is not None][:-_REMEMBERED]
+            self._jobs = [*(each for each in self._jobs if each not in over), job]
         self._put(lambda: self._do(job, work))
         return job
 

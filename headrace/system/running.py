@@ -20,6 +20,8 @@ from headrace.system.system import Schedule, System
 from headrace.views.app import App
 from headrace.views.stores import Store
 
+_log = logging.getLogger("headrace.system")
+
 _LOOK: Final = 1.0  # seconds from one look at the system to the next
 
 _SPARK: Final = {
@@ -69,10 +71,17 @@ def running(place: Place, schedule: Schedule, host: str, port: int, tokens: Toke
 
 def look_after(system: System, server: Apart, stop: threading.Event, show: Callable[[dict[str, Any]], None]) -> None:
     """Lets a system and its server do what is due, and shows how far it is, until `stop`."""
+    told = False
     while not stop.is_set():
         system.look()
         server.look()
-        show(system.status())
+        try:
+            show(system.status())
+            told = False
+        except Exception as error:  # a store goes and comes back; the layers see to themselves
+            if not told:
+                _log.error("the system cannot tell how far it is: %s", str(error).partition("\n")[0])
+            told = True
         stop.wait(_LOOK)
 
 

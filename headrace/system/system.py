@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -28,6 +29,7 @@ from headrace.system.status import topic_status, view_status
 from headrace.views.app import App
 from headrace.views.batchlayer import BatchLayer, Report
 from headrace.views.declarations import View
+from headrace.views.errors import ViewError
 from headrace.views.master import Master
 from headrace.views.progress import Offsets
 from headrace.views.queries import Answer, Query
@@ -124,7 +126,7 @@ class System:
         if self._schedule.batch is not None and time - self._computed >= self._schedule.batch:
             self._computed = time
             for name in self.app.views:
-                if not any(job.view == name and job.ended is None for job in self.jobs.list()):
+                with suppress(ViewError):  # of one that is under way: somebody has asked for it
                     self.begin(name, incremental=True)
 
     def begin(self, view: str, *, incremental: bool) -> Job:
@@ -189,11 +191,12 @@ class System:
         return Master(self.spark, self.service.topics[topic].feed, path=str(self.home.masters / topic))
 
     def _speed_layer(self, view: View) -> SpeedLayer:
+        stored = self.service.views[view.name]
         return SpeedLayer(
             view,
-            self.service.views[view.name],
+            stored,
             self.service.topics[view.topic.name].feed,
-            checkpoint=str(self.home.checkpoint(view.name)),
+            checkpoint=str(self.home.checkpoint(view.name, stored.identity())),
             spark=self.spark,
             letters=self.store.letters,
         )

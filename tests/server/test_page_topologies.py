@@ -11,6 +11,8 @@ from typing import Any
 
 import httpx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from playwright.sync_api import BrowserContext, Page, expect
 
 from headrace.dialects.storm.control import Control
@@ -181,10 +183,26 @@ def test_rates_have_gaps_where_counts_begin_anew() -> None:
     assert history.points("emitted", "words") == [
         [0.0, None],
         [1_000.0, 150.0],  # of two tasks, of which one emits half as much
-        [2_000.0, 0.0],
+        [2_000.0, 75.0],
         [3_000.0, None],
         [4_000.0, 30.0],
     ]
     history.add({"runs": False, "time": None, "topologies": []})
     assert history.rates == {}
     assert history.points("emitted", "none") == []
+
+
+@given(st.lists(st.tuples(st.integers(1, 7), st.integers(0, 100)), max_size=20))
+def test_rates_are_of_the_last_ten_seconds(looks: list[tuple[int, int]]) -> None:
+    """From the latest look that is ten seconds old or older, or else from the first, to now."""
+    history, words, known, at, emitted = TopologyHistory(), WordCount("words"), [], 0, 0
+    for passes, more in looks:
+        at, emitted = at + passes, emitted + 2 * more
+        words.emitted = emitted
+        known.append((at, emitted * 3 // 2))
+        time = f"1970-01-01T00:{at // 60:02}:{at % 60:02}Z"
+        history.add({"runs": True, "time": time, "topologies": [words.status().told()]})
+        old = [look for look in known if look[0] <= at - 10] or known
+        since, before = old[-1] if old is not known else known[0]
+        expected = None if since == at else pytest.approx((known[-1][1] - before) / (at - since))
+        assert history.rates["words"][0] == expected

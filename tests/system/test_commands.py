@@ -170,7 +170,7 @@ def test_a_store_of_another_version_is_refused_by_every_command(
     result = run(home, *args)
     assert result.exit_code == 1
     assert f"error: the store {home.store} has format 9, and this version of Headrace reads format 1" in result.stderr
-    assert "move views.db and speed away" in result.stderr
+    assert "move its views.db away" in result.stderr
 
 
 def test_a_second_up_is_refused_with_the_pid_of_the_first(home: Home, tmp_path: Path, monkeypatch: Any) -> None:

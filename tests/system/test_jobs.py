@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from headrace.system.jobs import Jobs
+from headrace.system.jobs import _REMEMBERED, Jobs
 from headrace.views.batchlayer import Report
 from headrace.views.errors import ViewError
 
@@ -76,3 +76,22 @@ def test_closing_ends_a_job_at_its_next_step(jobs: Jobs) -> None:
     closing.join(60)
     assert (job.state, job.error) == ("failed", "the system was stopped; ask for it again")
     assert waiting.state == "waiting"
+
+
+def test_a_job_is_known_until_it_has_ended_however_many_there_are(jobs: Jobs) -> None:
+    go = threading.Event()
+
+    def works(report: Report) -> int:
+        go.wait(60)
+        return 1
+
+    for number in range(3 * _REMEMBERED):
+        jobs.begin(f"v{number}", incremental=False, work=works)
+    assert len(jobs.list()) == 3 * _REMEMBERED
+    with pytest.raises(ViewError, match="'v0' is being computed"):
+        jobs.begin("v0", incremental=False, work=works)
+    go.set()
+    jobs.wait(60)
+    last = jobs.begin("v0", incremental=False, work=works)
+    jobs.wait(60)
+    assert [job.id for job in jobs.list()] == list(range(2 * _REMEMBERED + 1, last.id + 1))

@@ -127,3 +127,18 @@ def test_a_terminal_shows_the_steps_of_a_system_that_rests(
     args = ["batch", str(tmp_path / "app.py"), "hits", "--incremental", "--dir", str(home.path)]
     result = CliRunner().invoke(main, args)
     assert (result.exit_code, result.stdout) == (0, f"{LAST}\n")
+
+
+def test_a_job_that_nobody_knows_any_more_is_told(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Forgetful(Scripted):
+        def status(self) -> dict[str, Any]:
+            return {**super().status(), "jobs": []}
+
+    monkeypatch.setattr(commands, "_POLL", 0)
+    store = Store(home.store)
+    service = replace(Service.of(App.load(tmp_path / "app.py"), store, Log(home.log)), operations=Forgetful())
+    with home.held() as hold, Server(service, port=0) as server:
+        hold.tell(server.url)
+        result = CliRunner().invoke(main, ["batch", str(tmp_path / "app.py"), "hits", "--dir", str(home.path)])
+    store.close()
+    assert (result.exit_code, "`headrace status` tells if it came" in result.stderr) == (1, True)

@@ -123,7 +123,9 @@ def _is_told(world: World, status: dict[str, Any]) -> None:
     assert grouped == 30  # of this run
 
 
-def test_records_that_are_no_events_are_kept_as_dead_letters(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_that_are_no_events_are_kept_as_dead_letters_and_a_new_store_is_filled(
+    world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     world.happen(3)
     topic = Log(world.home.log).topic("visits")
     rows = [{"user": "ann", "url": "a", "ts": None}]
@@ -144,3 +146,11 @@ def test_records_that_are_no_events_are_kept_as_dead_letters(world: World, monke
 
     monkeypatch.setattr(world.system.service.topics["visits"], "offsets", away)
     world.system.look()  # a log that is away for a while is no reason to stop
+
+    world.system.close()
+    world.store.close()
+    Path(world.home.path, "views.db").rename(tmp_path / "moved.db")
+    world.store = Store(world.home.store)
+    world.system = world.started()  # it fills the new store with what the other had
+    world.happen(2)
+    assert world.answer() == world.seen

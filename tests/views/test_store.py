@@ -309,7 +309,7 @@ def test_a_store_of_another_format_is_refused_and_left_as_it_is(
         connection.exec_driver_sql(made)
     with pytest.raises(ViewError, match=said) as refused:
         Store(url)
-    assert "move views.db and speed away), and compute the views anew" in str(refused.value)
+    assert "move its views.db away, or give --store), and compute the views anew" in str(refused.value)
     with view.database.reading() as connection:
         assert connection.exec_driver_sql("SELECT name FROM headrace_views").scalar() == "hits"
 

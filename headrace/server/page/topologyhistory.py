@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from headrace.server.page.history import Found, History, Measure, Point, milliseconds
 
+_LATELY: Final = 10_000  # milliseconds
+
 
 class TopologyHistory:
-    """What each look found. Rates come from how much counts have grown since the look before.
+    """What each look found. Rates are of the last ten seconds: what a micro-batch does comes all at once.
 
     >>> spout = {"component": "words", "emitted": 0, "acked": 0, "pending": 5, "queued": 2, "complete_p50_ms": 300}
     >>> history = TopologyHistory()
@@ -23,31 +26,32 @@ class TopologyHistory:
 
     def __init__(self) -> None:
         self._history = History()
-        self._before: tuple[float, dict[str, tuple[int, int]]] | None = None
+        self._counts: dict[str, deque[tuple[float, int, int]]] = {}  # of each topology: time, emitted, acked
+        self._last = float("-inf")
         self.rates: dict[str, tuple[float | None, float | None]] = {}
         """Of each topology, how many tuples its spouts emit, and how many are acked, a second."""
 
     def add(self, told: Mapping[str, Any]) -> None:
         """Remembers a look at topologies, as the API tells of them; one that found nothing new is none."""
         if told["time"] is None:
-            self._before, self.rates = None, {}
+            self._counts, self.rates = {}, {}
             return
         at = milliseconds(told["time"])
-        if self._before is not None and at <= self._before[0]:
+        if at <= self._last:
             return
-        before = self._before
+        self._last = at
         found: Found = {}
-        counts: dict[str, tuple[int, int]] = {}
+        names = [each["name"] for each in told["topologies"]]
+        self._counts = {name: self._counts.get(name, deque()) for name in names}
         self.rates = {}
         for each in told["topologies"]:
             name, tasks = each["name"], spouts(each)
-            counts[name] = sum(task["emitted"] for task in tasks), sum(task["acked"] for task in tasks)
-            self.rates[name] = emitted, acked = _rates(before, name, at, counts[name])
-            found["emitted", name], found["acked", name] = emitted, acked
+            emitted, acked = sum(task["emitted"] for task in tasks), sum(task["acked"] for task in tasks)
+            self.rates[name] = _rates(self._counts[name], at, emitted, acked)
+            found["emitted", name], found["acked", name] = self.rates[name]
             found["complete", name], found["slowest", name] = latency(each, "complete_p50_ms"), latency(each)
             found["queued", name] = sum(task["queued"] or 0 for task in tasks)
             found["pending", name] = sum(task["pending"] or 0 for task in tasks)
-        self._before = at, counts
         self._history.note(at, found)
 
     def points(self, measure: Measure, topology: str) -> list[Point]:
@@ -68,12 +72,15 @@ def latency(topology: Mapping[str, Any], field: str = "complete_p99_ms") -> floa
 
 
 def _rates(
-    before: tuple[float, dict[str, tuple[int, int]]] | None, name: str, at: float, counts: tuple[int, int]
+    counts: deque[tuple[float, int, int]], at: float, emitted: int, acked: int
 ) -> tuple[float | None, float | None]:
-    if before is None or name not in before[1]:
+    """How fast counts have grown lately, of which one more is known now."""
+    if counts and (emitted < counts[-1][1] or acked < counts[-1][2]):
+        counts.clear()  # its spouts were started anew
+    counts.append((at, emitted, acked))
+    while len(counts) > 2 and counts[1][0] <= at - _LATELY:
+        counts.popleft()
+    since, *before = counts[0]
+    if since == at:
         return None, None
-    seconds = (at - before[0]) / 1000
-    emitted, acked = (
-        (now - was) / seconds if now >= was else None for now, was in zip(counts, before[1][name], strict=True)
-    )
-    return emitted, acked
+    return (emitted - before[0]) / (at - since) * 1000, (acked - before[1]) / (at - since) * 1000

@@ -7,6 +7,7 @@ boundary. So each event counts once, whichever version that is: a swap and a rol
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -110,12 +111,18 @@ class StoredView:
             known = connection.scalar(sa.select(VIEWS.c.layout).where(self._here))
             if known is None:
                 new = {"name": self.layout.name, "layout": fingerprint, "generation": 1, "first": 1, "newest": 0}
+                new["identity"] = uuid.uuid4().hex
                 connection.execute(sa.insert(VIEWS).values(new | {"batch": -1, "boundary": dump_offsets({})}))
         if known not in (None, fingerprint):
             raise ViewError(
                 f"view {self.layout.name!r} is stored as {known} and declared as {fingerprint}, and the two do not "
                 "merge; give the new one another name"
             )
+
+    def identity(self) -> str:
+        """What tells this view from those of the same name in other stores: each begins without any event."""
+        with self.database.reading() as connection:
+            return str(connection.scalar(sa.select(VIEWS.c.identity).where(self._here)))
 
     def add(self, batch: MicroBatch, partials: Iterable[Partial]) -> bool:
         """Merges what a micro-batch says into the current generation, once. Returns False if it was there already."""

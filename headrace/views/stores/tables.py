@@ -24,6 +24,7 @@ VIEWS: Final = sa.Table(
     STATE,
     sa.Column("name", sa.Text, primary_key=True),
     sa.Column("layout", sa.Text, nullable=False),
+    sa.Column("identity", sa.Text, nullable=False),  # tells it from a view of the same name in another store
     sa.Column("version", sa.BigInteger),  # the one that answers
     sa.Column("newest", sa.BigInteger, nullable=False),  # the last number that a version was given
     sa.Column("generation", sa.BigInteger, nullable=False),  # the one that takes micro-batches
@@ -80,8 +81,7 @@ def make_tables(connection: sa.Connection) -> None:
     found = connection.scalar(sa.select(STORE.c.format)) if there.has_table(STORE.name) else None
     if found != FORMAT:
         remedy = (
-            "begin an empty store: give another one, with new checkpoints (in the directory of a system, move views.db "
-            "and speed away), and compute the views anew"
+            "begin an empty store (of a system: move its views.db away, or give --store), and compute the views anew"
         )
         raise ViewError(other_format(f"the store {shown(connection.engine.url)}", found, FORMAT, remedy))
 

@@ -1,0 +1,42 @@
+"""What `headrace up` does all the while, with a scripted system: it goes on though its store is away."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from headrace.system import running
+
+
+def test_a_store_that_is_away_is_told_once_and_no_reason_to_stop(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(running, "_LOOK", 0)
+    stop, shown, looks = threading.Event(), list[dict[str, Any]](), list[str]()
+    answers = iter(
+        [{"n": 1}, OSError("no answer\nfrom db"), OSError("no answer"), {"n": 2}, OSError("again"), {"n": 3}]
+    )
+
+    def status() -> dict[str, Any]:
+        found = next(answers)
+        if isinstance(found, OSError):
+            raise found
+        return found
+
+    def show(status: dict[str, Any]) -> None:
+        shown.append(status)
+        if status["n"] == 3:
+            stop.set()
+
+    system: Any = SimpleNamespace(look=lambda: looks.append("system"), status=status)
+    server: Any = SimpleNamespace(look=lambda: looks.append("server"))
+    running.look_after(system, server, stop, show)
+    assert [each["n"] for each in shown] == [1, 2, 3]
+    assert looks == ["system", "server"] * 6
+    assert [record.getMessage() for record in caplog.records] == [
+        "the system cannot tell how far it is: no answer",
+        "the system cannot tell how far it is: again",
+    ]
