@@ -56,10 +56,11 @@ bench: setup ## run every benchmark; QUICK=1 for small data
 	  echo "== $$file"; $(RUN) $$file $(if $(QUICK),--quick); \
 	done
 
-chaos: setup ## kill the drivers of streams over files, over the log and of a topology at 25 seeded moments each; prints tables
+chaos: setup ## kill drivers and workers of streams over files, over the log and of topologies at seeded moments; prints tables
 	@$(RUN) tests/chaos/kill.py --seeds 25
 	@$(RUN) tests/chaos/kill.py --seeds 25 --job logjob
-	@$(RUN) tests/chaos/kill.py --seeds 25 --job stormjob
+	@$(RUN) tests/chaos/kill.py --seeds 25 --job stormjob --of both
+	@$(RUN) tests/chaos/kill.py --seeds 10 --job retryjob --of both
 
 clean: ## remove what runs leave behind (keeps .venv)
 	rm -rf out artifacts spark-warehouse metastore_db derby.log build dist *.egg-info \

@@ -102,7 +102,7 @@ font-family="system-ui, sans-serif" font-size="13" role="img" aria-labelledby="t
 """
 
 
-def main(seconds: float = 75, file: str = str(ROOT / "docs" / "storm-burst.svg")) -> None:
+def main(seconds: float = 60, file: str = str(ROOT / "docs" / "storm-burst.svg")) -> None:
     say: Callable[[str], None] = lambda line: print(line, flush=True)  # noqa: E731
     load = os.getloadavg()[0]
     say(f"load of the machine before it began: {load:.1f}")

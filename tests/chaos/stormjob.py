@@ -56,7 +56,7 @@ class Count(storm.ToTopic):
     def execute(self, tup: storm.Tuple) -> None:
         word = tup["word"]
         self.counts[word] = self.counts.get(word, 0) + 1
-        self.rows.append({"word": word, "count": self.counts[word]})
+        self._write({"word": word, "count": self.counts[word]})
 
 
 def run(folder: Path) -> None:

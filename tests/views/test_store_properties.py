@@ -230,6 +230,34 @@ def test_every_event_counts_once_at_every_instant(url: str, examples: int) -> No
     run_state_machine_as_test(machine, settings=settings(max_examples=examples, stateful_step_count=25))
 
 
+FEW = st.tuples(st.sampled_from("ab"), st.sampled_from([None, 0]), st.integers(0, 2), st.sampled_from("uv"), st.just(1))
+
+
+def test_versions_that_are_built_on_others_say_what_one_of_all_events_would(url: str, examples: int) -> None:
+    store = Store(url)
+
+    @settings(max_examples=examples // 3)
+    @given(steps=st.lists(st.tuples(st.booleans(), st.lists(FEW, max_size=8)), min_size=2, max_size=6))
+    def check(steps: list[tuple[bool, list[tuple[Any, ...]]]]) -> None:
+        view = store.view(dataclasses.replace(LAYOUT, name=f"built{next(Lambda.names)}"))
+        events: list[Event] = []
+        base, covered = None, 0
+        for number, (whole, drawn) in enumerate(steps):
+            since = len(events)
+            events += [event_of(since + at, each) for at, each in enumerate(drawn)]
+            view.add(MicroBatch("s", number, {0: since}, {0: len(events)}), partials_of(events[since:]))
+            first = 0 if whole or base is None else covered
+            with view.build(view.cut(), base=None if whole else base) as version:
+                version.load(partials_of(events[first:]))
+                version.publish()
+            base, covered = version.number, len(events)
+            assert view.versions()[-1].rows == len(partials_of(events))
+            assert rows_of(view.answer(Query(limit=10_000, layer="batch"))) == recount(events)
+
+    check()
+    store.close()
+
+
 QUERIES = st.builds(
     Query,
     key=st.fixed_dictionaries(

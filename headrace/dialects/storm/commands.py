@@ -33,6 +33,10 @@ def submit(
     file: Annotated[Path, typer.Argument(help="A Python file with topology = builder.create().", show_default=False)],
     name: Name,
     directory: Directory = _DIRECTORY,
+    master: Annotated[
+        str | None,
+        typer.Option(envvar="SPARK_MASTER", help="The Spark master; this machine if not given.", show_default=False),
+    ] = None,
 ) -> None:
     """Run a topology: in the cluster of the directory or, if none runs there, here, until Ctrl-C.
 
@@ -45,6 +49,8 @@ def submit(
             control.ask("submit", name=name, file=path)
             print(f"{name} runs in the cluster of {directory}")
             return
+        if master is not None:
+            os.environ["SPARK_MASTER"] = master  # where the session looks, whichever topology needs it first
         stop = threading.Event()
         before = [signal.signal(each, lambda *_: stop.set()) for each in (signal.SIGINT, signal.SIGTERM)]
         try:

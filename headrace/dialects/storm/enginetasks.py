@@ -113,7 +113,7 @@ class BoltOnEngine:
         if outcome.errors:
             yield ERRORS, 0, _texts(map(asdict, outcome.errors))
         if isinstance(self._task.bolt, ToTopic) and (rows := self._task.bolt.taken()):
-            yield WRITTEN, 0, _texts(rows)
+            yield WRITTEN, 0, pa.record_batch({"text": pa.array(rows, pa.string())})
 
     def counts(self) -> Mapping[str, float]:
         told = asdict(self._counts)

@@ -17,9 +17,11 @@ from hypothesis import strategies as st
 
 from headrace import storm
 from headrace.dialects.storm import hosts, pending
+from headrace.dialects.storm.acker import COMPLETE, FAILED
 from headrace.dialects.storm.hosts import SpoutHost
 from headrace.dialects.storm.outcomes import Outcome
 from headrace.log.partitions import Partition
+from tests.dialects.storm.driver import Driver, Sink, Source
 from tests.dialects.storm.test_hosts import Around, Numbers
 
 WRITES: list[tuple[Any, str]] = [(Partition, "append"), (hosts, "replace_file"), (pending, "replace_file")]
@@ -273,3 +275,45 @@ def test_a_letter_says_which_stream_it_was_for(tmp_path: Path) -> None:
     host.outcomes.put(Outcome(0, failed=(0,)))
     host.turn()
     assert world.letters == [storm.DeadLetter("numbers", 0, ("x",), 1, attempts=1, why="failed", stream="bad")]
+
+
+class Picky(storm.CustomGrouping):
+    """Does not know where every fourth number belongs."""
+
+    def choose(self, values: tuple[Any, ...], tasks: int) -> list[int]:
+        if values[0] % 4 == 0:
+            raise KeyError(f"where is {values[0]}?")
+        return [values[0] % tasks]
+
+
+def test_tuples_that_a_grouping_cannot_send_fail_and_nothing_is_lost(tmp_path: Path) -> None:
+    world = Around(tmp_path, Six(), Sink(), Picky(), max_spout_pending=3, max_retries=1)
+    host, driver, offset = world.host(), Driver(world.topology, world.config), 0
+    errors: list[str] = []
+    while host.turn():
+        new = list(host.log.read(world.read_to))
+        if not new:
+            continue
+        world.read_to += len(new)
+        ended = driver.batch({"numbers": [each.values for each in new]})
+        errors += [error.error for _, _, outcome in driver.outcomes for error in outcome.errors]
+        told = [tuple(place for _, place, verdict in ended if verdict == kind) for kind in (COMPLETE, FAILED)]
+        host.outcomes.put(Outcome(offset, *told))
+        offset += 1
+    assert sorted(driver.got("print")) == [(n,) for n in (1, 2, 3, 5, 6)]
+    assert sorted(number for what, number in host.spout.told if what == "ack") == [1, 2, 3, 5, 6]  # type: ignore[attr-defined]
+    assert [(letter.values, letter.why, letter.attempts) for letter in world.letters] == [((4,), "failed", 2)]
+    assert errors == ["KeyError: 'where is 4?'"] * 2
+
+
+def test_what_a_topic_cannot_take_fails_and_the_rest_is_written() -> None:
+    builder = storm.TopologyBuilder()
+    builder.set_spout("values", Source("value"))
+    builder.set_bolt("write", storm.ToTopic("out", log="log")).global_grouping("values")
+    driver = Driver(builder.create())
+    ended = driver.batch({"values": [[1], [b"\x00"], [float("nan")], ["x"]]})
+    assert [verdict for _, _, verdict in ended] == [COMPLETE, FAILED, FAILED, COMPLETE]
+    errors = [error.error for _, _, outcome in driver.outcomes for error in outcome.errors]
+    assert ["the topic 'out' takes what JSON knows" in error for error in errors] == [True, True]
+    (bolt,) = driver.instances("write")
+    assert bolt.taken() == ['{"value": 1}', '{"value": "x"}']

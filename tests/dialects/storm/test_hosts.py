@@ -64,11 +64,19 @@ class Print(storm.Bolt):
 class Around:
     """A host and all that is around it."""
 
-    def __init__(self, folder: Path, spout: storm.Spout, bolt: storm.Bolt | None = None, **config: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        spout: storm.Spout,
+        bolt: storm.Bolt | None = None,
+        grouping: storm.CustomGrouping | None = None,
+        **config: Any,
+    ) -> None:
         self.folder, self.spout, self.config = folder, spout, storm.Config(**config)
         builder = storm.TopologyBuilder()
         builder.set_spout("numbers", spout)
-        builder.set_bolt("print", bolt or Print()).shuffle_grouping("numbers")
+        reader = builder.set_bolt("print", bolt or Print())
+        reader.custom_grouping("numbers", grouping) if grouping else reader.shuffle_grouping("numbers")
         self.topology = builder.create()
         log = Log(folder / "log")
         self.topic = log.create("numbers") if "numbers" not in log.topics() else log.topic("numbers")

@@ -65,7 +65,7 @@ def test_the_top_words_are_those_of_the_last_slots() -> None:
 
 
 def test_machines_are_suspects_once_and_pay_for_no_more_than_people() -> None:
-    driver = Driver(storm_fraud.build("log", 0))
+    driver = Driver(storm_fraud.build("log"))
     driver.batch({"views": []}, now=0)
     driver.batch({"views": [[1, 7]] * 150 + [[2, 7]] * 30 + [[2, 8]]}, now=SECOND)
     assert written(driver, "suspects") == [{"user": 1, "advertiser": 7}]
@@ -115,7 +115,7 @@ def test_the_examples_prove_themselves_on_a_cluster(spark: SparkSession, tmp_pat
         cluster.submit("words", counting, config)
         cluster.submit("marks", storm_exclamation.build(logs["marks"]), config)
         cluster.submit("tops", storm_top_words.build(logs["tops"]), config)
-        cluster.submit("fraud", storm_fraud.build(logs["fraud"], time.time()), config)
+        cluster.submit("fraud", storm_fraud.build(logs["fraud"]), config)
         spouts = {"words": "spout", "marks": "words", "tops": "words", "fraud": "views"}
 
         def acked(name: str) -> int:

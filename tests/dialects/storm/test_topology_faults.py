@@ -107,9 +107,9 @@ class Count(storm.ToTopic):
         if self.seen[n] <= refusals(n):
             raise ValueError(f"cannot bear {n}")
         self.counts[key] = self.counts.get(key, 0) + 1
-        self.rows.append({"n": n, "seen": self.seen[n], "key": key, "count": self.counts[key]})
+        self._write({"n": n, "seen": self.seen[n], "key": key, "count": self.counts[key]})
 
-    def taken(self) -> list[dict[str, Any]]:
+    def taken(self) -> list[str]:
         Visit(self.folder, "shard")()
         self.state = Visit(self.folder, "state")  # which is written next
         return super().taken()
@@ -231,15 +231,15 @@ def test_aborts_of_a_topology_leave_no_trace(
     folder = tmp_path / "faults"
     points, first = Points(folder), guarantee == "at_least_once"
     places = [*IN_THE_STREAM, *IN_WORKERS, *IN_HOSTS]
-    # Two that follow each other in the list are passed at different times, and differently in the two guarantees.
-    plan = {f"{place}, pass {1 + (at + first) % 3}" for at, place in enumerate(places)}
+    # Of the second guarantee every other place: it differs in what hosts do about failures.
+    plan = {f"{place}, pass {1 + (at + first) % 3}" for at, place in enumerate(places) if first or at % 2}
     points.planned = set(plan)
     points.install(monkeypatch)
     monkeypatch.setattr(running, "_RESTARTS", len(plan))
     config = storm.Config(guarantee=guarantee, max_spout_pending=4, max_retries=RETRIES, message_timeout="1 hour")  # type: ignore[arg-type]
     with storm.LocalCluster(tmp_path / "cluster", spark=spark) as cluster:
         play(cluster, folder, config, time.monotonic() + 600)
-        letters, errors = cluster.dead_letters("t"), cluster.errors("t")
+        survivor = cluster.running("t")
 
     retries = RETRIES if first else 0
     numbers = range(2 * EACH)
@@ -250,8 +250,8 @@ def test_aborts_of_a_topology_leave_no_trace(
         (key, count + 1) for key, total in Counter(n % 5 for n in done).items() for count in range(total)
     )
     given_up = [(n, retries + 1) for n in numbers if refusals(n) > retries]
-    assert sorted((letter.values[0], letter.attempts) for letter in letters) == given_up
+    assert sorted((letter.values[0], letter.attempts) for letter in survivor.dead_letters()) == given_up
     expected = Counter(f"ValueError: cannot bear {n}" for n in numbers for _ in range(min(refusals(n), retries + 1)))
-    assert Counter(error.error for error in errors) == expected
+    assert Counter(error.error for error in survivor.errors()) == expected
     assert sorted(points.aborted) == sorted(plan)
     assert not list(folder.glob("armed *"))
