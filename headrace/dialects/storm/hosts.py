@@ -50,7 +50,7 @@ class Counts:
 class SpoutHost:
     """One spout task. `turn` does all that can be done now; `start` has a thread take one turn after the other.
 
-    - read_to: tells the place up to which the stream has read the task's tuples
+    - read_to: tells the place up to which the stream has read the task's tuples; 0 until it has read any in this run
     - report: takes errors; bury: takes dead letters, with a number that grows and is the same if they come again
     - wakes: tells after how many microseconds it is to give cause for a micro-batch; None while nobody waits for time
     """
@@ -93,6 +93,7 @@ class SpoutHost:
             self.pending.waiting.clear()
         self._next = log.end()  # the place of the next record, which nobody else may take
         self._sent = self._next  # the place behind the last tuple
+        self._began = self._next
         spout.open(context)
         self._restore()
 
@@ -118,13 +119,19 @@ class SpoutHost:
     def _wake(self) -> None:
         """Gives cause for a micro-batch: without one, time does not pass for those who wait for it."""
         wakes, end = self._wakes(), self._next
-        if wakes is not None and self._clock() - self._appended >= wakes and self._read_to() >= end:
+        if wakes is None or self._clock() - self._appended < wakes:
+            return
+        # A stream that was started where there is nothing to read has no micro-batch, and cannot tell where it is.
+        if self._read_to() >= end or end == self._began:
             self._append([Emission(self.log.index, end, WAKE, ())])
 
     @property
     def behind(self) -> int:
         """How many tuples the stream has not read yet."""
-        return max(self._sent - self._read_to(), 0)
+        read = self._read_to()
+        if read < self._began:  # it has not told yet, but what nobody waits for was read by an earlier run
+            read = max(read, min([*self.pending.waiting.copy(), self._began]))
+        return max(self._sent - read, 0)
 
     @property
     def settled(self) -> bool:

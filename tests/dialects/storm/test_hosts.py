@@ -270,6 +270,41 @@ def test_time_passes_for_those_who_wait_for_it(around: Callable[..., Around]) ->
     assert len(world.logged()) == 4
 
 
+def test_a_host_that_starts_again_does_not_wait_for_a_stream_that_waits_for_it(
+    around: Callable[..., Around], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is new to a stream that has read everything: it has no micro-batch, and does not tell where it is."""
+    monkeypatch.setattr(hosts, "MOST_BEHIND", 10)
+    world = around(Numbers(), max_spout_pending=10)
+    host = world.host()
+    for offset in range(3):
+        host.turn()
+        world.read_to = host.log.end()
+        waiting = sorted(host.pending.waiting)
+        host.outcomes.put(Outcome(offset, acked=tuple(waiting if offset < 2 else waiting[:-2])))
+        host.turn()
+    host.active = False
+    host.turn()
+    emitted, world.read_to = len(world.values()), 0
+    host = world.host(wakes=lambda: SECOND)
+    assert (host.behind, len(host.pending)) == (host.log.end() - min(host.pending.waiting), 10)
+    host.turn()
+    assert len(world.values()) == emitted  # as much is under way as may be
+    world.now = SECOND
+    host.turn()
+    world.now = 3 * SECOND
+    host.turn()
+    assert [each.stream for each in world.logged()[emitted:]] == [WAKE]  # or what was forgotten would never time out
+    world.read_to = host.log.end()
+    host.outcomes.put(Outcome(3, timed_out=tuple(host.pending.waiting)))
+    host.turn()
+    host = world.host()
+    host.outcomes.put(Outcome(4, acked=tuple(host.pending.waiting)))
+    world.read_to = 0
+    host.turn()
+    assert len(host.pending) == 10  # new ones: that it has emitted more than may be behind in all its life is no matter
+
+
 class Died(Exception):
     pass
 

@@ -57,7 +57,7 @@ builder.set_spout("numbers", Numbers())
 builder.set_bolt("count", Count(), parallelism=2).fields_grouping("numbers", ["key"])
 builder.set_bolt("out", storm.ToTopic("counts", log="results")).global_grouping("count")
 topology = builder.create()
-config = storm.Config(guarantee="effectively_once", max_spout_pending=20, message_timeout="1 hour")
+config = storm.Config(guarantee="effectively_once", max_spout_pending=40, message_timeout="1 hour")
 """
 
 
@@ -137,14 +137,14 @@ def test_submit_command_stop_and_submit_again_elsewhere(request: Any, tmp_path: 
         assert len(numbers.counted()) == 40
         said(directory, "activate", "wc")
         numbers.until(process, 60)
-        numbers.limit(240)  # so that it is stopped in the midst of its work
+        numbers.limit(220)  # so that it is stopped in the midst of its work
         wait(process, lambda: len(numbers.counted()) > 60)
         process.send_signal(signal.SIGTERM)
         assert process.wait(SECONDS) == 0
-    assert len(numbers.counted()) < 240
+    assert len(numbers.counted()) < 220
 
     with submitted(tmp_path, master=request.getfixturevalue("cluster")) as process:
-        numbers.until(process, 240)
+        numbers.until(process, 220)
         status = said(directory, "status", "wc")
         assert status.startswith("wc is active")
         assert sum(line.startswith("count ") for line in status.splitlines()) >= 3
