@@ -79,7 +79,7 @@ def steps_to(highest: float) -> list[float]:
 
 def picture(looks: list[Look], load: float) -> str:
     first, last = looks[0].seconds, looks[-1].seconds
-    rates = Panel(40, 200, first, last, steps_to(max(look.emit_rate for look in looks)), "/s")
+    rates = Panel(40, 200, first, last, steps_to(max(max(look.emit_rate, look.ack_rate) for look in looks)), "/s")
     rates.line("emitted", [(look.seconds, look.emit_rate) for look in looks])
     rates.line("acked", [(look.seconds, look.ack_rate) for look in looks])
     took = [(look.seconds, look.latency) for look in looks if look.latency is not None]

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import httpx
 import pytest
 from nicegui import Client, app
+from starlette.types import Message, Receive, Scope, Send
 
-from headrace.server import Limits, Server, Service, Tokens
+from headrace.server import Limits, Server, Service, Tokens, application
+from headrace.server.page import mounting
 from headrace.server.sessions import COOKIE, SECONDS, Sessions
 from headrace.views.stores.store import StoredView
 from tests.server.conftest import LIMITS, feed, seen
@@ -147,3 +150,34 @@ def test_one_page_a_process(service: Service, caplog: pytest.LogCaptureFixture) 
         second._socket.close()
         assert "there is a server with a page in this process already" in caplog.text
         assert client.get("/").status_code == 200
+
+
+@pytest.mark.parametrize("said", ["http.disconnect", "http.request"])
+def test_who_leaves_before_the_answer_is_no_failure(
+    service: Service,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    said: str,
+) -> None:
+    """Regression: a tab that was closed while it loaded left a traceback in the log for each of its scripts."""
+
+    async def shell(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        raise RuntimeError("No response returned.")  # as Starlette's middleware says
+
+    monkeypatch.setattr(mounting, "_shell", lambda: shell)
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": said}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "GET", "path": "/_nicegui/vue.js", "query_string": b"", "http_version": "1.1"}
+    rest = {"scheme": "http", "root_path": "", "headers": [(b"host", b"localhost")], "server": ("localhost", 80)}
+    left = said == "http.disconnect"
+    with nullcontext() if left else pytest.raises(RuntimeError):
+        asyncio.run(application(service, page=True)({**scope, **rest}, receive, send))
+    assert (sent == []) == left
+    assert ("failed" in caplog.text) == (not left)

@@ -153,6 +153,17 @@ def test_beside_views_for_those_who_read(opened: Opened, cluster: Cluster, tmp_p
         page.set_viewport_size({"width": 1280, "height": 860})
 
 
+def test_a_page_that_is_closed_with_a_question_open(
+    opened: Opened, cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Regression: the dialog was taken away twice, and the log told of it."""
+    with opened() as (page, _):
+        page.get_by_role("button", name="Rebalance").click()
+        expect(page.get_by_role("dialog")).to_be_visible()
+    assert caplog.text == ""
+    assert [each.noted for each in cluster.noting.values()] == [[], []]
+
+
 def test_a_cluster_that_comes(opened: Opened, tmp_path: Path) -> None:
     with opened() as (page, _):
         expect(page.locator(".hr-state")).to_have_text("no cluster")

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
-from headrace.system import running
+from headrace.cli import main
+from headrace.system import commands, running
+from headrace.views.errors import ViewError
 
 
 def test_a_store_that_is_away_is_told_once_and_no_reason_to_stop(
@@ -40,3 +44,17 @@ def test_a_store_that_is_away_is_told_once_and_no_reason_to_stop(
         "the system cannot tell how far it is: no answer",
         "the system cannot tell how far it is: again",
     ]
+
+
+def test_a_server_is_told_of_the_topologies_beside_its_views(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    places: list[running.Place] = []
+
+    def noted(place: running.Place, *_: Any) -> Any:
+        places.append(place)
+        raise ViewError("it was only to be noted")
+
+    monkeypatch.setattr(commands, "running", noted)
+    monkeypatch.chdir(tmp_path)
+    for words in ([], ["--storm", "storm"]):
+        assert CliRunner().invoke(main, ["up", "app.py", *words]).exit_code == 1
+    assert [place.served.storm for place in places] == ["", str(tmp_path / "storm")]

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+import pytest
 from typer.testing import CliRunner
 
 from headrace.cli import main
@@ -70,6 +71,7 @@ def headrace(tmp_path: Path, *args: str) -> str:
     return result.stdout
 
 
+@pytest.mark.timeout(600)  # two processes with a Spark of their own each, one after the other
 def test_up_query_batch_status_stop_and_up_again_with_a_fault_of_ours_put_right(tmp_path: Path) -> None:
     app = tmp_path / "app.py"
     app.write_text(APP.replace("return events |", "return (events, events) | hr.Flatten() |"))  # all counts double

@@ -31,5 +31,6 @@ def choices(dialog: ui.dialog, yes: str, answer: Callable[[], object]) -> None:
 async def answer_of(dialog: ui.dialog) -> object:
     """What is submitted; None if it is cancelled."""
     answer: object = await dialog
-    dialog.delete()
+    if not dialog.is_deleted:  # with its page, which somebody closed
+        dialog.delete()
     return answer

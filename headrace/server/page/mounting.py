@@ -78,6 +78,14 @@ class PageRoute(BaseRoute):
         return (Match.FULL, {"route": self, "endpoint": self.page}) if here else (Match.NONE, {})
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        left = False
+
+        async def receiving() -> Message:
+            nonlocal left
+            message = await receive()
+            left = left or message["type"] == "http.disconnect"
+            return message
+
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message["headers"], *_POLICY]
@@ -89,7 +97,11 @@ class PageRoute(BaseRoute):
                 429, f"{most} pages are open, as many as there may be; close one", headers={"Retry-After": "10"}
             )
         # A copy: what NiceGUI notes in it, such as its own routes, is not for the metrics.
-        await _shell()({**scope, _PLACE: self.page}, receive, sending)
+        try:
+            await _shell()({**scope, _PLACE: self.page}, receiving, sending)
+        except RuntimeError:  # Starlette has no response for somebody who left before it came, and nor need it have one
+            if not left:
+                raise
 
 
 def add_page(routes: list[BaseRoute], page: Page) -> None:

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from headrace import storm
 from headrace.cli import main
+from headrace.dialects.storm.commands import _attend
 from headrace.dialects.storm.control import Control
 from headrace.dialects.storm.controlthread import submit
 from headrace.dialects.storm.status import ComponentStatus, InputStatus, TaskStatus, TopologyStatus
@@ -155,6 +156,34 @@ def test_what_goes_wrong_is_told(cluster: Cluster, tmp_path: Path) -> None:
     assert "'words' is a spout" in said(tmp_path, "rebalance", "words", "words=2", code=1)
     with pytest.raises(storm.TopologyError, match="there is no command 'format'; there are submit, activate"):
         Control(tmp_path).ask("format")
+
+
+def test_a_topology_that_fails_ends_the_command_only_if_no_other_is_left(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stop, ended = threading.Event(), list[str]()
+
+    def attend() -> None:
+        try:
+            _attend(cluster, stop)
+        except storm.TopologyError as error:
+            ended.append(str(error))
+
+    attending = threading.Thread(target=attend)
+    attending.start()
+    cluster.noting["words"].failure = ValueError("disk full")
+    said = ""
+
+    def told() -> bool:
+        nonlocal said
+        said += capsys.readouterr().err
+        return "words has failed: disk full" in said
+
+    until(told)
+    assert attending.is_alive() and ended == []
+    cluster.noting["pages"].failure = ValueError("no memory")
+    attending.join(60)
+    assert ended == ["every topology that is left has failed: pages, words"]
 
 
 @pytest.mark.parametrize("request_", [b"", b"{", b"[]", b'{"command": 7}', b'{"command": "kill"}', b"\xff"])
