@@ -27,7 +27,7 @@ SECOND = 1_000_000
 
 
 def written(driver: Driver, bolt: str = "out") -> list[dict[str, Any]]:
-    return [row for task in driver.instances(bolt) for row in task.rows]
+    return [row for task in driver.instances(bolt) for row in map(json.loads, task.rows)]
 
 
 def test_words_are_counted() -> None:
