@@ -73,10 +73,7 @@ class SpoutHost:
         self.outcomes: SimpleQueue[Outcome] = SimpleQueue()
         self.active = True
         self.failure: BaseException | None = None
-        self._held: tuple[int, int | None] = (
-            0,
-            None,
-        )  # for how long it was held back, and since when it is, if it is now
+        self._held: tuple[int, int | None] = (0, None)  # for how long it was held back; since when it is, if it is now
         self._read_to, self._report, self._bury, self._clock = read_to, report, bury, clock
         self._wakes, self._appended = wakes, clock()
         self._told = False  # what the spout was told last: as in Storm, it is activated after `open`
