@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
+from playwright.sync_api import BrowserContext
 
 import headrace as hr
 from headrace.log import Log
@@ -21,6 +23,7 @@ from headrace.views.progress import MicroBatch
 from headrace.views.stores import Store
 from headrace.views.stores.store import StoredView
 from tests.edges import postgresql
+from tests.server.browsers import browsing
 
 HOUR = 3_600_000_000
 LIMITS = Limits(poll=0.01, sql=adhoc.Limits(seconds=20))
@@ -106,3 +109,16 @@ def client(started: Callable[..., httpx.Client]) -> httpx.Client:
 
 
 LINES = {"Content-Type": "application/x-ndjson"}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[BrowserContext]:
+    with browsing() as context:
+        yield context
+
+
+@pytest.fixture(scope="module")
+def port() -> int:
+    """One for all servers of a module, so that the browser need not load the scripts again and again."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
@@ -21,7 +20,7 @@ from headrace.server.page.formats import seconds
 from headrace.server.page.look import BATCH, SPEED
 from headrace.views.layout import Partial
 from tests.server import scripted
-from tests.server.browsers import browsing, looking
+from tests.server.browsers import looking
 from tests.server.scripted import Shop, shop
 
 NOON = scripted.START + 84 * scripted.HOUR
@@ -31,19 +30,6 @@ READ, ADMIN = "r" * 20, "a" * 20
 SCRIPT = "<img src=x onerror=\"window.pwned='yes'\">{{ 7 * 7 }}"
 
 Opened = Callable[..., AbstractContextManager[tuple[Page, httpx.Client]]]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[BrowserContext]:
-    with browsing() as context:
-        yield context
-
-
-@pytest.fixture(scope="module")
-def port() -> int:
-    """One for all servers of this module, so that the browser need not load the scripts again and again."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
 
 
 @pytest.fixture

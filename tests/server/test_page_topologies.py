@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
@@ -21,24 +20,11 @@ from headrace.server.page.drawing import drawing
 from headrace.server.page.topologydrawing import topology_graph
 from headrace.server.page.topologyhistory import TopologyHistory
 from tests.dialects.storm.clusters import Cluster, WordCount, write_wrongs
-from tests.server.browsers import browsing, looking
+from tests.server.browsers import looking
 from tests.server.scripted import shop
 from tests.server.test_page import ADMIN, LIMITS, NOON, READ, SCRIPT, number, points_of, rows
 
 Opened = Callable[..., AbstractContextManager[tuple[Page, httpx.Client]]]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[BrowserContext]:
-    with browsing() as context:
-        yield context
-
-
-@pytest.fixture(scope="module")
-def port() -> int:
-    """One for all servers of this module, so that the browser need not load the scripts again and again."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
 
 
 @pytest.fixture
