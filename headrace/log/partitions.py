@@ -231,13 +231,18 @@ class Partition:
 
     def _refreshed(self) -> list[_Known]:
         """What is known of each segment, brought up to date."""
-        held = self._read_on()
-        if self._behind(held):
-            # Somebody is appending, or died while at it; who gets the lock knows which.
-            with self.locked(wait=False) as mine:
-                if mine:
-                    return self._mended()
-        return held
+        while True:
+            held = self._read_on()
+            try:
+                behind = self._behind(held)
+            except FileNotFoundError:
+                continue  # retention removed it meanwhile; there are newer ones
+            if behind:
+                # Somebody is appending, or died while at it; who gets the lock knows which.
+                with self.locked(wait=False) as mine:
+                    if mine:
+                        return self._mended()
+            return held
 
     def _mended(self) -> list[_Known]:
         """The same, after what a broken append left was seen to. For who holds the lock."""

@@ -93,13 +93,23 @@ class Broker:
         """Gives a topic more partitions."""
         admin = AdminClient({"bootstrap.servers": self.address, **_QUIET})
         admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(_PATIENCE)
+        deadline = time.monotonic() + _PATIENCE
+        while len(admin.list_topics(topic, _PATIENCE).topics[topic].partitions) < partitions:
+            assert time.monotonic() < deadline, f"{topic} has not got {partitions} partitions"
+            time.sleep(0.05)
 
     def send(self, topic: str, *records: tuple[bytes | None, bytes, int], partition: int = -1) -> None:
         """Records of key, value and time in milliseconds; it returns when the broker has them."""
         producer = Producer({"bootstrap.servers": self.address, "partitioner": "murmur2_random", **_QUIET})
+        refused: list[Any] = []
+
+        def told(error: Any, _: Any) -> None:
+            if error is not None:
+                refused.append(error)
+
         for key, value, milliseconds in records:
-            producer.produce(topic, key=key, value=value, timestamp=milliseconds, partition=partition)
-        assert producer.flush(_PATIENCE) == 0
+            producer.produce(topic, key=key, value=value, timestamp=milliseconds, partition=partition, on_delivery=told)
+        assert (producer.flush(_PATIENCE), refused) == (0, [])
 
     def contents(self, topic: str, *, isolation: str = "read_committed") -> list[Any]:
         """All records of a topic, those of a partition in order, as a consumer with this isolation level sees them."""

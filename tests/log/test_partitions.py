@@ -330,3 +330,22 @@ def test_what_is_removed_while_it_is_read_is_told(tmp_path: Path) -> None:
     assert opened(full.folder, 1, Retention(size=0)).retain() == 8
     with pytest.raises(LogError, match=r"offset 2 is gone: retention removed it while it was being read; .* from 8"):
         next(reading)
+
+
+def test_what_is_removed_while_somebody_looks_is_not_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = five(tmp_path, Retention())
+    read_on, looks = reader._read_on, []
+
+    def overtaken() -> Any:
+        held = read_on()
+        looks.append(len(held))
+        if len(looks) == 1:
+            other = opened(reader.folder, 1, Retention(size=0))
+            other.append(batch(10, 11))
+            other.retain()
+        return held
+
+    monkeypatch.setattr(reader, "_read_on", overtaken)
+    assert reader.next_offset() == 12
+    assert looks == [5, 1]
+    assert values(reader) == [10, 11]
