@@ -240,7 +240,9 @@ class BoltTask:
         self._tick(now, counts)
         counts.seconds = time.perf_counter() - start
         counts.executed = incoming.count + counts.ticks
-        return self._finished(incoming, counts)
+        outcome = self._finished(incoming, counts)
+        self._collected.begin(self._rows, now)  # a task may rest for long, and need not keep what it has sent
+        return outcome
 
     def close(self) -> None:
         """Ends the instance."""
