@@ -16,7 +16,7 @@ from headrace.edges.ranges import Range, topic_at
 from headrace.engine.bundles import BAD, BAD_TYPE, BATCH_SIZE, BUNDLE_SIZE, TIME, Bundle
 from headrace.engine.failures import blame
 from headrace.log.partitions import TIMESTAMP
-from headrace.log.values import VALUE, Values
+from headrace.log.values import VALUE, Values, parse_json
 from headrace.model.badrecords import ABSURD_TIME, NO_TIME, YEAR_1, YEAR_10000
 from headrace.model.times import SECOND
 
@@ -25,8 +25,6 @@ OFFSET: Final = "__offset"
 PLACE: Final = "__place"
 """The column of partition and offset in one number, since Spark makes rows of all columns it is given."""
 OFFSET_BITS: Final = 44
-
-_DECODER: Final = json.JSONDecoder()
 
 Kind = Literal["rows", "json", "bytes"]
 
@@ -150,10 +148,9 @@ class FromJson:
                 yield Bundle(self._read(part.column(VALUE)), np.asarray(part.column(TIME)))
 
     def _read(self, values: pa.Array) -> list[Any]:
-        with suppress(
-            Exception
-        ):  # nearly all are UTF-8; of bytes json.loads finds out first, and it says what is wrong
-            return list(map(_DECODER.decode, values.cast(pa.string()).to_pylist()))
+        # Nearly all are UTF-8, which json.loads would find out of each; of others, and of what is wrong, it tells more.
+        with suppress(Exception):
+            return list(map(parse_json, values.cast(pa.string()).to_pylist()))
         texts = values.to_pylist()
         cursor = iter(texts)
         with blame(self.label, texts, cursor):

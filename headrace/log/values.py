@@ -31,7 +31,8 @@ _TYPES: Final[dict[str, pa.DataType]] = {
 
 # json.dumps would make an encoder for every value, and json.loads guess the encoding of its bytes.
 _json: Final = json.JSONEncoder(allow_nan=False).encode
-_parsed: Final[Callable[[str], Any]] = json.JSONDecoder().decode
+parse_json: Final[Callable[[str], Any]] = json.JSONDecoder().decode
+"""What a text of JSON says."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ class Values:
         values: list[Any] = column.to_pylist()
         if self.kind != "json":
             return values
-        return [None if value is None else _parsed(value.decode()) for value in values]
+        return [None if value is None else parse_json(value.decode()) for value in values]
 
     def records(self, partition: int, offset: int, batch: pa.RecordBatch) -> list[Record]:
         """A batch as records."""

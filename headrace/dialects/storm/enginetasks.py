@@ -127,10 +127,8 @@ class BoltOnEngine:
         return self._blocks(self._task.part(low, high))
 
     def load(self, blocks: Sequence[bytes]) -> None:
-        counted = [block[1:] for block in blocks if block[:1] == _COUNTS]
-        if counted:
-            self._counts = Counts(**json.loads(counted[-1]))
-        self._task.load([block[1:] for block in blocks if block[:1] == _STATE])
+        self._counts = _counted(blocks) or self._counts
+        self._task.load(_of(_STATE, blocks))
 
     def _blocks(self, blocks: list[bytes]) -> list[bytes]:
         return [_COUNTS + json.dumps(asdict(self._counts)).encode(), *(_STATE + block for block in blocks)]
@@ -140,12 +138,10 @@ def rebalanced_bolt(
     topology: Topology, config: Config, bolt: str, blocks: Sequence[Sequence[bytes]], tasks: int
 ) -> list[list[bytes]]:
     """The blocks of a bolt's tasks, if there are to be so many. What they have counted is the first one's then."""
-    states = [[block[1:] for block in each if block[:1] == _STATE] for each in blocks]
     total = Counts()
     for each in blocks:
-        counted = [block[1:] for block in each if block[:1] == _COUNTS]
-        total.add(Counts(**json.loads(counted[-1])) if counted else Counts())
-    moved = rebalanced(topology, config, bolt, states, tasks)
+        total.add(_counted(each) or Counts())
+    moved = rebalanced(topology, config, bolt, [_of(_STATE, each) for each in blocks], tasks)
     return [
         [_COUNTS + json.dumps(asdict(Counts() if number else total)).encode(), *(_STATE + block for block in state)]
         for number, state in enumerate(moved)
@@ -156,8 +152,17 @@ def end_bolt(topology: Topology, config: Config, bolt: str, blocks: Sequence[Seq
     """Has each task of a bolt clean up: an instance of it here, with the state that the blocks say it had."""
     for number, each in enumerate(blocks):
         task = BoltTask(topology, config, bolt, number)
-        task.load([block[1:] for block in each if block[:1] == _STATE])
+        task.load(_of(_STATE, each))
         task.close()
+
+
+def _of(kind: bytes, blocks: Sequence[bytes]) -> list[bytes]:
+    return [block[1:] for block in blocks if block[:1] == kind]
+
+
+def _counted(blocks: Sequence[bytes]) -> Counts | None:
+    counted = _of(_COUNTS, blocks)
+    return Counts(**json.loads(counted[-1])) if counted else None
 
 
 class AckerOnEngine:
