@@ -28,8 +28,9 @@ from rich.text import Text
 from traffic import Event, Traffic
 
 from headrace.server import Tokens
+from headrace.stopping import stopped_by_signals
 from headrace.system import Home, System
-from headrace.system.running import Place, running, stopped_by_signals
+from headrace.system.running import Place, running
 from headrace.system.showing import tables
 from headrace.system.system import Schedule
 from headrace.views.queries import Query

@@ -21,10 +21,11 @@ from headrace.model.errors import PipelineError, TransformError
 from headrace.model.times import duration, now
 from headrace.server import Tokens
 from headrace.server.running import PORT
+from headrace.stopping import stopped_by_signals
 from headrace.system.asking import Running, asking, view_of
 from headrace.system.home import Home
 from headrace.system.jobs import Job
-from headrace.system.running import Place, compute, look_after, running, stopped_by_signals
+from headrace.system.running import Place, compute, look_after, running
 from headrace.system.showing import Shown, job_line, tables, versions
 from headrace.system.system import Schedule
 from headrace.telling import fail, told

@@ -100,18 +100,6 @@ def compute(place: Place, view: str, *, incremental: bool, show: Callable[[Job |
 
 
 @contextmanager
-def stopped_by_signals() -> Iterator[threading.Event]:
-    """An event that SIGINT and SIGTERM set."""
-    stop = threading.Event()
-    before = {each: signal.signal(each, lambda *_: stop.set()) for each in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
-
-
-@contextmanager
 def _system(place: Place, schedule: Schedule) -> Iterator[System]:
     app, served = App.load(place.app), place.served
     store = Store(served.store)

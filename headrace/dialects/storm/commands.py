@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import threading
 from pathlib import Path
@@ -16,6 +15,7 @@ from headrace.dialects.storm.control import LOOK, Control
 from headrace.dialects.storm.controlthread import submit as submitted
 from headrace.dialects.storm.topology import TopologyError
 from headrace.model.times import format_instant
+from headrace.stopping import stopped_by_signals
 from headrace.telling import fail, told
 
 storm = typer.Typer(help="Run Storm topologies.", no_args_is_help=True)
@@ -51,16 +51,10 @@ def submit(
             return
         if master is not None:
             os.environ["SPARK_MASTER"] = master  # where the session looks, whichever topology needs it first
-        stop = threading.Event()
-        before = [signal.signal(each, lambda *_: stop.set()) for each in (signal.SIGINT, signal.SIGTERM)]
-        try:
-            with LocalCluster(directory) as cluster:
-                submitted(cluster, name, path)
-                print(f"{name} runs; Ctrl-C stops it, and it goes on when it is submitted again", flush=True)
-                _attend(cluster, stop)
-        finally:
-            for each, handler in zip((signal.SIGINT, signal.SIGTERM), before, strict=True):
-                signal.signal(each, handler)
+        with stopped_by_signals() as stop, LocalCluster(directory) as cluster:
+            submitted(cluster, name, path)
+            print(f"{name} runs; Ctrl-C stops it, and it goes on when it is submitted again", flush=True)
+            _attend(cluster, stop)
 
 
 def _attend(cluster: LocalCluster, stop: threading.Event) -> None:
