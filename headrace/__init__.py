@@ -56,7 +56,7 @@ from headrace.model.elementwise import (
     Partition,
     WithTimestamps,
 )
-from headrace.model.errors import PipelineError, TransformError
+from headrace.model.errors import HeadraceError, PipelineError, TransformError
 from headrace.model.joins import IntervalJoin
 from headrace.model.keyed import (
     CoGroupByKey,
@@ -170,6 +170,7 @@ __all__ = [
     "GlobalWindows",
     "GroupBy",
     "GroupByKey",
+    "HeadraceError",
     "HeavyHitters",
     "IntervalJoin",
     "KeyBy",

@@ -1,7 +1,19 @@
-"""The two ways a pipeline can be wrong: as it was written, or in what its functions did."""
+"""The exceptions that Headrace raises: one base class, and the two ways in which a pipeline can be wrong."""
 
 
-class PipelineError(ValueError):
+class HeadraceError(Exception):
+    """Base class of every error that Headrace raises on purpose; its message says what to do about it.
+
+    >>> import headrace as hr
+    >>> try:
+    ...     hr.Pipeline().run()
+    ... except hr.HeadraceError as error:
+    ...     print(error)
+    the pipeline is empty: apply at least one transform, e.g. p | hr.Create([1])
+    """
+
+
+class PipelineError(HeadraceError, ValueError):
     """The pipeline cannot run as written; raised before anything runs.
 
     >>> import headrace as hr
@@ -12,8 +24,8 @@ class PipelineError(ValueError):
     """
 
 
-class TransformError(RuntimeError):
-    """A user's function failed. The message holds the transform's label, the element and the user's traceback.
+class TransformError(HeadraceError, RuntimeError):
+    """A function of the user failed; the message names the transform and the element, and holds the traceback.
 
     >>> import headrace as hr
     >>> with hr.Pipeline() as p:  # doctest: +IGNORE_EXCEPTION_DETAIL
