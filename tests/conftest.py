@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.scale import scaled
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -22,7 +24,9 @@ if TYPE_CHECKING:
 os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
 
 # A loaded machine is no reason to fail: neither profile measures how long an example takes.
-settings.register_profile("dev", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "dev", max_examples=scaled(100), deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.register_profile("ci", settings.get_profile("dev"), derandomize=True)
 settings.load_profile("ci")
 

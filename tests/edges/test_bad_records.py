@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, given
 from hypothesis import strategies as st
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -27,6 +27,7 @@ from headrace.engine.sources import event_time_of
 from headrace.log import Log
 from headrace.model.badrecords import ABSURD_TIME, MALFORMED, NO_TIME, REASONS, WRONG_TYPE
 from headrace.model.pipeline import Node, Place
+from tests.scale import examples
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -115,7 +116,7 @@ def _known(line: str) -> bool:
 
 
 @given(st.lists(lines, min_size=150, max_size=300), st.sampled_from([None, "at"]))
-@settings(max_examples=4, phases=[Phase.generate])  # each is a job over many lines, and tells which of them differ
+@examples(4, phases=[Phase.generate])  # each is a job over many lines, and tells which of them differ
 def test_json_is_good_or_bad_as_the_definition_says(
     spark: SparkSession, drawn: list[str], event_time: str | None
 ) -> None:

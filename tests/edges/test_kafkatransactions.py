@@ -8,13 +8,14 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.edges.kafkaclient import offsets, partitions
 from headrace.edges.kafkatransactions import Message, Transactions
 from headrace.model.errors import PipelineError
 from headrace.model.topics import Address, address
+from tests.scale import examples
 
 if TYPE_CHECKING:
     from tests.edges.kafka import Broker
@@ -61,7 +62,7 @@ def test_what_a_crash_left_is_seen_by_none_who_reads_what_was_committed(broker: 
 _names = itertools.count()
 
 
-@settings(max_examples=8)
+@examples(8)
 @given(st.lists(st.sampled_from(["no crash", "in the transaction", "after the transaction"]), min_size=1, max_size=5))
 def test_wherever_a_run_crashes_every_batch_is_there_once(broker: Broker, crashes: list[str]) -> None:
     """A run goes on with the batch after which its predecessor crashed, as Spark does: it has not heard of its end."""

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pytest
 import sqlalchemy as sa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
@@ -26,6 +26,7 @@ from headrace.model.schema import row_type
 from headrace.model.sinks import WindowedValue
 from tests.edges.postgresql import PASSWORD
 from tests.edges.tabling import at, connected, contents, execute, writer, written
+from tests.scale import examples
 
 UTC = dt.UTC
 MINUTE = dt.datetime(1970, 1, 1, 0, 1, tzinfo=UTC)
@@ -408,7 +409,7 @@ def test_modes_mean_what_a_dict_and_a_multiset_mean(database: str) -> None:
     }
     numbers = count()
 
-    @settings(max_examples=25)
+    @examples(25)
     @given(STEPS, st.randoms(use_true_random=False))
     def hold(steps: list[Step], shuffled: random.Random) -> None:
         execute(database, *(f"DELETE FROM {table}" for table in writers))

@@ -14,7 +14,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
@@ -23,6 +23,7 @@ from headrace.model.sketches import HeavyHittersFn
 from headrace.model.times import SECOND
 from tests import reference
 from tests.engine.test_program import Cluster
+from tests.scale import examples
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -343,7 +344,7 @@ def check(pipeline: hr.Pipeline) -> None:
         assert found == wanted, f"missing {wanted - found}, too many {found - wanted}"
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(timed_datasets, chains(), st.integers(0, 2**32))
 def test_random_pipelines_without_spark(data: list[Any], chain: list[Apply], seed: int) -> None:
     pipeline = hr.Pipeline()
@@ -352,7 +353,7 @@ def test_random_pipelines_without_spark(data: list[Any], chain: list[Apply], see
     check(pipeline)
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(
     st.lists(st.tuples(values, st.integers(0, 9), st.integers(0, 40)), max_size=30),
     st.sampled_from(KEYED_WINDOWS),
@@ -375,7 +376,7 @@ def test_every_grouping_in_every_window(
     check(pipeline)
 
 
-@settings(max_examples=5)
+@examples(5)
 @given(st.lists(st.tuples(timed_datasets, chains(), st.booleans()), min_size=5, max_size=5))
 def test_random_pipelines_on_spark(spark: SparkSession, recipes: list[tuple[list[Any], list[Apply], bool]]) -> None:
     pipeline = hr.Pipeline(spark=spark)

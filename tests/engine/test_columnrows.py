@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
@@ -24,6 +24,7 @@ from headrace.model.columns import Aggregate
 from headrace.model.panes import Windowing
 from headrace.model.times import MAX_TIME
 from tests.engine.test_vectors import same
+from tests.scale import examples
 
 TEN = Windowing(hr.FixedWindows("10 us"))
 NAMES = ("name", "number")
@@ -96,7 +97,7 @@ def by_loop(aggregate: Aggregate, drawn: list[Any]) -> dict[Any, tuple[Any, ...]
     return answers
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(rows, cuts, st.booleans(), st.booleans(), st.sampled_from([NUMERIC, OTHERS]))
 def test_groups_are_those_of_a_loop(drawn: list[Any], at: list[int], lifted: bool, whole: bool, what: Any) -> None:
     aggregate = hr.GroupBy(*NAMES).aggregate(**what)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
@@ -17,6 +17,7 @@ from headrace.engine.bundles import Bundle
 from headrace.engine.clocks import Clocks
 from headrace.engine.routing import ToShards
 from headrace.model.times import SECOND
+from tests.scale import examples
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -85,7 +86,7 @@ seconds = st.integers(0, 30)
 events = st.lists(st.tuples(st.integers(0, 1), st.sampled_from("ab"), seconds), max_size=25)
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(events, st.data(), st.sampled_from(INTERVALS), late_by)
 def test_a_stream_joins_like_a_nested_loop_in_any_order(
     events: list[Any], data: st.DataObject, interval: tuple[int, int], lateness: int

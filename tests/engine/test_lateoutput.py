@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 import headrace as hr
 from headrace.engine.exchanges import Grouping
@@ -17,6 +17,7 @@ from headrace.model.sinks import Collected
 from headrace.model.times import SECOND
 from headrace.model.windows import CountWindows, GlobalWindows
 from tests.engine.test_shard_properties import Move, moves, reference_steps, rows_of, windowings
+from tests.scale import examples
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 at = hr.TimestampedValue
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(windowing=windowings, script=moves)
 def test_what_is_late_is_given_and_panes_are_as_ever(windowing: Windowing, script: list[Move]) -> None:
     work, plain, seen = Grouping(windowing, late=True), ShardProcessor(windowing), 0

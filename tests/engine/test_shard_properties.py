@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.engine import ordinals, table
@@ -53,6 +53,7 @@ from headrace.model.windows import (
     WindowFn,
 )
 from tests.reference_panes import Element, Reference
+from tests.scale import examples
 
 QS = (0.5, 1.0)
 
@@ -205,13 +206,13 @@ def check_step(step: Step, reference: Reference, late_before: int, refused: int)
     assert refused == reference.refused
 
 
-@settings(max_examples=1_600)
+@examples(1_600)
 @given(windowing=windowings, script=moves)
 def test_panes_are_those_of_the_definition(windowing: Windowing, script: list[Move]) -> None:
     check_panes(windowing, script)
 
 
-@settings(max_examples=800)
+@examples(800)
 @given(windowing=merging_windowings, script=crowded_moves)
 def test_panes_of_merging_windows_are_those_of_the_definition(windowing: Windowing, script: list[Move]) -> None:
     check_panes(windowing, script)
@@ -227,7 +228,7 @@ def check_panes(windowing: Windowing, script: list[Move]) -> None:
         late = len(reference.late)
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(windowing=windowings, script=moves)
 def test_panes_do_not_depend_on_which_keys_share_a_shard(windowing: Windowing, script: list[Move]) -> None:
     together, alone = ShardProcessor(windowing), {key: ShardProcessor(windowing) for key in KEYS}
@@ -241,7 +242,7 @@ def test_panes_do_not_depend_on_which_keys_share_a_shard(windowing: Windowing, s
 AGGREGATIONS: list[CombineFn[Any, Any, Any]] = [SumFn(), CountFn(), MeanFn(), MaxFn(), TopFn(2)]
 
 
-@settings(max_examples=250)
+@examples(250)
 @given(windowing=windowings, script=moves, fn=st.sampled_from(AGGREGATIONS), lifted=st.booleans(), large=st.booleans())
 def test_aggregates_are_those_of_the_values_of_the_definition(
     windowing: Windowing, script: list[Move], fn: CombineFn[Any, Any, Any], lifted: bool, large: bool
@@ -262,7 +263,7 @@ def test_aggregates_are_those_of_the_values_of_the_definition(
         assert [repr(pane) for pane in actual] == [repr(pane) for pane in finished]
 
 
-@settings(max_examples=250)
+@examples(250)
 @given(
     windowing=windowings,
     script=moves,
@@ -290,7 +291,7 @@ def test_a_restored_processor_goes_on_as_if_nothing_had_happened(
             news = []
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(windowing=windowings, script=moves, cuts=st.lists(st.integers(1, HASHES - 1), max_size=2))
 def test_parts_and_changes_amount_to_the_state(windowing: Windowing, script: list[Move], cuts: list[int]) -> None:
     """Once all ranges are written, at different times, nothing from before the first of them is needed."""
@@ -308,7 +309,7 @@ def test_parts_and_changes_amount_to_the_state(windowing: Windowing, script: lis
         assert restored.dump() == shard.dump()
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(windowing=windowings, script=moves)
 def test_hashes_that_collide_make_no_difference(windowing: Windowing, script: list[Move]) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -317,7 +318,7 @@ def test_hashes_that_collide_make_no_difference(windowing: Windowing, script: li
         check_panes(windowing, script)
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(windowing=windowings, script=moves)
 def test_a_row_may_stand_for_several_elements(windowing: Windowing, script: list[Move]) -> None:
     if isinstance(windowing.window, CountWindows):

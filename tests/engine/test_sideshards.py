@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
@@ -28,6 +28,7 @@ from headrace.model.times import MAX_TIME, MIN_TIME, SECOND
 from headrace.model.triggers import Trigger
 from headrace.model.windows import WindowFn
 from tests.reference_panes import Element, Reference
+from tests.scale import examples
 
 
 @dataclass
@@ -124,7 +125,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=250)
+@examples(250)
 @given(cases, steps, st.lists(st.sampled_from(["list", "dict"]), min_size=2, max_size=2))
 def test_an_element_goes_on_once_its_side_windows_have_something_to_show(
     case: tuple[Windowing, list[Windowing]], script: list[Any], shapes: list[str]

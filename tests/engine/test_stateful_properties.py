@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
@@ -27,6 +27,7 @@ from headrace.model.times import MAX_TIME, MIN_TIME, SECOND, Instant
 from headrace.model.windows import FixedWindows, GlobalWindows, SlidingWindows, UnalignedWindows
 from tests.engine.test_program import created, run
 from tests.reference_stateful import EMPTY, LIVES, TIMERS, Element, Reference
+from tests.scale import examples
 
 
 class Scripted(hr.DoFn):
@@ -227,7 +228,7 @@ class Restored:
             self.processor, self.older, self.since = self.older, self.processor, []
 
 
-@settings(max_examples=250)
+@examples(250)
 @given(windowings, st.lists(moves, min_size=1, max_size=8), st.booleans())
 def test_the_processor_is_the_definition(windowing: Windowing, script: list[Move], finish: bool) -> None:
     work = Stateful(op_of(windowing))
@@ -265,7 +266,7 @@ in_event_time = st.lists(
 )
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(st.sampled_from([GLOBAL, Windowing(FixedWindows(10))]), st.dictionaries(st.integers(0, 30), in_event_time))
 def test_one_element_at_a_time_gives_what_a_batch_gives(windowing: Windowing, programs: dict[int, Any]) -> None:
     """If the watermark follows the elements of a key and the clock stands still, a stream is a batch."""
@@ -284,7 +285,7 @@ def test_one_element_at_a_time_gives_what_a_batch_gives(windowing: Windowing, pr
     assert by_place([(*each.value[:2], each.timestamp, each.value[2]) for each in batch.windowed]) == by_place(streamed)
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 9), st.integers(0, 29)), max_size=20), st.randoms())
 def test_any_order_and_batching_gives_what_a_batch_gives(data: list[Any], chance: random.Random) -> None:
     """Of a DoFn that does not care in which order its elements come."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.engine.accumulators import Accumulators, Folds, Incoming, accumulators
@@ -18,6 +18,7 @@ from headrace.engine.records import Numbers, write_records
 from headrace.engine.table import runs
 from headrace.engine.vectors import Vectors, encode_accumulators, load_accumulator
 from headrace.model.algebra import CombineFn, CountFn, MaxFn, MeanFn, MinFn, SumFn, TopFn, VarianceFn
+from tests.scale import examples
 
 Fn = CombineFn[Any, Any, Any]
 SLOTS = 4
@@ -100,7 +101,7 @@ def check(fn: Fn, data: st.DataObject, value: st.SearchStrategy[Any], *, lifted:
         agree(fn, vectors, objects)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.data(), st.sampled_from(FNS), columns_of, st.booleans())
 def test_one_aggregation(data: st.DataObject, fn: Fn, value: st.SearchStrategy[Any], lifted: bool) -> None:
     if isinstance(fn, VarianceFn):
@@ -108,7 +109,7 @@ def test_one_aggregation(data: st.DataObject, fn: Fn, value: st.SearchStrategy[A
     check(fn, data, value, lifted=lifted)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.data(), st.lists(st.tuples(st.sampled_from(FNS), columns_of), min_size=1, max_size=3), st.booleans())
 def test_several_aggregations_with_nulls(data: st.DataObject, drawn: list[Any], lifted: bool) -> None:
     columns = [(fn, tame if isinstance(fn, VarianceFn) else values) for fn, values in drawn]
@@ -117,7 +118,7 @@ def test_several_aggregations_with_nulls(data: st.DataObject, drawn: list[Any], 
     check(fn, data, value, lifted=lifted)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.data(), st.sampled_from([ints, wide, tame]))
 def test_what_is_taken_back(data: st.DataObject, values: st.SearchStrategy[Any]) -> None:
     """Adds and takes back in any order; what remains is what was not taken back."""

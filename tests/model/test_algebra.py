@@ -17,7 +17,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.model.algebra import (
@@ -41,6 +41,7 @@ from headrace.model.algebra import (
     tie_break,
 )
 from headrace.model.sketches import ApproxDistinctFn
+from tests.scale import examples
 
 INTS = st.integers(-50, 50)
 FRACTIONS = st.fractions(-9, 9, max_denominator=9)
@@ -127,7 +128,7 @@ def each_case(test: Callable[..., None]) -> Callable[..., None]:
     """Holds every case to a law; few examples each, for there are many cases."""
     ids = [f"{fn!r}-{number}" for number, (fn, _, _) in enumerate(CASES)]
     parametrized = pytest.mark.parametrize(("fn", "values", "reference"), CASES, ids=ids)
-    return parametrized(settings(max_examples=20)(given(data=st.data())(test)))
+    return parametrized(examples(20)(given(data=st.data())(test)))
 
 
 def lists_of(data: st.DataObject, values: st.SearchStrategy[Any], count: int) -> list[list[Any]]:

@@ -19,11 +19,12 @@ from typing import Any
 import datasketches as ds
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.model.algebra import CombineFn
 from headrace.model.sketches import ApproxDistinctFn, HeavyHittersFn, QuantileFn, QuantilesFn
+from tests.scale import examples
 
 MANY = 50_000
 NUMBERS = st.lists(st.floats(-1e9, 1e9), max_size=40)
@@ -60,7 +61,7 @@ def same(a: Any, b: Any) -> bool:
 
 
 @pytest.mark.parametrize(("fn", "lists"), SMALL, ids=repr)
-@settings(max_examples=40)
+@examples(40)
 @given(data=st.data())
 def test_the_laws_hold_exactly_while_the_data_is_small(fn, lists, data):
     a, b, c = (data.draw(lists) for _ in range(3))
@@ -77,7 +78,7 @@ def test_the_laws_hold_exactly_while_the_data_is_small(fn, lists, data):
 
 
 @pytest.mark.parametrize(("fn", "lists"), SMALL, ids=repr)
-@settings(max_examples=20)
+@examples(20)
 @given(data=st.data())
 def test_finish_and_merge_leave_what_they_read(fn, lists, data):
     a, b = data.draw(lists), data.draw(lists)

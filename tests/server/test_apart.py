@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from headrace.log import Log
@@ -27,6 +27,7 @@ from headrace.views.progress import MicroBatch
 from headrace.views.stores import Store
 from headrace.views.stores.store import StoredView
 from tests.dialects.storm.clusters import Cluster
+from tests.scale import examples
 from tests.server.test_operations import Scripted
 
 APP = """
@@ -113,7 +114,7 @@ def test_topologies_are_those_of_the_cluster_beside_it(client: httpx.Client, ser
 steps = st.lists(st.sampled_from(["add", "publish", "rollback"]), min_size=1, max_size=12)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=steps)
 def test_an_answer_is_never_older_than_what_another_process_has_done(
     client: httpx.Client, view: StoredView, steps: list[str]

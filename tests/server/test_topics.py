@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from headrace.log import Log, Topic
@@ -18,6 +18,7 @@ from headrace.server import Limits, Service
 from headrace.server.ingestion import Ingestion
 from headrace.views.feeds import OtherRequest, Tried, Unavailable, feed_of
 from headrace.views.feeds.embedded import EmbeddedFeed
+from tests.scale import examples
 from tests.server.conftest import LINES, visits
 
 
@@ -196,7 +197,7 @@ requests = st.lists(
 )
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(requests=requests, restarts=st.sets(st.integers(0, 7)))
 def test_any_requests_are_there_as_if_each_key_had_come_once(
     tmp_path_factory: pytest.TempPathFactory, requests: list[tuple[str, list[tuple[str, str]]]], restarts: set[int]

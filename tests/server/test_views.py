@@ -7,12 +7,13 @@ from urllib.parse import urlencode
 
 import httpx
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from headrace.server import Service, encoding
 from headrace.views.queries import Between, Prefix, Query
 from headrace.views.stores.store import StoredView
+from tests.scale import examples
 from tests.server.conftest import HOUR, feed, on_both, publish, seen
 
 T0, T1, T2 = "1970-01-01T00:00:00Z", "1970-01-01T01:00:00Z", "1970-01-01T02:00:00Z"
@@ -156,7 +157,7 @@ text = st.text(st.characters(exclude_categories=["Cs"]), max_size=3)
 keys = st.one_of(text, st.builds(Prefix, text), st.builds(Between, text, text))
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     stored=st.lists(st.tuples(text, st.integers(0, 3)), max_size=6, unique=True),
     key=st.one_of(st.none(), keys),

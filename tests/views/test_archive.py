@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
@@ -17,6 +17,7 @@ from headrace.views.adhoctables import DUCKDB, Limits, request
 from headrace.views.archive import Archive
 from headrace.views.errors import ViewError
 from headrace.views.sandbox import opened
+from tests.scale import examples
 from tests.views.archives import Event, write
 
 VISITS = hr.Topic("visits", schema="user string, at timestamp", event_time="at")
@@ -30,7 +31,7 @@ def event(partition: int, hour: int | None) -> Event:
     return partition, {"user": f"{hour}", "at": time}, None if time is None else time // DAY
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(
     st.lists(st.lists(EVENTS, max_size=5), max_size=4),
     HOURS,

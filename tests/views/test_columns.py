@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
@@ -18,6 +18,7 @@ from headrace.views.accumulators import encode
 from headrace.views.errors import ViewError
 from headrace.views.layout import Layout, Partial
 from headrace.views.stores.columns import of_columns, of_partials
+from tests.scale import examples
 
 KINDS = {"s": "string", "i": "int", "b": "boolean", "d": "date", "t": "timestamp", "x": "binary"}
 LAYOUT = Layout.of(
@@ -46,7 +47,7 @@ ACCUMULATORS = st.tuples(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(st.tuples(KEYS, st.integers(-9, 9), ACCUMULATORS), max_size=8))
 def test_columns_and_partials_are_the_same_rows(drawn: list[tuple[Any, ...]]) -> None:
     partials = [Partial(key, start, start + 1, kept) for key, start, kept in drawn]

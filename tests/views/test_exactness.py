@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
@@ -20,6 +20,7 @@ from headrace.views.progress import MicroBatch
 from headrace.views.queries import Query
 from headrace.views.stores import Store, versions
 from headrace.views.stores.store import StoredView
+from tests.scale import examples
 
 SOON = hr.count_distinct("user", speed=hr.approx_distinct("user"))
 LAYOUT = Layout.of("people", keys={"page": "string"}, aggregations={"n": hr.count(), "users": SOON})
@@ -71,7 +72,7 @@ def view(tmp_path: Path) -> StoredView:
 def test_answers_are_exact_where_the_batch_has_counted_and_within_the_bound_where_not(tmp_path: Path) -> None:
     store, numbers = Store(f"sqlite:///{tmp_path}/views.db"), iter(range(10_000))
 
-    @settings(max_examples=40, deadline=None)
+    @examples(40)
     @given(EVENTS, EVENTS, EVENTS)
     def check(before: list[Event], since: list[Event], later: list[Event]) -> None:
         view = store.view(dataclasses.replace(LAYOUT, name=f"people{next(numbers)}"))

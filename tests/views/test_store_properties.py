@@ -7,7 +7,7 @@ import itertools
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -25,6 +25,7 @@ from headrace.views.queries import Answer, Between, Prefix, Query
 from headrace.views.stores import Store, parts, versions
 from headrace.views.stores.store import StoredView
 from headrace.views.stores.versions import Build
+from tests.scale import examples
 from tests.views.reference import LAYOUT, SIZE, Event, partials_of, recount
 
 SITES = st.sampled_from([None, "", "a", "a/", "a/b", "ab", "b", "\0", "\1", "é", "\U0010ffff"])
@@ -220,23 +221,23 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def examples(url: str) -> int:
+def tries(url: str) -> int:
     """Fewer where each costs more."""
     return 150 if url.startswith("sqlite") else 25
 
 
-def test_every_event_counts_once_at_every_instant(url: str, examples: int) -> None:
+def test_every_event_counts_once_at_every_instant(url: str, tries: int) -> None:
     machine = type("Machine", (Lambda,), {"url": url})
-    run_state_machine_as_test(machine, settings=settings(max_examples=examples, stateful_step_count=25))
+    run_state_machine_as_test(machine, settings=examples(tries, stateful_step_count=25))
 
 
 FEW = st.tuples(st.sampled_from("ab"), st.sampled_from([None, 0]), st.integers(0, 2), st.sampled_from("uv"), st.just(1))
 
 
-def test_versions_that_are_built_on_others_say_what_one_of_all_events_would(url: str, examples: int) -> None:
+def test_versions_that_are_built_on_others_say_what_one_of_all_events_would(url: str, tries: int) -> None:
     store = Store(url)
 
-    @settings(max_examples=examples // 3)
+    @examples(tries // 3)
     @given(steps=st.lists(st.tuples(st.booleans(), st.lists(FEW, max_size=8)), min_size=2, max_size=6))
     def check(steps: list[tuple[bool, list[tuple[Any, ...]]]]) -> None:
         view = store.view(dataclasses.replace(LAYOUT, name=f"built{next(Lambda.names)}"))
@@ -276,10 +277,10 @@ QUERIES = st.builds(
 TOPS = st.tuples(st.sampled_from(["n", "spent", "people", "mean", "weight"]), st.integers(1, 5))
 
 
-def test_queries_find_what_a_recount_finds(url: str, examples: int) -> None:
+def test_queries_find_what_a_recount_finds(url: str, tries: int) -> None:
     store = Store(url)
 
-    @settings(max_examples=examples)
+    @examples(tries)
     @given(drawn=some_events(most=30), asked=st.lists(QUERIES, min_size=1, max_size=5), data=st.data())
     def check(drawn: list[tuple[Any, ...]], asked: list[Query], data: st.DataObject) -> None:
         view = store.view(dataclasses.replace(LAYOUT, name=f"asked{next(Lambda.names)}"))

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.dialects.storm.acker import ACK, COMPLETE, FAIL, FAILED, TIMED_OUT, Acker, acker_of, acks
 from headrace.dialects.storm.ids import root_ids, seed_of, tuple_ids
+from tests.scale import examples
 
 TIMEOUT = 1_000
 
@@ -111,7 +112,7 @@ def forest(seed: int, trees: int, most: int) -> list[Told]:
     return told
 
 
-@settings(max_examples=120, deadline=None)
+@examples(120)
 @given(seed=st.integers(0, 2**32), trees=st.integers(1, 6), most=st.integers(0, 25), pause=st.sampled_from([1, 300]))
 def test_a_tree_is_complete_exactly_when_every_tuple_of_it_was_acked(
     seed: int, trees: int, most: int, pause: int

@@ -6,13 +6,14 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace import storm
 from headrace.dialects.storm.acker import COMPLETE
 from headrace.dialects.storm.groupings import All, ByFields, Shuffle
 from tests.dialects.storm.driver import Driver, Sink, Source
+from tests.scale import examples
 
 SECOND = 1_000_000
 
@@ -79,7 +80,7 @@ class Pass(storm.BasicBolt):
         self.emit([tup["n"]])
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(
     batches=st.lists(st.integers(0, 9), min_size=1, max_size=12),
     sources=st.integers(1, 3),

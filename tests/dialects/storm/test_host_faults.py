@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace import storm
@@ -23,6 +23,7 @@ from headrace.dialects.storm.outcomes import Outcome
 from headrace.log.partitions import Partition
 from tests.dialects.storm.driver import Driver, Sink, Source
 from tests.dialects.storm.test_hosts import Around, Numbers
+from tests.scale import examples
 
 WRITES: list[tuple[Any, str]] = [(Partition, "append"), (hosts, "replace_file"), (pending, "replace_file")]
 """How a host writes tuples, errors and letters; the spout's attributes; and what it waits for."""
@@ -129,7 +130,7 @@ failures = st.lists(st.integers(0, 3), min_size=6, max_size=6).map(lambda times:
 
 
 @given(plans, failures, st.integers(1, 4), st.sampled_from(["at_least_once", "effectively_once"]))
-@settings(max_examples=100)
+@examples(100)
 def test_a_host_that_crashes_does_what_one_does_that_lives(
     plan: list[tuple[int, str]], fails: dict[int, int], most: int, guarantee: str
 ) -> None:
@@ -163,7 +164,7 @@ class Own(Six):
 
 
 @given(plans, failures, st.integers(1, 4))
-@settings(max_examples=60)
+@examples(60)
 def test_what_a_spout_makes_of_outcomes_survives_crashes(
     plan: list[tuple[int, str]], fails: dict[int, int], most: int
 ) -> None:

@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace import storm
 from headrace.dialects.storm.acker import COMPLETE
 from headrace.dialects.storm.rebalance import rebalanced
 from tests.dialects.storm.driver import Driver, Sink, Source
+from tests.scale import examples
 
 
 class Count(storm.BasicBolt):
@@ -88,7 +89,7 @@ class Ticked(Count):
 ROWS = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["x", "y", "z", "tree", "river"])), max_size=12)
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(first=st.integers(1, 5), steps=st.lists(st.tuples(ROWS, st.integers(1, 7)), min_size=1, max_size=5))
 def test_counts_after_any_rebalances_are_those_of_a_counter(first: int, steps: list[tuple[Any, int]]) -> None:
     driver, expected, ended, got = Driver(topology(Ticked(), first)), Counter(), [], Counter()

@@ -11,12 +11,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace import storm
 from headrace.dialects.storm.state import Kept
 from headrace.engine.hashing import HASHES
+from tests.scale import examples
 
 
 class Bolt(storm.Bolt):
@@ -97,7 +98,7 @@ def fresh() -> tuple[Any, Kept]:
     return bolt, Kept(bolt)
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(batches=st.lists(st.lists(STEPS, max_size=6), max_size=8), data=st.data())
 def test_state_comes_back_from_blocks_whatever_a_bolt_did(batches: list[list[Any]], data: st.DataObject) -> None:
     bolt, kept = fresh()

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace import storm
@@ -18,6 +18,7 @@ from headrace.dialects.storm.hosts import Outcome
 from headrace.dialects.storm.status import InputStatus, bolt_status, component_statuses, spout_status
 from tests.dialects.storm.driver import Driver, Sink, Source
 from tests.dialects.storm.test_hosts import Around, Numbers
+from tests.scale import examples
 
 
 class Sort(storm.BasicBolt):
@@ -38,7 +39,7 @@ def sorting() -> storm.Topology:
     return builder.create()
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(st.lists(st.lists(st.integers(0, 9), max_size=8), max_size=5))
 def test_streams_count_what_came_over_them(batches: list[list[int]]) -> None:
     driver, counts = Driver(sorting()), {(name, at): Counter[str]() for name in ("sort", "all") for at in range(3)}
@@ -99,7 +100,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(STEPS)
 def test_a_spout_is_held_back_from_the_turn_that_finds_no_room_to_the_one_that_does(
     steps: list[tuple[int, str]],

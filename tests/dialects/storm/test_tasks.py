@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from storm_wordcount import SplitSentence, WordCount
 
@@ -18,6 +18,7 @@ from headrace.dialects.storm.collected import SpoutCollected
 from headrace.dialects.storm.incoming import Incoming
 from headrace.dialects.storm.tasks import BoltTask, Outcome, SpoutTask
 from tests.dialects.storm.driver import Driver, Sink, Source
+from tests.scale import examples
 
 
 def task_of(bolt: storm.Bolt, *, direct: str | None = None, **settings: Any) -> tuple[SpoutTask, BoltTask]:
@@ -41,7 +42,7 @@ def run(bolt: storm.Bolt, words: list[str], **given: Any) -> Outcome:
     return task.run([each.batch for each in sent], now=0)
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(
     batches=st.lists(st.lists(st.text("ab ", max_size=9), min_size=1, max_size=8), min_size=1, max_size=4),
     order=st.randoms(use_true_random=False),

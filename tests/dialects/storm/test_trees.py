@@ -8,12 +8,13 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace import storm
 from headrace.dialects.storm.acker import COMPLETE, FAILED, TIMED_OUT
 from tests.dialects.storm.driver import Driver, Source
+from tests.scale import examples
 
 TIMEOUT = 30_000_000
 
@@ -81,7 +82,7 @@ def fates(seed: int, source: str, stream: str, label: str) -> list[str]:
     return met
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     seed=st.integers(0, 10_000), batches=st.lists(st.integers(1, 6), min_size=1, max_size=3), restarted=st.booleans()
 )

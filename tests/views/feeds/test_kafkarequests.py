@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 import headrace as hr
@@ -20,6 +20,7 @@ from headrace.model.errors import PipelineError
 from headrace.server.ingestion import BadLines, Ingestion
 from headrace.views.errors import ViewError
 from headrace.views.feeds import Feed, OtherRequest, Receipt, Tried, Unavailable, feed_of, kafkarequests
+from tests.scale import examples
 
 if TYPE_CHECKING:
     from tests.edges.kafka import Broker
@@ -135,7 +136,7 @@ requests = st.lists(
 numbers = itertools.count()
 
 
-@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(6, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(requests=requests)
 def test_any_requests_are_there_as_if_each_had_come_once(
     broker: Broker, requests: list[tuple[str, int, list[str]]]
