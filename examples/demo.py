@@ -27,8 +27,8 @@ from rich.table import Table
 from rich.text import Text
 from traffic import Event, Traffic
 
+from headrace.commands.signals import stopped_by_signals
 from headrace.server import Tokens
-from headrace.stopping import stopped_by_signals
 from headrace.system import Home, System
 from headrace.system.running import Place, running
 from headrace.system.showing import tables

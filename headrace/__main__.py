@@ -1,5 +1,5 @@
 """`python -m headrace` is `headrace`."""
 
-from headrace.cli import main
+from headrace.commands.main import main
 
 main()

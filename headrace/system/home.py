@@ -11,10 +11,10 @@ from typing import Self
 
 import sqlalchemy as sa
 
-from headrace.holding import Hold, Holder, held, holder
+from headrace.local.atomicfile import replace_file
+from headrace.local.processlock import Hold, Holder, held, holder
 from headrace.model.secrets import bare
 from headrace.views.errors import ViewError
-from headrace.wholefiles import replace_file
 
 
 @dataclass(frozen=True)

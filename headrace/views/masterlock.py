@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from headrace import holding
+from headrace.local import processlock
 from headrace.views.errors import ViewError
 
 
@@ -32,11 +32,11 @@ ask again when it is done, or stop that process
     if folder is None:
         yield
         return
-    with holding.held(folder / "lock", lambda other: _refusal(folder, other)):
+    with processlock.held(folder / "lock", lambda other: _refusal(folder, other)):
         yield
 
 
-def _refusal(folder: Path, other: holding.Holder) -> ViewError:
+def _refusal(folder: Path, other: processlock.Holder) -> ViewError:
     return ViewError(
         f"the master data in {folder} is being written by {other}; one writes at a time: ask again when it is done, or "
         "stop that process"

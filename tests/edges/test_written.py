@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import headrace as hr
-from headrace.cli import main
+from headrace.commands.main import main
 from headrace.edges.written import WrittenBatch, WrittenFile, seal
 from headrace.engine.files import Folder
 

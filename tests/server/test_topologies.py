@@ -19,7 +19,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from typer.testing import CliRunner
 
-from headrace.cli import main
+from headrace.commands.main import main
 from headrace.dialects.storm.control import Control
 from headrace.server import Server, Service, Tokens
 from headrace.server.topologies import Commands

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from tests.commands.test_system import APP
 from tests.edges import postgresql
 from tests.engine.test_cluster import cluster
-from tests.system.test_commands import APP
 from tests.system.test_up import SECONDS, headrace, hits, send, up, wait_for
 
 __all__ = ["cluster"]  # a fixture

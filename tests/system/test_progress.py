@@ -17,15 +17,15 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from headrace.cli import main
+from headrace.commands import system as commands
+from headrace.commands.main import main
 from headrace.log import Log
 from headrace.server import Server, Service
-from headrace.system import commands
 from headrace.system.home import Home
 from headrace.system.jobs import Job
 from headrace.views.app import App
 from headrace.views.stores import Store
-from tests.system.test_commands import home
+from tests.commands.test_system import home
 
 __all__ = ["home"]  # a fixture
 
@@ -80,7 +80,7 @@ def test_a_terminal_shows_the_steps_of_a_running_system(home: Home, tmp_path: Pa
     service = replace(Service.of(App.load(tmp_path / "app.py"), store, Log(home.log)), operations=system)
     ours, theirs = pty.openpty()
     terminal = Terminal(ours)
-    command = [sys.executable, "-c", "from headrace.cli import main; main()", "batch", "app.py", "hits"]
+    command = [sys.executable, "-m", "headrace", "batch", "app.py", "hits"]
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
     with home.held() as hold, Server(service, port=0) as server:
         hold.tell(server.url)

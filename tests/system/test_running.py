@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from headrace.cli import main
-from headrace.system import commands, running
+from headrace.commands import system as commands
+from headrace.commands.main import main
+from headrace.system import running
 from headrace.views.errors import ViewError
 
 

@@ -18,8 +18,8 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from headrace.cli import main
-from tests.system.test_commands import APP
+from headrace.commands.main import main
+from tests.commands.test_system import APP
 
 SECONDS = 240  # a loaded machine is no reason to fail
 
@@ -29,7 +29,7 @@ def up(
     tmp_path: Path, *options: str, master: str = "local[2]", **environment: str
 ) -> Iterator[tuple[subprocess.Popen[str], httpx.Client]]:
     """The process, and a client of its server."""
-    command = [sys.executable, "-c", "from headrace.cli import main; main()", "up", "app.py", "--port", "0"]
+    command = [sys.executable, "-m", "headrace", "up", "app.py", "--port", "0"]
     with subprocess.Popen(
         [*command, "--dir", "data", "--master", master, *options],
         cwd=tmp_path,

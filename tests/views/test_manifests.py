@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.holding import Holder, holder
+from headrace.local.processlock import Holder, holder
 from headrace.views.errors import ViewError
 from headrace.views.manifests import File, LocalShelf, Manifests, Step
 from headrace.views.masterlock import held

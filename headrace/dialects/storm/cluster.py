@@ -19,7 +19,7 @@ from headrace.dialects.storm.config import Config
 from headrace.dialects.storm.controlthread import ControlThread
 from headrace.dialects.storm.status import State, TopologyStatus
 from headrace.dialects.storm.topology import Topology, TopologyError
-from headrace.holding import Holder, held
+from headrace.local.processlock import Holder, held
 from headrace.model.times import SECOND, DurationLike, duration, now
 
 if TYPE_CHECKING:

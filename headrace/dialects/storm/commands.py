@@ -10,13 +10,13 @@ from typing import Annotated, Final
 
 import typer
 
+from headrace.commands.errors import fail, told
+from headrace.commands.signals import stopped_by_signals
 from headrace.dialects.storm.cluster import LocalCluster
 from headrace.dialects.storm.control import LOOK, Control
 from headrace.dialects.storm.controlthread import submit as submitted
 from headrace.dialects.storm.topology import TopologyError
 from headrace.model.times import format_instant
-from headrace.stopping import stopped_by_signals
-from headrace.telling import fail, told
 
 storm = typer.Typer(help="Run Storm topologies.", no_args_is_help=True)
 

@@ -17,9 +17,9 @@ from typing import Any, Final
 from headrace.dialects.storm.pipelines import Topics
 from headrace.dialects.storm.status import TopologyStatus
 from headrace.dialects.storm.topology import TopologyError
-from headrace.holding import holder
+from headrace.local.atomicfile import replace_file
+from headrace.local.processlock import holder
 from headrace.log import Log, Record
-from headrace.wholefiles import replace_file
 
 LOOK: Final = 0.1
 """Seconds from one look at the directory to the next."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headrace.dialects.storm.config import Config
 from headrace.dialects.storm.control import LOOK, Control
 from headrace.dialects.storm.topology import Topology, TopologyError
-from headrace.wholefiles import replace_file
+from headrace.local.atomicfile import replace_file
 
 if TYPE_CHECKING:
     from headrace.dialects.storm.cluster import LocalCluster

@@ -21,8 +21,8 @@ from headrace.dialects.storm.emissions import WAKE, Emission, EmissionLog, Unwri
 from headrace.dialects.storm.outcomes import DeadLetter, Outcome, shown
 from headrace.dialects.storm.pending import Pending, Waiting
 from headrace.dialects.storm.topology import TopologyError
+from headrace.local.atomicfile import replace_file
 from headrace.model.pickling import dumps
-from headrace.wholefiles import replace_file
 
 MOST_BEHIND: Final = 20_000
 """How many tuples of a spout task may be in the log that the stream has not read yet."""

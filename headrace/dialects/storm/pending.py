@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.dialects.storm.emissions import Emission
-from headrace.wholefiles import replace_file
+from headrace.local.atomicfile import replace_file
 
 
 @dataclass

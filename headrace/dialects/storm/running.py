@@ -25,11 +25,11 @@ from headrace.dialects.storm.seeds import Placed, Seeds
 from headrace.dialects.storm.status import TaskStatus, TopologyStatus, bolt_status, component_statuses, spout_status
 from headrace.dialects.storm.topology import Topology, TopologyError
 from headrace.engine.taskstate import standing
+from headrace.local.atomicfile import replace_file
 from headrace.log import Log, Topic
 from headrace.model.errors import PipelineError
 from headrace.model.pipeline import Pipeline
 from headrace.model.times import SECOND
-from headrace.wholefiles import replace_file
 
 if TYPE_CHECKING:
     from headrace.engine.streamhandle import StreamHandle

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from headrace.engine.ipc import arrow_bytes
-from headrace.wholefiles import replace_file
+from headrace.local.atomicfile import replace_file
 
 
 @dataclass(frozen=True)

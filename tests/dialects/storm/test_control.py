@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from headrace import storm
-from headrace.cli import main
+from headrace.commands.main import main
 from headrace.dialects.storm.commands import _attend
 from headrace.dialects.storm.control import Control
 from headrace.dialects.storm.controlthread import submit
 from headrace.dialects.storm.status import ComponentStatus, InputStatus, TaskStatus, TopologyStatus
-from headrace.holding import held, holder
+from headrace.local.processlock import held, holder
 from tests.dialects.storm.clusters import Cluster, write_wrongs
 
 TOPOLOGY = """

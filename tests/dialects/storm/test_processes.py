@@ -64,7 +64,15 @@ config = storm.Config(guarantee="effectively_once", max_spout_pending=40, messag
 @contextmanager
 def submitted(folder: Path, name: str = "wc", master: str = "local[2]") -> Iterator[subprocess.Popen[str]]:
     """The process that runs the topology, once it does."""
-    command = [sys.executable, "-c", "from headrace.cli import main; main()", "storm", "submit", "wc.py", name]
+    command = [
+        sys.executable,
+        "-c",
+        "from headrace.commands.main import main; main()",
+        "storm",
+        "submit",
+        "wc.py",
+        name,
+    ]
     with subprocess.Popen(
         [*command, "--directory", "cluster", "--master", master],
         cwd=folder,

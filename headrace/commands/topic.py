@@ -12,13 +12,13 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from headrace.commands.errors import told
 from headrace.log.errors import LogError
 from headrace.log.groups import Consumer, Group, Offset, Start, start_of
 from headrace.log.producers import Producer
 from headrace.log.topics import Log, Topic
 from headrace.log.values import Record
 from headrace.model.times import duration, format_duration, format_instant, instant
-from headrace.telling import told
 
 topic = typer.Typer(help="Topics of the embedded log.", no_args_is_help=True, pretty_exceptions_enable=False)
 

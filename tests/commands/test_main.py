@@ -15,11 +15,11 @@ from rich.console import Console
 from typer.testing import CliRunner, Result
 
 import headrace as hr
-from headrace import cli
+from headrace.commands import main as cli
+from headrace.commands.progressbar import watch
 from headrace.engine.run import Handle, Status
 from headrace.engine.settings import Settings, current, using
 from headrace.engine.streamstatus import ExchangeStatus, StreamStatus
-from headrace.progress import watch
 
 
 def invoke(*args: str) -> Result:
@@ -138,7 +138,7 @@ def test_script_with_a_syntax_error_is_no_failure_of_ours(script: Any) -> None:
     result = invoke("run", script("def f(:"))
     assert result.exit_code == 1
     assert "SyntaxError" in result.stderr
-    assert "cli.py" not in result.stderr
+    assert "commands/main.py" not in result.stderr
 
 
 def test_exit_code_of_the_script_is_kept(script: Any) -> None:

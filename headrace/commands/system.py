@@ -16,19 +16,19 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from headrace.commands.errors import fail, told
+from headrace.commands.signals import stopped_by_signals
 from headrace.log.errors import LogError
 from headrace.model.errors import PipelineError, TransformError
 from headrace.model.times import duration, now
 from headrace.server import Tokens
 from headrace.server.running import PORT
-from headrace.stopping import stopped_by_signals
 from headrace.system.asking import Running, asking, view_of
 from headrace.system.home import Home
 from headrace.system.jobs import Job
 from headrace.system.running import Place, compute, look_after, running
 from headrace.system.showing import Shown, job_line, tables, versions
 from headrace.system.system import Schedule
-from headrace.telling import fail, told
 from headrace.views.app import App
 from headrace.views.errors import ViewError
 

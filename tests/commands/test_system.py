@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from headrace.cli import main
+from headrace.commands.main import main
 from headrace.log import Log
 from headrace.server import Server, Service
 from headrace.system.home import Home, Runs

@@ -1,7 +1,7 @@
 """The command line: `headrace run FILE` runs a script that builds pipelines, or shows their stages with --explain.
 
-What `headrace topic` does is in `log/commands`; `headrace up`, `batch`, `query`, `status` and `rollback` are in
-`system/commands`.
+`headrace topic` is in `commands/topic`; `headrace up`, `batch`, `query`, `status` and `rollback` are in
+`commands/system`.
 
 The script runs as it would under `python FILE`; only how its pipelines are run and how its errors are told is ours.
 """
@@ -19,13 +19,13 @@ from typing import Annotated
 import typer
 
 from headrace import PipelineError, TransformError, __version__, written
+from headrace.commands.errors import fail
+from headrace.commands.progressbar import watch
+from headrace.commands.system import add_commands
+from headrace.commands.topic import topic
 from headrace.dialects.storm.commands import storm
 from headrace.engine.run import Handle, Status
 from headrace.engine.settings import Settings, using
-from headrace.log.commands import topic
-from headrace.progress import watch
-from headrace.system.commands import add_commands
-from headrace.telling import fail
 
 main = typer.Typer(
     help="The Dataflow model on Spark: run pipelines, or see how they would run.",

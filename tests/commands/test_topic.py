@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from headrace.cli import main
+from headrace.commands.main import main
 from headrace.log import Group, Log
 
 VISITS = '{"user": "ann", "url": "/a", "ts": "2026-01-01T00:00:00Z"}\n{"user": "bob", "url": "/b", "ts": 1767225605}\n'

@@ -1,0 +1,1 @@
+"""The command line: every `headrace` command. Imports all other packages; none imports it."""

@@ -1,0 +1,1 @@
+"""Process locks and atomically replaced files, on a local disk."""
