@@ -21,7 +21,7 @@ import numpy as np
 
 from headrace.log import Log
 from headrace.server import Service
-from headrace.server.apart import Served
+from headrace.server.process.childprocess import Served
 from headrace.views.app import App
 from headrace.views.layout import Partial
 from headrace.views.progress import MicroBatch

@@ -35,15 +35,16 @@ from _swapping import Pages, checked, served, service
 from fastapi import FastAPI
 
 from headrace.model.times import now
-from headrace.server import Server, encoding
-from headrace.server.apart import Apart, Served
+from headrace.server import Server
+from headrace.server.process.childprocess import Apart, Served
+from headrace.views.jsonencoding import encode_time
 
 
 class Resting:
     """The operations of a system that does nothing."""
 
     def status(self) -> dict[str, object]:
-        return {"now": encoding.time(now()), "topics": {}, "views": {}, "jobs": []}
+        return {"now": encode_time(now()), "topics": {}, "views": {}, "jobs": []}
 
     def compute(self, view: str, *, incremental: bool) -> dict[str, object]:
         raise NotImplementedError

@@ -22,7 +22,7 @@ from headrace.log.errors import LogError
 from headrace.model.errors import PipelineError, TransformError
 from headrace.model.times import duration, now
 from headrace.server import Tokens
-from headrace.server.running import PORT
+from headrace.server.server import PORT
 from headrace.system.asking import Running, asking, view_of
 from headrace.system.home import Home
 from headrace.system.jobs import Job

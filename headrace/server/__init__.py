@@ -2,8 +2,8 @@
 
 from headrace.server.application import application
 from headrace.server.limits import Limits
-from headrace.server.running import Server
+from headrace.server.security.tokens import Tokens
+from headrace.server.server import Server
 from headrace.server.service import Service
-from headrace.server.tokens import Tokens
 
 __all__ = ["Limits", "Server", "Service", "Tokens", "application"]

@@ -16,23 +16,23 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from headrace.server.encoding import Json
-from headrace.server.errors import Refused
-from headrace.server.guard import Guard
-from headrace.server.health import add_health
+from headrace.server.http.jsonresponse import Json
+from headrace.server.http.refusals import Refused
+from headrace.server.http.routing import Application, Direct, PlainRoute, Refusals
+from headrace.server.http.workerpool import Worker
 from headrace.server.limits import Limits
-from headrace.server.login import add_login
-from headrace.server.metrics import Metrics
-from headrace.server.operations import add_operations
-from headrace.server.routes import Application, Direct, PlainRoute, Refusals
+from headrace.server.routes.health import add_health
+from headrace.server.routes.metrics import Metrics
+from headrace.server.routes.operations import add_operations
+from headrace.server.routes.sql import Sandbox, add_sql
+from headrace.server.routes.topics import add_topics
+from headrace.server.routes.topologies import Commands, add_topologies
+from headrace.server.routes.views import add_views
+from headrace.server.security.guard import Guard
+from headrace.server.security.login import add_login
+from headrace.server.security.sessions import Sessions
+from headrace.server.security.tokens import Tokens
 from headrace.server.service import Service
-from headrace.server.sessions import Sessions
-from headrace.server.sql import Sandbox, add_sql
-from headrace.server.tokens import Tokens
-from headrace.server.topics import add_topics
-from headrace.server.topologies import Commands, add_topologies
-from headrace.server.views import add_views
-from headrace.server.workers import Worker
 from headrace.views.adhoctables import Engine
 from headrace.views.errors import ViewError
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from headrace.server.errors import Refused
+from headrace.server.http.refusals import Refused
 from headrace.views import adhoc
 
 
@@ -50,7 +50,7 @@ class Gate:
     ...         pass
     Traceback (most recent call last):
         ...
-    headrace.server.errors.Refused: 1 questions are under way, as many as there may be; ask again in a second
+    headrace.server.http.refusals.Refused: 1 questions are under way, as many as there may be; ask again in a second
     """
 
     def __init__(self, most: int, what: str) -> None:

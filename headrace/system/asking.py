@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 from urllib.parse import urlencode
 
-from headrace.server import encoding
-from headrace.server.parameters import query_of
+from headrace.server.http.jsonresponse import dumps
+from headrace.server.routes.querystring import query_of
 from headrace.system.home import Home
 from headrace.views.app import App
 from headrace.views.declarations import View
 from headrace.views.errors import ViewError
+from headrace.views.jsonencoding import encode_answer, encode_provenance, encode_version
 from headrace.views.stores import Store
 from headrace.views.stores.store import StoredView
 
@@ -95,7 +96,7 @@ class Resting:
 
     def query(self, view: str, asked: Asked) -> dict[str, Any]:
         stored = self._stored(view)
-        return _json(encoding.answer(view, stored.answer(query_of(stored.layout, urlencode(asked)))))
+        return _json(encode_answer(view, stored.answer(query_of(stored.layout, urlencode(asked)))))
 
     def rollback(self, view: str, version: int | None) -> int:
         return self._stored(view).rollback(version)
@@ -107,8 +108,8 @@ class Resting:
             views[name] = {
                 "topic": view.topic.name,
                 "state": "stopped",
-                "provenance": encoding.provenance(stored.provenance()),
-                "versions": [encoding.version(each) for each in stored.versions()],
+                "provenance": encode_provenance(stored.provenance()),
+                "versions": [encode_version(each) for each in stored.versions()],
             }
         return _json({"pid": None, "views": views, "dead_letters": self._store.letters.counts(), "jobs": []})
 
@@ -125,7 +126,7 @@ def view_of(app: App, name: str, file: str) -> View:
 
 def _json(value: dict[str, Any]) -> dict[str, Any]:
     """As it would come over HTTP."""
-    found: dict[str, Any] = json.loads(encoding.dumps(value))
+    found: dict[str, Any] = json.loads(dumps(value))
     return found
 
 

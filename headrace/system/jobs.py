@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from headrace.model.times import SECOND
-from headrace.server import encoding
 from headrace.views.batchlayer import Report
 from headrace.views.errors import ViewError
+from headrace.views.jsonencoding import encode_time
 
 _log = logging.getLogger("headrace.system")
 
@@ -52,7 +52,7 @@ class Job:
             "step": self.step,
             "done": self.done,
             "of": self.of,
-            "started": encoding.time(self.asked),
+            "started": encode_time(self.asked),
             "seconds": ((self.ended or now) - self.asked) / SECOND,
             "version": self.version,
             "error": self.error,

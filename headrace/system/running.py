@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from headrace.engine.session import spark_session
 from headrace.server import Tokens
-from headrace.server.apart import Apart, Served
+from headrace.server.process.childprocess import Apart, Served
 from headrace.system.home import Home, Runs
 from headrace.system.jobs import Job
 from headrace.system.system import Schedule, System

@@ -9,10 +9,10 @@ from typing import Any
 from headrace.engine.streamhandle import StreamHandle
 from headrace.engine.streamstatus import ExchangeStatus, StreamStatus
 from headrace.model.times import SECOND
-from headrace.server import encoding
 from headrace.system.drawing import drawn
 from headrace.system.speed import Speed
 from headrace.views.feeds import Feed
+from headrace.views.jsonencoding import encode_provenance, encode_time, encode_version
 from headrace.views.progress import Offsets
 from headrace.views.stores.store import StoredView
 
@@ -51,22 +51,20 @@ def view_status(speed: Speed, stored: StoredView) -> dict[str, Any]:
         "batch_seconds": told.batch_seconds,
         "records_per_second": sum(each.rows_per_second or 0 for each in sources) if sources else None,
         "lag": sum(each.lag or 0 for each in sources) if sources else None,
-        "watermark": encoding.time(
-            min((each.watermark for each in sources if each.watermark is not None), default=None)
-        ),
+        "watermark": encode_time(min((each.watermark for each in sources if each.watermark is not None), default=None)),
         "stages": [_stage(label, each) for label, each in told.exchanges.items()],
         "graph": drawn(speed.layer.pipeline.graph(), metrics),
         "bad": {label: each.counts for label, each in told.bad.items()},
-        "provenance": encoding.provenance(stored.provenance()),
-        "versions": [encoding.version(each) for each in stored.versions()],
+        "provenance": encode_provenance(stored.provenance()),
+        "versions": [encode_version(each) for each in stored.versions()],
     }
 
 
 def _stage(label: str, status: ExchangeStatus) -> dict[str, Any]:
     return {
         "label": label,
-        "watermark": encoding.time(status.watermark),
-        "output_watermark": encoding.time(status.output_watermark),
+        "watermark": encode_time(status.watermark),
+        "output_watermark": encode_time(status.output_watermark),
         "lag_seconds": None if status.lag is None else status.lag / SECOND,
         "held": status.held,
         "late": status.late,

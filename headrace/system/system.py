@@ -19,7 +19,6 @@ from pyspark.sql import SparkSession
 
 from headrace.engine.session import spark_session
 from headrace.model.times import SECOND, now
-from headrace.server import encoding
 from headrace.server.service import Service
 from headrace.system.home import Home
 from headrace.system.jobs import Job, Jobs
@@ -30,6 +29,7 @@ from headrace.views.app import App
 from headrace.views.batchlayer import BatchLayer, Report
 from headrace.views.declarations import View
 from headrace.views.errors import ViewError
+from headrace.views.jsonencoding import encode_time
 from headrace.views.master import Master
 from headrace.views.progress import Offsets
 from headrace.views.queries import Answer, Query
@@ -152,8 +152,8 @@ class System:
         time = self._clock()
         return {
             "pid": os.getpid(),
-            "started": encoding.time(self._began),
-            "now": encoding.time(time),
+            "started": encode_time(self._began),
+            "now": encode_time(time),
             "topics": {
                 name: topic_status(master.feed, master.archived(), self._rates[name].per_second, self._read(name))
                 for name, master in self.masters.items()
@@ -172,7 +172,7 @@ class System:
                 "reason": each.reason,
                 "message": each.message,
                 "record": each.record,
-                "time": encoding.time(each.met),
+                "time": encode_time(each.met),
             }
             for each in self.store.letters.newest(limit)
         ]

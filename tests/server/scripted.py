@@ -22,7 +22,7 @@ from headrace.log.groups import Group
 from headrace.model.sketches import ApproxDistinctFn
 from headrace.model.times import format_instant, now
 from headrace.server import Server, Service
-from headrace.server.page.standing import standing
+from headrace.server.page.storestatus import standing
 from headrace.views.app import App
 from headrace.views.errors import ViewError
 from headrace.views.layout import Partial

@@ -10,9 +10,9 @@ import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
 from headrace.server import Server
-from headrace.server.page.formats import offsets
+from headrace.server.page.humantext import offsets
 from tests.server.browsers import browsing, looking
-from tests.server.test_page import number, points_of, rows
+from tests.server.page.test_page import number, points_of, rows
 from tests.system.test_system import World, world
 
 __all__ = ["world"]  # a fixture

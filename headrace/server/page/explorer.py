@@ -8,15 +8,15 @@ from typing import Any, Final
 
 from nicegui import ui
 
-from headrace.server import encoding
-from headrace.server.errors import Refused
-from headrace.server.page import formats
-from headrace.server.page.desk import Desk
-from headrace.server.page.look import chart
+from headrace.server.http.refusals import Refused
+from headrace.server.page import humantext
+from headrace.server.page.context import Desk
 from headrace.server.page.plot import MOST, adds_up, plot
+from headrace.server.page.poller import Seen
 from headrace.server.page.questions import Found, Match, Question, asked
-from headrace.server.page.watch import Seen
+from headrace.server.page.theme import chart
 from headrace.views.errors import ViewError
+from headrace.views.jsonencoding import encode_answer, encode_provenance
 from headrace.views.layout import Layout
 
 _log = logging.getLogger("headrace.server")
@@ -98,7 +98,7 @@ class Explorer:
             same = self._shown is not None and self._shown[0] == question
             if self._shown == (question, place) or (same and time.monotonic() < self._next_ask):
                 if same:
-                    self._provenance.set_text(_told(encoding.provenance(where)))
+                    self._provenance.set_text(_told(encode_provenance(where)))
                 return
             began = time.monotonic()
             found = await self.desk.worker.run(lambda: asked(view, question))
@@ -136,7 +136,7 @@ class Explorer:
         self._show_rows(layout, question, found)
 
     def _show_rows(self, layout: Layout, question: Question, found: Found) -> None:
-        answer = encoding.answer(question.view, found.page)
+        answer = encode_answer(question.view, found.page)
         columns = [_column(f"k{at}", name) for at, name in enumerate(layout.keys)]
         windows = any(row["window"]["start"] is not None for row in answer["rows"])
         if windows:
@@ -146,10 +146,10 @@ class Explorer:
         self._table.rows = [
             {
                 "id": at,
-                "start": formats.time(row["window"]["start"]),
-                "end": formats.time(row["window"]["end"]),
-                **{f"k{at}": formats.value(each) for at, each in enumerate(row["key"].values())},
-                **{f"v{at}": formats.value(each) for at, each in enumerate(row["values"].values())},
+                "start": humantext.time(row["window"]["start"]),
+                "end": humantext.time(row["window"]["end"]),
+                **{f"k{at}": humantext.value(each) for at, each in enumerate(row["key"].values())},
+                **{f"v{at}": humantext.value(each) for at, each in enumerate(row["values"].values())},
             }
             for at, row in enumerate(answer["rows"])
         ]
@@ -212,11 +212,11 @@ def _told(where: dict[str, Any]) -> str:
     """The provenance of an answer, in a sentence."""
     batch = "no batch version"
     if where["version"] is not None:
-        batch = f"version {where['version']} up to {formats.offsets(where['boundary'])}"
+        batch = f"version {where['version']} up to {humantext.offsets(where['boundary'])}"
     if where["updated"] is None:
         return f"{batch} · nothing from the speed layer yet"
-    speed = f"speed to {formats.offsets(where['reached'])} · watermark {formats.time(where['watermark'])}"
-    return f"{batch} · {speed} · fresh as of {formats.seconds(where['freshness'])} ago"
+    speed = f"speed to {humantext.offsets(where['reached'])} · watermark {humantext.time(where['watermark'])}"
+    return f"{batch} · {speed} · fresh as of {humantext.seconds(where['freshness'])} ago"
 
 
 def _note(aggregate: str, stacked: bool, rows: int, drawn: bool) -> str:

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any, Final
 from nicegui import ui
 from starlette.requests import Request
 
-from headrace.server.page.batch import Batch
-from headrace.server.page.desk import Desk, Panel
+from headrace.server.page.batchpanel import Batch
+from headrace.server.page.context import Desk, Panel
+from headrace.server.page.deadletterspanel import Letters
 from headrace.server.page.explorer import Explorer
-from headrace.server.page.letters import Letters
 from headrace.server.page.listings import Chip, chip
-from headrace.server.page.look import FAVICON, STYLE
 from headrace.server.page.overview import Overview
-from headrace.server.page.topics import Topics
-from headrace.server.page.topologies import Topologies
-from headrace.server.page.watch import Seen
+from headrace.server.page.poller import Seen
+from headrace.server.page.theme import FAVICON, STYLE
+from headrace.server.page.topicspanel import Topics
+from headrace.server.page.topologiespanel import Topologies
+from headrace.server.security.sessions import shown
+from headrace.server.security.tokens import SCOPES, Scope
 from headrace.server.service import Service
-from headrace.server.sessions import shown
-from headrace.server.tokens import SCOPES, Scope
 
 if TYPE_CHECKING:
     from headrace.server.page.mounting import Page

@@ -16,15 +16,15 @@ from nicegui import Client, app, ui
 from starlette.routing import BaseRoute, Match
 from starlette.types import Message, Receive, Scope, Send
 
-from headrace.server.errors import Refused
+from headrace.server.http.refusals import Refused
+from headrace.server.http.workerpool import Worker
 from headrace.server.limits import Limits
 from headrace.server.page.frame import Frame
-from headrace.server.page.look import FAVICON
-from headrace.server.page.watch import Watch
+from headrace.server.page.poller import Watch
+from headrace.server.page.theme import FAVICON
+from headrace.server.routes.topologies import Commands
+from headrace.server.security.sessions import Sessions
 from headrace.server.service import Service
-from headrace.server.sessions import Sessions
-from headrace.server.topologies import Commands
-from headrace.server.workers import Worker
 
 _PLACE: Final = "headrace.page"  # of the page in the scope of a request
 _PATHS: Final = ("/_nicegui/", "/_nicegui_ws/")

@@ -6,13 +6,13 @@ from typing import Any, Final
 
 from nicegui import ui
 
-from headrace.server.page import formats
-from headrace.server.page.desk import Desk
-from headrace.server.page.drawing import drawing
+from headrace.server.page import humantext
+from headrace.server.page.context import Desk
+from headrace.server.page.graphsvg import drawing
 from headrace.server.page.history import Measure
 from headrace.server.page.listings import Chip, Kind, Listing, Number, chip
-from headrace.server.page.look import chart, line
-from headrace.server.page.watch import Seen
+from headrace.server.page.poller import Seen
+from headrace.server.page.theme import chart, line
 
 _CHARTS: Final[tuple[tuple[Measure, str, str], ...]] = (
     ("rate", "Records a second", ""),
@@ -79,18 +79,22 @@ class Overview:
         bad = sum(n for view in views for reasons in view["bad"].values() for n in reasons.values())
         ends = sum(partition["end"] for topic in topics for partition in topic["partitions"])
         self._tiles["Views"].show(
-            f"{running} of {len(views)}" if seen.runs else formats.count(len(views)),
+            f"{running} of {len(views)}" if seen.runs else humantext.count(len(views)),
             "running" if seen.runs else "in the store",
         )
         self._tiles["Records in"].show(
-            formats.rate(sum(rates)) if rates else formats.count(ends),
-            f"{formats.count(ends)} in {formats.some(len(topics), 'topic')}",
+            humantext.rate(sum(rates)) if rates else humantext.count(ends),
+            f"{humantext.count(ends)} in {humantext.some(len(topics), 'topic')}",
         )
         if not seen.runs:
             return
-        self._tiles["Behind"].show(formats.count(sum(lags)) if lags else formats.NONE, "records to be read by views")
-        self._tiles["Watermark"].show(formats.seconds(max(late)) if late else formats.NONE, "behind the clock, at most")
-        self._tiles["Bad records"].show(formats.count(bad), "refused by views")
+        self._tiles["Behind"].show(
+            humantext.count(sum(lags)) if lags else humantext.NONE, "records to be read by views"
+        )
+        self._tiles["Watermark"].show(
+            humantext.seconds(max(late)) if late else humantext.NONE, "behind the clock, at most"
+        )
+        self._tiles["Bad records"].show(humantext.count(bad), "refused by views")
 
 
 class _Tile:
@@ -100,7 +104,7 @@ class _Tile:
         with ui.element("section").classes("hr-card hr-tile") as tile:
             tile.props["data-name"] = name
             ui.label(name).classes("hr-muted")
-            self._number = ui.label(formats.NONE).classes("hr-number")
+            self._number = ui.label(humantext.NONE).classes("hr-number")
             self._word = ui.label("").classes("hr-muted hr-small")
 
     def show(self, number: str, word: str) -> None:
@@ -147,12 +151,12 @@ class _Card:
             [
                 (
                     stage["label"],
-                    formats.time(stage["watermark"]),
-                    formats.time(stage["output_watermark"]),
-                    Number(formats.seconds(stage["lag_seconds"])),
-                    Number(formats.count(stage["held"])),
-                    Number(formats.count(stage["late"])),
-                    Number(formats.count(stage["refused"])),
+                    humantext.time(stage["watermark"]),
+                    humantext.time(stage["output_watermark"]),
+                    Number(humantext.seconds(stage["lag_seconds"])),
+                    Number(humantext.count(stage["held"])),
+                    Number(humantext.count(stage["late"])),
+                    Number(humantext.count(stage["refused"])),
                 )
                 for stage in view["stages"]
             ]
@@ -165,13 +169,13 @@ def _facts(view: dict[str, Any]) -> list[str]:
     if view["topic"] is not None:
         found.append(f"from {view['topic']}")
     if view["records_per_second"] is not None:
-        found.append(formats.rate(view["records_per_second"]))
+        found.append(humantext.rate(view["records_per_second"]))
     if view["lag"] is not None:
-        found.append(f"{formats.count(view['lag'])} behind")
+        found.append(f"{humantext.count(view['lag'])} behind")
     if view["batches"] is not None:
-        took = "" if view["batch_seconds"] is None else f", the last in {formats.seconds(view['batch_seconds'])}"
-        found.append(f"{formats.some(view['batches'], 'micro-batch')}{took}")
+        took = "" if view["batch_seconds"] is None else f", the last in {humantext.seconds(view['batch_seconds'])}"
+        found.append(f"{humantext.some(view['batches'], 'micro-batch')}{took}")
     found.append("no batch version" if where["version"] is None else f"batch version {where['version']}")
     if where["freshness"] is not None:
-        found.append(f"fresh as of {formats.seconds(where['freshness'])} ago")
+        found.append(f"fresh as of {humantext.seconds(where['freshness'])} ago")
     return found

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from headrace.model.algebra import CombineFn, CountFn, SumFn
 from headrace.model.times import MAX_TIME, MIN_TIME
-from headrace.server.page.formats import value
-from headrace.server.page.look import BATCH, MERGED, SPEED, chart
+from headrace.server.page.humantext import value
+from headrace.server.page.theme import BATCH, MERGED, SPEED, chart
 from headrace.views.queries import Row
 
 MOST: Final = 400

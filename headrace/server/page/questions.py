@@ -8,7 +8,7 @@ from typing import Final, Literal
 from urllib.parse import urlencode
 
 from headrace.server.page.plot import Parts, has_time
-from headrace.server.parameters import query_of
+from headrace.server.routes.querystring import query_of
 from headrace.views.queries import MOST_ROWS, Answer, Layer, Query
 from headrace.views.stores.store import StoredView
 

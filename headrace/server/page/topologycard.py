@@ -7,15 +7,15 @@ from typing import Any, Final
 
 from nicegui import ui
 
-from headrace.server import encoding
-from headrace.server.page import formats
-from headrace.server.page.desk import Desk
+from headrace.server.page import humantext
+from headrace.server.page.context import Desk
 from headrace.server.page.dialogs import answer_of, button, choices, confirmed
-from headrace.server.page.drawing import drawing
+from headrace.server.page.graphsvg import drawing
 from headrace.server.page.history import Measure
 from headrace.server.page.listings import Cell, Listing, Number
-from headrace.server.page.look import chart, line
-from headrace.server.page.topologydrawing import topology_graph
+from headrace.server.page.theme import chart, line
+from headrace.server.page.topologygraph import topology_graph
+from headrace.views.jsonencoding import encode_time
 
 # A chart: its title, its unit, and its lines: measure, name, and whether it is dashed
 _CHARTS: Final[tuple[tuple[str, str, tuple[tuple[Measure, str, bool], ...]], ...]] = (
@@ -75,9 +75,9 @@ class TopologyCard:
         self._topology = topology
         took = topology["batch_seconds"]
         self._facts.set_text(
-            f"{topology['state']} · {formats.some(topology['batches'], 'micro-batch')}"
-            + ("" if took is None else f", the last in {formats.seconds(took)}")
-            + f" · {formats.some(topology['trees'], 'tree')} under way"
+            f"{topology['state']} · {humantext.some(topology['batches'], 'micro-batch')}"
+            + ("" if took is None else f", the last in {humantext.seconds(took)}")
+            + f" · {humantext.some(topology['trees'], 'tree')} under way"
         )
         self._error.set_text(topology["error"] or "")
         self._error.set_visibility(bool(topology["error"]))
@@ -162,26 +162,26 @@ class _Table:
 
 
 def _task(task: dict[str, Any]) -> tuple[Cell, ...]:
-    held = formats.seconds(task["throttled_seconds"])
+    held = humantext.seconds(task["throttled_seconds"])
     return (
         task["component"],
         Number(str(task["task"])),
-        *(Number(formats.count(task[each])) for each in _NUMBERS),
+        *(Number(humantext.count(task[each])) for each in _NUMBERS),
         *(Number(_milliseconds(task[each])) for each in ("execute_ms", "complete_ms", "complete_p99_ms")),
-        Number(formats.count(task["queued"])),
-        Number(formats.count(task["pending"])),
+        Number(humantext.count(task["queued"])),
+        Number(humantext.count(task["pending"])),
         Number(f"{held}, and now" if task["throttled"] else held),
     )
 
 
 def _milliseconds(length: float | None) -> str:
     """A short time, which may be much less than a millisecond."""
-    return f"{length:.3f} ms" if length is not None and length < 10 else formats.seconds(length and length / 1000)
+    return f"{length:.3f} ms" if length is not None and length < 10 else humantext.seconds(length and length / 1000)
 
 
 def _error(report: dict[str, Any]) -> tuple[str, ...]:
     return (
-        formats.time(encoding.time(report["time"])),
+        humantext.time(encode_time(report["time"])),
         report["component"],
         str(report["task"]),
         report["error"],
@@ -190,11 +190,11 @@ def _error(report: dict[str, Any]) -> tuple[str, ...]:
 
 def _letter(letter: dict[str, Any]) -> tuple[str, ...]:
     return (
-        formats.time(encoding.time(letter["time"])),
+        humantext.time(encode_time(letter["time"])),
         letter["component"],
         str(letter["task"]),
-        formats.value(letter["values"]),
-        formats.value(letter["message_id"]),
-        formats.count(letter["attempts"]),
+        humantext.value(letter["values"]),
+        humantext.value(letter["message_id"]),
+        humantext.count(letter["attempts"]),
         letter["why"].replace("_", " "),
     )

@@ -1,0 +1,1 @@
+"""HTTP itself: routing, bodies, JSON, limits of load. It knows no view."""

@@ -1,0 +1,134 @@
+"""Batch: the versions of every view that are kept, going back to one, computing a new one, and jobs under way."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from nicegui import ui
+
+from headrace.server.page import humantext
+from headrace.server.page.context import Desk
+from headrace.server.page.dialogs import button, confirmed
+from headrace.server.page.listings import Button, Cell, Chip, Kind, Listing, Number
+from headrace.server.page.poller import Seen
+
+_JOB: Final[dict[str, Kind]] = {"running": "busy", "done": "good", "failed": "bad"}
+
+
+class Batch:
+    """Jobs, and a card for each view."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+        self._cards: dict[str, _Card] = {}
+        self._jobs: Listing | None = None
+        self._empty = ui.label("There are no views, so there is nothing to compute.").classes("hr-empty")
+        self._stack = ui.element("div").classes("hr-stack")
+        if desk.service.operations is not None:
+            with ui.element("section").classes("hr-card"):
+                ui.label("Jobs").classes("hr-title")
+                self._jobs = Listing(
+                    ("Job", "View", "Kind", "State", "Step", "Begun", Number("Took"), Number("Version"), "Error"),
+                    "No batch has been computed since the system began; begin one above.",
+                    name="jobs",
+                )
+
+    async def show(self, seen: Seen) -> None:
+        views = seen.status["views"]
+        self._empty.set_visibility(not views)
+        for name, view in views.items():
+            if name not in self._cards:
+                with self._stack:
+                    self._cards[name] = _Card(self.desk, name)
+            busy = any(job["view"] == name and job["state"] in ("waiting", "running") for job in seen.status["jobs"])
+            self._cards[name].show(view, busy)
+        if self._jobs is not None:
+            self._jobs.show([_job(each) for each in sorted(seen.status["jobs"], key=lambda job: -job["id"])])
+
+
+class _Card:
+    """The versions of a view, and buttons for those who may press them."""
+
+    def __init__(self, desk: Desk, name: str) -> None:
+        self.desk, self.name = desk, name
+        self._admin = "admin" in desk.allowed()
+        self._buttons: list[ui.button] = []
+        with ui.element("section").classes("hr-card") as card:
+            card.props["data-view"] = name
+            with ui.element("div").classes("hr-head"):
+                ui.label(name).classes("hr-title")
+                self._facts = ui.label("").classes("hr-muted hr-small")
+                ui.element("div").classes("hr-space")
+                if desk.service.operations is not None and self._admin:
+                    self._buttons = [
+                        button("Compute", "calculate", lambda: self._compute(incremental=False)),
+                        button("Compute incremental", "add_chart", lambda: self._compute(incremental=True)),
+                    ]
+            self._listing = Listing(
+                ("Version", "", Number("Rows"), "Made", "Boundary", "Built on", ""),
+                "No batch version yet: answers come from the speed layer alone.",
+                name=f"versions {name}",
+            )
+
+    def show(self, view: dict[str, Any], busy: bool) -> None:
+        where = view["provenance"]
+        for each in self._buttons:
+            each.set_enabled(not busy)
+        boundary = humantext.offsets(where["boundary"])
+        reached = f"speed layer has reached {humantext.offsets(where['reached'])}"
+        self._facts.set_text(
+            reached
+            if where["version"] is None
+            else f"answers come from version {where['version']} up to {boundary}, {reached}"
+        )
+        newest = sorted(view["versions"], key=lambda version: -version["version"])
+        self._listing.show([self._version(each) for each in newest])
+
+    def _version(self, version: dict[str, Any]) -> tuple[Cell, ...]:
+        number, back = version["version"], None
+        if self._admin and not version["current"]:
+            back = Button("Roll back", number, lambda: self._roll_back(number))
+        base = version["base"]
+        return (
+            str(number),
+            Chip("current", "good") if version["current"] else Chip("kept"),
+            Number(humantext.count(version["rows"])),
+            humantext.time(version["made"]),
+            humantext.offsets(version["boundary"]),
+            "all events" if base is None else f"version {base}",
+            back,
+        )
+
+    async def _compute(self, *, incremental: bool) -> None:
+        operations = self.desk.service.operations
+        assert operations is not None
+        job = await self.desk.told(lambda: operations.compute(self.name, incremental=incremental))
+        if job is not None:
+            ui.notify(f"A batch of {self.name} has begun", type="positive")
+            await self.desk.watch.look()
+
+    async def _roll_back(self, version: int) -> None:
+        question = (
+            f"Answers of {self.name} will come from version {version}, and from all that came since its boundary."
+        )
+        if not await confirmed(f"Roll back to version {version}?", question, "Roll back"):
+            return
+        view = self.desk.service.views[self.name]
+        done = await self.desk.told(lambda: view.rollback(version))
+        if done is not None:
+            ui.notify(f"{self.name} answers from version {done}", type="positive")
+            await self.desk.watch.look()
+
+
+def _job(job: dict[str, Any]) -> tuple[Cell, ...]:
+    return (
+        str(job["id"]),
+        job["view"],
+        "incremental" if job["incremental"] else "all events",
+        Chip(job["state"], _JOB.get(job["state"], "plain")),
+        job["step"],
+        humantext.time(job["started"]),
+        Number(humantext.seconds(job["seconds"])),
+        Number(humantext.count(job["version"])),
+        job["error"] or "",
+    )

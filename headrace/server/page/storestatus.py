@@ -1,0 +1,55 @@
+"""What a store and a log tell by themselves, in the form of a running system's status."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.server.service import Service
+from headrace.views.feeds import Feed
+from headrace.views.jsonencoding import encode_provenance, encode_version
+from headrace.views.progress import Offsets
+from headrace.views.stores.store import StoredView
+
+
+def standing(service: Service) -> dict[str, Any]:
+    """How far everything is, as far as the store and the log know. Nothing runs, so there are no rates and no stages.
+
+    >>> standing(Service({}, {}))
+    {'topics': {}, 'views': {}, 'jobs': []}
+    """
+    return {
+        "topics": {name: _topic(each.feed) for name, each in service.topics.items()},
+        "views": {name: _view(each) for name, each in service.views.items()},
+        "jobs": [],
+    }
+
+
+def _topic(feed: Feed) -> dict[str, Any]:
+    starts, ends = feed.starts(), feed.ends()
+    return {
+        "partitions": [{"partition": each, "start": start, "end": ends[each]} for each, start in starts.items()],
+        "groups": {name: {"offsets": at, "lag": _lag(starts, ends, at)} for name, at in feed.groups().items()},
+        "archived": {},
+        "records_per_second": None,
+    }
+
+
+def _lag(starts: Offsets, ends: Offsets, read: Offsets) -> int:
+    return sum(end - read.get(partition, starts[partition]) for partition, end in ends.items())
+
+
+def _view(view: StoredView) -> dict[str, Any]:
+    return {
+        "topic": None,
+        "state": None,
+        "error": None,
+        "batches": None,
+        "batch_seconds": None,
+        "records_per_second": None,
+        "lag": None,
+        "stages": [],
+        "graph": None,
+        "bad": {},
+        "provenance": encode_provenance(view.provenance()),
+        "versions": [encode_version(each) for each in view.versions()],
+    }

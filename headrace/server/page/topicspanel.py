@@ -1,0 +1,83 @@
+"""Topics: their partitions with offsets, who reads them, and how far they are archived."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nicegui import ui
+
+from headrace.server.page import humantext
+from headrace.server.page.context import Desk
+from headrace.server.page.listings import Listing, Number
+from headrace.server.page.poller import Seen
+
+
+class Topics:
+    """A card for each topic."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+        self._cards: dict[str, _Card] = {}
+        self._stack = ui.element("div").classes("hr-stack")
+        self._empty = ui.label("There are no topics; a view's hr.Topic makes one.").classes("hr-empty")
+
+    async def show(self, seen: Seen) -> None:
+        topics = seen.status["topics"]
+        self._empty.set_visibility(not topics)
+        for name, topic in topics.items():
+            if name not in self._cards:
+                declared = self.desk.service.topics.get(name)
+                with self._stack:
+                    self._cards[name] = _Card(name, "" if declared is None else declared.declared.schema)
+            self._cards[name].show(topic)
+
+
+class _Card:
+    def __init__(self, name: str, schema: str) -> None:
+        with ui.element("section").classes("hr-card") as card:
+            card.props["data-topic"] = name
+            with ui.element("div").classes("hr-head"):
+                ui.label(name).classes("hr-title")
+                self._facts = ui.label("").classes("hr-muted hr-small")
+            ui.label(schema).classes("hr-code")
+            with ui.element("div").classes("hr-columns"):
+                with ui.element("div"):
+                    ui.label("Partitions").classes("hr-subtitle")
+                    numbers = [Number(each) for each in ("First offset", "Next offset", "Records", "Archived to")]
+                    self._partitions = Listing(
+                        ("Partition", *numbers), "It has no partitions.", name=f"partitions {name}"
+                    )
+                with ui.element("div"):
+                    ui.label("Groups").classes("hr-subtitle")
+                    self._groups = Listing(
+                        ("Group", "Offsets by partition", Number("Behind")),
+                        "Nobody reads it yet; a view that runs is a group, and so is `headrace topic consume`.",
+                        name=f"groups {name}",
+                    )
+
+    def show(self, topic: dict[str, Any]) -> None:
+        partitions = topic["partitions"]
+        archived = {int(each): offset for each, offset in (topic["archived"] or {}).items()}
+        kept = sum(each["end"] - each["start"] for each in partitions)
+        rate = topic["records_per_second"]
+        facts = [f"{humantext.count(kept)} records in {humantext.some(len(partitions), 'partition')}"]
+        facts += [] if rate is None else [f"{humantext.rate(rate)} coming in"]
+        self._facts.set_text(topic.get("error") or " · ".join(facts))
+        self._partitions.show(
+            [
+                (
+                    str(each["partition"]),
+                    Number(humantext.count(each["start"])),
+                    Number(humantext.count(each["end"])),
+                    Number(humantext.count(each["end"] - each["start"])),
+                    Number(humantext.count(archived.get(each["partition"]))),
+                )
+                for each in partitions
+            ]
+        )
+        self._groups.show(
+            [
+                (name, humantext.offsets(group["offsets"]), Number(humantext.count(group["lag"])))
+                for name, group in topic["groups"].items()
+            ]
+        )

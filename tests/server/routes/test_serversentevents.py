@@ -1,0 +1,115 @@
+"""Server-sent events: all rows first, and then what changes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+
+from headrace.server import Limits
+from headrace.server.http.refusals import Refused
+from headrace.server.http.workerpool import Worker
+from headrace.server.routes.serversentevents import Changes
+from headrace.views.queries import Query
+from headrace.views.stores.store import StoredView
+from tests.server.conftest import feed, on_both, publish, seen
+
+
+def events(response: httpx.Response) -> Iterator[tuple[str, Any]]:
+    lines = response.iter_lines()
+    for line in lines:
+        if line.startswith("event: "):
+            yield line.removeprefix("event: "), json.loads(next(lines).removeprefix("data: "))
+        elif line.startswith(":"):
+            yield "comment", line
+
+
+def until_progress(found: Iterator[tuple[str, Any]]) -> tuple[list[tuple[str, str, int | None]], Any]:
+    """The changes up to the next event that tells of progress, and that."""
+    rows = []
+    for name, data in found:
+        if name == "progress":
+            return rows, data
+        rows.append((name, data["key"]["url"], data.get("values", {}).get("hits")))
+    raise AssertionError("the stream ended")
+
+
+@on_both
+def test_a_row_that_changes_is_an_event(client: httpx.Client, view: StoredView) -> None:
+    feed(view, seen("a", 0, "x"), seen("b", 0, "x"))
+    with client.stream("GET", "/views/visitors/changes") as response:
+        assert response.headers["content-type"].startswith("text/event-stream")
+        found = events(response)
+        rows, progress = until_progress(found)
+        assert rows == [("row", "a", 1), ("row", "b", 1)]
+        assert (progress["reached"], progress["version"], progress["next"]) == ({"0": 2}, None, None)
+        feed(view, seen("b", 0, "y", "z"))
+        assert until_progress(found)[0] == [("row", "b", 3)]
+        publish(view, seen("a", 0, "x"), seen("b", 0, "x", "y", "z"))
+        rows, progress = until_progress(found)
+        assert (rows, progress["version"]) == ([], 1)  # the same answer, from elsewhere
+        publish(view, seen("b", 0, "x"))
+        assert until_progress(found)[0] == [("gone", "a", None), ("row", "b", 1)]
+        view.rollback()
+        assert until_progress(found)[0] == [("row", "a", 1), ("row", "b", 3)]
+
+
+def test_a_stream_that_has_begun_waits_when_too_much_is_under_way(view: StoredView) -> None:
+    class Busy(Worker):
+        calls = 0
+
+        async def run(self, work: Any) -> Any:
+            self.calls += 1
+            if self.calls % 2:
+                raise Refused(429, "too much")
+            return work()
+
+    async def listened() -> list[bytes]:
+        changes = Changes(Limits(poll=0), Busy("questions", 1, 1, 1))
+        found = changes._events(view, Query(), view.answer(Query()))
+        events = [await anext(found)]
+        feed(view, seen("a", 0, "x"))
+        return [*events, await anext(found), await anext(found)]
+
+    assert [each.split(b"\n")[0] for each in asyncio.run(listened())] == [
+        b"event: progress",
+        b"event: row",
+        b"event: progress",
+    ]
+
+
+def test_of_a_query_only(client: httpx.Client, view: StoredView) -> None:
+    feed(view, seen("a", 0, "x"), seen("b", 0, "x", "y"))
+    with client.stream("GET", "/views/visitors/changes?top=hits:1") as response:
+        found = events(response)
+        assert until_progress(found)[0] == [("row", "b", 2)]
+        feed(view, seen("a", 0, "y", "z"))
+        assert until_progress(found)[0] == [("gone", "b", None), ("row", "a", 3)]
+
+
+def test_there_are_signs_of_life(started: Callable[..., httpx.Client]) -> None:
+    client = started(limits=Limits(poll=0.001, heartbeat=0.005))
+    with client.stream("GET", "/views/visitors/changes") as response:
+        found = events(response)
+        assert [name for name, _ in (next(found), next(found), next(found))] == ["progress", "comment", "comment"]
+
+
+def test_so_many_may_listen(started: Callable[..., httpx.Client]) -> None:
+    client = started(limits=Limits(poll=0.001, heartbeat=0.005, listeners=1))
+    with client.stream("GET", "/views/visitors/changes") as first:
+        found = events(first)  # held: httpx ends a stream that nobody reads on
+        assert next(found)[0] == "progress"
+        refused = client.get("/views/visitors/changes")
+        assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+    status = 429
+    while status == 429:  # the server notices that the first has gone when it next writes to it
+        with client.stream("GET", "/views/visitors/changes") as again:
+            status = again.status_code
+    assert status == 200
+
+
+def test_a_question_without_answer_is_refused_before_the_stream_begins(client: httpx.Client) -> None:
+    assert client.get("/views/visitors/changes?top=likes:1").status_code == 400

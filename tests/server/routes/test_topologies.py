@@ -1,0 +1,293 @@
+"""Topologies over HTTP: a real cluster directory, whose topologies are scripted, behind the API and its metrics."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from typer.testing import CliRunner
+
+from headrace.commands.main import main
+from headrace.dialects.storm.control import Control
+from headrace.server import Server, Service, Tokens
+from headrace.server.routes.topologies import Commands
+from tests.dialects.storm.clusters import Cluster, Noting, WordCount, write_wrongs
+from tests.server.conftest import LIMITS
+
+READ, ADMIN = "r" * 20, "a" * 20
+ORDER = ("topology", "state", "from", "stream", "to", "component", "task", "quantile")
+TOKENS = Tokens.parse(f"read:{READ} admin:{ADMIN}")
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    made = Cluster(tmp_path / "storm")
+    made.noting = {"word-count": WordCount("word-count"), "idle": Noting("idle")}
+    made._running.update(made.noting)
+    with made:
+        yield made
+
+
+@contextmanager
+def served(directory: Path, **options: Any) -> Iterator[httpx.Client]:
+    service = Service({}, {}, topologies=Control(directory))
+    with (
+        Server(service, port=0, limits=LIMITS, **options) as server,
+        httpx.Client(base_url=server.url, timeout=60) as client,
+    ):
+        yield client
+
+
+@pytest.fixture
+def client(cluster: Cluster) -> Iterator[httpx.Client]:
+    with served(cluster.directory) as client:
+        yield client
+
+
+def test_statuses_are_those_of_the_cluster(client: httpx.Client, cluster: Cluster) -> None:
+    listed = client.get("/topologies").json()
+    told = {each.name: json.loads(json.dumps(each.told())) for each in cluster.statuses()}
+    assert listed["runs"] is True
+    assert {each["name"]: each for each in listed["topologies"]} == told
+    assert client.get("/topologies/word-count").json() == told["word-count"]
+    missing = client.get("/topologies/words")
+    assert (missing.status_code, missing.json()) == (
+        404,
+        {"reason": "no topology 'words' is running; GET /topologies tells which are"},
+    )
+
+
+def test_what_went_wrong_is_newest_first(client: httpx.Client, cluster: Cluster) -> None:
+    errors, letters = write_wrongs(cluster.directory, "word-count", "ValueError: a", "ValueError: b")
+    found = client.get("/topologies/word-count/errors?limit=1").json()
+    assert found == {"topology": "word-count", "errors": [{**errors[1], "time": "1970-01-01T00:00:01Z"}]}
+    found = client.get("/topologies/word-count/deadletters").json()["dead_letters"]
+    assert found == [{**each, "time": "1970-01-01T00:00:07Z"} for each in reversed(letters)]
+    assert client.get("/topologies/word-count/errors?limit=1001").status_code == 400
+    assert client.get("/topologies/..%2Fword-count/errors").status_code == 404
+
+
+def test_commands(client: httpx.Client, cluster: Cluster) -> None:
+    noted = cluster.noting["word-count"].noted
+    done = client.post("/topologies/word-count/deactivate", json={})
+    assert (done.status_code, done.json()) == (200, {"topology": "word-count", "command": "deactivate", "done": True})
+    assert client.get("/topologies/word-count").json()["state"] == "inactive"
+    client.post("/topologies/word-count/activate", json={})
+    client.post("/topologies/word-count/rebalance", json={"tasks": {"count": 5}, "wait": "2s"})
+    assert (
+        len([each for each in client.get("/topologies/word-count").json()["tasks"] if each["component"] == "count"])
+        == 5
+    )
+    client.post("/topologies/word-count/kill", json={"wait": "10s"})
+    assert noted == ["deactivate", "activate", ("rebalance", {"count": 5}, 2), ("kill", 10)]
+    assert [each["name"] for each in client.get("/topologies").json()["topologies"]] == ["idle"]
+
+
+@pytest.mark.parametrize(
+    ("path", "given", "status", "reason"),
+    [
+        ("word-count/rebalance", {}, 400, "tasks are numbers of tasks by bolt"),
+        ("word-count/rebalance", {"tasks": {"count": True}}, 400, "tasks are numbers of tasks by bolt"),
+        ("word-count/rebalance", {"tasks": {"count": 0}}, 400, "tasks are numbers of tasks by bolt"),
+        ("word-count/rebalance", {"tasks": ["count"]}, 400, "tasks are numbers of tasks by bolt"),
+        ("word-count/rebalance", {"tasks": {"words": 2}}, 409, "'words' is a spout"),
+        ("word-count/kill", {"wait": "soon"}, 400, "wait is how long to wait"),
+        ("word-count/kill", {"now": True}, 400, "no other fields than wait"),
+        ("word-count/activate", {"wait": "1s"}, 400, "no other fields"),
+        ("words/kill", {}, 404, "no topology 'words' is running"),
+        ("word-count/submit", {}, 404, "Not Found"),
+    ],
+)
+def test_commands_that_are_refused(
+    client: httpx.Client, cluster: Cluster, path: str, given: dict[str, Any], status: int, reason: str
+) -> None:
+    answer = client.post(f"/topologies/{path}", json=given)
+    assert (answer.status_code, reason in answer.json()["reason"]) == (status, True), answer.text
+    assert cluster.noting["word-count"].noted == []
+
+
+def test_a_command_that_takes_long_is_under_way(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Commands.__init__, "__defaults__", (0.3,))
+    with served(cluster.directory) as client:
+        answer = client.post("/topologies/idle/kill", json={})
+        assert (answer.status_code, answer.json()["done"]) == (202, False)
+        until(lambda: client.get("/topologies/idle").json()["state"] == "killed")
+        assert client.post("/topologies/word-count/deactivate", json={}).json()["done"] is True
+        cluster.noting["idle"].settled.set()
+        until(lambda: client.get("/topologies/idle").status_code == 404)
+    assert cluster.noting["idle"].noted == [("kill", 30)]
+
+
+def until(reached: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_who_may_command(cluster: Cluster) -> None:
+    with served(cluster.directory, tokens=TOKENS) as client:
+        path, read, admin = "/topologies/word-count/deactivate", bearer(READ), bearer(ADMIN)
+        assert client.get("/topologies").status_code == client.post(path, json={}).status_code == 401
+        assert client.get("/topologies", headers=read).status_code == 200
+        assert client.post(path, json={}, headers=read).status_code == 403
+        for elsewhere in ({"Origin": "https://evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
+            assert client.post(path, json={}, headers=admin | elsewhere).status_code == 403
+        assert client.post(path, content="{}", headers=admin | {"Content-Type": "text/plain"}).status_code == 415
+        assert cluster.noting["word-count"].noted == []
+        assert client.post(path, json={}, headers=admin).status_code == 200
+
+
+def bearer(secret: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {secret}"}
+
+
+def test_metrics_are_the_numbers_of_the_status(client: httpx.Client, cluster: Cluster) -> None:
+    odd = 'we"ird\\\nname'
+    cluster._running["odd"] = WordCount("odd", count=odd)  # nothing but the library escapes it
+    client.post("/topologies/idle/activate", json={})
+    samples = measured(client.get("/metrics").text)
+    listed = client.get("/topologies").json()["topologies"]
+    words = [each for each in listed if each["name"] != "idle"]
+    assert [each["name"] for each in words] == ["odd", "word-count"]
+    for topology in words:
+        for task in topology["tasks"]:
+            labels = (topology["name"], task["component"], str(task["task"]))
+            for field, name in (
+                ("emitted", "emitted_total"),
+                ("executed", "executed_total"),
+                ("acked", "acked_total"),
+                ("failed", "failed_total"),
+                ("errors", "errors_total"),
+                ("replayed", "replayed_total"),
+                ("dead", "dead_letters_total"),
+                ("throttled_seconds", "throttled_seconds_total"),
+                ("queued", "queued"),
+                ("pending", "pending"),
+                ("throttled", "throttled"),
+            ):
+                assert samples.get((name, *labels)) == task[field], (name, labels)
+            for field, name in (("execute_ms", "execute_seconds"), ("complete_ms", "complete_seconds")):
+                expected = None if task[field] is None else pytest.approx(task[field] / 1000)
+                assert samples.get((name, *labels)) == expected
+            for field, quantile in (("complete_p50_ms", "0.5"), ("complete_p99_ms", "0.99")):
+                expected = None if task[field] is None else pytest.approx(task[field] / 1000)
+                assert samples.get(("complete_quantile_seconds", *labels, quantile)) == expected
+        name = topology["name"]
+        assert samples["trees", name] == topology["trees"]
+        assert samples["batches_total", name] == topology["batches"]
+        assert samples["batch_seconds", name] == topology["batch_seconds"]
+        assert samples["state", name, "active"] == 1
+    assert samples["transferred_total", "odd", "split", "long", odd] == 11
+    assert samples["up",] == 1
+
+
+def test_a_task_that_has_not_told_of_itself_has_no_numbers(client: httpx.Client) -> None:
+    """Its counts are those of all its life, so that zero would be wrong."""
+    samples = measured(client.get("/metrics").text)
+    assert ("state", "idle", "active") in samples
+    assert not [name for name, *labels in samples if labels[:2] == ["idle", "print"]]
+
+
+def measured(text: str) -> dict[tuple[str, ...], float]:
+    """Samples by name and labels."""
+    return {
+        (
+            sample.name.removeprefix("headrace_storm_"),
+            *(sample.labels[each] for each in ORDER if each in sample.labels),
+        ): (sample.value)
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name.startswith("headrace_storm_")
+    }
+
+
+def test_a_cluster_comes_and_goes(tmp_path: Path) -> None:
+    with served(tmp_path / "storm") as client:
+        for _ in range(2):
+            assert client.get("/topologies").json() == {"runs": False, "time": None, "topologies": []}
+            assert client.get("/topologies/words").status_code == 503
+            assert measured(client.get("/metrics").text) == {("up",): 0}
+            with Cluster(tmp_path / "storm", "words"):
+                assert client.get("/topologies/words").json()["state"] == "active"
+        assert client.get("/readyz").status_code == 200
+
+
+def test_openapi_has_the_routes(client: httpx.Client) -> None:
+    paths = client.get("/openapi.json").json()["paths"]
+    assert sorted(each for each in paths if each.startswith("/topologies")) == [
+        "/topologies",
+        "/topologies/{name}",
+        "/topologies/{name}/activate",
+        "/topologies/{name}/deactivate",
+        "/topologies/{name}/deadletters",
+        "/topologies/{name}/errors",
+        "/topologies/{name}/kill",
+        "/topologies/{name}/rebalance",
+    ]
+    rebalance = paths["/topologies/{name}/rebalance"]["post"]
+    assert [each["name"] for each in rebalance["parameters"]] == ["name"]
+    schema = rebalance["requestBody"]["content"]["application/json"]["schema"]
+    assert sorted(schema["properties"]) == ["tasks", "wait"]
+
+
+def test_without_a_cluster_there_are_no_routes(started: Any) -> None:
+    client = started()
+    assert client.get("/topologies").status_code == 404
+    assert "headrace_storm" not in client.get("/metrics").text
+
+
+def test_many_look_at_once(client: httpx.Client, cluster: Cluster) -> None:
+    """What is read is whole, however often it is written meanwhile."""
+    found: list[int] = []
+
+    def look() -> None:
+        for _ in range(20):
+            found.append(len(client.get("/topologies").json()["topologies"]))
+
+    looking = [threading.Thread(target=look) for _ in range(4)]
+    for each in looking:
+        each.start()
+    while any(each.is_alive() for each in looking):
+        client.post("/topologies/idle/activate", json={})
+    assert found == [2] * 80
+
+
+def test_the_command_serves_a_directory(cluster: Cluster) -> None:
+    command = [sys.executable, "-m", "headrace", "storm", "ui", "--port", "0", "--directory", str(cluster.directory)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=tokens_in_environment()) as process:
+        try:
+            assert process.stdout is not None
+            said = process.stdout.readline()
+            url = said.partition(" are at ")[2].partition(";")[0]
+            assert httpx.get(f"{url}/topologies", timeout=60).status_code == 401
+            found = httpx.get(f"{url}/topologies", headers=bearer(READ), timeout=60).json()
+            assert [each["name"] for each in found["topologies"]] == ["idle", "word-count"]
+            assert "Headrace" in httpx.get(url, headers=bearer(READ), timeout=60).text
+            process.send_signal(signal.SIGTERM)
+            process.wait(60)
+        finally:
+            process.kill()
+    assert Control(cluster.directory).served  # it is not the cluster's business who looks
+
+
+def tokens_in_environment() -> dict[str, str]:
+    return {**os.environ, "HEADRACE_TOKENS": f"read:{READ}", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+
+
+def test_the_command_tells_what_is_wrong(tmp_path: Path) -> None:
+    words = ["storm", "ui", "--host", "0.0.0.0", "--directory", str(tmp_path)]
+    result = CliRunner().invoke(main, words, env={"HEADRACE_TOKENS": ""})
+    assert result.exit_code == 1 and "can be reached from other machines" in result.output

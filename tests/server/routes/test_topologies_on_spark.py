@@ -1,0 +1,94 @@
+"""A real topology on Spark, seen and commanded over HTTP while it runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+from storm_wordcount import SplitSentence, WordCount
+
+from headrace import storm
+from headrace.dialects.storm.control import Control
+from headrace.server import Server, Service
+from tests.server.routes.test_topologies import measured
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Sentences(storm.Spout):
+    """Three words at a time, so many times."""
+
+    fields = ("sentence",)
+
+    def __init__(self, count: int) -> None:
+        self.left = count
+
+    def next_tuple(self) -> None:
+        if self.left:
+            self.left -= 1
+            self.emit(["to be or" if self.left % 2 else "not to be"], message_id=self.left)
+
+
+def word_count(sentences: int) -> storm.Topology:
+    builder = storm.TopologyBuilder()
+    builder.set_spout("sentences", Sentences(sentences))
+    builder.set_bolt("split", SplitSentence(), parallelism=2).shuffle_grouping("sentences")
+    builder.set_bolt("count", WordCount(), parallelism=2).fields_grouping("split", ["word"])
+    return builder.create()
+
+
+def until(reached: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 240
+    while not reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+@pytest.mark.timeout(600)
+def test_a_topology_is_seen_rebalanced_and_killed_over_http(spark: SparkSession, tmp_path: Path) -> None:
+    with (
+        storm.LocalCluster(tmp_path, spark=spark) as cluster,
+        Server(Service({}, {}, topologies=Control(tmp_path)), port=0) as server,
+        httpx.Client(base_url=server.url, timeout=300) as client,
+    ):
+        cluster.submit("words", word_count(20), storm.Config(max_spout_pending=10))
+
+        def status() -> dict[str, Any]:
+            found: dict[str, Any] = client.get("/topologies/words").json()
+            return found
+
+        def tasks(component: str) -> list[dict[str, Any]]:
+            return [each for each in status()["tasks"] if each["component"] == component]
+
+        until(lambda: any(each["name"] == "words" for each in client.get("/topologies").json()["topologies"]))
+        until(lambda: tasks("sentences")[0]["acked"] == 20)
+        until(lambda: status()["trees"] == 0)
+        [spout] = tasks("sentences")
+        assert (spout["emitted"], spout["pending"], spout["queued"], spout["throttled"]) == (20, 0, 0, False)
+        assert spout["throttled_seconds"] > 0  # twenty tuples, of which ten at a time may be under way
+        assert 0 < spout["complete_p50_ms"] <= spout["complete_p99_ms"]
+        streams = [
+            (each["source"], component["id"], each["tuples"])
+            for component in status()["components"]
+            for each in component["inputs"]
+        ]
+        assert streams == [("sentences", "split", 20), ("split", "count", 60)]
+        samples = measured(client.get("/metrics").text)
+        executed = [
+            value for (name, *labels), value in samples.items() if (name, labels[1:2]) == ("executed_total", ["count"])
+        ]
+        assert sum(executed) == sum(each["executed"] for each in tasks("count")) == 60
+        assert all(each["queued"] is not None for each in tasks("count"))
+
+        assert client.post("/topologies/words/rebalance", json={"tasks": {"count": 3}}).status_code in (200, 202)
+        until(lambda: len(tasks("count")) == 3 and status()["state"] == "active")
+        assert client.post("/topologies/words/deactivate", json={}).json()["done"]
+        assert status()["state"] == "inactive"
+        client.post("/topologies/words/kill", json={"wait": "1s"})
+        until(lambda: client.get("/topologies").json()["topologies"] == [])
+        assert cluster.names() == []
