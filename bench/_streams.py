@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import headrace as hr
-from headrace.engine.session import spark_session
+from headrace.engine.spark.session import spark_session
 
 FILES = 2  # of a batch, one per core
 SCHEMA = "user long, amount long, ts timestamp"

@@ -27,7 +27,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import headrace as hr
-from headrace.engine.session import spark_session
+from headrace.engine.spark.session import spark_session
 
 HEAP = "2g"  # of the driver, which in local mode runs the tasks too
 

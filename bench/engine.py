@@ -217,7 +217,7 @@ COLD = """
 import time; begun = float({begun!r}); told = lambda what: print(what, round(time.time() - begun, 2), flush=True)
 told("python")
 import headrace as hr
-from headrace.engine.session import spark_session
+from headrace.engine.spark.session import spark_session
 told("import")
 spark = spark_session("local[2]")
 told("session")

@@ -30,7 +30,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import headrace as hr
-from headrace.engine.sources import read as frame_of
+from headrace.engine.batch.sources import read as frame_of
 from headrace.log import Group, Log, Producer, Topic
 
 SIZE = 100  # bytes of a record

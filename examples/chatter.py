@@ -23,7 +23,7 @@ from wordcount import count_words, row, words
 
 import headrace as hr
 from headrace.commands.progressbar import watch
-from headrace.engine.session import spark_session
+from headrace.engine.spark.session import spark_session
 
 CHATTER, COMPLETIONS, COUNTS = "out/chatter/chatter.txt", "out/chatter/completions", "out/chatter/counts"
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from headrace.edges.written import written
+from headrace.edges.outputs import written
 from headrace.model.algebra import CombineFn
 from headrace.model.columns import (
     EVENT_TIME,

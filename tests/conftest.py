@@ -7,12 +7,16 @@ ones.
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import sqlalchemy as sa
 from hypothesis import HealthCheck, settings
 
+from headrace.log import Log
 from tests.scale import scaled
 
 if TYPE_CHECKING:
@@ -34,7 +38,7 @@ settings.load_profile("ci")
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The suite's Spark session: two cores and two partitions, so that small data still crosses a shuffle."""
-    from headrace.engine.session import JAVA_OPTIONS, spark_session
+    from headrace.engine.spark.session import JAVA_OPTIONS, spark_session
 
     session = spark_session(
         "local[2]",
@@ -55,11 +59,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A real Kafka broker, if its jars are there. A test that stops it starts it again."""
-    from headrace.edges import connector
+    from headrace.engine.connectors import kafkajars
     from tests.edges import kafka
 
-    if not (kafka.jars().exists() and connector.jars()):
-        reason = f"no jars of Kafka in {connector.cache()}: `make kafka` fetches them from Maven Central"
+    if not (kafka.jars().exists() and kafkajars.jars()):
+        reason = f"no jars of Kafka in {kafkajars.cache()}: `make kafka` fetches them from Maven Central"
         if "kafka" in os.environ.get("HEADRACE_REQUIRE", "").split(","):
             pytest.fail(f"{reason}, and HEADRACE_REQUIRE says that they are required")
         pytest.skip(reason)
@@ -78,3 +82,32 @@ def postgresql_server() -> Iterator[str]:
 
     with postgresql.running() as url:
         yield url
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Log:
+    return Log(tmp_path / "log")
+
+
+@pytest.fixture
+def postgresql(postgresql_server: str) -> str:
+    """The URL of an empty schema of its own."""
+    schema = f"test_{uuid.uuid4().hex[:12]}"
+    engine = sa.create_engine(postgresql_server.replace("postgresql:", "postgresql+psycopg:"))
+    with engine.begin() as connection:
+        connection.execute(sa.schema.CreateSchema(schema))
+    engine.dispose()
+    return f"{postgresql_server}?options=-csearch_path%3D{schema}"
+
+
+@pytest.fixture
+def sqlite(tmp_path: Path) -> str:
+    """The URL of a file of its own."""
+    return f"sqlite:///{tmp_path}/tables.db"
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest) -> str:
+    """The URL of an empty database, of each kind."""
+    url: str = request.getfixturevalue(request.param)
+    return url

@@ -9,12 +9,12 @@ from typing import Any, Literal
 from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
-from headrace.engine.batch import Batch
-from headrace.engine.counters import Counters
-from headrace.engine.failures import plain
-from headrace.engine.plan import explain, plan
-from headrace.engine.session import ship_package, spark_session
+from headrace.engine.batch.execution import Batch
+from headrace.engine.plan.fusion import explain, plan
 from headrace.engine.settings import current
+from headrace.engine.spark.counters import Counters
+from headrace.engine.spark.session import ship_package, spark_session
+from headrace.engine.worker.blame import plain
 from headrace.model.badrecords import BadRecords
 from headrace.model.errors import PipelineError
 from headrace.model.pipeline import Graph
@@ -135,8 +135,7 @@ def run(
     ship_package(session)
     counters = Counters(session.sparkContext)
     if planned is None:
-        from headrace.engine import stream as streams  # a batch needs none of it
-        from headrace.engine import streamhandle
+        from headrace.engine.stream import handle, query  # a batch needs none of it
 
-        return streamhandle.start(streams.Stream(session, graph, counters, streams.Options(**options)))
+        return handle.start(query.Stream(session, graph, counters, query.Options(**options)))
     return Handle(session, Batch(session, planned, counters, lambda stage: None), counters)

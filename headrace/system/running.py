@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from headrace.engine.session import spark_session
+from headrace.engine.spark.session import spark_session
 from headrace.server import Tokens
 from headrace.server.process.childprocess import Apart, Served
 from headrace.system.home import Home, Runs

@@ -12,7 +12,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.engine.run import Handle
-from headrace.engine.streamhandle import StreamHandle
+from headrace.engine.stream.handle import StreamHandle
 from headrace.model.times import SECOND
 from headrace.views.errors import ViewError
 from headrace.views.speedlayer import SpeedLayer

@@ -17,7 +17,7 @@ from typing import Any, Final, Self
 
 from pyspark.sql import SparkSession
 
-from headrace.engine.session import spark_session
+from headrace.engine.spark.session import spark_session
 from headrace.model.times import SECOND, now
 from headrace.server.service import Service
 from headrace.system.home import Home

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.engine.bundles import END, START, TIME
-from headrace.engine.cells import decode_cells, encode_cells
-from headrace.engine.clocks import Clocks
-from headrace.engine.delays import Delays
-from headrace.engine.shard import TIMINGS, ShardProcessor
-from headrace.engine.shuffle import KEY, SPELLING, VALUE
+from headrace.engine.columns.cells import decode_cells, encode_cells
+from headrace.engine.shard.clocks import Clocks
+from headrace.engine.shard.delays import Delays
+from headrace.engine.shard.processor import TIMINGS, ShardProcessor
+from headrace.engine.worker.bundles import END, START, TIME
+from headrace.engine.worker.shuffle import KEY, SPELLING, VALUE
 from headrace.model.algebra import combine_fn
 from headrace.model.keys import decode_keys, encode_keys
 from headrace.model.panes import Accumulation, Closing, Pane, TimestampCombiner, Windowing

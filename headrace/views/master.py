@@ -19,7 +19,7 @@ from pyspark.sql import Column, DataFrame, Observation, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DateType
 
-from headrace.engine.files import Folder
+from headrace.engine.spark.files import Folder
 from headrace.model.badrecords import YEAR_1, YEAR_10000
 from headrace.model.columns import Select, Where
 from headrace.model.pipeline import PCollection, Pipeline

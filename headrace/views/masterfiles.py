@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from headrace.engine.files import Folder
+from headrace.engine.spark.files import Folder
 from headrace.views.errors import ViewError
 from headrace.views.feeds.feed import OFFSET, PARTITION
 from headrace.views.manifests import File

@@ -10,13 +10,13 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from headrace.edges.topicstreams import began_at
-from headrace.engine.checkpoint import stream_of
-from headrace.engine.files import Folder
-from headrace.engine.offsetlog import OffsetLog
+from headrace.engine.checkpoint.checkpoint import stream_of
+from headrace.engine.connectors.topicreading import began_at
 from headrace.engine.run import Handle
-from headrace.engine.session import spark_session
-from headrace.engine.streamhandle import StreamHandle
+from headrace.engine.spark.files import Folder
+from headrace.engine.spark.offsetlog import OffsetLog
+from headrace.engine.spark.session import spark_session
+from headrace.engine.stream.handle import StreamHandle
 from headrace.model.pipeline import PCollection, Pipeline
 from headrace.model.sinks import ForEachBatch, WindowedValue
 from headrace.model.topics import ReadTopic

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 import headrace as hr
-from headrace.engine.session import spark_session
+from headrace.engine.spark.session import spark_session
 from headrace.model.sinks import WindowedValue
 
 Output = dict[str, Counter[str]]

@@ -16,7 +16,7 @@ from typing import Final
 from job import Output
 
 import headrace as hr
-from headrace.engine.session import spark_session
+from headrace.engine.spark.session import spark_session
 from headrace.log import Log
 
 LANDMARKS: Final = (

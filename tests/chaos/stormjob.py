@@ -17,7 +17,7 @@ from job import Output
 
 from headrace import storm
 from headrace.dialects.storm.hosts import SpoutHost
-from headrace.engine.session import spark_session
+from headrace.engine.spark.session import spark_session
 from headrace.log import Log
 
 LANDMARKS: Final = (

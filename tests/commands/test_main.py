@@ -19,7 +19,7 @@ from headrace.commands import main as cli
 from headrace.commands.progressbar import watch
 from headrace.engine.run import Handle, Status
 from headrace.engine.settings import Settings, current, using
-from headrace.engine.streamstatus import ExchangeStatus, StreamStatus
+from headrace.engine.stream.status import ExchangeStatus, StreamStatus
 
 
 def invoke(*args: str) -> Result:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import sqlalchemy as sa
 
 import headrace as hr
-from headrace.edges.tables import TableWriter
+from headrace.engine.connectors.tablewriter import TableWriter
 from headrace.model.panes import PaneInfo
 from headrace.model.sinks import WindowedValue
 from headrace.model.tables import WriteTable

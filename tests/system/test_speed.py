@@ -10,8 +10,8 @@ from typing import Any, cast
 import pytest
 
 from headrace.engine.run import Status
-from headrace.engine.streamhandle import StreamHandle
-from headrace.engine.streamstatus import StreamStatus
+from headrace.engine.stream.handle import StreamHandle
+from headrace.engine.stream.status import StreamStatus
 from headrace.model.times import SECOND
 from headrace.system.speed import Speed
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headrace.engine.files import Folder
+from headrace.engine.spark.files import Folder
 from headrace.log import Log, Topic
 from headrace.model.times import SECOND
 from headrace.views import compaction, masterfiles

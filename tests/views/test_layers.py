@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 import headrace as hr
-from headrace.engine.streamhandle import StreamHandle
+from headrace.engine.stream.handle import StreamHandle
 from headrace.log import Log
 from headrace.model.times import SECOND
 from headrace.views.batchlayer import BatchLayer

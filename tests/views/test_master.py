@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.engine.files import Folder
+from headrace.engine.spark.files import Folder
 from headrace.log import Group, Log, Topic
 from headrace.views.errors import ViewError
 from headrace.views.feeds import feed_of

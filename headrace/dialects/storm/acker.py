@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.dialects.storm.ids import Ids
-from headrace.engine.hashing import HASHES, mixed
+from headrace.engine.columns.hashing import HASHES, mixed
 from headrace.model.times import Int64Array
 
 ACKS: Final = pa.schema([("root", pa.uint64()), ("xor", pa.uint64()), ("mark", pa.int32())])

@@ -18,9 +18,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.engine.cells import decode_cells, encode_cells
-from headrace.engine.hashing import HASHES, Hashes, hash_bytes
-from headrace.engine.ipc import arrow_bytes
+from headrace.engine.columns.arrowbytes import arrow_bytes
+from headrace.engine.columns.cells import decode_cells, encode_cells
+from headrace.engine.columns.hashing import HASHES, Hashes, hash_bytes
 from headrace.model.keys import decode_keys, encode_keys
 from headrace.model.pickling import dumps
 

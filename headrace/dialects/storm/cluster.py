@@ -112,7 +112,7 @@ class LocalCluster:
     def submit(self, name: str, topology: Topology, config: Config | None = None) -> None:
         """Runs a topology under a name."""
         from headrace.dialects.storm.running import RunningTopology
-        from headrace.engine.session import spark_session
+        from headrace.engine.spark.session import spark_session
 
         if self._mine is None:
             raise TopologyError("the cluster is not running; write with storm.LocalCluster() as cluster: ...")

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.engine.hashing import Hashes, hash_bytes
+from headrace.engine.columns.hashing import Hashes, hash_bytes
 from headrace.model.keys import encode_ints, encode_keys, joined, prefixed
 from headrace.model.pickling import dumps
 

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.dialects.storm.columns import decode_column, hash_columns
-from headrace.engine.hashing import Hashes, mixed
+from headrace.engine.columns.hashing import Hashes, mixed
 from headrace.model.times import Int64Array
 
 if TYPE_CHECKING:

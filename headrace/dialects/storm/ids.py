@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from headrace.engine.hashing import mixed
+from headrace.engine.columns.hashing import mixed
 from headrace.model.times import Int64Array
 
 Ids: TypeAlias = npt.NDArray[np.uint64]

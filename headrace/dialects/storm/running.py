@@ -24,7 +24,7 @@ from headrace.dialects.storm.pipelines import Build, Topics
 from headrace.dialects.storm.seeds import Placed, Seeds
 from headrace.dialects.storm.status import TaskStatus, TopologyStatus, bolt_status, component_statuses, spout_status
 from headrace.dialects.storm.topology import Topology, TopologyError
-from headrace.engine.taskstate import standing
+from headrace.engine.stream.taskstate import standing
 from headrace.local.atomicfile import replace_file
 from headrace.log import Log, Topic
 from headrace.model.errors import PipelineError
@@ -32,8 +32,8 @@ from headrace.model.pipeline import Pipeline
 from headrace.model.times import SECOND
 
 if TYPE_CHECKING:
-    from headrace.engine.streamhandle import StreamHandle
-    from headrace.engine.streamstatus import StreamStatus
+    from headrace.engine.stream.handle import StreamHandle
+    from headrace.engine.stream.status import StreamStatus
 
 MAX_RECORDS: Final = 100_000
 """How many tuples of a spout a micro-batch takes at most."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from headrace.engine.ipc import arrow_bytes
+from headrace.engine.columns.arrowbytes import arrow_bytes
 from headrace.local.atomicfile import replace_file
 
 

@@ -23,7 +23,7 @@ from typing import Any, Final
 from headrace.dialects.storm.blocks import GONE, Attributes
 from headrace.dialects.storm.components import Bolt
 from headrace.dialects.storm.tuples import Tuple
-from headrace.engine.hashing import HASHES
+from headrace.engine.columns.hashing import HASHES
 from headrace.model.keys import encode_keys
 from headrace.model.pickling import dumps
 

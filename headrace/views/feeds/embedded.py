@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from headrace import log
-from headrace.edges.ranges import available, topic_at
+from headrace.edges.topicranges import available, topic_at
 from headrace.log import Group, Log
 from headrace.log.groups import start_of
 from headrace.log.values import Values
@@ -84,18 +84,18 @@ class EmbeddedFeed:
     def records(self, spark: SparkSession, since: Offsets, until: Offsets) -> DataFrame:
         from pyspark.sql import functions as F
 
-        from headrace.edges import topicrecords, topicsource
-        from headrace.engine.bundles import PART, TIME
+        from headrace.engine.connectors import fromrecords, topicdatasource
+        from headrace.engine.worker.bundles import PART, TIME
 
         tasks, label = spark.sparkContext.defaultParallelism, f"topic {self.topic.name}"
-        scan = topicsource.Scan(label, self._folder, self.topic.name, dict(since), dict(until), tasks)
-        found = topicsource.load(spark, scan)
-        own = [name for name in found.columns if name not in (TIME, PART, topicrecords.OFFSET)]
+        scan = topicdatasource.Scan(label, self._folder, self.topic.name, dict(since), dict(until), tasks)
+        found = topicdatasource.load(spark, scan)
+        own = [name for name in found.columns if name not in (TIME, PART, fromrecords.OFFSET)]
         return found.select(
             *own,
             F.timestamp_micros(TIME).alias(TIMESTAMP),
             F.col(PART).cast("int").alias(PARTITION),
-            F.col(topicrecords.OFFSET).alias(OFFSET),
+            F.col(fromrecords.OFFSET).alias(OFFSET),
         )
 
     def hold(self, archived: Offsets) -> None:

@@ -75,19 +75,20 @@ class KafkaFeed:
         from pyspark.sql import functions as F
         from pyspark.sql.types import DataType, StructType
 
-        from headrace.edges import connector, kafkasource, parsing, topicrecords
-        from headrace.engine import bundles
+        from headrace.engine.catalyst import parsing
+        from headrace.engine.connectors import fromrecords, kafkajars, kafkareading
+        from headrace.engine.worker import bundles
         from headrace.log.values import VALUE
 
-        connector.check(spark, self._who)
+        kafkajars.check(spark, self._who)
         self._check_kept(since, until)
-        read = kafkasource.between(spark, self.address, dict(since), dict(until)).select(
+        read = kafkareading.between(spark, self.address, dict(since), dict(until)).select(
             F.col(VALUE).cast("string").alias(parsing.TEXT),
             F.col(VALUE).alias(_RAW),
             bundles.TIME,
             F.timestamp_micros(bundles.TIME).alias(_MET),
             bundles.PART,
-            topicrecords.OFFSET,
+            fromrecords.OFFSET,
         )
         # As the source of a stream reads them. Event times are judged by who reads the archive, as in all topics.
         columns = DataType.fromDDL(self.topic.schema)
@@ -99,7 +100,7 @@ class KafkaFeed:
             *self.topic.columns,
             F.col(_MET).alias(TIMESTAMP),
             F.col(bundles.PART).cast("int").alias(PARTITION),
-            F.col(topicrecords.OFFSET).alias(OFFSET),
+            F.col(fromrecords.OFFSET).alias(OFFSET),
             F.when(wrong.isNotNull(), bad).alias(BAD),
         )
 

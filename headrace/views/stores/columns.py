@@ -11,7 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.engine.bundles import END, START
+from headrace.engine.worker.bundles import END, START
 from headrace.model.windows import GLOBAL_WINDOW
 from headrace.views.accumulators import encode
 from headrace.views.errors import ViewError

@@ -19,7 +19,7 @@ from headrace.dialects.storm.acker import Acker, acker_of
 from headrace.dialects.storm.columns import encode_column
 from headrace.dialects.storm.ids import sequence_of
 from headrace.dialects.storm.tasks import BoltTask, Outcome, SpoutTask
-from headrace.engine.ipc import arrow_bytes
+from headrace.engine.columns.arrowbytes import arrow_bytes
 
 
 class Source(storm.Spout):

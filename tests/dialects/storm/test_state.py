@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from headrace import storm
 from headrace.dialects.storm.state import Kept
-from headrace.engine.hashing import HASHES
+from headrace.engine.columns.hashing import HASHES
 from tests.scale import examples
 
 

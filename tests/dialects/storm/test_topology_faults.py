@@ -21,9 +21,9 @@ from headrace.dialects.storm import running
 from headrace.dialects.storm.emissions import EmissionLog
 from headrace.dialects.storm.hosts import SpoutHost
 from headrace.dialects.storm.pending import Pending
-from headrace.engine.streamsinks import Delivery
+from headrace.engine.stream.delivery import Delivery
 from headrace.log import Log
-from tests.engine.test_stream_faults import Abort, Faults
+from tests.engine.stream.test_faults import Abort, Faults
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

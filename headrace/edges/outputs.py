@@ -1,0 +1,188 @@
+"""What a sink of files wrote: each directory of output carries a manifest, and whoever has the directory can verify it.
+
+A manifest is written before the rename that makes its directory appear, so it is there exactly if the output is. It
+names stream, sink and batch, and each file with its size and, where files are on a disk of this machine, the checksum
+of its bytes; elsewhere the store keeps checksums itself.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Final
+
+if TYPE_CHECKING:
+    from pyarrow import fs
+
+    from headrace.engine.spark.files import Folder
+
+_MANIFEST: Final = "_manifest.json"
+_CHUNK: Final = 1 << 20
+
+
+@dataclass(frozen=True)
+class WrittenFile:
+    """A file of output: its name, how many bytes it has, and their CRC-32, if it was taken."""
+
+    name: str
+    bytes: int
+    crc32: int | None = None
+
+
+@dataclass(frozen=True)
+class WrittenBatch:
+    """What one micro-batch wrote, or a batch run, which has no stream and is batch 0."""
+
+    stream: str | None
+    sink: str
+    batch: int
+    rows: int
+    files: tuple[WrittenFile, ...]
+
+    def write(self) -> bytes:
+        return json.dumps(asdict(self), indent=1).encode()
+
+    @classmethod
+    def read(cls, data: bytes) -> WrittenBatch:
+        """What `write` wrote.
+
+        >>> batch = WrittenBatch("a", "save", 7, 2, (WrittenFile("part-0", 10, 123),))
+        >>> WrittenBatch.read(batch.write()) == batch
+        True
+        """
+        read = json.loads(data)
+        return cls(**{**read, "files": tuple(WrittenFile(**file) for file in read["files"])})
+
+
+@dataclass(frozen=True)
+class Written:
+    """The output in a directory, batch by batch; `folders` has where each is."""
+
+    path: str
+    batches: tuple[WrittenBatch, ...]
+    folders: tuple[str, ...]
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are in all."""
+        return sum(batch.rows for batch in self.batches)
+
+    @property
+    def files(self) -> list[str]:
+        """The paths of all files."""
+        return [
+            f"{folder}/{file.name}"
+            for folder, batch in zip(self.folders, self.batches, strict=True)
+            for file in batch.files
+        ]
+
+    def verify(self) -> list[str]:
+        """What is not as it was written; nothing, if all is."""
+        system, root = _opened(self.path)
+        differences = [
+            wrong
+            for folder, batch in zip(self.folders, self.batches, strict=True)
+            for wrong in _differences(system, folder, batch)
+        ]
+        beside = [] if root in self.folders else _outputs(system, root)
+        unknown = [info.path for info in beside if info.path not in self.folders]
+        return [*differences, *(f"{path} has no manifest: no sink has written it" for path in unknown)]
+
+
+def written(path: str) -> Written:
+    """What sinks wrote to a directory, by the manifests in it. `verify()` compares the files with them.
+
+    >>> import headrace as hr, tempfile
+    >>> out = tempfile.mkdtemp() + "/out"
+    >>> with hr.Pipeline() as p:
+    ...     p | hr.Create(["a", "b"]) | "save" >> hr.WriteText(out)
+    >>> found = hr.written(out)
+    >>> found.rows, found.batches[0].sink, found.verify()
+    (2, 'save', [])
+    """
+    system, root = _opened(path)
+    inside = [root, *(info.path for info in _outputs(system, root) if not info.is_file)]
+    found = {folder: data for folder in inside if (data := _read(system, f"{folder}/{_MANIFEST}")) is not None}
+    if not found:
+        raise FileNotFoundError(
+            f"there is no manifest in {path!r} or a directory in it; give the path of a directory that WriteText, "
+            "WriteJson or WriteParquet wrote"
+        )
+    return Written(path, tuple(map(WrittenBatch.read, found.values())), tuple(found))
+
+
+def seal(folder: Folder, *, stream: str | None, sink: str, batch: int, rows: int) -> None:
+    """Writes the manifest of a directory whose files are complete."""
+    local = folder.local
+    if local is None:
+        files = [WrittenFile(name, size) for name, size in folder.sizes() if is_output(name)]
+    else:
+        files = [WrittenFile(path.name, *_measured(path)) for path in local.iterdir() if is_output(path.name)]
+    data = WrittenBatch(stream, sink, batch, rows, tuple(sorted(files, key=lambda file: file.name))).write()
+    if local is None:
+        folder.write(_MANIFEST, data)
+    else:
+        (local / _MANIFEST).write_bytes(data)  # nobody looks before the directory is renamed
+
+
+def is_output(name: str) -> bool:
+    """Whether a file is one of output, as Spark's own readers see it."""
+    return not name.startswith(("_", "."))
+
+
+def _measured(path: Path) -> tuple[int, int]:
+    """The size of a file, and its checksum."""
+    with path.open("rb") as file:
+        return path.stat().st_size, _crc32(file)
+
+
+def _crc32(file: BinaryIO) -> int:
+    crc = 0
+    while chunk := file.read(_CHUNK):
+        crc = zlib.crc32(chunk, crc)
+    return crc
+
+
+def _differences(system: fs.FileSystem, folder: str, batch: WrittenBatch) -> Iterator[str]:
+    there = {info.base_name: info for info in _outputs(system, folder)}
+    for file in batch.files:
+        place = f"{folder}/{file.name}"
+        info = there.pop(file.name, None)
+        if info is None:
+            yield f"{place} is missing"
+        elif info.size != file.bytes:
+            yield f"{place} has {info.size:,} bytes, and had {file.bytes:,} when it was written"
+        elif file.crc32 is not None:
+            with system.open_input_stream(place, compression=None) as opened:
+                same = _crc32(opened) == file.crc32
+            if not same:
+                yield f"{place} has other bytes than were written"
+    yield from (f"{folder}/{name} was not written by the sink" for name in sorted(there))
+
+
+def _opened(path: str) -> tuple[fs.FileSystem, str]:
+    from pyarrow import fs  # which takes long to import
+
+    if "://" in path or path.startswith("file:"):
+        system, root = fs.FileSystem.from_uri(path)
+        return system, root
+    return fs.LocalFileSystem(), path.rstrip("/") or "/"
+
+
+def _outputs(system: fs.FileSystem, folder: str) -> list[fs.FileInfo]:
+    """What is in a directory and not hidden, by name."""
+    from pyarrow import fs
+
+    infos: list[fs.FileInfo] = system.get_file_info(fs.FileSelector(folder, allow_not_found=True))
+    return sorted((info for info in infos if is_output(info.base_name)), key=lambda info: info.path)
+
+
+def _read(system: fs.FileSystem, path: str) -> bytes | None:
+    try:
+        with system.open_input_stream(path, compression=None) as file:
+            return bytes(file.read())
+    except FileNotFoundError:
+        return None

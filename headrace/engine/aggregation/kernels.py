@@ -1,0 +1,265 @@
+"""Aggregations of numbers as array kernels: counts, sums, means, variances, least and greatest.
+
+A kernel says which columns of numbers the accumulators of a CombineFn are, and what becomes of values and of them; the
+numbers by slot are `Fold`s. A kernel has no state. Each agrees with its CombineFn, whatever the numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from headrace.engine.aggregation.columnsfn import ColumnsFn
+from headrace.engine.columns.numbercells import Mask, Numbers
+from headrace.model.algebra import CombineFn, CountFn, MaxFn, MeanFn, MinFn, SumFn, VarianceFn
+from headrace.model.times import Int64Array
+
+_LIMIT: Final = 2.0**62  # of sums of ints: far enough from the end of int64 for a float to tell
+_EXACT: Final = 2**53  # up to here floats hold every int
+_LARGE: Final = 1e100  # squares of larger numbers overflow
+_INTS: Final = np.iinfo(np.int64)
+
+Fn = CombineFn[Any, Any, Any]
+
+
+class Fold:
+    """Numbers by slot, into which others are folded: all ints or all floats, whichever the first ones are.
+
+    >>> fold = Fold(np.add)
+    >>> fold.reserve(2)
+    >>> fold.add(np.array([0, 0]), Numbers.of([1, 2]))
+    >>> fold.of(np.array([0, 1])).tolist()
+    [3, None]
+    """
+
+    def __init__(self, ufunc: np.ufunc) -> None:
+        self._ufunc = ufunc
+        self._values: npt.NDArray[Any] = np.zeros(0, np.int64)
+        self._there: Mask = np.zeros(0, np.bool_)
+        self._decided = False  # between ints and floats
+        self._peak = 0.0  # of sums of ints: at least the sum of all of them, each without its sign
+
+    def reserve(self, slots: int) -> None:
+        more = max(slots - len(self._values), 0)
+        self._values = np.concatenate([self._values, self._fresh(more, self._values.dtype)])
+        self._there = np.concatenate([self._there, np.zeros(more, np.bool_)])
+
+    def takes(self, numbers: Numbers) -> bool:
+        """Whether these numbers can be added, which is then counted on."""
+        if not numbers.there.any():
+            return True
+        if self._decided and numbers.integral != (self._values.dtype.kind == "i"):
+            return False
+        if self._ufunc is not np.add or not numbers.integral:
+            return True
+        more = _magnitude(numbers.values)
+        if self._peak + more > _LIMIT:
+            self._peak = _magnitude(self._values)
+        self._peak += more
+        return self._peak <= _LIMIT
+
+    def add(self, index: Int64Array, numbers: Numbers) -> None:
+        """Folds numbers into the slots of `index`, in order."""
+        if not numbers.there.all():
+            index, numbers = index[numbers.there], numbers.take(np.flatnonzero(numbers.there))
+        if not len(numbers):
+            return
+        if not self._decided:
+            self._decided = True
+            self._values = self._fresh(len(self._values), numbers.values.dtype)
+        with np.errstate(invalid="ignore", over="ignore"):  # NaN and infinities are as good as any
+            self._ufunc.at(self._values, index, numbers.values)
+        self._there[index] = True
+
+    def clear(self, slots: Int64Array) -> None:
+        self._values[slots] = self._fresh(len(slots), self._values.dtype)
+        self._there[slots] = False
+
+    def of(self, slots: Int64Array) -> Numbers:
+        return Numbers(self._values[slots], self._there[slots])
+
+    def _fresh(self, count: int, kind: np.dtype[Any]) -> npt.NDArray[Any]:
+        """What slots begin with: whatever is folded into it is what comes out."""
+        if self._ufunc is np.add:
+            return np.zeros(count, kind)
+        if self._ufunc is np.maximum:
+            return np.full(count, _INTS.min if kind.kind == "i" else -np.inf, kind)
+        return np.full(count, _INTS.max if kind.kind == "i" else np.nan, kind)  # which fmin passes over
+
+
+def _magnitude(numbers: npt.NDArray[Any]) -> float:
+    return float(np.abs(numbers.astype(np.float64)).sum())
+
+
+class Kernel:
+    """An aggregation of numbers, and by itself a sum."""
+
+    ufuncs: tuple[np.ufunc, ...] = (np.add,)
+    """How each column of the accumulators is folded."""
+
+    def lift(self, values: Numbers, back: Mask | None) -> list[Numbers]:
+        """Each value as an accumulator; as one that takes it away where `back` is set."""
+        return [_signed(values, back)]
+
+    def takes(self, folds: Sequence[Fold], parts: Sequence[Numbers]) -> bool:
+        """Whether these accumulators can be merged, which is then counted on."""
+        return all([fold.takes(part) for fold, part in zip(folds, parts, strict=True)])
+
+    def add(self, folds: Sequence[Fold], index: Int64Array, parts: Sequence[Numbers]) -> None:
+        """Merges accumulators into the slots of `index`, in order."""
+        for fold, part in zip(folds, parts, strict=True):
+            fold.add(index, part)
+
+    def finish(self, parts: Sequence[Numbers]) -> Numbers:
+        """The results."""
+        return Numbers.all(parts[0].values)
+
+    def accumulator(self, fn: Fn, parts: Sequence[Any]) -> Any:
+        """The accumulator of `fn` that consists of these parts."""
+        return fn.zero() if parts[0] is None else parts[0]
+
+    def parts(self, acc: Any) -> tuple[Any, ...]:
+        """The parts of an accumulator."""
+        return (_nothing_if_zero(acc),)
+
+
+class Counting(Kernel):
+    """How many."""
+
+    def lift(self, values: Numbers, back: Mask | None) -> list[Numbers]:
+        return [_ones(values, back)]
+
+
+class Averaging(Kernel):
+    """A sum, and of how many."""
+
+    ufuncs = (np.add, np.add)
+
+    def lift(self, values: Numbers, back: Mask | None) -> list[Numbers]:
+        return [_signed(values, back), _ones(values, back)]
+
+    def finish(self, parts: Sequence[Numbers]) -> Numbers:
+        total, count = parts[0].values, parts[1].values
+        with np.errstate(divide="ignore", invalid="ignore"):
+            mean = np.where(count == 0, np.nan, total / count)
+        if parts[0].integral:
+            for at in np.flatnonzero((np.abs(total) > _EXACT) & (count != 0)).tolist():
+                mean[at] = int(total[at]) / int(count[at])
+        return Numbers.all(mean)
+
+    def accumulator(self, fn: Fn, parts: Sequence[Any]) -> Any:
+        return tuple(0 if part is None else part for part in parts)
+
+    def parts(self, acc: Any) -> tuple[Any, ...]:
+        return _nothing_if_zero(acc[0]), acc[1]
+
+
+class Least(Kernel):
+    """The least; NaN is above all numbers."""
+
+    ufuncs: tuple[np.ufunc, ...] = (np.fmin,)
+
+    def finish(self, parts: Sequence[Numbers]) -> Numbers:
+        return parts[0]
+
+    def accumulator(self, fn: Fn, parts: Sequence[Any]) -> Any:
+        return fn.zero() if parts[0] is None else fn.add(fn.zero(), parts[0])
+
+    def parts(self, acc: Any) -> tuple[Any, ...]:
+        return (acc[0][1] if acc[0][1] is not None else acc,) if acc else (None,)  # a least of None is no number
+
+
+class Greatest(Least):
+    """The greatest; NaN is above all numbers."""
+
+    ufuncs = (np.maximum,)
+
+
+class Spreading(Kernel):
+    """How many, their mean, and the sum of their squared deviations from it."""
+
+    ufuncs = (np.add, np.add, np.add)
+
+    def lift(self, values: Numbers, back: Mask | None) -> list[Numbers]:
+        floats = Numbers(values.values.astype(np.float64), values.there)
+        return [_ones(values, back), floats, Numbers(np.zeros(len(values)), values.there)]
+
+    def takes(self, folds: Sequence[Fold], parts: Sequence[Numbers]) -> bool:
+        _, mean, squares = (part.values[part.there] for part in parts)
+        return bool((np.abs(mean) < _LARGE).all() and np.isfinite(squares).all()) and super().takes(folds, parts)
+
+    def add(self, folds: Sequence[Fold], index: Int64Array, parts: Sequence[Numbers]) -> None:
+        some = np.flatnonzero(parts[0].there & (parts[0].values > 0))
+        slots, at = np.unique(index[some], return_inverse=True)
+        more, mean, squares = (part.values[some].astype(np.float64) for part in parts)
+        held, old_mean, old_squares = (fold.of(slots).values.astype(np.float64) for fold in folds)
+        # Deviations are from a mean near all of them, or they would cancel: the slot's own or, without one, the first.
+        near = np.empty(len(slots))
+        near[at[::-1]] = mean[::-1]
+        near = np.where(held > 0, old_mean, near)
+        count, shift = held.copy(), np.zeros(len(slots))
+        np.add.at(count, at, more)
+        np.add.at(shift, at, more * (mean - near[at]))
+        new_mean = near + shift / count
+        new_squares = old_squares + held * (near - new_mean) ** 2
+        np.add.at(new_squares, at, squares + more * (mean - new_mean[at]) ** 2)
+        for fold, values in zip(folds, (count.astype(np.int64), new_mean, new_squares), strict=True):
+            fold.clear(slots)
+            fold.add(slots, Numbers.all(values))
+
+    def finish(self, parts: Sequence[Numbers]) -> Numbers:
+        count, _, squares = (part.values for part in parts)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return Numbers.all(np.where(count > 1, squares / (count - 1), np.nan))
+
+    def accumulator(self, fn: Fn, parts: Sequence[Any]) -> Any:
+        return tuple(parts) if parts[0] else fn.zero()
+
+    def parts(self, acc: Any) -> tuple[Any, ...]:
+        return acc[0], float(acc[1]), float(acc[2])
+
+
+def _signed(values: Numbers, back: Mask | None) -> Numbers:
+    return values if back is None else Numbers(np.where(back, -values.values, values.values), values.there)
+
+
+def _ones(values: Numbers, back: Mask | None) -> Numbers:
+    return Numbers(np.ones(len(values), np.int64) if back is None else np.where(back, -1, 1), values.there)
+
+
+def _nothing_if_zero(total: Any) -> Any:
+    """A sum of nothing is the int 0, also where all others are floats."""
+    return None if type(total) is int and total == 0 else total
+
+
+_KERNELS: Final[dict[type[Fn], Kernel]] = {
+    SumFn: Kernel(),
+    CountFn: Counting(),
+    MeanFn: Averaging(),
+    MinFn: Least(),
+    MaxFn: Greatest(),
+    VarianceFn: Spreading(),
+}
+
+
+def kernel_of(fn: Fn) -> Kernel | None:
+    """The kernel of an aggregation, if it has one.
+
+    >>> kernel_of(SumFn()) is not None, kernel_of(MinFn(key=len))
+    (True, None)
+    """
+    return None if getattr(fn, "key", None) is not None else _KERNELS.get(type(fn))
+
+
+def kernels_of(fn: Fn) -> tuple[Kernel, ...] | None:
+    """The kernels of an aggregation, or of the several it consists of; None if one of them has none.
+
+    >>> len(kernels_of(ColumnsFn((SumFn(), CountFn()))))
+    2
+    """
+    fns = fn.fns if isinstance(fn, ColumnsFn) else (fn,)
+    kernels = [kernel_of(each) for each in fns]
+    return None if None in kernels else tuple(kernels)  # type: ignore[arg-type]

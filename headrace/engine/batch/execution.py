@@ -1,0 +1,230 @@
+"""A plan as a batch: stages become DataFrames, lazily, and each sink runs a Spark job."""
+
+from __future__ import annotations
+
+import pickle
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial, reduce
+from typing import Any
+
+import pyarrow as pa
+from pyspark import Broadcast, StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+
+from headrace.engine.batch import sinks, sources
+from headrace.engine.batch.writers import RecordWriter, Writer, writer_of
+from headrace.engine.catalyst import badrecords, relational
+from headrace.engine.plan.stages import (
+    DEAD,
+    Columns,
+    Exchange,
+    Frame,
+    Plan,
+    Python,
+    Read,
+    Relational,
+    Stage,
+    Union,
+    Write,
+)
+from headrace.engine.spark.counters import Counters
+from headrace.engine.worker.bundles import BAD, END, START, TIME, Bundle, ToColumns, from_block, to_block
+from headrace.engine.worker.program import Program, steps_of, unnumbered
+from headrace.engine.worker.sidevalues import SideValue
+from headrace.model.columns import Aggregate, Where
+from headrace.model.errors import PipelineError
+from headrace.model.panes import NO_PANE
+from headrace.model.pickling import classes_of_script
+from headrace.model.pipeline import Node
+from headrace.model.schema import rows_schema
+from headrace.model.sinks import BatchSink, ForEachArrow, WriteFiles
+from headrace.model.sources import ReadParquet
+
+
+class Batch:
+    """One run of a plan on a session."""
+
+    def __init__(self, spark: SparkSession, plan: Plan, counters: Counters, progress: Callable[[str], None]) -> None:
+        self.spark, self.plan, self.counters, self.progress = spark, plan, counters, progress
+        self._classes = classes_of_script()
+        self._made: dict[int, DataFrame] = {}
+        self._observed: dict[int, badrecords.Observed] = {}
+        self._untold: list[badrecords.Observed] = []
+        self._kept: list[DataFrame] = []
+        self._sent: list[Broadcast[Any]] = []
+        self._sides: dict[int, Broadcast[Any]] = {}
+        self._writers: dict[int, Writer | RecordWriter] = {}
+
+    def run(self) -> None:
+        """Runs every sink, and what nobody reads for its effects."""
+        ends = self.plan.ends()
+        for stage in ends:
+            if isinstance(stage, Write):
+                sinks.check_target(self.spark, stage.node)
+                if isinstance(stage.node.transform, BatchSink):
+                    self._writers[id(stage)] = writer_of(stage.node, partial(self._columns, stage.inputs[0]))
+        try:
+            for stage in ends:
+                self.progress(stage.describe())
+                self._end(stage)
+                while self._untold:
+                    self._untold.pop().tell(self.counters)
+        finally:
+            for data in self._kept:
+                data.unpersist()
+            for sent in self._sent:
+                sent.destroy()
+            for writer in self._writers.values():
+                writer.close()
+
+    def _end(self, stage: Stage) -> None:
+        if not isinstance(stage, Write):
+            self._data_of(stage).write.format("noop").mode("overwrite").save()
+            return
+        (frame,) = stage.inputs
+        sink, data = stage.node.transform, self.data(frame)
+        if isinstance(sink, WriteFiles):
+            sinks.write_files(self.spark, stage.node, data, frame.form)
+        elif isinstance(sink, ForEachArrow):
+            sinks.hand_over(stage.node, data)
+        elif isinstance(sink, BatchSink):
+            writer, run = self._writers[id(stage)], uuid.uuid4().hex
+            if isinstance(writer, RecordWriter):
+                writer.begin(run)
+                writer.append_all(data)
+            else:
+                elements = sinks.windowed_values(sinks.collect(data, frame.form, stage.pane))
+                writer.begin(run)  # a run that fails before has gathered nothing, not no elements
+                writer.write(elements, 0)
+        else:
+            raise NotImplementedError(f"no batch form for {sink!r}")
+
+    def data(self, frame: Frame) -> DataFrame:
+        """The DataFrame of a frame."""
+        data = self._data_of(frame.stage)
+        stage = frame.stage
+        if isinstance(stage, Read) and BAD in data.columns:
+            data = self._counted(stage, data)
+            return badrecords.letters(stage.node.label, data) if frame.number == DEAD else badrecords.good(data)
+        if isinstance(stage, Python) and len(stage.program.outputs) > 1:
+            schema = from_arrow_schema(stage.program.outputs[frame.number].schema())
+            return data.where(F.col("output") == frame.number).mapInArrow(unnumbered, schema)
+        return data
+
+    def _columns(self, frame: Frame) -> pa.Schema | None:
+        """The columns of a frame's elements; None where they are Python objects."""
+        if not isinstance(frame.form, Columns):
+            return None
+        return to_arrow_schema(self.data(frame).drop(TIME, START, END).schema, timezone="UTC")
+
+    def _data_of(self, stage: Stage) -> DataFrame:
+        if id(stage) not in self._made:
+            data = self._make(stage)
+            if stage.readers > 1 and _is_work(stage):
+                data = data.persist(StorageLevel.MEMORY_AND_DISK)
+                self._kept.append(data)
+            self._made[id(stage)] = data
+        return self._made[id(stage)]
+
+    def _make(self, stage: Stage) -> DataFrame:
+        if (below := narrowed(stage)) is not None:
+            read, conditions = below
+            data = badrecords.guarded(read.node, sources.read(self.spark, read.node, conditions))
+            return badrecords.good(self._counted(read, data)) if BAD in data.columns else data
+        inputs = [self.data(frame) for frame in stage.inputs]
+        match stage:
+            case Read(node=node):
+                return badrecords.guarded(node, sources.read(self.spark, node))
+            case Relational(node=node):
+                return relational.apply(node, inputs[0])
+            case Python(program=program):
+                self._complete(program, inputs[0])
+                return inputs[0].mapInArrow(program, from_arrow_schema(program.schema()))
+            case Exchange(order=order):
+                if not order:
+                    return inputs[0].repartition(self.spark.sparkContext.defaultParallelism)
+                return inputs[0].repartition(order[0]).sortWithinPartitions(*order)
+            case Union():
+                return _union(stage, inputs)
+        raise NotImplementedError(f"no batch form for {stage!r}")
+
+    def _counted(self, stage: Read, data: DataFrame) -> DataFrame:
+        """The frame of a source, whose bad records are counted when it is first read."""
+        if id(stage) not in self._observed:
+            self._observed[id(stage)] = badrecords.Observed(stage.node, data)
+            self._untold.append(self._observed[id(stage)])
+        return self._observed[id(stage)].data
+
+    def _complete(self, program: Program, data: DataFrame) -> None:
+        """Fills in what only a run knows: the columns Spark found, side inputs, and where counts go."""
+        for output in program.outputs:
+            if isinstance(output, ToColumns) and output.element_schema is None:
+                arrow = to_arrow_schema(data.drop(TIME, START, END).schema, timezone="UTC")
+                output.element_schema = rows_schema(arrow)
+        for step in steps_of(program.readers):
+            call = getattr(step.op, "call", None)
+            for side in call.sides if call is not None else ():
+                side.read = Sent(self._side(side))
+        program.counters = self.counters
+        program.classes = self._classes
+
+    def _side(self, side: SideValue) -> Broadcast[Any]:
+        frame: Any = side.read
+        if id(frame) not in self._sides:
+            bundles = sinks.collect(self.data(frame), frame.form, NO_PANE)
+            sent = self.spark.sparkContext.broadcast([to_block(bundle) for bundle in bundles])
+            self._sent.append(sent)
+            self._sides[id(frame)] = sent
+        return self._sides[id(frame)]
+
+
+@dataclass
+class Sent:
+    """Reads a broadcast side input in a worker.
+
+    It is looked up when it is read: in the process where Spark only looks at a stateful operator there is none.
+    """
+
+    blocks: Broadcast[Any] | bytes
+
+    def __call__(self) -> list[Bundle]:
+        blocks = pickle.loads(self.blocks) if isinstance(self.blocks, bytes) else self.blocks
+        return [from_block(block) for block in blocks.value]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"blocks": self.blocks if isinstance(self.blocks, bytes) else pickle.dumps(self.blocks)}
+
+
+def narrowed(stage: Stage) -> tuple[Read, list[Node]] | None:
+    """The source of columns that cannot be bad, and the conditions on it, if a stage is the last of those.
+
+    They come before event times are looked at: then Spark need not read what they drop.
+    """
+    conditions: list[Node] = []
+    while isinstance(stage, Relational) and isinstance(stage.node.transform, Where):
+        conditions.insert(0, stage.node)
+        stage = stage.inputs[0].stage
+        if stage.readers > 1:
+            return None
+    whole = isinstance(stage, Read) and isinstance(stage.node.transform, ReadParquet)
+    return (stage, conditions) if conditions and whole else None  # type: ignore[return-value]
+
+
+def _is_work(stage: Stage) -> bool:
+    """Whether running the stage twice would cost more than keeping what it gave, or could give something else."""
+    return isinstance(stage, Python) or (isinstance(stage, Relational) and isinstance(stage.node.transform, Aggregate))
+
+
+def _union(stage: Union, inputs: list[DataFrame]) -> DataFrame:
+    if isinstance(stage.inputs[0].form, Columns):
+        names = [set(data.columns) for data in inputs]
+        if any(other != names[0] for other in names[1:]):
+            different = sorted(names[0].union(*names) - names[0].intersection(*names))
+            raise PipelineError(
+                f"{stage.label!r}: its inputs have different columns ({', '.join(different)}); use Select"
+            )
+    return reduce(DataFrame.unionByName, inputs)

@@ -1,0 +1,121 @@
+"""Sinks of a batch: directories that appear whole or not at all, and elements gathered in the driver."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+
+from headrace.edges.outputs import seal
+from headrace.engine.columns.arrowbytes import arrow_bytes
+from headrace.engine.connectors.topicwriter import kept
+from headrace.engine.plan.stages import Columns, Form, Text
+from headrace.engine.spark import files
+from headrace.engine.worker.blame import blame
+from headrace.engine.worker.bundles import END, START, TIME, Bundle, FromBlocks, FromColumns, Gathering
+from headrace.model.errors import PipelineError
+from headrace.model.panes import PaneInfo
+from headrace.model.pipeline import Node, PCollection
+from headrace.model.sinks import ForEachArrow, WindowedValue, WriteFiles, WriteText
+from headrace.model.windows import Window
+
+TEXT_SCHEMA = pa.schema([("value", pa.string())])
+
+
+@dataclass
+class ToText(Gathering):
+    """Writes each element as one line."""
+
+    label: str
+    line_of: Callable[[Any], str]
+
+    def schema(self) -> pa.Schema:
+        return TEXT_SCHEMA
+
+    def batch(self, bundle: Bundle) -> pa.RecordBatch:
+        elements = iter(bundle.elements)
+        with blame(self.label, bundle.elements, elements):
+            lines = pa.array(map(self.line_of, elements), pa.string())
+        return pa.record_batch([lines], schema=TEXT_SCHEMA)
+
+
+def text_of(label: str, sink: WriteFiles, pc: PCollection) -> ToText | None:
+    """How elements become lines in Python; None where Spark writes their columns as they are."""
+    if isinstance(sink, WriteText):
+        return None if pc.element_type is str else ToText(label, str)
+    return None if pc.has_columns else ToText(label, json.dumps)
+
+
+def check_target(spark: SparkSession, node: Node) -> None:
+    """Refuses a directory that exists, before anything runs."""
+    sink = node.transform
+    if (
+        isinstance(sink, WriteFiles)
+        and sink.existing == "refuse"
+        and files.file_system(spark, sink.path)[0].exists(files.path_of(spark, sink.path))
+    ):
+        raise PipelineError(f"{node}: {sink.path!r} exists already; write elsewhere, or say existing='replace'")
+
+
+def write_files(spark: SparkSession, node: Node, data: DataFrame, form: Form) -> None:
+    """Writes beside the target and renames once complete, with a manifest."""
+    sink, counted = node.transform, Observation()
+    assert isinstance(sink, WriteFiles)
+    written = data.drop(TIME, START, END).observe(counted, F.count(F.lit(1)).alias("rows"))
+    file_system, target = files.file_system(spark, sink.path)
+    unique = uuid.uuid4().hex[:12]
+    parent, name = target.getParent(), target.getName()
+    new, old = (files.path_of(spark, f"{parent}/.{name}.{role}-{unique}") for role in ("new", "old"))
+    format = "text" if isinstance(form, Text) else sink.format
+    try:
+        written.write.format(format).save(str(new))
+        seal(files.Folder(spark, str(new)), stream=None, sink=node.label, batch=0, rows=counted.get["rows"])
+        if sink.existing == "replace" and file_system.exists(target):
+            file_system.rename(target, old)
+        if file_system.exists(target) or not file_system.rename(new, target):
+            raise PipelineError(f"{sink}: {sink.path!r} appeared while the pipeline ran; nothing was written")
+        file_system.delete(old, True)
+    finally:
+        file_system.delete(new, True)
+
+
+def hand_over(node: Node, data: DataFrame) -> None:
+    """Hands the columns of a frame to a function in the driver, a batch at a time, once they are worked out."""
+    sink = node.transform
+    assert isinstance(sink, ForEachArrow)
+    ordered = data.repartitionByRange(sink.parts, *sink.order).sortWithinPartitions(*sink.order)
+    packed = ordered.mapInArrow(_packed, "batch binary")
+    with kept(packed):
+        for row in packed.toLocalIterator(prefetchPartitions=True):
+            with pa.ipc.open_stream(row[0]) as batches:
+                for batch in batches:
+                    sink.fn(batch)
+
+
+def _packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Each batch as one value."""
+    for batch in batches:
+        if batch.num_rows:
+            yield pa.record_batch({"batch": pa.array([arrow_bytes(batch)], pa.binary())})
+
+
+def collect(data: DataFrame, form: Form, pane: PaneInfo) -> list[Bundle]:
+    """The elements of a frame, in the driver."""
+    table = data.toArrow()
+    head = FromColumns(form.schema, pane) if isinstance(form, Columns) else FromBlocks()
+    return list(head.bundles(iter(table.to_batches())))
+
+
+def windowed_values(bundles: list[Bundle]) -> list[WindowedValue]:
+    """Elements with all they carry."""
+    return [
+        WindowedValue(element, time, Window(*window), bundle.pane, bundle.retraction)
+        for bundle in bundles
+        for element, time, window in zip(bundle.elements, bundle.all_times().tolist(), bundle.windows(), strict=True)
+    ]

@@ -1,0 +1,188 @@
+"""Sources of a batch: Create's elements, and files of lines or rows with their event times."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import (
+    NumericType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from headrace.engine.catalyst import parsing, relational
+from headrace.engine.spark.files import located
+from headrace.engine.worker.bundles import BLOCK_SCHEMA, TIME, Bundle, to_block
+from headrace.model.badrecords import YEAR_1, YEAR_10000
+from headrace.model.errors import PipelineError
+from headrace.model.pipeline import Node
+from headrace.model.schema import schema_of
+from headrace.model.sources import Create, ReadCsv, ReadFiles, ReadJson, ReadParquet, ReadRows
+from headrace.model.times import MIN_TIME, SECOND
+from headrace.model.topics import ReadTopic
+
+_BLOCK_SIZE = 1000  # elements of Create in one block
+
+
+def read(spark: SparkSession, node: Node, conditions: Sequence[Node] = ()) -> DataFrame:
+    """The frame of a source: its columns or blocks, and the event time; of files, of rows that keep `conditions`."""
+    source = node.transform
+    if isinstance(source, Create):
+        return _create(spark, node, source)
+    if isinstance(source, ReadFiles):
+        files = as_files(spark, node, source)
+        data = reduce(lambda data, condition: relational.apply(condition, data), conditions, files.data)
+        return elements(node, replace(files, data=data))
+    if isinstance(source, ReadTopic):
+        from headrace.engine.connectors import (
+            kafkareading,
+            topicreading,  # which read event times as files do
+        )
+
+        if kafkareading.is_kafka(node):
+            return kafkareading.batch_frame(spark, node)
+        return topicreading.batch_frame(spark, node)
+    raise NotImplementedError(f"no batch form for {source!r}")
+
+
+def _create(spark: SparkSession, node: Node, source: Create) -> DataFrame:
+    (pc,) = node.outputs
+    timed = any(time is not None for time in source.times)
+    if pc.schema is not None:
+        columns = pc.schema.to_columns(source.elements)
+        table = pa.table([*columns, pa.array(source.times, pa.int64())], names=[*pc.schema.names, TIME])
+        return spark.createDataFrame(table)
+    blocks = []
+    for at in range(0, len(source.elements), _BLOCK_SIZE):
+        times = [MIN_TIME if time is None else time for time in source.times[at : at + _BLOCK_SIZE]]
+        blocks.append(
+            to_block(Bundle(source.elements[at : at + _BLOCK_SIZE], np.array(times, np.int64) if timed else None))
+        )
+    return spark.createDataFrame(pa.table([pa.array(blocks, pa.binary())], schema=BLOCK_SCHEMA))
+
+
+@dataclass(frozen=True)
+class Files:
+    """Files as Spark reads them: as lines if they are of JSON. And what comes of them: the columns of the elements."""
+
+    data: DataFrame
+    columns: StructType
+    named: tuple[str, ...] = ()  # those that files have; others are in the names of directories
+
+
+def as_files(spark: SparkSession, node: Node, source: ReadFiles) -> Files:
+    """The files of a source."""
+    paths = [located(spark, path) for path in source.paths]
+    try:
+        return _files(spark, source, paths)
+    except AnalysisException as error:
+        if "PATH_NOT_FOUND" in (error.getCondition() or ""):
+            raise PipelineError(
+                f"{node}: there is no file at {_missing(source, error)}; check the path (globs such as data/*.txt work)"
+            ) from None
+        raise PipelineError(f"{node}: {_first_line(error)}") from None
+
+
+def _files(spark: SparkSession, source: ReadFiles, paths: list[str]) -> Files:
+    reader = spark.read.options(**options_of(source))
+    if not isinstance(source, ReadRows):
+        data = reader.format(source.format).load(paths)
+        return Files(data, data.schema)
+    columns = None if source.schema is None else _struct(source.schema)
+    if isinstance(source, ReadParquet):
+        data = (reader if columns is None else reader.schema(columns)).parquet(*paths)
+        return Files(data, data.schema)
+    lines = spark.read.text(paths)
+    if columns is None:
+        columns = reader.option("inferSchema", True).format(source.format).load(paths).schema
+        columns = StructType([field for field in columns if field.name != parsing.CORRUPT])
+    if isinstance(source, ReadJson):
+        others = [field for field in lines.schema.fields[1:] if field.name not in columns.names]
+        return Files(lines, StructType([*columns, *others]))
+    data = reader.schema(StructType([*columns, StructField(parsing.CORRUPT, StringType())])).csv(paths)
+    columns = StructType([field for field in data.schema if field.name != parsing.CORRUPT])
+    return Files(data, columns, tuple(name for name in columns.names if name not in lines.columns[1:]))
+
+
+def options_of(source: ReadFiles) -> dict[str, Any]:
+    """How Spark is to read the files of a source."""
+    header = {"header": source.header} if isinstance(source, ReadCsv) else {}
+    return {"columnNameOfCorruptRecord": parsing.CORRUPT, **header}
+
+
+def format_of(source: ReadFiles) -> str:
+    """As what Spark reads the files of a source."""
+    return "text" if isinstance(source, ReadJson) else source.format
+
+
+def elements(node: Node, files: Files) -> DataFrame:
+    """The frame of a source of files: its columns, the event time and, if records may be bad, BAD."""
+    source, data = node.transform, files.data
+    if not isinstance(source, ReadRows) or not source.checks:
+        return data.withColumn(TIME, F.lit(None).cast("long"))
+    position = parsing.file_position()
+    if isinstance(source, ReadJson):
+        lines = data.withColumnRenamed("value", parsing.TEXT).where(F.col(parsing.TEXT).rlike(r"\S"))
+        records = parsing.json_records(lines, files.columns, position)
+    elif isinstance(source, ReadCsv):
+        records = parsing.csv_records(data, files.columns, files.named, position)
+    else:
+        shown = files.columns.names if source.handles_exceptions else [str(source.event_time)]
+        records = parsing.typed_records(data, files.columns, shown, position)
+    time = event_time_of(node, records.data.select(*map(parsing.quoted, files.columns.names)), source.event_time)
+    return parsing.checked(records, source.event_time, time)
+
+
+def _struct(schema: Any) -> StructType:
+    own = schema_of(schema) if isinstance(schema, type) else None
+    if own is not None:
+        return from_arrow_schema(pa.schema(list(zip(own.names, own.types, strict=True))))
+    struct = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+    assert isinstance(struct, StructType)
+    return struct
+
+
+def _missing(source: ReadFiles, error: AnalysisException) -> str:
+    path = (error.getMessageParameters() or {}).get("path")
+    return repr(path.removeprefix("file:")) if path else " or ".join(map(repr, source.paths))
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0]
+
+
+def event_time_of(node: Node, data: DataFrame, column: str | None, what: str = "event_time") -> Column:
+    """Microseconds since the epoch from a column of timestamps, ISO 8601 text or seconds, or null; `what` names it."""
+    if column is None:
+        return F.lit(None).cast("long")
+    if column not in data.columns:
+        raise PipelineError(f"{node}: {what}={column!r} is no column; there are {', '.join(data.columns)}")
+    kind, given = data.schema[column].dataType, F.col(parsing.quoted(column))
+    if isinstance(kind, NumericType):
+        seconds = given.try_cast("decimal(38,6)")
+        return F.when(_in_years(seconds, SECOND), F.round(seconds * SECOND).cast("long"))
+    if isinstance(kind, StringType):
+        given = parsing.text_time(given)
+    elif not isinstance(kind, TimestampType | TimestampNTZType):
+        raise PipelineError(
+            f"{node}: {what}={column!r} is a {kind.simpleString()}; it must be a timestamp, text or seconds"
+        )
+    time = F.unix_micros(given.cast("timestamp"))
+    return F.when(_in_years(time, 1), time)
+
+
+def _in_years(time: Column, unit: int) -> Column:
+    """Whether a time is in the years 1 to 9999."""
+    return (time >= YEAR_1 // unit) & (time < YEAR_10000 // unit)

@@ -1,0 +1,147 @@
+"""A stream's checkpoint: a directory with Spark's own checkpoint, the scripts of sources, and what the stream is.
+
+What it is, manifests say, and the newest counts: a pipeline that goes on from the checkpoint is compared with it. A
+stream that was drained has a mark, and does not go on.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import tempfile
+import uuid
+from typing import Final
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
+from headrace.engine.checkpoint.compare import compare
+from headrace.engine.checkpoint.manifest import Manifest
+from headrace.engine.checkpoint.savepoints import copy
+from headrace.engine.plan.lowering import Line
+from headrace.engine.spark.files import Folder
+from headrace.engine.spark.offsetlog import OffsetLog
+from headrace.model.errors import PipelineError
+
+_MANIFEST: Final = "headrace-{:06d}.json"
+_DRAINED: Final = "drained"
+
+
+class Checkpoint:
+    """The directory of a checkpoint; without a path, one that is gone after the run.
+
+    A new one begins as a copy of the `savepoint`, if there is one.
+    """
+
+    def __init__(self, spark: SparkSession, path: str | None, savepoint: str | None = None) -> None:
+        if path is None and not (spark.sparkContext.master or "local").startswith("local"):
+            raise PipelineError(
+                "a stream on a cluster needs a checkpoint that all machines reach; give run(checkpoint='hdfs://...')"
+            )
+        self._temporary = tempfile.mkdtemp(prefix="headrace-stream-") if path is None else None
+        self.folder = Folder(spark, path or f"{self._temporary}/checkpoint")
+        self.local = str(self.folder).startswith("file:")
+        self.spark_path = str(self.folder.folder("spark"))
+        self.control = self.folder.folder("control")
+        if self.folder.is_file():
+            raise PipelineError(f"the checkpoint {self.folder} is a file; give the path of a directory")
+        if savepoint is not None and not _manifests(self.folder):
+            self._restore(Folder(spark, savepoint))
+        self._written = _manifests(self.folder)
+        self.fresh = not self._written
+        cores = spark.sparkContext.defaultParallelism
+        self.manifest = Manifest(uuid.uuid4().hex, 2 * cores, cores) if self.fresh else newest_manifest(self.folder)
+        self.notes: list[str] = []
+        if self.folder.exists(_DRAINED):
+            raise PipelineError(
+                f"the stream of the checkpoint {self.folder} was drained: its windows have fired and take no more; "
+                "run the pipeline with a new checkpoint"
+            )
+
+    @property
+    def temporary(self) -> bool:
+        """Whether it is gone after the run."""
+        return self._temporary is not None
+
+    @property
+    def name(self) -> str:
+        """What the stream is called where others see it: its directory, and some of its id."""
+        return f"{str(self.folder).rstrip('/').rpartition('/')[2]}-{self.manifest.stream[:8]}"
+
+    def check(self, line: Line, *, heartbeat: bool) -> Manifest:
+        """The manifest of this pipeline. Refuses one that cannot go on from the checkpoint; notes other changes."""
+        new = self.manifest.of(line, heartbeat=heartbeat)
+        if not self.fresh:
+            changes = compare(self.manifest, new)
+            if changes.refusals:
+                listed = "\n".join(f"  {each}" for each in changes.refusals)
+                raise PipelineError(
+                    f"the pipeline has changed, and cannot go on from the checkpoint {self.folder}:\n{listed}\n"
+                    "run it as it was, or with a new checkpoint"
+                )
+            self.notes = changes.notes
+        return new
+
+    def prepare(self) -> None:
+        """Makes the directory, and sees that it can be written to."""
+        trial = self.folder.folder(".trial")
+        try:
+            trial.make()
+        except (Py4JJavaError, OSError) as error:
+            raise PipelineError(
+                f"the checkpoint {self.folder} cannot be written: {_reason(error)}; give another directory"
+            ) from None
+        trial.delete()
+
+    def write(self, manifest: Manifest) -> None:
+        """Makes it the checkpoint of this pipeline."""
+        if self.fresh or manifest != self.manifest:
+            self.folder.write(_MANIFEST.format(self._written), manifest.write())
+            self._written += 1
+            self.manifest = manifest
+
+    def time_of(self, batch_id: int) -> int:
+        """The time of a batch, as Spark logged it before it ran, in microseconds."""
+        return OffsetLog(self.folder.folder("spark")).time_of(batch_id)
+
+    def drained(self) -> None:
+        """The stream was drained."""
+        self.folder.write(_DRAINED, b"")
+
+    def copy_to(self, path: str) -> None:
+        """A savepoint of what the checkpoint has now, as a stream of its own; no batch must begin meanwhile."""
+        if not self.folder.exists():
+            raise PipelineError("the stream had no checkpoint of its own and is over; give run(checkpoint=...) one")
+        with copy(self.folder, Folder(self.folder.spark, path)) as copied:
+            copied.write(_MANIFEST.format(self._written), self.manifest.forked().write())
+
+    def close(self) -> None:
+        """After the run."""
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def _restore(self, savepoint: Folder) -> None:
+        if not (written := _manifests(savepoint)):
+            raise PipelineError(f"there is no savepoint at {savepoint}; give the path that handle.savepoint(path) got")
+        with copy(savepoint, self.folder) as copied:
+            copied.write(_MANIFEST.format(written), newest_manifest(savepoint).forked().write())
+
+
+def stream_of(checkpoint: Folder) -> str:
+    """The id of a checkpoint's stream."""
+    return newest_manifest(checkpoint).stream
+
+
+def _manifests(folder: Folder) -> int:
+    """How many manifests a directory has."""
+    return next(number for number in itertools.count() if not folder.exists(_MANIFEST.format(number)))
+
+
+def newest_manifest(folder: Folder) -> Manifest:
+    """What the stream of a checkpoint is."""
+    return Manifest.read(folder.read(_MANIFEST.format(_manifests(folder) - 1)) or b"", f"the checkpoint {folder}")
+
+
+def _reason(error: Exception) -> str:
+    told = error.java_exception.toString() if isinstance(error, Py4JJavaError) else str(error)
+    return str(told).splitlines()[0]

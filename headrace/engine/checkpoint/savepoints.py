@@ -1,0 +1,48 @@
+"""Copies of checkpoints. A copy is a checkpoint by itself: what it says about its own files is about the copies.
+
+A checkpoint is copied while no batch is running: all its files are written once, and Spark's housekeeping takes away
+only what no batch will read any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from py4j.protocol import Py4JJavaError
+
+from headrace.engine.spark.files import Folder, copy_file
+from headrace.model.errors import PipelineError
+
+
+@contextmanager
+def copy(source: Folder, target: Folder) -> Iterator[Folder]:
+    """A copy that appears whole under its name, after whatever is done to it in the `with` block."""
+    if target.exists():
+        if target.files():
+            raise PipelineError(f"there is something at {target} already; give the copy a directory of its own")
+        target.delete()
+    new = Folder(target.spark, f"{target}.new")
+    new.delete()
+    new.make()
+    for name in source.files():
+        _copied(source, new, target, name)
+    yield new
+    new.rename(target)
+
+
+def _copied(source: Folder, new: Folder, target: Folder, name: str) -> None:
+    try:
+        if name.startswith("spark/sources/") or "/_metadata/" in name:
+            # Spark's logs of the files it has read, and of where state is described: those here are the copies now.
+            text = source.read(name) or b""
+            for was, now in ((source.uri(), target.uri()), (str(source), str(target))):
+                text = text.replace(f'"{was}/'.encode(), f'"{now}/'.encode())
+            folder, _, file = name.rpartition("/")
+            new.folder(folder).write(file, text)
+        else:
+            # Spark reads files of the checkpoint in the order of their times.
+            copy_file(source, new, name, same_time=name.startswith("control/"))
+    except Py4JJavaError:
+        if source.exists(name):  # if it is gone, nobody needs it
+            raise

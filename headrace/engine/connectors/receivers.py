@@ -1,0 +1,87 @@
+"""The sockets that a stream reads: where their lines are kept, and who receives them while the stream runs."""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+
+from headrace.edges.linereceiver import Receiver
+from headrace.engine.checkpoint.checkpoint import Checkpoint
+from headrace.engine.plan.taps import Tap
+from headrace.log import Log
+from headrace.model.errors import PipelineError
+from headrace.model.sockets import ReadSocket
+from headrace.model.times import DAY
+from headrace.model.topics import Address
+
+
+class Receivers:
+    """The receivers of one stream. Topics are in the checkpoint unless a log is named; each has one receiver only."""
+
+    def __init__(self, taps: list[Tap], checkpoint: Checkpoint) -> None:
+        self._sockets: dict[str, ReadSocket] = {}  # by label
+        self._receivers: dict[Address, Receiver] = {}
+        self._mine = ExitStack()  # the locks of topics
+        for tap in taps:
+            source = tap.source.transform
+            if isinstance(source, ReadSocket):
+                self._sockets[tap.source.label] = source
+                if source.in_checkpoint:
+                    source.address = replace(source.address, log=_log_in(checkpoint, source))
+
+    def open(self) -> None:
+        """Sees that there are topics for them, and that nobody else receives for these."""
+        for address, source in {source.address: source for source in self._sockets.values()}.items():
+            log = Log(address.log or "")
+            if address.name not in log.topics():
+                log.create(address.name, values=source.values(), keep_age=DAY)  # and longer, until it is read
+            lock = self._mine.enter_context((log.topic(address.name).folder / "receiver").open("w"))
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise PipelineError(
+                    f"{source}: another stream receives these lines already, into {address}; read that with ReadTopic"
+                ) from None
+
+    def start(self, failed: Callable[[], object]) -> None:
+        """Begins to receive; `failed` is called when one gives up."""
+        for address, source in {source.address: source for source in self._sockets.values()}.items():
+            topic = Log(address.log or "").topic(address.name)
+            self._receivers[address] = Receiver(topic, source.host, source.port, failed=failed)
+            self._receivers[address].start()
+
+    def check(self) -> None:
+        """Raises what one has failed with."""
+        for receiver in self._receivers.values():
+            if receiver.failure is not None:
+                raise receiver.failure
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        """What was received and what was not, by label."""
+        sockets = self._sockets.items() if self._receivers else ()
+        return {label: self._receivers[source.address].counts() for label, source in sockets}
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """In the `with` block nothing is written to the topics."""
+        with ExitStack() as all_of_them:
+            for receiver in self._receivers.values():
+                all_of_them.enter_context(receiver.held())
+            yield
+
+    def stop(self) -> None:
+        """Stops receiving."""
+        for receiver in self._receivers.values():
+            receiver.stop()
+        self._mine.close()
+
+
+def _log_in(checkpoint: Checkpoint, source: ReadSocket) -> str:
+    if not checkpoint.local:
+        raise PipelineError(
+            f"{source}: lines are written to a log on a disk of the driver, but the checkpoint is {checkpoint.folder}; "
+            "name a directory: ReadSocket(..., log='/data/log')"
+        )
+    return str(checkpoint.folder).removeprefix("file:") + "/log"

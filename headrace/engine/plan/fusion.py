@@ -1,0 +1,274 @@
+"""From graph to stages: PASSES, applied in order, is the whole of planning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+from headrace.engine.batch.sinks import text_of
+from headrace.engine.plan.stages import (
+    DEAD,
+    Blocks,
+    Columns,
+    Exchange,
+    Form,
+    Frame,
+    Plan,
+    Python,
+    Read,
+    Relational,
+    ShuffleRows,
+    Stage,
+    Text,
+    Union,
+    Write,
+)
+from headrace.engine.plan.translation import call_of, operator, step_of, tags_of, window_of
+from headrace.engine.stateful.operator import StatefulOp
+from headrace.engine.worker import operators
+from headrace.engine.worker.bundles import TIME, FromBlocks, FromColumns, ToBlocks, ToColumns
+from headrace.engine.worker.columnbundles import FromRecords
+from headrace.engine.worker.grouped import Combined, Grouped, needs_times, sort_columns
+from headrace.engine.worker.program import Head, Output, Program, Readers
+from headrace.engine.worker.shuffle import ORDER, FromRows, ToAccumulators, ToRows, shuffle_schema
+from headrace.engine.worker.torecords import to_records
+from headrace.model.columns import Columnwise
+from headrace.model.elementwise import ParDo
+from headrace.model.errors import PipelineError
+from headrace.model.keyed import CombinePerKey, Flatten, GroupByKey, Reshuffle, WindowInto
+from headrace.model.panes import NO_PANE, ONLY_PANE, PaneInfo
+from headrace.model.pipeline import Graph, Node, PCollection
+from headrace.model.sinks import ForEach, Sink, WriteFiles
+from headrace.model.sources import Create, Source
+from headrace.model.tasks import Tasks
+from headrace.model.topics import WriteTopic
+from headrace.model.validate import is_grouping, validate
+
+
+def fuse(graph: Graph) -> Plan:
+    """Every node becomes a stage of its own or, if it runs in Python like what it reads, a step of that stage."""
+    return _Fusion(graph).plan
+
+
+def count_readers(plan: Plan) -> Plan:
+    """Notes how often each stage is read: one that is read twice is kept, not run twice."""
+    for stage in plan.stages:
+        for frame in (*stage.inputs, *(stage.sides if isinstance(stage, Python) else ())):
+            frame.stage.readers += 1
+    return plan
+
+
+PASSES: tuple[Callable[[Any], Any], ...] = (
+    validate,  # a graph that keeps every rule of the model
+    fuse,  # from nodes to stages
+    count_readers,  # what is read twice is kept
+)
+
+
+def plan(graph: Graph) -> Plan:
+    """The stages that run this graph."""
+    return reduce(lambda state, step: step(state), PASSES, graph)  # type: ignore[return-value]
+
+
+def explain(graph: Graph, *, stream: bool = False) -> str:
+    """The plan as a tree to read; with `stream`, or if it is unbounded, as the line of a stream."""
+    if not stream and graph.bounded:
+        return plan(graph).tree()
+    from headrace.engine.plan.explainstream import stream_plan  # a batch needs none of it
+
+    return stream_plan(validate(graph)).tree()
+
+
+class _Fusion:
+    """Walks the graph in order and keeps, for each collection, where it is: inside a Python stage, or in a frame."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.plan = Plan([])
+        self.frames: dict[int, Frame] = {}
+        self.inside: dict[int, tuple[Python, Readers]] = {}
+        for node in graph:
+            self._place(node)
+
+    def _place(self, node: Node) -> None:
+        transform = node.transform
+        if isinstance(transform, Source):
+            pc, *dead = node.outputs
+            frame = self._add(Read([], node), Columns(pc.schema) if pc.has_columns else Blocks(), pc)
+            self.frames[id(pc)] = frame
+            self.frames |= {id(letters): Frame(frame.stage, Blocks(), letters, DEAD) for letters in dead}
+        elif isinstance(transform, Flatten):
+            self._flatten(node)
+        elif isinstance(transform, GroupByKey | CombinePerKey) or (isinstance(transform, ParDo) and transform.stateful):
+            self._exchange(node)
+        elif isinstance(transform, Reshuffle) and not self._in_columns(node.inputs[0]):
+            self._spread(node)
+        elif isinstance(transform, Columnwise) or (
+            isinstance(transform, WindowInto | Reshuffle) and self._in_columns(node.inputs[0])
+        ):
+            pc = node.outputs[0]
+            frame = self._frame(node.inputs[0], Columns(node.inputs[0].schema))
+            self.frames[id(pc)] = self._add(Relational([frame], node), Columns(pc.schema), pc)
+            self._nothing_late(node)
+        elif isinstance(transform, Sink) and not isinstance(transform, ForEach):
+            self._sink(node)
+        elif isinstance(transform, Tasks):
+            raise PipelineError(f"{node}: tasks are for streams; say run(stream=True)")
+        else:
+            self._step(node, operator(node, self._side))
+
+    # Python stages
+
+    def _step(self, node: Node, op: operators.Op) -> None:
+        """Adds an operator to the Python stage that holds its input, or to a new one."""
+        (pc,) = node.inputs
+        sides = [self._frame(side, Blocks()) for side in node.transform.side_inputs()]
+        stage, readers = self.inside.get(id(pc), (None, None))
+        # A stage cannot wait for a side input that is made of its own output.
+        if stage is None or any(stage in frame.stage.ancestors() for frame in sides):
+            stage, readers = self._stage_over(pc)
+        assert readers is not None
+        self._step_of(stage, readers, node, op)
+        stage.sides += sides
+
+    def _step_of(self, stage: Python, readers: Readers, node: Node, op: operators.Op) -> None:
+        step = step_of(node, op)
+        readers.steps.append(step)
+        stage.labels.append(node.label)
+        for out in node.outputs:
+            self.inside[id(out)] = (stage, step.readers[out.tag])
+
+    def _stage_over(self, pc: PCollection) -> tuple[Python, Readers]:
+        """A new Python stage that reads the collection from a frame."""
+        frame = self.frames.get(id(pc)) or self._frame(pc, Columns(pc.schema) if pc.has_columns else Blocks())
+        pane = self._pane(pc)
+        head = FromColumns(frame.form.schema, pane) if isinstance(frame.form, Columns) else FromBlocks()
+        self.inside[id(pc)] = self._python(frame, head)
+        return self.inside[id(pc)]
+
+    def _python(self, frame: Frame, head: Any) -> tuple[Python, Readers]:
+        stage = Python([frame], Program(head))
+        self.plan.stages.append(stage)
+        return stage, stage.program.readers
+
+    def _output(self, pc: PCollection, output: Any, form: Form) -> Frame:
+        """A new output of the Python stage that holds the collection."""
+        return self._output_of(*(self.inside.get(id(pc)) or self._stage_over(pc)), pc, output, form)
+
+    def _output_of(self, stage: Python, readers: Readers, pc: PCollection, output: Any, form: Form) -> Frame:
+        number = len(stage.program.outputs)
+        stage.program.outputs.append(output)
+        readers.outputs.append(number)
+        return Frame(stage, form, pc, number)
+
+    def _side(self, pc: PCollection) -> Frame:
+        return self._frame(pc, Blocks())
+
+    # Other stages
+
+    def _exchange(self, node: Node) -> None:
+        """Pairs become rows, travel to where their key is, and become groups there."""
+        (pc,), transform = node.inputs, node.transform
+        windowing, windowed, timed = pc.windowing, not pc.windowing.is_global, needs_times(pc.windowing)
+        order = sort_columns(windowing)
+        head: Head = Grouped(node.label, windowing)
+        out: Output = ToRows(node.label, shuffle_schema(windowed=windowed, timed=timed, ordered=ORDER in order))
+        if isinstance(transform, CombinePerKey):
+            fn = transform.fn
+            head = Combined(node.label, windowing, fn, lifted=not timed)
+            if not timed:  # the combiner starts before the shuffle
+                out = ToAccumulators(node.label, fn, shuffle_schema(windowed=windowed, timed=False))
+        elif isinstance(transform, ParDo):
+            order = [*order, TIME, ORDER]
+            head = Grouped(node.label, windowing, timed=True, pane=self._pane(pc))
+            out = ToRows(node.label, shuffle_schema(windowed=windowed, timed=True, ordered=True))
+        rows = self._output(pc, out, ShuffleRows())
+        frame = self._add(Exchange([rows], node.label, order), ShuffleRows(), pc)
+        if isinstance(transform, ParDo):
+            self._step_of(
+                *self._python(frame, head),
+                node,
+                StatefulOp(
+                    node.label,
+                    call_of(transform, self._side),
+                    tags_of(transform),
+                    fn=transform.fn,
+                    window=window_of(node),
+                    windowing=windowing,
+                ),
+            )
+        else:
+            stage, _ = self.inside[id(node.outputs[0])] = self._python(frame, head)
+            stage.labels.append(node.label)
+            self._nothing_late(node)
+
+    def _nothing_late(self, node: Node) -> None:
+        """A batch waits for all its elements."""
+        for pc in node.outputs[1:]:
+            nothing = Node(f"{node.label}/late", Create([]), (), (pc,), node.place)
+            self.frames[id(pc)] = self._add(Read([], nothing), Blocks(), pc)
+
+    def _spread(self, node: Node) -> None:
+        (pc,), (out,) = node.inputs, node.outputs
+        schema = shuffle_schema(keyed=False, windowed=not pc.windowing.is_global, timed=True)
+        rows = self._output(pc, ToRows(node.label, schema), ShuffleRows())
+        frame = self._add(Exchange([rows], node.label, []), ShuffleRows(), out)
+        self.inside[id(out)] = self._python(frame, FromRows(self._pane(pc)))
+
+    def _flatten(self, node: Node) -> None:
+        (out,) = node.outputs
+        # Columns do not tell panes apart, blocks do.
+        alike = len({self._pane(pc) for pc in node.inputs}) == 1
+        form = Columns(out.schema) if out.has_columns and alike else Blocks()
+        frames = [self._frame(pc, form) for pc in node.inputs]
+        self.frames[id(out)] = self._add(Union(frames, node.label), form, out)
+
+    def _sink(self, node: Node) -> None:
+        (pc,) = node.inputs
+        sink = node.transform
+        if isinstance(sink, WriteFiles) and (text := text_of(node.label, sink, pc)) is not None:
+            frame = self._output(pc, text, Text())
+        elif isinstance(sink, WriteTopic):
+            frame = self._records(pc, to_records(node, pc))
+        else:
+            frame = self._frame(pc, Columns(pc.schema) if pc.has_columns else Blocks())
+        self.plan.stages.append(Write([frame], node, self._pane(pc)))
+
+    def _records(self, pc: PCollection, output: Output) -> Frame:
+        """Records of a topic. What has columns outside of Python becomes records by columns."""
+        if not self._in_columns(pc):
+            return self._output(pc, output, Blocks())
+        return self._output_of(*self._python(self.frames[id(pc)], FromRecords(pc.schema)), pc, output, Blocks())
+
+    # Frames
+
+    def _in_columns(self, pc: PCollection) -> bool:
+        """Whether the collection has columns outside of Python already, so that Catalyst may go on with it."""
+        frame = self.frames.get(id(pc))
+        return id(pc) not in self.inside and frame is not None and isinstance(frame.form, Columns)
+
+    def _frame(self, pc: PCollection, form: Form) -> Frame:
+        """The collection as a frame in this form, converted if it is in another."""
+        frame = self.frames.get(id(pc))
+        if frame is not None and type(frame.form) is type(form):
+            return frame
+        if isinstance(form, Columns):
+            output: Any = ToColumns(pc.label, form.schema, not pc.windowing.is_global)
+        else:
+            output = ToBlocks()
+        converted = self._output(pc, output, form)
+        if frame is None:
+            self.frames[id(pc)] = converted
+        return converted
+
+    def _add(self, stage: Stage, form: Form, pc: PCollection) -> Frame:
+        self.plan.stages.append(stage)
+        return Frame(stage, form, pc)
+
+    def _pane(self, pc: PCollection) -> PaneInfo:
+        """In a batch an element is in the one pane of its group, or in none if nothing grouped it yet."""
+        node = self.graph.producer(pc)
+        if is_grouping(node):
+            return ONLY_PANE
+        return ONLY_PANE if any(self._pane(read) is ONLY_PANE for read in node.inputs) else NO_PANE

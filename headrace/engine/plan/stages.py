@@ -1,0 +1,189 @@
+"""Stages: what Spark does in one go. A plan is a tree of them from each sink back to its sources.
+
+A stage gives frames; a frame is one output of a stage in one form: columns, packed blocks, or rows for a shuffle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from headrace.engine.worker.program import Program
+from headrace.model.panes import PaneInfo
+from headrace.model.pipeline import Node, PCollection, Primitive
+from headrace.model.schema import Schema
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Elements as columns; without a schema, Rows whose columns Spark knows."""
+
+    schema: Schema | None
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Elements as packed blocks."""
+
+
+@dataclass(frozen=True)
+class ShuffleRows:
+    """One row per pair or accumulator, for an exchange."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """One line of text per element."""
+
+
+DEAD = 1
+"""The number of a source's dead letters among its outputs."""
+
+Form = Columns | Blocks | ShuffleRows | Text
+
+
+@dataclass(eq=False)
+class Stage:
+    """Something Spark does in one go."""
+
+    inputs: list[Frame]
+    readers: int = field(default=0, init=False)  # how many stages read from it, filled in by the last pass
+
+    def describe(self) -> str:
+        raise NotImplementedError
+
+    def ancestors(self) -> Iterator[Stage]:
+        """The stage itself and all it depends on."""
+        yield self
+        for frame in self.inputs:
+            yield from frame.stage.ancestors()
+
+
+@dataclass(eq=False)
+class Frame:
+    """Output `number` of a stage, in a form. `pc` is the collection it holds."""
+
+    stage: Stage
+    form: Form
+    pc: PCollection
+    number: int = 0
+
+
+@dataclass(eq=False)
+class Read(Stage):
+    """Opens a source."""
+
+    node: Node
+
+    def describe(self) -> str:
+        return f"read  {named(self.node)}"
+
+
+@dataclass(eq=False)
+class Relational(Stage):
+    """Transforms of columns, which Catalyst runs."""
+
+    node: Node
+
+    def describe(self) -> str:
+        return f"columns  {self.node.label}"
+
+
+@dataclass(eq=False)
+class Python(Stage):
+    """User functions, fused: one pass over the data in Python workers. Inputs after the first are side inputs."""
+
+    program: Program
+    labels: list[str] = field(default_factory=list)
+    sides: list[Frame] = field(default_factory=list)
+
+    def describe(self) -> str:
+        return f"python  {' · '.join(self.labels) or 'pack'}"
+
+    def ancestors(self) -> Iterator[Stage]:
+        yield from super().ancestors()
+        for frame in self.sides:
+            yield from frame.stage.ancestors()
+
+
+@dataclass(eq=False)
+class Exchange(Stage):
+    """Brings rows of one key to one place, in order; without keys, spreads them evenly."""
+
+    label: str
+    order: list[str]
+
+    def describe(self) -> str:
+        return (
+            f"shuffle  {self.label} by {', '.join(name.lstrip('_') for name in self.order)}"
+            if self.order
+            else f"shuffle  {self.label}"
+        )
+
+
+@dataclass(eq=False)
+class Union(Stage):
+    """Several frames as one."""
+
+    label: str
+
+    def describe(self) -> str:
+        return f"flatten  {self.label}"
+
+
+@dataclass(eq=False)
+class Write(Stage):
+    """A sink."""
+
+    node: Node
+    pane: PaneInfo
+
+    def describe(self) -> str:
+        return f"write  {named(self.node)}"
+
+
+@dataclass(eq=False)
+class Plan:
+    """The stages of a pipeline."""
+
+    stages: list[Stage]
+
+    def ends(self) -> list[Stage]:
+        """The stages that must be run: sinks, and Python stages nobody reads."""
+        return [stage for stage in self.stages if isinstance(stage, Write) or not stage.readers]
+
+    def tree(self) -> str:
+        """The plan as people read it: each sink, and under it what it reads."""
+        shown: set[int] = set()
+        lines: list[str] = []
+        for stage in self.ends():
+            lines += _lines(stage, shown, "", "")
+        return "\n".join(lines)
+
+
+def _lines(stage: Stage, shown: set[int], first: str, rest: str) -> Iterator[str]:
+    if id(stage) in shown:
+        yield f"{first}{stage.describe()}  (as above)"
+        return
+    if stage.readers > 1:
+        shown.add(id(stage))
+    yield f"{first}{stage.describe()}"
+    below = [(frame, "") for frame in stage.inputs]
+    if isinstance(stage, Python):
+        below += [(frame, "side input: ") for frame in stage.sides]
+    for frame, role in below:
+        end = frame is below[-1][0]
+        yield from _lines(
+            frame.stage, shown, f"{rest}{'└─ ' if end else '├─ '}{role}", f"{rest}{'   ' if end else '│  '}"
+        )
+
+
+def named(node: Node) -> str:
+    """A node as people read it: its label, if it was given one, and what it does."""
+    what = shown(node.transform)
+    return f"{node.label}: {what}" if node.named else what
+
+
+def shown(transform: Primitive) -> str:
+    """What a transform does."""
+    return str(transform) if type(transform).__str__ is not object.__str__ else type(transform).__name__

@@ -1,0 +1,148 @@
+"""Into the shards of GroupBy(...).aggregate(...): columns are grouped within the task by array operations.
+
+What a task sends is what pairs of keys and values would be: accumulators by key and window or, where those would not
+do, each row. Elements that are objects already, and columns that are not numbers, become such pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.engine.aggregation.columnsfn import ColumnsFn, ToKeyed
+from headrace.engine.aggregation.kernels import kernels_of
+from headrace.engine.aggregation.vectors import Vectors
+from headrace.engine.columns.keycolumns import encode_key_columns
+from headrace.engine.columns.numbercells import Numbers, is_numbers, write_records
+from headrace.engine.shard.placing import COUNT, RETRACTION
+from headrace.engine.shard.rows import ToPairs, ToPartials, last_instants
+from headrace.engine.worker.blame import blame
+from headrace.engine.worker.bundles import END, START, TIME, Bundle
+from headrace.engine.worker.columnbundles import ColumnBundle
+from headrace.engine.worker.program import Output, Readers
+from headrace.engine.worker.shuffle import KEY, SPELLING, VALUE
+from headrace.model.times import Int64Array
+
+_HELD_BYTES: Final = 1 << 26
+"""How much of its input a task holds before it groups it."""
+
+
+@dataclass
+class ToGroups:
+    """Sends rows to where their groups are; `pairs` does for objects, and says by its kind what is to be sent."""
+
+    label: str
+    fn: ColumnsFn
+    keyed: ToKeyed
+    pairs: ToPartials | ToPairs
+    held: list[pa.RecordBatch] = field(default_factory=list)
+
+    def schema(self) -> pa.Schema:
+        return self.pairs.schema()
+
+    @property
+    def reads(self) -> set[str]:
+        """The columns it needs."""
+        return {*self.keyed.keys, *(name for name in self.keyed.columns if name is not None), TIME, START, END}
+
+    def add(self, bundle: Bundle) -> Iterator[pa.RecordBatch]:
+        with blame(self.label):
+            pairs = bundle.with_elements(list(map(self.keyed, bundle.elements)))
+        yield from self.pairs.add(pairs)
+
+    def add_columns(self, bundle: ColumnBundle) -> Iterator[pa.RecordBatch]:
+        if not self._numeric(bundle.rows):
+            yield from self._as_objects(bundle)
+        elif isinstance(self.pairs, ToPartials):
+            self.held.append(bundle.rows.select([name for name in bundle.rows.schema.names if name in self.reads]))
+            if sum(rows.nbytes for rows in self.held) >= _HELD_BYTES:
+                yield from self._grouped()
+        else:
+            yield self._each(bundle)
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        yield from self._grouped()
+        yield from self.pairs.finish()
+
+    def _numeric(self, rows: pa.RecordBatch) -> bool:
+        kinds = [rows.column(name).type for name in self.keyed.columns if name is not None]
+        return kernels_of(self.fn) is not None and all(map(is_numbers, kinds))
+
+    def _as_objects(self, bundle: ColumnBundle) -> Iterator[pa.RecordBatch]:
+        keyed = replace(self.keyed, schema=None)  # Rows have names, also where only some columns are there
+        for part in replace(bundle, schema=None).parts():
+            with blame(self.label):
+                pairs = part.with_elements(list(map(keyed, part.elements)))
+            yield from self.pairs.add(pairs)
+
+    def _values(self, rows: pa.RecordBatch) -> list[Numbers]:
+        ones = Numbers.all(np.ones(rows.num_rows, np.int64))
+        columns = [None if name is None else Numbers.of_column(rows.column(name)) for name in self.keyed.columns]
+        return [ones if column is None else column for column in columns]
+
+    def _keys(self, rows: pa.RecordBatch) -> dict[str, pa.Array]:
+        encoded, spelling = encode_key_columns([rows.column(name) for name in self.keyed.keys], rows.num_rows)
+        return {KEY: encoded, SPELLING: pa.nulls(rows.num_rows, pa.binary()) if spelling is None else spelling}
+
+    def _each(self, bundle: ColumnBundle) -> pa.RecordBatch:
+        columns = dict(zip(bundle.rows.schema.names, bundle.rows.columns, strict=True)) | self._keys(bundle.rows)
+        columns |= {TIME: pa.array(bundle.all_times()), VALUE: write_records(self._values(bundle.rows))}
+        names = self.schema().names
+        if isinstance(self.pairs, ToPairs) and self.pairs.retractable:
+            names, panes = [*names, RETRACTION], bundle.panes
+            columns[RETRACTION] = pa.array(np.zeros(bundle.size, np.bool_)) if panes is None else panes[RETRACTION]
+        return pa.record_batch({name: columns[name] for name in names})
+
+    def _grouped(self) -> Iterator[pa.RecordBatch]:
+        """One row for each key and window of the rows held."""
+        if not self.held:
+            return
+        rows, self.held = pa.concat_batches(self.held), []
+        windowed = START in self.schema().names
+        by = [rows.column(name) for name in (*self.keyed.keys, *((START, END) if windowed else ()))]
+        group, firsts = _groups(by, rows.num_rows)
+        held = Vectors(self.fn, kernels_of(self.fn) or (), lifted=True)
+        held.reserve(len(firsts))
+        if not held.add_values(group, self._values(rows)):
+            yield from self._as_objects(ColumnBundle(rows, None))
+            return
+        first = rows.take(pa.array(firsts))
+        columns = dict(zip(rows.schema.names, first.columns, strict=True)) | self._keys(first)
+        columns[VALUE] = held.dump(np.arange(len(firsts)))
+        columns[TIME] = last_instants(first)
+        columns[COUNT] = pa.array(np.bincount(group, minlength=len(firsts)))
+        yield pa.record_batch({name: columns[name] for name in (*self.schema().names, TIME, COUNT)})
+
+
+def columns_read(readers: Readers, outputs: Sequence[Output]) -> set[str] | None:
+    """The columns that are read, if all readers group by columns; None if one needs whole elements."""
+    groups = [getattr(outputs[number], "rows", None) for number in readers.outputs]
+    if readers.steps or not all(isinstance(each, ToGroups) for each in groups):
+        return None
+    return {name for each in groups if isinstance(each, ToGroups) for name in each.reads}
+
+
+def _groups(columns: list[pa.Array], rows: int) -> tuple[Int64Array, Int64Array]:
+    """The group of each row, by the values in these columns, and the first row of each group.
+
+    >>> groups, firsts = _groups([pa.array(["a", "b", "a"]), pa.array([1, 1, 1])], 3)
+    >>> groups.tolist(), firsts.tolist()
+    ([0, 1, 0], [0, 1])
+    """
+    group, count = np.zeros(rows, np.int64), 1
+    for column in columns:
+        encoded = column.dictionary_encode(null_encoding="encode")
+        if len(encoded.dictionary) == 1:
+            continue
+        code = np.asarray(encoded.indices).astype(np.int64)
+        if count > 1:
+            encoded = pa.array(group * len(encoded.dictionary) + code).dictionary_encode()
+            code = np.asarray(encoded.indices).astype(np.int64)
+        group, count = code, len(encoded.dictionary)
+    firsts = np.empty(count, np.int64)
+    firsts[group[::-1]] = np.arange(rows)[::-1]
+    return group, firsts

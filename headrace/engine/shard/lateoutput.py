@@ -1,0 +1,123 @@
+"""Late outputs of groupings: rows that came too late leave a shard behind its panes, and enter Python as elements.
+
+They travel as rows of the schema PANES whose timing is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.engine.shard.clocks import Clocks
+from headrace.engine.shard.placing import RETRACTION
+from headrace.engine.shard.processor import PANES, ShardProcessor, Step
+from headrace.engine.worker.bundles import END, START, TIME, Bundle
+from headrace.engine.worker.columnbundles import pair_bundle
+from headrace.engine.worker.shuffle import KEY, SPELLING, VALUE
+from headrace.model.algebra import CombineFn
+from headrace.model.panes import NO_PANE
+from headrace.model.windows import GLOBAL_WINDOW
+
+_TOO_LATE: Final = -1
+
+
+class LateKeeping(ShardProcessor):
+    """A shard that gives what came too late behind its panes."""
+
+    def step(self, rows: pa.RecordBatch | None = None, clocks: Clocks | None = None) -> Step:
+        step = super().step(rows, clocks)
+        if step.late is None or not step.late.num_rows:
+            return step
+        return replace(step, panes=pa.concat_batches([step.panes, _as_panes(step.late)]))
+
+
+def split(given: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """The panes of a step, and what came too late in it."""
+    late = pc.equal(given.column("timing"), _TOO_LATE)
+    return given.filter(pc.invert(late)), given.filter(late)
+
+
+def late_bundles(late: pa.RecordBatch, *, global_windows: bool) -> Iterator[Bundle]:
+    """Late rows as bundles of pairs; what takes earlier ones back is apart."""
+    for back in (True, False):
+        rows = late.filter(pc.equal(late.column("retraction"), back))
+        if rows.num_rows:
+            yield pair_bundle(rows, NO_PANE, global_windows=global_windows, retraction=back)
+
+
+def _as_panes(late: pa.RecordBatch) -> pa.RecordBatch:
+    count = late.num_rows
+    has = late.schema.names
+    start, end = (
+        late.column(name) if name in has else pa.array(np.full(count, edge))
+        for name, edge in zip((START, END), GLOBAL_WINDOW, strict=True)
+    )
+    numbers = [pa.array(np.full(count, number)) for number in (0, 0)]
+    flags = [pa.array(np.full(count, False))] * 2
+    back = late.column(RETRACTION) if RETRACTION in has else pa.array(np.full(count, False))
+    timing = pa.array(np.full(count, _TOO_LATE, np.int8))
+    placed = [late.column(KEY), late.column(SPELLING), start, end, late.column(TIME), late.column(VALUE)]
+    return pa.record_batch([*placed, timing, *numbers, *flags, back], schema=PANES)
+
+
+@dataclass(frozen=True)
+class OfElements(CombineFn[Any, Any, Any]):
+    """An aggregation of a part of each element, so that one that comes too late is still whole.
+
+    >>> from operator import itemgetter
+    >>> from headrace.model.algebra import SumFn
+    >>> total = OfElements(SumFn(), itemgetter(1))
+    >>> total.finish(total.add_all(total.zero(), [("a", 1), ("b", 2)]))
+    3
+    """
+
+    fn: CombineFn[Any, Any, Any]
+    part: Callable[[Any], Any]
+
+    def __repr__(self) -> str:
+        return repr(self.fn)
+
+    @property
+    def timed(self) -> bool:  # type: ignore[override]
+        return self.fn.timed
+
+    def zero(self) -> Any:
+        return self.fn.zero()
+
+    def add(self, acc: Any, value: Any) -> Any:
+        return self.add_all(acc, [value])
+
+    def add_all(self, acc: Any, values: Any) -> Any:
+        if self.timed:
+            return self.fn.add_all(acc, [(time, self.part(element)) for time, element in values])
+        return self.fn.add_all(acc, [self.part(element) for element in values])
+
+    def merge(self, a: Any, b: Any) -> Any:
+        return self.fn.merge(a, b)
+
+    def finish(self, acc: Any) -> Any:
+        return self.fn.finish(acc)
+
+    def dump(self, acc: Any) -> object:
+        return self.fn.dump(acc)
+
+    def load(self, data: Any) -> Any:
+        return self.fn.load(data)
+
+
+@dataclass(frozen=True)
+class Whole:
+    """From an element to the pair of its key and itself, and the aggregation of what is paired like this."""
+
+    pair: Callable[[Any], tuple[Any, Any]]
+    fn: OfElements
+
+
+def whole_elements(keyed: Callable[[Any], tuple[Any, Any]], fn: CombineFn[Any, Any, Any]) -> Whole:
+    """Of a function that gives key and value: pairs that keep the element, and `fn` of the value in it."""
+    return Whole(lambda element: (keyed(element)[0], element), OfElements(fn, lambda element: keyed(element)[1]))

@@ -1,0 +1,96 @@
+"""How many elements each key has had: what numbers the elements of CountWindows. Keys are never forgotten."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.engine.columns.bytecolumn import ByteColumn
+from headrace.engine.columns.hashing import HASHES, Hashes, hash_bytes, mixed
+from headrace.engine.columns.slotindex import Index
+from headrace.engine.shard.stateblocks import one_array
+from headrace.model.times import Int64Array
+
+
+class Ordinals:
+    """Counts by key.
+
+    >>> ordinals = Ordinals()
+    >>> [ordinals.count(pa.array([b"a", b"b"]), np.array([2, more])).tolist() for more in (1, 5)]
+    [[0, 0], [2, 1]]
+    >>> ordinals.of(b"b"), ordinals.of(b"c")
+    (6, 0)
+    """
+
+    def __init__(self) -> None:
+        self._keys, self._by_hash = ByteColumn(), Index()
+        self._number = np.zeros(0, np.int64)
+        self._used = 0
+        self._touched: list[Int64Array] = []  # since the state was last written
+
+    def count(self, keys: pa.BinaryArray, more: Int64Array) -> Int64Array:
+        """So many more elements of each of these keys, no two the same; returns how many each has had before."""
+        slots = self._slots(keys)
+        before = self._number[slots]
+        self._number[slots] += more
+        self._touched.append(slots)
+        return before
+
+    def of(self, key: bytes) -> int:
+        """How many elements a key has had."""
+        (slot,) = self._find(keys := pa.array([key]), _hashes(keys)).tolist()
+        return 0 if slot < 0 else int(self._number[slot])
+
+    def held(self, *, low: int = 0, high: int = HASHES) -> pa.Table:
+        """The counts of all keys whose hashes are in a range, the same for the same counts."""
+        hashes = self._by_hash.hashes[: self._used]
+        return self._table(np.flatnonzero((hashes >= np.uint64(low)) & (hashes <= np.uint64(high - 1))))
+
+    def changed(self) -> pa.Table:
+        """The counts that changed since the state was last written."""
+        return self._table(np.unique(np.concatenate([np.zeros(0, np.int64), *self._touched])))
+
+    def written(self) -> None:
+        """The state was written: nothing has changed since."""
+        self._touched = []
+
+    def load(self, counts: pa.Table) -> None:
+        """Takes over counts; of a key the last is right."""
+        if counts.num_rows:
+            encoded = one_array(counts, "key").dictionary_encode()
+            numbers = np.zeros(len(encoded.dictionary), np.int64)
+            numbers[np.asarray(encoded.indices)] = counts.column("number").to_numpy()
+            slots = self._slots(encoded.dictionary)  # which may make room
+            self._number[slots] = numbers
+
+    def _table(self, slots: Int64Array) -> pa.Table:
+        table = pa.table({"key": self._keys.take(slots), "number": self._number[slots]})
+        return table.sort_by("key")
+
+    def _slots(self, keys: pa.BinaryArray) -> Int64Array:
+        hashes = _hashes(keys)
+        slots = self._find(keys, hashes)
+        new = slots < 0
+        slots[new] = opened = np.arange(self._used, self._used + np.count_nonzero(new))
+        self._used += len(opened)
+        if self._used > len(self._number):
+            size = max(self._used, 2 * len(self._number))
+            self._number = np.concatenate([self._number, np.zeros(size - len(self._number), np.int64)])
+            self._keys.reserve(size)
+            self._by_hash.reserve(size)
+        self._keys.put(opened, keys.filter(pa.array(new)))
+        self._by_hash.add(opened, hashes[new])
+        return slots
+
+    def _find(self, keys: pa.BinaryArray, hashes: Hashes) -> Int64Array:
+        at, slots = self._by_hash.pairs(hashes)
+        same = np.asarray(pc.equal(keys.take(pa.array(at)), self._keys.take(slots)))
+        found = np.full(len(keys), -1, np.int64)
+        found[at[same]] = slots[same]
+        return found
+
+
+def _hashes(keys: pa.BinaryArray) -> Hashes:
+    # Not the hashes by which keys were dealt out to shards: of those, a shard has only some.
+    return mixed(hash_bytes(keys))

@@ -1,0 +1,181 @@
+"""Where rows go: each to the slot of its key and window, opening windows, numbering elements and merging sessions.
+
+Rows of windows that are over are told apart here. What a row brings to its window, and when that fires, is the shard's.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.engine.shard.ordinals import Ordinals
+from headrace.engine.shard.triggernodes import Mask
+from headrace.engine.shard.windowtable import NO_HOLD, Table, runs
+from headrace.engine.worker.bundles import END, START
+from headrace.engine.worker.shuffle import KEY, SPELLING
+from headrace.model.keys import fixed_width
+from headrace.model.panes import Windowing
+from headrace.model.times import MAX_TIME, MIN_TIME, Int64Array
+from headrace.model.windows import GLOBAL_WINDOW, CountWindows, Window, WindowFn, merge_overlapping
+
+COUNT: Final = "count"
+"""A column of rows that stand for several elements each: how many."""
+RETRACTION: Final = "retraction"
+"""A column that tells rows which take an earlier one back, as in the panes of a stage that retracts."""
+
+
+def expired(deadline: Int64Array, lateness: int, watermark: int) -> Mask:
+    """Whether windows with these deadlines take no more elements; at the end of time none does, however lenient.
+
+    >>> expired(np.array([10, 20]), 5, watermark=15).tolist()
+    [True, False]
+    """
+    return np.minimum(deadline + lateness, MAX_TIME) <= watermark
+
+
+class Placing:
+    """Finds or makes the windows of rows in a table. `ordinals` is of CountWindows."""
+
+    def __init__(self, windowing: Windowing, table: Table) -> None:
+        self.ordinals = Ordinals()
+        self._windowing, self._table = windowing, table
+        window = windowing.window
+        self.size = window.n if isinstance(window, CountWindows) else None
+        # A window of elements is over when it is full; a watermark says nothing about it.
+        self.lateness = windowing.allowed_lateness if self.size is None else 0
+
+    def late(self, rows: pa.RecordBatch, watermark: int) -> Mask:
+        """Which rows belong to windows that are over."""
+        if self.size is not None:
+            return np.full(rows.num_rows, watermark >= MAX_TIME)
+        return expired(self._bounds(rows)[1], self.lateness, watermark)
+
+    def place(self, rows: pa.RecordBatch) -> Int64Array:
+        """The slot of each row."""
+        if self.size is not None:
+            return self._numbered(rows, self.size)
+        start, end = self._bounds(rows)
+        if self._windowing.window.merging:
+            return self._merged(rows, start, end)
+        return self._found(rows, start, end, end)
+
+    def _bounds(self, rows: pa.RecordBatch) -> tuple[Int64Array, Int64Array]:
+        if self._windowing.is_global:
+            start, end = (np.full(rows.num_rows, edge, np.int64) for edge in GLOBAL_WINDOW)
+            return start, end
+        return np.asarray(rows.column(START)), np.asarray(rows.column(END))
+
+    def _found(self, rows: pa.RecordBatch, start: Int64Array, end: Int64Array, deadline: Int64Array) -> Int64Array:
+        slots = self._table.find(rows.column(KEY), start, end)
+        missing = np.flatnonzero(slots < 0)
+        if len(missing):
+            at = pa.array(missing)
+            code, count = _codes(rows.column(KEY).take(at), start[missing], end[missing])
+            first = missing[_first(code, count)]
+            opened = self._table.open(*_keys(rows, first), start[first], end[first], deadline[first])
+            slots[missing] = opened[code]
+        return slots
+
+    def _numbered(self, rows: pa.RecordBatch, size: int) -> Int64Array:
+        encoded = rows.column(KEY).dictionary_encode()
+        code, keys = np.asarray(encoded.indices), encoded.dictionary
+        more = np.bincount(code, minlength=len(keys))
+        before = self.ordinals.count(keys, more)
+        after = before + more
+        order, starts = runs(code)
+        rank = np.empty(len(code), np.int64)
+        rank[order] = np.arange(len(code)) - np.repeat(starts, np.diff([*starts, len(code)]))
+        start = (before[code] + rank) // size * size
+        end = start + size
+        deadline = np.where(end <= after[code], MIN_TIME, MAX_TIME)
+        slots = self._found(rows, start, end, deadline)
+        self._table.deadline[slots] = deadline
+        return slots
+
+    def _merged(self, rows: pa.RecordBatch, start: Int64Array, end: Int64Array) -> Int64Array:
+        table = self._table
+        encoded = rows.column(KEY).dictionary_encode()
+        old, old_code = table.of_keys(encoded.dictionary)
+        label, low, high = self._labels(
+            np.concatenate([old_code, np.asarray(encoded.indices)]),
+            np.concatenate([table.start[old], start]),
+            np.concatenate([table.end[old], end]),
+        )
+        slot_of = np.full(len(low), -1, np.int64)
+        old_label, new_label = label[: len(old)], label[len(old) :]
+        slot_of[old_label] = old
+        self._grow(old, old_label, low, high, slot_of)
+        first = _first(new_label, len(low))
+        missing = np.flatnonzero(slot_of < 0)
+        missing = missing[np.argsort(first[missing])]  # windows are numbered in order of their first elements
+        opened = first[missing]
+        slot_of[missing] = table.open(*_keys(rows, opened), low[missing], high[missing], high[missing])
+        return slot_of[new_label]
+
+    def _grow(self, old: Int64Array, label: Int64Array, low: Int64Array, high: Int64Array, slot_of: Int64Array) -> None:
+        """Windows held become the merged ones they are part of, which are new windows unless one had their bounds."""
+        table = self._table
+        if not len(old):
+            return
+        order = np.lexsort((table.seq[old], label))
+        old, label = old[order], label[order]
+        _, starts = runs(label)
+        same = (table.start[old] == low[label]) & (table.end[old] == high[label])
+        panes = [
+            np.add.reduceat(np.where(same, column[old], 0), starts) for column in (table.index, table.on_time_index)
+        ]
+        sizes = np.diff([*starts, len(old)])
+        several = np.repeat(sizes > 1, sizes)
+        if several.any():
+            parts = np.flatnonzero(several)
+            table.merge(old[parts], runs(label[parts])[1], latest=self._windowing.timestamp_combiner == "latest")
+        into, label = old[starts], label[starts]
+        table.index[into], table.on_time_index[into] = panes
+        table.start[into], table.end[into], table.deadline[into] = low[label], high[label], high[label]
+        if self._windowing.timestamp_combiner == "end_of_window":
+            table.hold[into] = np.where(table.hold[into] == NO_HOLD, NO_HOLD, high[label] - 1)
+        table.touch(into)
+        slot_of[label] = into
+
+    def _labels(
+        self, code: Int64Array, start: Int64Array, end: Int64Array
+    ) -> tuple[Int64Array, Int64Array, Int64Array]:
+        """Which merged window each window goes to, and the merged windows' bounds."""
+        window = self._windowing.window
+        if type(window).merge is WindowFn.merge:
+            return merge_overlapping(code, start, end)
+        label = np.empty(len(code), np.int64)
+        bounds: list[tuple[int, int]] = []
+        order, starts = runs(code)
+        for of_key in np.split(order, starts[1:]):
+            each = [Window(a, b) for a, b in zip(start[of_key].tolist(), end[of_key].tolist(), strict=True)]
+            distinct = list(dict.fromkeys(each))
+            number_of: dict[Window, int] = {}
+            for group in window.merge(distinct):
+                parts = [distinct[position] for position in group]
+                number_of |= dict.fromkeys(parts, len(bounds))
+                bounds.append((min(part.start for part in parts), max(part.end for part in parts)))
+            label[of_key] = [number_of[one] for one in each]
+        low, high = np.array(bounds, np.int64).reshape(-1, 2).T
+        return label, low, high
+
+
+def _codes(keys: pa.BinaryArray, start: Int64Array, end: Int64Array) -> tuple[Int64Array, int]:
+    """The same number for rows of the same window, in order of their first ones; and how many windows there are."""
+    names = pc.binary_join_element_wise(keys, fixed_width(b"", start), fixed_width(b"", end), b"").dictionary_encode()
+    return np.asarray(names.indices), len(names.dictionary)
+
+
+def _first(code: Int64Array, count: int) -> Int64Array:
+    """The position of each code's first row."""
+    first = np.full(count, len(code), np.int64)
+    first[code[::-1]] = np.arange(len(code))[::-1]
+    return first
+
+
+def _keys(rows: pa.RecordBatch, positions: Int64Array) -> tuple[pa.BinaryArray, pa.BinaryArray]:
+    at = pa.array(positions)
+    return rows.column(KEY).take(at), rows.column(SPELLING).take(at)

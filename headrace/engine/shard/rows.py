@@ -1,0 +1,96 @@
+"""Into a shard of a stream: pairs become the rows that ShardProcessor takes, or accumulators that tell their elements.
+
+Unlike the rows of a batch's shuffle they always have times, and tell what takes an earlier row back.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import astuple, dataclass, field
+from operator import itemgetter
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.engine.aggregation.vectors import encode_accumulators
+from headrace.engine.shard.placing import COUNT, RETRACTION
+from headrace.engine.worker.bundles import END, TIME, Bundle
+from headrace.engine.worker.shuffle import ToAccumulators, ToRows, shuffle_schema
+from headrace.model.algebra import CombineFn
+from headrace.model.panes import PaneInfo, Windowing
+from headrace.model.windows import GLOBAL_WINDOW, CountWindows
+
+PANE: Final = "pane"
+"""A column that tells the pane a row came in."""
+
+
+def has_bounds(windowing: Windowing) -> bool:
+    """Whether rows bring the bounds of their windows; the processor itself knows those of the others."""
+    return not windowing.is_global and not isinstance(windowing.window, CountWindows)
+
+
+def to_pairs(label: str, windowing: Windowing, *, retractable: bool, panes: bool = False) -> ToPairs:
+    """The output that sends each pair as a row, with its pane if somebody asks for it."""
+    return ToPairs(label, shuffle_schema(windowed=has_bounds(windowing), timed=True), retractable, panes)
+
+
+def panes_of(column: pa.BinaryArray) -> list[PaneInfo]:
+    """The panes that rows tell."""
+    encoded = column.dictionary_encode()
+    distinct = [PaneInfo(*json.loads(told)) for told in encoded.dictionary.to_pylist()]
+    return [distinct[code] for code in encoded.indices.to_pylist()]
+
+
+def to_partials(label: str, windowing: Windowing, fn: CombineFn[Any, Any, Any]) -> ToPartials:
+    """The output that combines pairs before they travel."""
+    return ToPartials(label, fn, shuffle_schema(windowed=has_bounds(windowing), timed=False))
+
+
+@dataclass
+class ToPairs(ToRows):
+    """Each pair as a row."""
+
+    retractable: bool
+    panes: bool = False
+
+    def batch(self, bundle: Bundle) -> pa.RecordBatch:
+        rows = super().batch(bundle)
+        if self.retractable:
+            rows = rows.append_column(RETRACTION, pa.array(np.full(rows.num_rows, bundle.retraction)))
+        if self.panes:
+            told = pa.scalar(json.dumps(astuple(bundle.pane)).encode(), pa.binary())
+            rows = rows.append_column(PANE, pa.repeat(told, rows.num_rows))
+        return rows
+
+
+@dataclass
+class ToPartials(ToAccumulators):
+    """Accumulators of a task's pairs, by key and window, with the number of their elements."""
+
+    counts: Counter[Any] = field(default_factory=Counter)
+
+    def _combine(self, bundle: Bundle) -> None:
+        super()._combine(bundle)
+        keys = map(itemgetter(0), bundle.elements)
+        if bundle.starts is None or bundle.ends is None:
+            self.counts.update(keys)
+        else:
+            self.counts.update(zip(keys, bundle.starts.tolist(), bundle.ends.tolist(), strict=True))
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        counts = [self.counts[key] for key in self.held]
+        self.counts.clear()
+        for rows in super().finish():
+            yield rows.append_column(TIME, last_instants(rows)).append_column(COUNT, pa.array(counts, pa.int64()))
+
+    def dumped(self, accs: list[Any]) -> pa.BinaryArray:
+        return encode_accumulators(self.fn, accs)
+
+
+def last_instants(rows: pa.RecordBatch) -> pa.Array:
+    """The times of accumulators: that of their window, as partials are for windows where no other is asked for."""
+    ends = rows.column(END) if END in rows.schema.names else None
+    return pa.array((np.full(rows.num_rows, GLOBAL_WINDOW.end) if ends is None else np.asarray(ends)) - 1)

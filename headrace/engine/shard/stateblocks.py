@@ -1,0 +1,126 @@
+"""A shard's state as Arrow blocks: all of it, a part, or what has changed since it was last written.
+
+Blocks of one shard are read in the order in which they were written; of a window the last row counts. They are for the
+engine's own checkpoints: cells may be pickles, so blocks from elsewhere must not be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.engine.columns.arrowbytes import arrow_bytes
+from headrace.engine.columns.hashing import Hashes
+from headrace.model.times import Int64Array
+
+_KIND: Final = b"headrace.block"
+_OPTIONS: Final = pa.ipc.IpcWriteOptions(compression="lz4")  # columns of times and counts shrink to a tenth
+_SIZE: Final = 8_000_000
+"""About how many bytes a block has at most, before it is compressed."""
+
+
+@dataclass(frozen=True)
+class Gone:
+    """Windows that are held no more: their numbers, and the hashes by which those who still have them find them."""
+
+    seq: Int64Array = field(default_factory=lambda: np.zeros(0, np.int64))
+    hashes: Hashes = field(default_factory=lambda: np.zeros(0, np.uint64))
+
+
+@dataclass
+class State:
+    """What there is to store of a shard.
+
+    - numbers: its clocks and counters, by name; percentiles: the clocks of fractions of the input
+    - windows: columns of the windows it holds, with a number `seq` that no two of them ever share
+    - gone: those it holds no more; ordinals: how many elements each key has had, where that matters
+
+    An empty table may have lost its columns.
+    """
+
+    numbers: dict[str, int]
+    windows: pa.Table
+    percentiles: dict[float, int] = field(default_factory=dict)
+    gone: Gone = field(default_factory=Gone)
+    ordinals: pa.Table = field(default_factory=lambda: pa.table({}))
+
+
+def write_state(state: State) -> list[bytes]:
+    """The state as blocks, the same for the same state.
+
+    >>> first = write_state(State({"now": 1}, pa.table({"seq": [0, 1], "x": [5, 6]})))
+    >>> gone = Gone(np.array([0]), np.array([77], np.uint64))
+    >>> second = write_state(State({"now": 2}, pa.table({"seq": [1], "x": [7]}), gone=gone))
+    >>> read = read_state(first + second)
+    >>> read.numbers, read.windows.to_pylist()
+    ({'now': 2}, [{'seq': 1, 'x': 7}])
+    """
+    percentiles = sorted(state.percentiles.items())
+    parts = {
+        "numbers": pa.table({name: pa.array([number], pa.int64()) for name, number in state.numbers.items()}),
+        "percentiles": pa.table({"q": [q for q, _ in percentiles], "time": [time for _, time in percentiles]}),
+        "windows": state.windows,
+        "gone": pa.table({"seq": state.gone.seq, "hash": state.gone.hashes}),
+        "ordinals": state.ordinals,
+    }
+    return [_block(kind, piece) for kind, table in parts.items() for piece in _pieces(table)]
+
+
+def read_state(blocks: Iterable[bytes]) -> State:
+    """The state that blocks amount to."""
+    parts: dict[str, list[pa.Table]] = {}
+    for block in blocks:
+        table = pa.ipc.open_stream(block).read_all()
+        kind = (table.schema.metadata or {}).get(_KIND)
+        if kind is None:
+            raise ValueError(
+                "not a block of shard state: it names no kind; load only blocks that dump() or changes() wrote"
+            )
+        parts.setdefault(kind.decode(), []).append(table)
+    tables = {kind: pa.concat_tables(each) for kind, each in parts.items()}
+    percentiles, windows, gone, ordinals = (
+        tables.get(kind, pa.table({})) for kind in ("percentiles", "windows", "gone", "ordinals")
+    )
+    over = Gone(gone.column("seq").to_numpy(), gone.column("hash").to_numpy()) if gone.num_rows else Gone()
+    if windows.num_rows:
+        last = _last(windows.column("seq").to_numpy(), over.seq)
+        windows = windows if len(last) == windows.num_rows else windows.take(pa.array(last))
+    return State(
+        tables["numbers"].to_pylist()[-1],
+        windows,
+        {row["q"]: row["time"] for row in percentiles.to_pylist()},
+        over,
+        ordinals,
+    )
+
+
+def _last(seq: Int64Array, gone: Int64Array) -> Int64Array:
+    """The positions of each number's last row, in their order, but of those that are gone."""
+    order = np.argsort(seq, kind="stable")
+    last = np.append(seq[order[1:]] != seq[order[:-1]], True)
+    positions = np.sort(order[last])
+    return positions[~np.isin(seq[positions], gone)]
+
+
+def one_array(rows: pa.Table, name: str) -> pa.Array:
+    """A column of a table as one array.
+
+    >>> one_array(pa.concat_tables([pa.table({"x": [1]}), pa.table({"x": [2]})]), "x").to_pylist()
+    [1, 2]
+    """
+    column = rows.column(name)
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
+
+
+def _pieces(table: pa.Table) -> Iterator[pa.Table]:
+    if table.num_rows:
+        rows = max(_SIZE * table.num_rows // max(table.nbytes, 1), 1)
+        yield from (table.slice(start, rows) for start in range(0, table.num_rows, rows))
+
+
+def _block(kind: str, table: pa.Table) -> bytes:
+    return arrow_bytes(table, {_KIND: kind}, _OPTIONS)

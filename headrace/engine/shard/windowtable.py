@@ -1,0 +1,289 @@
+"""The table of windows a shard holds: a row per key and window, as columns by slot, and how rows are found and merged.
+
+A slot is a place in the columns, used again when its window is gone; nothing outside may depend on which one a window
+has. `seq` numbers windows in order of their first element and is never used again.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.engine.aggregation.accumulators import Accumulators
+from headrace.engine.columns.arrays import distinct
+from headrace.engine.columns.bytecolumn import ByteColumn
+from headrace.engine.columns.hashing import HASHES, Hashes, hash_bytes, mixed
+from headrace.engine.columns.slotindex import Index
+from headrace.engine.shard.compiledtriggers import Program
+from headrace.engine.shard.retractions import Emitted
+from headrace.engine.shard.stateblocks import Gone, one_array
+from headrace.engine.shard.triggernodes import Mask
+from headrace.model.times import MAX_TIME, Int64Array
+
+NO_HOLD: Final = MAX_TIME
+GONE: Final = MAX_TIME + 1  # the end of a free slot: no watermark passes it
+
+NUMBERS: Final = ("start", "end", "deadline", "seq", "count", "fresh", "hold", "index", "on_time_index")
+FLAGS: Final = ("finished", "due")
+
+
+class Table:
+    """Rows of windows.
+
+    - start, end: the window's bounds, of time or, for CountWindows, of ordinals
+    - deadline: the watermark that ends it
+    - count: elements that came, less those taken back; fresh: what came since the last pane
+    - hold: the time its next pane would have, or NO_HOLD
+    - index, on_time_index: of its next pane, on_time_index counting from the first at or after the deadline
+    - finished: its trigger has; due: its on-time pane is, because an element came before the deadline and no pane after
+    """
+
+    start: Int64Array
+    end: Int64Array
+    deadline: Int64Array
+    seq: Int64Array
+    count: Int64Array
+    fresh: Int64Array
+    hold: Int64Array
+    index: Int64Array
+    on_time_index: Int64Array
+    finished: Mask
+    due: Mask
+
+    def __init__(self, program: Program, values: Accumulators, *, merging: bool, retracting: bool) -> None:
+        self.values = values
+        self.emitted = Emitted() if retracting else None
+        self.merging = merging
+        self.held = 0
+        self.lost = 0  # elements that waited in windows which merged with finished ones
+        self.next_seq = 0
+        self.keys, self.spellings = ByteColumn(), ByteColumn()
+        self.used = 0  # slots from here on have never been
+        self._program = program
+        self._by_hash = Index()  # by key and bounds; if windows merge, by key
+        self._free: list[Int64Array] = []
+        self._touched: list[Int64Array] = []  # what has changed since the state was last written,
+        self._gone: list[tuple[Int64Array, Hashes]] = []  # and what there is no more
+        for name in NUMBERS:
+            setattr(self, name, np.zeros(0, np.int64))
+        for name in FLAGS:
+            setattr(self, name, np.zeros(0, np.bool_))
+        self.state = program.fresh(0)
+
+    def touch(self, slots: Int64Array) -> None:
+        """These windows change."""
+        self._touched.append(slots)
+
+    def slots(self, *, low: int = 0, high: int = HASHES) -> Int64Array:
+        """The windows held whose hashes are in a range, in order of their first element."""
+        there = self.deadline[: self.used] != GONE
+        if high - low < HASHES:
+            hashes = self._by_hash.hashes[: self.used]
+            there &= (hashes >= np.uint64(low)) & (hashes <= np.uint64(high - 1))
+        return self._ordered(np.flatnonzero(there))
+
+    def changed(self) -> Int64Array:
+        """The windows held that changed since the state was last written, in order of their first element."""
+        touched = distinct(_joined(self._touched))
+        return self._ordered(touched[self.deadline[touched] != GONE])
+
+    def gone(self) -> Gone:
+        """The windows that were closed since the state was last written."""
+        seq = _joined([seq for seq, _ in self._gone])
+        hashes = np.concatenate([np.zeros(0, np.uint64), *(hashes for _, hashes in self._gone)])
+        order = np.argsort(seq)
+        return Gone(seq[order], hashes[order])
+
+    def find(self, keys: pa.BinaryArray, start: Int64Array, end: Int64Array) -> Int64Array:
+        """The slots of windows that do not merge, -1 where there is none."""
+        at, slots = self._by_hash.pairs(self._hashes(keys, start, end))
+        same = (self.start[slots] == start[at]) & (self.end[slots] == end[at])
+        at, slots = self._of_key(keys, at[same], slots[same])
+        found = np.full(len(keys), -1, np.int64)
+        found[at] = slots
+        return found
+
+    def of_keys(self, keys: pa.BinaryArray) -> tuple[Int64Array, Int64Array]:
+        """Of merging windows: the slots of all these keys, and for each the position of its key."""
+        at, slots = self._of_key(keys, *self._by_hash.pairs(self._hashes(keys, self.start, self.end)))
+        order = np.lexsort((self.seq[slots], at))
+        return slots[order], at[order]
+
+    def _of_key(self, keys: pa.BinaryArray, at: Int64Array, slots: Int64Array) -> tuple[Int64Array, Int64Array]:
+        same = np.asarray(pc.equal(keys.take(pa.array(at)), self.keys.take(slots)))
+        return (at, slots) if same.all() else (at[same], slots[same])
+
+    def _hashes(self, keys: pa.BinaryArray, start: Int64Array, end: Int64Array) -> Hashes:
+        return mixed(hash_bytes(keys)) if self.merging else mixed(hash_bytes(keys), start, end)
+
+    def open(
+        self, keys: pa.BinaryArray, spelling: pa.BinaryArray, start: Int64Array, end: Int64Array, deadline: Int64Array
+    ) -> Int64Array:
+        """New rows for new windows."""
+        if not len(keys):
+            return np.zeros(0, np.int64)
+        slots = self._take(len(keys))
+        self.start[slots], self.end[slots], self.deadline[slots] = start, end, deadline
+        self.seq[slots] = np.arange(self.next_seq, self.next_seq + len(slots))
+        self.next_seq += len(slots)
+        self.hold[slots] = NO_HOLD
+        for name in ("count", "fresh", "index", "on_time_index", "finished", "due"):
+            getattr(self, name)[slots] = 0
+        self.state[:, slots] = self._program.fresh(len(slots))
+        self._register(slots, keys, spelling, self._hashes(keys, start, end))
+        return slots
+
+    def merge(self, slots: Int64Array, starts: Int64Array, *, latest: bool) -> None:
+        """Merges runs of slots, each into its first, which also takes over the panes to be taken back."""
+        into = slots[starts]
+        self.values.merge(slots, starts)
+        if self.emitted is not None:
+            self.emitted.merge(slots, starts)
+        for name in ("count", "fresh"):
+            getattr(self, name)[into] = np.add.reduceat(getattr(self, name)[slots], starts)
+        for name in FLAGS:
+            getattr(self, name)[into] = np.logical_or.reduceat(getattr(self, name)[slots], starts)
+        hold = self.hold[slots]
+        if latest:
+            held = np.maximum.reduceat(np.where(hold == NO_HOLD, -NO_HOLD, hold), starts)
+            self.hold[into] = np.where(held == -NO_HOLD, NO_HOLD, held)
+        else:
+            self.hold[into] = np.minimum.reduceat(hold, starts)
+        self.state[:, into] = self._program.merged(self.state[:, slots], starts)
+        self.close(np.setdiff1d(slots, into))
+        # What an open window held when it merged with a finished one goes the way of what still comes.
+        joined = into[self.finished[into]]
+        self.lost += int(self.fresh[joined].sum())
+        self.finish(joined)
+
+    def finish(self, slots: Int64Array) -> None:
+        """Their trigger has finished: the windows stay only to refuse what still comes."""
+        self.finished[slots] = True
+        self.fresh[slots] = 0
+        self.hold[slots] = NO_HOLD
+        self._clear(slots)
+
+    def close(self, slots: Int64Array) -> None:
+        """The windows are gone."""
+        if not len(slots):
+            return
+        self._gone.append((self.seq[slots], self._by_hash.hashes[slots]))
+        self._by_hash.remove(slots)
+        self._clear(slots)
+        self.deadline[slots] = GONE
+        self.hold[slots] = NO_HOLD
+        self.state[:, slots] = self._program.fresh(len(slots))
+        self.keys.clear(slots)
+        self.spellings.clear(slots)
+        self._free.append(slots)
+        self.held -= len(slots)
+
+    def written(self) -> None:
+        """The state was written: nothing has changed since."""
+        self._touched, self._gone = [], []
+
+    def columns(self, slots: Int64Array) -> pa.Table:
+        """All there is of these windows, to be stored."""
+        columns: dict[str, Any] = {name: getattr(self, name)[slots] for name in (*NUMBERS, *FLAGS)}
+        columns |= {f"trigger_{i}": column[slots] for i, column in enumerate(self.state)}
+        arrays = {name: pa.array(column) for name, column in columns.items()}
+        arrays["key"], arrays["spelling"] = self.keys.take(slots), self.spellings.take(slots)
+        arrays["value"] = self.values.dump(slots)
+        if self.emitted is not None:
+            arrays |= self.emitted.columns(slots)
+        return pa.table(arrays)
+
+    def load(self, rows: pa.Table, gone: Gone) -> None:
+        """Windows as `columns` gave them, some of which may be held already, and windows that are held no more."""
+        closed = self._by_seq(gone.hashes, gone.seq)
+        self.close(closed[closed >= 0])
+        if rows.num_rows:
+            self._load(rows)
+        self.written()
+
+    def _load(self, rows: pa.Table) -> None:
+        keys, (seq, start, end) = one_array(rows, "key"), (rows.column(n).to_numpy() for n in ("seq", "start", "end"))
+        hashes = self._hashes(keys, start, end)
+        slots = self._by_seq(hashes, seq)
+        new = slots < 0
+        slots[new] = opened = self._take(int(np.count_nonzero(new)))
+        for name in (*NUMBERS, *FLAGS):
+            getattr(self, name)[slots] = rows.column(name).to_numpy()
+        for i in range(len(self.state)):
+            self.state[i, slots] = rows.column(f"trigger_{i}").to_numpy()
+        where = pa.array(new)
+        self._register(opened, keys.filter(where), one_array(rows, "spelling").filter(where), hashes[new])
+        self.values = self.values.load(slots, one_array(rows, "value"))
+        if self.emitted is not None:
+            self.emitted.load(slots, rows)
+
+    def _by_seq(self, hashes: Hashes, seq: Int64Array) -> Int64Array:
+        """The slots of windows by number, -1 where there is none."""
+        found = np.full(len(seq), -1, np.int64)
+        if self.held:
+            at, slots = self._by_hash.pairs(hashes)
+            same = self.seq[slots] == seq[at]
+            found[at[same]] = slots[same]
+        return found
+
+    def _register(self, slots: Int64Array, keys: pa.BinaryArray, spelling: pa.BinaryArray, hashes: Hashes) -> None:
+        self.held += len(slots)
+        self.keys.put(slots, keys)
+        self.spellings.put(slots, spelling)
+        self._by_hash.add(slots, hashes)
+
+    def _ordered(self, slots: Int64Array) -> Int64Array:
+        return slots[np.argsort(self.seq[slots])]
+
+    def _clear(self, slots: Int64Array) -> None:
+        self.values.clear(slots)
+        if self.emitted is not None:
+            self.emitted.clear(slots)
+
+    def _take(self, count: int) -> Int64Array:
+        """Slots for new windows: free ones first."""
+        parts: list[Int64Array] = []
+        while count and self._free:
+            free = self._free.pop()
+            parts.append(free[:count])
+            if len(free) > count:
+                self._free.append(free[count:])
+            count -= len(parts[-1])
+        parts.append(np.arange(self.used, self.used + count))
+        self.used += count
+        if self.used > len(self.start):
+            self._grow(max(self.used, 2 * len(self.start)))
+        return np.concatenate(parts)
+
+    def _grow(self, size: int) -> None:
+        more = size - len(self.start)
+        for name in (*NUMBERS, *FLAGS):
+            column = getattr(self, name)
+            setattr(self, name, np.concatenate([column, np.zeros(more, column.dtype)]))
+        self.deadline[-more:] = GONE
+        self.hold[-more:] = NO_HOLD
+        self.state = np.concatenate([self.state, self._program.fresh(more)], axis=1)
+        for part in (self.keys, self.spellings, self._by_hash, self.values, self.emitted):
+            if part is not None:
+                part.reserve(size)
+
+
+def runs(codes: Int64Array) -> tuple[Int64Array, Int64Array]:
+    """An order that brings rows of the same code together, as they came, and where each run of it starts.
+
+    >>> order, starts = runs(np.array([1, 0, 1]))
+    >>> order.tolist(), starts.tolist()
+    ([1, 0, 2], [0, 1])
+    """
+    order = np.argsort(codes, kind="stable")
+    ordered = codes[order]
+    new = np.ones(len(codes), np.bool_)
+    new[1:] = ordered[1:] != ordered[:-1]
+    return order, np.flatnonzero(new)
+
+
+def _joined(parts: list[Int64Array]) -> Int64Array:
+    return np.concatenate([np.zeros(0, np.int64), *parts])

@@ -1,0 +1,164 @@
+"""What exchanges do: the processor of their shards, and how what shards give enters Python again.
+
+An exchange brings rows of one key together in one shard. `Grouping` is the first kind of work to be done there; every
+kind is a small picklable object that makes processors, and processors know neither Spark nor any clock of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
+from typing import Any, Protocol, runtime_checkable
+
+import pyarrow as pa
+
+from headrace.engine.columns.keycolumns import decode_key_columns
+from headrace.engine.columns.numbercells import read_records
+from headrace.engine.shard.clocks import Clocks
+from headrace.engine.shard.compiledtriggers import Program
+from headrace.engine.shard.lateoutput import LateKeeping, late_bundles, split
+from headrace.engine.shard.processor import ShardProcessor, Step
+from headrace.engine.worker.bundles import END, START, TIME, Bundle
+from headrace.engine.worker.columnbundles import PANE_COLUMNS, ColumnBundle, pair_bundle, panes_apart
+from headrace.engine.worker.shuffle import KEY, SPELLING, VALUE
+from headrace.model.algebra import CombineFn
+from headrace.model.columns import Aggregate
+from headrace.model.lateoutput import LATE
+from headrace.model.panes import Windowing
+from headrace.model.schema import row_type
+
+
+class Processor(Protocol):
+    """A shard at work: rows and clocks in, a `Step` out, and state as blocks. `fractions` are of AfterPercentile."""
+
+    clocks: Clocks
+    fractions: set[float]
+
+    def step(self, rows: pa.RecordBatch | None = None, clocks: Clocks | None = None) -> Step: ...
+
+    def dump(self) -> list[bytes]: ...
+
+    def changes(self) -> list[bytes]: ...
+
+    def load(self, blocks: list[bytes]) -> None: ...
+
+
+@runtime_checkable
+class Sliced(Processor, Protocol):
+    """A processor whose state can be written a part at a time, and that can load changes on top of the state it has.
+
+    What it holds has a hash that stays; all parts, and the changes since the oldest of them, amount to its state.
+    """
+
+    def part(self, low: int, high: int) -> list[bytes]:
+        """All there is in a range of hashes. It does not count as written."""
+
+
+class Work(Protocol):
+    """What the shards of an exchange do."""
+
+    @property
+    def needs_time(self) -> bool:
+        """Whether something happens as processing time passes, also while no data comes."""
+
+    @property
+    def retracts(self) -> bool:
+        """Whether some of what it gives takes earlier things back."""
+
+    def processor(self, shard: int = 0) -> Processor:
+        """That of a new shard with this number."""
+
+    def bundles(self, given: pa.RecordBatch) -> Iterator[tuple[str | None, Bundle | ColumnBundle]]:
+        """What a step gave, by tag."""
+
+    def describe(self) -> str:
+        """What must not change while there is state of it."""
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """Groups or, with `fn`, combines, and gives panes. `lifted`: rows are combined before they travel.
+
+    `retractable`: some rows take back earlier ones. `late`: it also gives what came too late.
+    """
+
+    windowing: Windowing
+    fn: CombineFn[Any, Any, Any] | None = None
+    lifted: bool = False
+    retractable: bool = False
+    late: bool = False
+
+    @property
+    def needs_time(self) -> bool:
+        return Program(self.windowing.trigger).needs_time
+
+    @property
+    def retracts(self) -> bool:
+        return self.windowing.accumulation == "retracting"
+
+    def processor(self, shard: int = 0) -> ShardProcessor:
+        kind = LateKeeping if self.late else ShardProcessor
+        return kind(self.windowing, self.fn, lifted=self.lifted, retractable=self.retractable)
+
+    def bundles(self, given: pa.RecordBatch) -> Iterator[tuple[str | None, Bundle | ColumnBundle]]:
+        if self.late:
+            given, late = split(given)
+            for bundle in late_bundles(late, global_windows=self.windowing.is_global):
+                yield LATE, bundle
+        if given.num_rows:
+            yield from ((None, bundle) for bundle in self._panes(given))
+
+    def _panes(self, given: pa.RecordBatch) -> Iterator[Bundle | ColumnBundle]:
+        return pane_bundles(given, global_windows=self.windowing.is_global)
+
+    def describe(self) -> str:
+        windowing, keeps = self.windowing, Program(self.windowing.trigger).keeps
+        parts = [f"{windowing.window!r}, {windowing.accumulation}"]
+        if windowing.timestamp_combiner != "end_of_window":
+            parts.append(f"timestamps {windowing.timestamp_combiner}")
+        parts += [f"state of {', '.join(keeps)}"] if keeps else []
+        parts += [f"combined by {self.fn!r}"] if self.fn is not None else []
+        parts += ["of input that is taken back"] if self.retractable else []
+        return ", ".join(parts)
+
+
+@dataclass(frozen=True)
+class Aggregating(Grouping):
+    """Groups rows by columns and gives rows: of the keys, and of what `fn` makes of the others, by these names."""
+
+    keys: tuple[str, ...] = field(kw_only=True)
+    aggregates: tuple[str, ...] = field(kw_only=True)
+
+    def describe(self) -> str:
+        return f"{', '.join(self.aggregates)} by {', '.join(self.keys)}, {super().describe()}"
+
+    def _panes(self, given: pa.RecordBatch) -> Iterator[Bundle | ColumnBundle]:
+        columns = self._columns(given)
+        if columns is not None:
+            yield ColumnBundle(columns, None, given.select(PANE_COLUMNS))
+            return
+        row = row_type((*self.keys, *self.aggregates))._make
+        for bundle in pane_bundles(given, global_windows=self.windowing.is_global):
+            yield bundle.with_elements([row((*keys, *values)) for keys, values in bundle.elements])
+
+    def _columns(self, given: pa.RecordBatch) -> pa.RecordBatch | None:
+        """The panes as columns; None where they are not such as arrays can tell."""
+        keys = decode_key_columns(given.column(KEY), given.column(SPELLING), len(self.keys))
+        values = read_records(given.column(VALUE), len(self.aggregates))
+        if keys is None or values is None:
+            return None
+        columns = dict(zip((*self.keys, *self.aggregates), [*keys, *(each.array() for each in values)], strict=True))
+        hidden = (TIME,) if self.windowing.is_global else (TIME, START, END)
+        return pa.record_batch(columns | {name: given.column(name) for name in hidden})
+
+
+def aggregating(grouping: Grouping, aggregate: Aggregate) -> Aggregating:
+    """The grouping, which is this aggregate's, giving its rows."""
+    names: dict[str, Any] = {"keys": aggregate.keys, "aggregates": tuple(aggregate.aggregations)}
+    return Aggregating(**{each.name: getattr(grouping, each.name) for each in fields(grouping)}, **names)
+
+
+def pane_bundles(panes: pa.RecordBatch, *, global_windows: bool) -> Iterator[Bundle]:
+    """Panes as bundles of pairs, one for each kind of pane; what is taken back comes before what replaces it."""
+    for pane, back, rows in panes_apart(panes, panes.select(PANE_COLUMNS)):
+        yield pair_bundle(rows, pane, global_windows=global_windows, retraction=back)

@@ -1,0 +1,136 @@
+"""Into the shards of elements that wait for side inputs: rows of both, in roles.
+
+The main input is spread over the shards; of a side input every shard gets all. A side input's watermarks are rows, too:
+what the shards give waits for its contents, never for its watermark.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.engine.columns.cells import encode_cells
+from headrace.engine.shard.clocks import WHOLE
+from headrace.engine.shard.placing import RETRACTION
+from headrace.engine.shard.wire import ToShards, shards_of, wire
+from headrace.engine.worker.bundles import END, START, TIME, Bundle, Gathering
+from headrace.engine.worker.shuffle import KEY, VALUE
+from headrace.model.times import Int64Array
+from headrace.model.windows import GLOBAL_WINDOW
+
+ROLE, PANE = "role", "pane"
+MAIN: Final = 0
+
+ROWS: Final = pa.schema(
+    [
+        (ROLE, pa.int16()),
+        (KEY, pa.binary()),
+        (START, pa.int64()),
+        (END, pa.int64()),
+        (TIME, pa.int64()),
+        (VALUE, pa.binary()),
+        (PANE, pa.string()),
+        (RETRACTION, pa.bool_()),
+    ]
+)
+"""Rows of the main input, which is role 0, and of the side inputs from 1. A row without a value is a watermark.
+
+What a step gives has this schema, too: elements of the main input, and for each side window they see its contents.
+"""
+
+
+@dataclass
+class ToRole(Gathering):
+    """Elements as rows of a role."""
+
+    role: int
+
+    def schema(self) -> pa.Schema:
+        return ROWS
+
+    def batch(self, bundle: Bundle) -> pa.RecordBatch:
+        count, pane = len(bundle.elements), bundle.pane
+        start, end = (
+            (np.full(count, edge) for edge in GLOBAL_WINDOW)
+            if bundle.starts is None
+            else (
+                bundle.starts,
+                bundle.ends,
+            )
+        )
+        described = json.dumps([pane.timing, pane.index, pane.on_time_index, pane.is_first, pane.is_last])
+        columns = [
+            np.full(count, self.role, np.int16),
+            pa.nulls(count, pa.binary()),
+            start,
+            end,
+            bundle.all_times(),
+            encode_cells(bundle.elements),
+            [described if self.role == MAIN else None] * count,
+            np.full(count, bundle.retraction),
+        ]
+        return pa.record_batch([pa.array(column, kind) for column, kind in zip(columns, ROWS.types, strict=True)], ROWS)
+
+
+@dataclass
+class ToSpread(ToShards):
+    """Spreads the elements of the main input over the shards, each time in the same way."""
+
+    def _shards(self, rows: pa.RecordBatch) -> Int64Array:
+        times = np.asarray(rows.column(TIME)).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(40)
+        shards = len(self.dests)
+        return (shards_of(rows.column(VALUE), shards) + times.astype(np.int64)) % shards
+
+
+@dataclass
+class ToEveryShard(ToShards):
+    """Sends every shard all elements of a side input, and how far it has come."""
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        self.held += self.rows.finish()
+        told = self._told()
+        if told["lows"] or self.held:
+            assert isinstance(self.rows, ToRole)
+            self.held.append(clock_rows(self.rows.role, told))
+            yield wire([(dest, self._body(rows, {"lows": {}})) for dest, rows in self._by_shard()])
+
+    def _by_shard(self) -> Iterator[tuple[int, pa.RecordBatch | None]]:
+        rows = pa.concat_batches(self.held)
+        self.held = []
+        return ((dest, rows) for dest in self.dests)
+
+
+def clock_rows(role: int, told: dict[str, Any]) -> pa.RecordBatch:
+    """How far a side input has come, by who said it: what a task tells, as rows. Disorder is in the place of panes."""
+    rows: list[tuple[str, str, int | None, str | None]]
+    rows = [(name, WHOLE, low, None) for name, low in told["lows"].items() if low is not None]
+    for name, each in told.get("partitions", {}).items():
+        rows += [(name, part, low, None) for part, low in each.items()]
+    for name, sketches in told.get("disorder", {}).items():
+        rows += [(name, part, None, json.dumps(sketch)) for part, sketch in sketches.items()]
+    count = len(rows)
+    return pa.record_batch(
+        {
+            **{name: pa.nulls(count, ROWS.field(name).type) for name in ROWS.names},
+            ROLE: pa.array([role] * count, pa.int16()),
+            KEY: pa.array([json.dumps([name, part]).encode() for name, part, _, _ in rows], pa.binary()),
+            TIME: pa.array([low for _, _, low, _ in rows], pa.int64()),
+            PANE: pa.array([disorder for _, _, _, disorder in rows], pa.string()),
+        },
+        schema=ROWS,
+    )
+
+
+def content_rows(contents: Sequence[tuple[int, int, int, bytes]]) -> pa.RecordBatch:
+    """What side inputs show, as rows: the number, the window, and a cell with the list of its elements."""
+    columns = dict(zip((ROLE, START, END, VALUE), zip(*contents, strict=True) if contents else ((),) * 4, strict=True))
+    arrays = [
+        pa.array(columns[name], kind) if name in columns else pa.nulls(len(contents), kind)
+        for name, kind in zip(ROWS.names, ROWS.types, strict=True)
+    ]
+    return pa.record_batch(arrays, ROWS)

@@ -1,0 +1,70 @@
+"""Operators with state that are quick to plan.
+
+Whenever a query starts, Spark asks each of them what state it keeps, in a Python process made for that. What the
+operator does with its state, and so this package and the user's functions, is none of that process's business.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import cloudpickle
+from pyspark import TaskContext
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+
+
+class Deferred:
+    """A stateful processor; its pickle is that of one which declares the same state, and becomes it in a task."""
+
+    def __init__(self, processor: StatefulProcessor) -> None:
+        self._processor = processor
+
+    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
+        declared = _Declared()
+        copy.copy(self._processor).init(declared)  # type: ignore[arg-type]
+        return _declaring(), (declared.calls, cloudpickle.dumps(self._processor))
+
+
+class _Declared:
+    """Stands in for a handle, and notes what is called."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, tuple[Any, ...]]] = []
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *arguments: self.calls.append((name, arguments))
+
+
+def _declaring() -> type:
+    # Not in a module, so that its pickle holds its code, and whoever unpickles it imports nothing for it.
+    class Declaring(StatefulProcessor):
+        def __init__(self, calls: list[tuple[str, tuple[Any, ...]]], pickled: bytes) -> None:
+            self.calls, self.pickled = calls, pickled
+            self.planning = TaskContext.get() is None
+            if self.planning:
+                sys.stdout = io.StringIO()  # or Spark prints there how far its planning is
+
+        def init(self, handle: StatefulProcessorHandle) -> None:
+            if self.planning:
+                for name, arguments in self.calls:
+                    getattr(handle, name)(*arguments)
+            else:
+                from headrace.engine.worker.warmup import settle
+
+                self.processor = pickle.loads(self.pickled)
+                settle()
+                self.processor.init(handle)
+
+        def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
+            return self.processor.handleInputRows(key, rows, timerValues)  # type: ignore[no-any-return]
+
+        def close(self) -> None:
+            if not self.planning:
+                self.processor.close()
+
+    return Declaring

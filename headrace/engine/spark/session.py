@@ -1,0 +1,80 @@
+"""The Spark session Headrace runs on: the caller's, or one made here with settings that suit it."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import sys
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from headrace.engine.connectors import kafkajars
+
+_LOGGING = Path(__file__).with_name("log4j2.properties")
+JAVA_OPTIONS = f"-Xss8m -Dlog4j2.configurationFile={_LOGGING.as_uri()}"
+"""What Spark's JVM is started with: deep plans, and a stop in mid-batch, overflow the default stack."""
+
+_SETTINGS: Mapping[str, str] = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.extraJavaOptions": JAVA_OPTIONS,
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+}
+
+
+def spark_session(master: str | None = None, config: Mapping[str, str] | None = None) -> SparkSession:
+    """The running session, or a new one on `master`, on SPARK_MASTER, or on all cores of this machine.
+
+    >>> spark_session().version.startswith("4.")
+    True
+    """
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        return running
+    where = master or os.environ.get("SPARK_MASTER") or "local[*]"
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # or workers run another interpreter
+    builder = SparkSession.builder.master(where).appName("headrace")
+    local = _LOCAL if where.startswith("local") else {}
+    settings = {**_SETTINGS, **local, **kafkajars.session_settings(where, kafkajars.jars()), **(config or {})}
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    if where.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # or Spark asks for the address of this machine's name
+        builder = builder.config("spark.executorEnv.PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
+    return builder.getOrCreate()
+
+
+_LOCAL: Mapping[str, str] = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.driver.memory": "2g",
+    "spark.sql.shuffle.partitions": str(4 * (os.cpu_count() or 1)),
+    # A stream lists its directories before each batch; for more than 32 Spark would start a job of as many tasks.
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
+}
+
+
+_shipped: set[str] = set()
+
+
+def ship_package(spark: SparkSession) -> None:
+    """Sends this package to the executors of a cluster, once per application: their Python need not have it."""
+    context = spark.sparkContext
+    if (context.master or "local").startswith("local") or context.applicationId in _shipped:
+        return
+    package = Path(__file__).parents[2]
+    folder = tempfile.mkdtemp(prefix="headrace-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)  # executors fetch it from here whenever they start
+    archive = Path(folder, "headrace.zip")
+    with zipfile.ZipFile(archive, "w") as sent:
+        for file in sorted(package.rglob("*.py")):
+            sent.write(file, file.relative_to(package.parent))
+    context.addPyFile(str(archive))
+    _shipped.add(context.applicationId)

@@ -1,0 +1,195 @@
+"""Stateful DoFns in a stream: the processor of their shards, and the work that makes such processors.
+
+A step: elements that are not late, in the order of their event times and of arrival; then the timers that are due;
+then windows whose lateness is used up close, and states whose time is over are emptied. State is plain Python objects
+that stay in memory; what changed is stored once per step, as columns.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.engine.columns.cells import decode_cells
+from headrace.engine.columns.hashing import HASHES
+from headrace.engine.shard.clocks import Clocks, output_watermark
+from headrace.engine.shard.placing import expired
+from headrace.engine.shard.processor import Step
+from headrace.engine.shard.rows import PANE, panes_of
+from headrace.engine.shard.stateblocks import Gone, State, read_state, write_state
+from headrace.engine.stateful.calls import Calls
+from headrace.engine.stateful.operator import StatefulOp
+from headrace.engine.stateful.records import EMPTY, Record
+from headrace.engine.stateful.recordtable import KeptTable
+from headrace.engine.stateful.timers import NEVER
+from headrace.engine.worker.bundles import TIME, Bundle, from_block, to_block
+from headrace.engine.worker.operators import Tagged
+from headrace.engine.worker.shuffle import VALUE
+from headrace.model.panes import NO_PANE, Windowing
+from headrace.model.state import TimerSpec
+from headrace.model.times import MIN_TIME
+
+GIVEN: Final = pa.schema([("tag", pa.string()), ("block", pa.binary())])
+"""What a step gives: packed bundles, by tag."""
+
+
+class StatefulShard:
+    """One shard of a stateful DoFn. Rows are those of a shard that groups: KEY, SPELLING, TIME, VALUE, START and END.
+
+    >>> import headrace as hr
+    >>> from headrace.engine.worker.operators import Call, WindowOp
+    >>> from headrace.engine.worker.shuffle import row_batch, shuffle_schema
+    >>> from headrace.model.panes import GLOBAL
+    >>> class Number(hr.DoFn):
+    ...     seen = hr.CombiningState("seen", sum)
+    ...     def process(self, pair, seen=hr.DoFn.StateParam(seen)):
+    ...         seen.add(1)
+    ...         yield pair, seen.read()
+    >>> fn = Number()
+    >>> op = StatefulOp("number", Call(fn.process), fn=fn, window=WindowOp("number", GLOBAL.window), windowing=GLOBAL)
+    >>> shard = Stateful(op).processor()
+    >>> rows = row_batch(shuffle_schema(windowed=False, timed=True), ["k", "k"], [7, 8], Bundle([None] * 2))
+    >>> [bundle.elements for _, bundle in Stateful(op).bundles(shard.step(rows).panes)]
+    [[(('k', 7), 1), (('k', 8), 2)]]
+    """
+
+    def __init__(self, op: StatefulOp) -> None:
+        self.op, self.calls = op, Calls(op)
+        self.table = KeptTable(self.calls, global_windows=op.windowing.is_global)
+        self.clocks = Clocks()
+        self.watermark = MIN_TIME  # of the output
+        self.fractions: set[float] = set()
+
+    def step(self, rows: pa.RecordBatch | None = None, clocks: Clocks | None = None) -> Step:
+        """Takes rows in, moves the clocks on, and fires timers."""
+        before, after = self.clocks, self.clocks.moved(clocks or Clocks())
+        late = None
+        if rows is not None and rows.num_rows:
+            over = expired(self.table.bounds(rows)[1], self.op.windowing.allowed_lateness, before.watermark)
+            if over.any():
+                late, rows = rows.filter(pa.array(over)), rows.filter(pa.array(~over))
+        given: list[Tagged] = []
+        if (rows is not None and rows.num_rows) or self._something_due(after):
+            at = self.calls.at
+            at.now, at.watermark, at.low = after.now, before.watermark, self.watermark
+            self.calls.renew()
+            given = list(self.op.framed(self._worked(rows, after), Bundle([])))
+        self.clocks = after
+        hold = min(self.calls.event.first(), self.calls.holds.first())
+        self.watermark = output_watermark(self.watermark, after.watermark, np.array([hold]))
+        tags, blocks = [tag for tag, _ in given], [to_block(bundle) for _, bundle in given]
+        body = pa.record_batch([pa.array(tags, pa.string()), pa.array(blocks, pa.binary())], schema=GIVEN)
+        return Step(body, late, 0, self.watermark, self.table.held)
+
+    def _something_due(self, clocks: Clocks) -> bool:
+        calls = self.calls
+        by_event = min(calls.event.first(), calls.expiring.first(), self.table.first_end())
+        return by_event <= clocks.watermark or calls.processing.first() <= clocks.now
+
+    def _worked(self, rows: pa.RecordBatch | None, clocks: Clocks) -> Iterator[Tagged]:
+        calls, table = self.calls, self.table
+        with calls.blamed():
+            if rows is not None and rows.num_rows:
+                self._process(rows)
+            calls.ring(clocks.watermark, clocks.now)
+            for record in table.ended(clocks.watermark):
+                calls.close(record)
+                table.drop(record)
+        calls.expire(clocks.watermark)
+        for record in [each for each in calls.changed.values() if _blank(each)]:
+            table.drop(record)
+        yield from calls.outputs.rest()
+
+    def _process(self, rows: pa.RecordBatch) -> None:
+        times = np.asarray(rows.column(TIME))
+        if (times[1:] < times[:-1]).any():
+            order = np.argsort(times, kind="stable")
+            rows, times = rows.take(pa.array(order)), times[order]
+        records, values = self.table.of_rows(rows), decode_cells(rows.column(VALUE))
+        panes = panes_of(rows.column(PANE)) if PANE in rows.schema.names else repeat(NO_PANE)
+        element = self.calls.element
+        for record, value, time, pane in zip(records, values, times.tolist(), panes, strict=False):
+            element(record, (record.key, value), time, pane)
+
+    def dump(self) -> list[bytes]:
+        """The whole state, the same blocks for the same state."""
+        blocks = self.part(0, HASHES)
+        self.table.written()
+        return blocks
+
+    def part(self, low: int, high: int) -> list[bytes]:
+        """The state of the records whose hashes are in a range: all ranges together are as good as `dump`."""
+        return self._blocks(self.table.between(low, high), Gone())
+
+    def changes(self) -> list[bytes]:
+        """What has changed since `dump`, `changes` or `load` was called last, to be loaded after what they gave."""
+        blocks = self._blocks(self.table.changed(), self.table.gone())
+        self.table.written()
+        return blocks
+
+    def load(self, blocks: list[bytes]) -> None:
+        """Takes over the state of a processor of the same DoFn from its blocks, in order.
+
+        One that has state goes on from there by blocks of what has changed since.
+        """
+        state = read_state(blocks)
+        self.clocks = Clocks(state.numbers["input"], state.numbers["now"])
+        self.watermark = self.calls.at.low = state.numbers["output"]
+        self.table.next_seq = state.numbers["next_seq"]
+        self.table.load(state.windows, state.gone)
+
+    def _blocks(self, records: list[Record], gone: Gone) -> list[bytes]:
+        numbers = {
+            "input": self.clocks.watermark,
+            "output": self.watermark,
+            "now": self.clocks.now,
+            "next_seq": self.table.next_seq,
+        }
+        return write_state(State(numbers, self.table.columns(records), gone=gone))
+
+
+def _blank(record: Record) -> bool:
+    """Whether there is nothing to be kept."""
+    for state in record.states:
+        if state is not EMPTY:
+            return False
+    return all(time == NEVER for time in record.due)
+
+
+@dataclass(frozen=True)
+class Stateful:
+    """Runs a DoFn with state."""
+
+    op: StatefulOp
+
+    @property
+    def windowing(self) -> Windowing:
+        return self.op.windowing
+
+    @property
+    def needs_time(self) -> bool:
+        return any(isinstance(spec, TimerSpec) and spec.domain == "processing" for spec in self.op.fn.specs())
+
+    @property
+    def retracts(self) -> bool:
+        return False
+
+    def processor(self, shard: int = 0) -> StatefulShard:
+        if not self.op.opened:
+            self.op.open()
+            # As good as it gets: when no shard here uses the function any more, or the worker ends in peace.
+            weakref.finalize(self.op, self.op.fn.teardown)
+        return StatefulShard(self.op)
+
+    def bundles(self, given: pa.RecordBatch) -> Iterator[tuple[str | None, Bundle]]:
+        for tag, block in zip(given.column("tag").to_pylist(), given.column("block").to_pylist(), strict=True):
+            yield tag, from_block(block)
+
+    def describe(self) -> str:
+        return f"{self.windowing.window!r}, with {', '.join(map(repr, self.op.fn.specs()))}"

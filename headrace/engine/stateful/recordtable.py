@@ -1,0 +1,186 @@
+"""The records a shard of a stateful DoFn holds: how rows find them, when they end, and how they are stored.
+
+They lie in buckets by the hashes of their names, so that a part of them can be stored by itself; those of a window also
+by the time at which it ends. What happens to them is not said here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import heappop, heappush
+from itertools import repeat
+from operator import attrgetter
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.engine.columns.hashing import HASHES, hash_bytes
+from headrace.engine.shard.stateblocks import Gone, one_array
+from headrace.engine.stateful.calls import Calls
+from headrace.engine.stateful.records import Record, dump_states, load_states
+from headrace.engine.stateful.timers import NEVER
+from headrace.engine.worker.bundles import END, START
+from headrace.engine.worker.shuffle import KEY, SPELLING
+from headrace.model.keys import decode_keys, fixed_width
+from headrace.model.times import MAX_TIME, Int64Array
+from headrace.model.windows import GLOBAL_WINDOW, Window
+
+_BUCKETS: Final = 256
+_WIDTH: Final = HASHES // _BUCKETS
+"""Where a bucket begins counts as the hash of all that is in it."""
+
+
+class KeptTable:
+    """Records by name and by deadline."""
+
+    def __init__(self, calls: Calls, *, global_windows: bool) -> None:
+        self.held = 0
+        self.next_seq = 0
+        self._calls, self._global = calls, global_windows
+        self._buckets: list[dict[bytes, Record]] = [{} for _ in range(_BUCKETS)]
+        self._ends: dict[int, dict[int, Record]] = {}  # those that end with a window, by deadline
+        self._deadlines: list[int] = []
+        self._stored = 0  # records from this number on were never written
+        self._gone: list[Record] = []  # since the state was last written
+
+    def of_rows(self, rows: pa.RecordBatch) -> list[Record]:
+        """The record of each row, opened if it is not there."""
+        start, end = self.bounds(rows)
+        keys = rows.column(KEY)
+        named = keys if self._global else _names(keys, start, end)
+        numbers, found, buckets = _bucket_of(named), named.to_pylist(), self._buckets
+        missing = [i for i, name in enumerate(found) if name not in buckets[numbers[i]]]
+        if missing:
+            at = pa.array(missing)
+            spelling = rows.column(SPELLING).take(at)
+            new = zip(missing, decode_keys(keys.take(at), spelling), spelling.to_pylist(), strict=True)
+            for position, key, spelled in new:
+                name, number = found[position], numbers[position]
+                if name in buckets[number]:  # opened by a row before
+                    continue
+                window = GLOBAL_WINDOW if self._global else Window(int(start[position]), int(end[position]))
+                record = self._calls.record(key, window, self.next_seq, number, name, spelled)
+                self.next_seq += 1
+                self._keep(record)
+                self._calls.changed[record.seq] = record
+        return [buckets[number][name] for number, name in zip(numbers, found, strict=True)]
+
+    def bounds(self, rows: pa.RecordBatch) -> tuple[Int64Array, Int64Array]:
+        """The windows of rows."""
+        if self._global:
+            start, end = (np.full(rows.num_rows, edge, np.int64) for edge in GLOBAL_WINDOW)
+            return start, end
+        return np.asarray(rows.column(START)), np.asarray(rows.column(END))
+
+    def first_end(self) -> int:
+        """The watermark that ends some record next, NEVER if there is none."""
+        return self._deadlines[0] if self._deadlines else MAX_TIME if self.held else NEVER
+
+    def ended(self, watermark: int) -> Iterator[Record]:
+        """The records whose time is over, for whoever drops each: by deadline, then by age."""
+        while self._deadlines and self._deadlines[0] <= watermark:
+            yield from [record for _, record in sorted(self._ends[self._deadlines[0]].items())]
+            del self._ends[heappop(self._deadlines)]
+        if watermark >= MAX_TIME:
+            yield from self.between()
+
+    def drop(self, record: Record) -> None:
+        """The record is gone, with all its timers."""
+        record.due[:] = [NEVER] * len(record.due)
+        del self._buckets[record.bucket][record.name]
+        self.held -= 1
+        if record.deadline < MAX_TIME:
+            del self._ends[record.deadline][record.seq]
+        self._calls.changed.pop(record.seq, None)
+        if record.seq < self._stored:
+            self._gone.append(record)
+
+    def between(self, low: int = 0, high: int = HASHES) -> list[Record]:
+        """The records whose hashes are in a range, by age."""
+        buckets = self._buckets[-(-low // _WIDTH) : -(-high // _WIDTH)]
+        return sorted((record for bucket in buckets for record in bucket.values()), key=attrgetter("seq"))
+
+    def changed(self) -> list[Record]:
+        """Those that have changed since the state was last written, by age."""
+        return [record for _, record in sorted(self._calls.changed.items())]
+
+    def gone(self) -> Gone:
+        """Those that were stored and are held no more."""
+        hashes = np.array([record.bucket * _WIDTH for record in self._gone], np.uint64)
+        return Gone(np.array([record.seq for record in self._gone], np.int64), hashes)
+
+    def written(self) -> None:
+        """The state was written: nothing has changed since."""
+        self._calls.changed.clear()
+        self._gone = []
+        self._stored = self.next_seq
+
+    def columns(self, records: list[Record]) -> pa.Table:
+        """All there is of these records, to be stored."""
+        layout, states = self._calls.layout, self._calls.states
+        windows = np.array([record.window for record in records], np.int64).reshape(-1, 2)
+        columns = {
+            "seq": pa.array([record.seq for record in records], pa.int64()),
+            "name": pa.array([record.name for record in records], pa.binary()),
+            "spelling": pa.array([record.spelling for record in records], pa.binary()),
+            "start": pa.array(windows[:, 0]),
+            "end": pa.array(windows[:, 1]),
+        }
+        for index, name in enumerate(layout.names()):
+            columns[f"time {name}"] = pa.array([record.due[index] for record in records], pa.int64())
+        for index, (spec, handle) in enumerate(zip(layout.states, states, strict=True)):
+            columns[f"state {spec.name}"] = dump_states(handle, [record.states[index] for record in records])
+        return pa.table(columns)
+
+    def load(self, rows: pa.Table, gone: Gone) -> None:
+        """Takes over records as `columns` gave them, in place of those it has; those that are gone go first."""
+        over = set(gone.seq.tolist())
+        for number in np.unique(gone.hashes // np.uint64(_WIDTH)).tolist():
+            for record in [each for each in self._buckets[number].values() if each.seq in over]:
+                self.drop(record)
+        for record in self._loaded(rows) if rows.num_rows else ():
+            before = self._buckets[record.bucket].get(record.name)
+            if before is not None:
+                self.drop(before)
+            self._keep(record)
+            self._calls.note(record)
+        self.written()
+
+    def _loaded(self, rows: pa.Table) -> list[Record]:
+        layout, states = self._calls.layout, self._calls.states
+        named, spelling = one_array(rows, "name"), one_array(rows, "spelling")
+        found = named.to_pylist()
+        keys = named if self._global else pa.array([name[:-16] for name in found], pa.binary())
+        start, end, seq = (one_array(rows, name).to_pylist() for name in ("start", "end", "seq"))
+        windows = repeat(GLOBAL_WINDOW, len(found)) if self._global else map(Window, start, end)
+        told = (decode_keys(keys, spelling), windows, seq, _bucket_of(named), found, spelling.to_pylist())
+        records = list(map(self._calls.record, *told))
+        for index, (spec, handle) in enumerate(zip(layout.states, states, strict=True)):
+            contents = load_states(handle, one_array(rows, f"state {spec.name}"))
+            for record, content in zip(records, contents, strict=True):
+                record.states[index] = content
+        for index, name in enumerate(layout.names()):
+            for record, time in zip(records, one_array(rows, f"time {name}").to_pylist(), strict=True):
+                record.due[index] = time
+        return records
+
+    def _keep(self, record: Record) -> None:
+        self._buckets[record.bucket][record.name] = record
+        self.held += 1
+        if record.deadline < MAX_TIME:
+            if record.deadline not in self._ends:
+                self._ends[record.deadline] = {}
+                heappush(self._deadlines, record.deadline)
+            self._ends[record.deadline][record.seq] = record
+
+
+def _names(keys: pa.BinaryArray, start: Int64Array, end: Int64Array) -> pa.BinaryArray:
+    """What records are found by: the bytes of key and bounds."""
+    return pc.binary_join_element_wise(keys, fixed_width(b"", start), fixed_width(b"", end), b"")
+
+
+def _bucket_of(names: pa.BinaryArray) -> list[int]:
+    """The bucket of each name."""
+    return (hash_bytes(names) // np.uint64(_WIDTH)).tolist()  # type: ignore[no-any-return]

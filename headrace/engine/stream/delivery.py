@@ -1,0 +1,213 @@
+"""Sinks of a stream: each micro-batch goes to every sink once, told apart by its id, even if it is run again.
+
+Files: a batch is a directory `batch-000042` in the sink's, which appears whole or not at all; a batch without elements
+has none. `ReadText("out/*")` and its like read them all. In each is a manifest of what was written.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import pyarrow as pa
+from pyspark.accumulators import Accumulator
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.streaming.query import StreamingQuery
+
+from headrace.edges.outputs import seal
+from headrace.engine.batch import sinks
+from headrace.engine.batch.writers import RecordWriter, writer_of
+from headrace.engine.checkpoint.manifest import Manifest
+from headrace.engine.plan.lowering import Line, Outlet
+from headrace.engine.shard.wire import sink_dests, sink_of, unpack
+from headrace.engine.spark.admission import Admission
+from headrace.engine.spark.counters import Counters
+from headrace.engine.spark.files import Folder
+from headrace.engine.worker.blame import blame
+from headrace.engine.worker.bundles import TIME, FromBlocks
+from headrace.engine.worker.program import Program
+from headrace.model.pipeline import PCollection
+from headrace.model.sinks import BatchSink, WindowedValue, WriteFiles
+from headrace.model.times import MAX_TIME, MIN_TIME
+
+
+class Delivery:
+    """Callable by foreachBatch.
+
+    What is put into `before` is done before the next batch, when nothing is being written. If `draining`, the stream
+    is `drained` when all shards have heard of the end of time, and takes no batch after that.
+    """
+
+    def __init__(
+        self,
+        line: Line,
+        counters: Counters,
+        time_of: Callable[[int], int],
+        columns: Callable[[PCollection], pa.Schema | None] = lambda pc: None,
+    ) -> None:
+        self.counters, self._time_of = counters, time_of
+        self.batches = 0
+        self._stream: str | None = None
+        self.before: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self.draining = False
+        self.drained = threading.Event()
+        self.admission: Admission | None = None
+        self._names = {name for exchange in line.exchanges for name in exchange.names()}
+        self._outlets = {outlet.number: outlet for outlet in line.outlets}
+        self._writers = {
+            outlet.number: writer_of(outlet.node, partial(columns, outlet.node.inputs[0]))
+            for outlet in line.outlets
+            if isinstance(outlet.node.transform, BatchSink)
+        }
+        self._files = [outlet for outlet in line.outlets if isinstance(outlet.node.transform, WriteFiles)]
+        alone = len(line.outlets) == len(self._files) == 1
+        # If nothing else is delivered, the last program gives what the files have, and not rows in flight.
+        self.direct = self._files[0] if alone and line.depth and not line.at((line.depth, 1)) else None
+
+    @property
+    def shards(self) -> dict[str, dict[str, Any]]:
+        """What shards told about themselves last."""
+        return self.counters.told
+
+    def begin(self, spark: SparkSession, manifest: Manifest, *, known: dict[str, str]) -> None:
+        """Before the first batch: the directories of sinks that are not `known` yet must be new, too."""
+        self._stream = manifest.stream
+        for outlet in self._outlets.values():
+            sink, label = outlet.node.transform, outlet.node.label
+            if outlet.number in self._writers:
+                self._writers[outlet.number].begin(manifest.stream)
+            elif isinstance(sink, WriteFiles) and known.get(label) != manifest.sinks[label]:
+                sinks.check_target(spark, outlet.node)
+                Folder(spark, sink.path).delete()  # which is there only if it may be replaced
+
+    def started(self, query: StreamingQuery) -> None:
+        """The query runs."""
+        if self.admission is not None:
+            self.admission.begin(query)
+
+    def __call__(self, frame: DataFrame, batch_id: int) -> None:
+        if self.drained.is_set():
+            raise Drained
+        self.catch_up()
+        began = time.monotonic()
+        if len(self._outlets) == len(self._files) == 1:
+            self._write(self._files[0], frame, batch_id)  # one job does it all
+        elif self._files:
+            with persisted(frame):
+                self._deliver(frame, batch_id)
+        else:
+            self._deliver(frame, batch_id)
+        self.batches += 1
+        if self.admission is not None:
+            self.admission.after(time.monotonic() - began)
+        if self.draining and all(self.shards.get(name, {}).get("input", MIN_TIME) >= MAX_TIME for name in self._names):
+            self.drained.set()
+
+    def close(self) -> None:
+        """After the run."""
+        for writer in self._writers.values():
+            writer.close()
+
+    def catch_up(self) -> None:
+        """Does what is to be done before the next batch."""
+        with suppress(Empty):
+            while True:
+                self.before.get_nowait()()
+
+    def _deliver(self, frame: DataFrame, batch_id: int) -> None:
+        in_files = F.lit(False)
+        for outlet in self._files:
+            in_files = in_files | F.col("dest").between(*sink_dests(outlet.number))
+        # What goes to files stays where it is; only that there is something comes here.
+        rows = frame.select("dest", F.when(~in_files, F.col("body")).alias("body")).toArrow()
+        by_sink: dict[int, list[bytes]] = {}
+        for dest, body in zip(rows.column("dest").to_pylist(), rows.column("body").to_pylist(), strict=True):
+            by_sink.setdefault(sink_of(dest), []).append(body)
+        for number, outlet in self._outlets.items():
+            if number in by_sink:
+                self._to(outlet, frame, by_sink[number], batch_id)
+
+    def _to(self, outlet: Outlet, frame: DataFrame, bodies: list[bytes], batch_id: int) -> None:
+        sink = outlet.node.transform
+        if isinstance(sink, WriteFiles):
+            self._write(outlet, frame.where(F.col("dest").between(*sink_dests(outlet.number))), batch_id)
+            return
+        writer = self._writers[outlet.number]
+        if isinstance(writer, RecordWriter):
+            writer.append(blocks_of(bodies), batch_id, lambda: self._time_of(batch_id))
+        else:
+            writer.write(elements_of(bodies), batch_id)
+
+    def _write(self, outlet: Outlet, rows: DataFrame, batch_id: int) -> None:
+        """Writes a batch beside its place and renames it; if it is there already, it is only worked out again."""
+        sink, spark = outlet.node.transform, rows.sparkSession
+        assert isinstance(sink, WriteFiles)
+        folder, name = Folder(spark, sink.path), f"batch-{batch_id:06d}"
+        if folder.exists(name):
+            rows.write.format("noop").mode("overwrite").save()
+            return
+        new = folder.folder(f".{name}.new")
+        new.delete()
+        format = "text" if isinstance(outlet.output, sinks.ToText) else sink.format
+        before = self.counters.written.value
+        if outlet is not self.direct:
+            schema = from_arrow_schema(outlet.output.schema())
+            rows = rows.mapInArrow(Unpacked(self.counters.written), schema)
+        with blame(outlet.node.label):
+            rows.drop(TIME).write.format(format).save(str(new))
+        if count := self.counters.written.value - before:
+            seal(new, stream=self._stream, sink=outlet.node.label, batch=batch_id, rows=count)
+            new.rename(folder.folder(name))
+        else:
+            new.delete()
+
+
+@contextmanager
+def persisted(frame: DataFrame) -> Iterator[None]:
+    """Keeps what a frame gives for as long as several jobs read it."""
+    frame.persist()
+    try:
+        yield
+    finally:
+        frame.unpersist()
+
+
+class Drained(Exception):
+    """A batch came after the last one."""
+
+
+def elements_of(bodies: list[bytes]) -> list[WindowedValue]:
+    """The elements of bodies that hold blocks."""
+    batches = (unpack(body)[1] for body in bodies)
+    return sinks.windowed_values(list(FromBlocks().bundles(batches)))
+
+
+def blocks_of(bodies: list[bytes]) -> Iterator[pa.Buffer]:
+    """The blocks in bodies."""
+    return (cell.as_buffer() for body in bodies for cell in unpack(body)[1].column(0))
+
+
+@dataclass
+class Unpacked:
+    """Callable by mapInArrow: the batches in the bodies of rows in flight, whose rows are counted.
+
+    Rows in flight are what it is given or, with a program, what that gives.
+    """
+
+    rows: Accumulator[int]
+    program: Program | None = None
+
+    def __call__(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in rows if self.program is None else self.program(rows):
+            for body in batch.column("body").to_pylist():
+                given = unpack(body)[1]
+                self.rows.add(given.num_rows)
+                yield given

@@ -1,0 +1,66 @@
+"""How a stream's program reads a topic by itself: it gets ranges of offsets, and records never pass through the JVM.
+
+That does where Catalyst has nothing to do with them: no Select and no Where, event times that are times or whole
+seconds, and windows that Python assigns to whole columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from headrace.edges.topicranges import Range
+from headrace.engine.connectors.fromrecords import FromJson, Records
+from headrace.engine.stream.programs import FromSource
+from headrace.engine.worker.blame import blame
+from headrace.engine.worker.bundles import BAD, LOW, NOW, PART, Bundle
+from headrace.engine.worker.columnbundles import ColumnBundle, FromRecords
+from headrace.engine.worker.program import Head
+from headrace.model.pipeline import PCollection
+from headrace.model.windows import FixedWindows
+
+
+def head_of(pc: PCollection, label: str) -> Head:
+    """How the elements of a collection are read, which is a topic's or the same in other windows."""
+    if not pc.has_columns:
+        return FromJson(label)
+    window = pc.windowing.window
+    return FromRecords(pc.schema, window if isinstance(window, FixedWindows) else None)
+
+
+@dataclass
+class FromTopic(FromSource):
+    """Reads the records of the ranges it is given, and notes the watermark of each partition."""
+
+    label: str = field(kw_only=True)
+    records: Records = field(kw_only=True)
+
+    def bundles(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, Bundle | ColumnBundle]]:
+        return super().bundles(batch for ranges in batches for batch in self._read(ranges))
+
+    def _read(self, ranges: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        for row in ranges.to_pylist():
+            wanted = [Range(row["partition"], row["first"], row["until"])]
+            with blame(self.label):
+                for partition, batch in self.records.read(wanted):
+                    yield _clocked(batch, row[NOW], str(partition))
+
+    def _elements(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+        elements = batch.drop_columns([NOW, LOW, PART])
+        if BAD in elements.schema.names:
+            bad, elements = elements.column(BAD), elements.drop_columns([BAD])
+            elements = elements if bad.null_count == len(bad) else elements.filter(bad.is_null())
+        return [elements] * len(self.rows)
+
+
+def _clocked(batch: pa.RecordBatch, now: int | None, partition: str) -> pa.RecordBatch:
+    """A batch with the columns that every source has."""
+    rows = batch.num_rows
+    clocks = {
+        NOW: pa.repeat(pa.scalar(now, pa.int64()), rows),
+        LOW: pa.nulls(rows, pa.int64()),
+        PART: pa.repeat(partition, rows),
+    }
+    return pa.RecordBatch.from_arrays([*batch.columns, *clocks.values()], names=[*batch.schema.names, *clocks])

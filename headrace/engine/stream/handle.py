@@ -1,0 +1,194 @@
+"""The handle of a running stream."""
+
+from __future__ import annotations
+
+import json
+import threading
+from concurrent.futures import Future
+from typing import Any
+
+from pyspark import InheritableThread
+from pyspark.sql.streaming.query import StreamingQuery
+
+from headrace.engine.run import Handle, Status
+from headrace.engine.stream.query import Stream
+from headrace.engine.stream.status import StreamStatus, exchange_status, source_statuses
+from headrace.engine.worker.blame import plain
+from headrace.model.errors import PipelineError
+
+_LOOK = 0.1  # seconds from one look at the stream to the next, where nothing tells of its end
+
+
+class StreamHandle(Handle):
+    """A running stream. `stop()` stops it between or in batches; run again with its checkpoint, it goes on."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self._status = Status()
+        self._error: BaseException | None = None
+        self._stopping = False
+        self._query: StreamingQuery = stream.start()
+        self._thread = InheritableThread(target=self._run, daemon=True)
+        self._thread.start()
+
+    @property
+    def query(self) -> StreamingQuery:
+        """Spark's own handle, for its progress and metrics."""
+        return self._query
+
+    def stop(self, *, drain: bool = False) -> None:
+        """Stops the stream where it is; a batch it is in the middle of is done again when it is run again.
+
+        With `drain`, it stops reading instead, all windows fire as at the end of time, what they give is delivered, and
+        the stream is done: it cannot be run again.
+        """
+        if drain and self._thread.is_alive():
+            self._stream.drain()
+            while self._thread.is_alive() and not self._stream.delivery.drained.wait(_LOOK):
+                pass
+        self._stopping = True
+        self._query.stop()
+        self._thread.join()
+        if drain and self._error is not None:
+            raise self._error
+
+    def halt(self) -> None:
+        """Stops the stream between two micro-batches: all of the last one is done and nothing of the next has begun.
+
+        What it has read and what it has kept are then what its checkpoint says of the last micro-batch.
+        """
+        delivery, halted = self._stream.delivery, threading.Event()
+
+        def between() -> None:
+            halted.set()
+            raise _Halted
+
+        # The first batch of a run may be one that an earlier run had begun.
+        self._stream.wake()
+        while delivery.batches == 0 and self._thread.is_alive():
+            self._thread.join(_LOOK)
+        self._stopping = True
+        delivery.before.put(between)
+        if self._thread.is_alive():
+            self._stream.wake()
+        self._thread.join()
+        if not halted.is_set():
+            raise PipelineError("the stream ended before it could be stopped between two micro-batches; run it again")
+
+    def savepoint(self, path: str) -> None:
+        """Copies the checkpoint to the directory `path`, as it is before the next batch; the stream then goes on.
+
+        `run(savepoint=path, checkpoint=...)` begins another stream there, with the sources where they were.
+        """
+        copied: Future[None] = Future()
+
+        def copy() -> None:
+            try:
+                with self._stream.receivers.held():
+                    self._stream.checkpoint.copy_to(path)
+                copied.set_result(None)
+            except BaseException as error:
+                copied.set_exception(error)
+
+        self._stream.delivery.before.put(copy)
+        if self._thread.is_alive():
+            self._stream.wake()
+        while not copied.done() and self._thread.is_alive():
+            self._thread.join(_LOOK)
+        if not copied.done():  # the stream has ended without another batch
+            self._stream.delivery.catch_up()
+        copied.result()
+
+    def status(self) -> StreamStatus:
+        """How far the stream is; printed, a table."""
+        stream, delivery, progress = self._stream, self._stream.delivery, self._progress()
+        shards = dict(delivery.shards)  # a batch may be changing it
+        return StreamStatus(
+            self._status.state,
+            f"batch {delivery.batches}",
+            bad=stream.counters.bad_records(),
+            batches=delivery.batches,
+            batch_seconds=None if progress is None else progress["durationMs"]["triggerExecution"] / 1000,
+            sources=source_statuses(stream.line, shards, progress),
+            exchanges={each.label: exchange_status(each, shards) for each in stream.line.exchanges},
+            notes=stream.checkpoint.notes,
+        )
+
+    def metrics(self) -> dict[str, dict[str, int]]:
+        """Elements in and out of each transform, by label; of groupings, how many came too late or were refused.
+
+        Those two are of the whole life of the checkpoint, the others of this run. Of sources, how many elements came
+        out and how many were too far ahead of time, how many records were bad, by reason, and how many partitions are
+        idle now.
+        """
+        metrics = self._stream.counters.metrics()
+        shards = self._stream.delivery.shards
+        for exchange in self._stream.line.exchanges:
+            told = [shards[name] for name in exchange.names() if name in shards]
+            counts = metrics.setdefault(exchange.label, {})
+            counts |= {what: sum(each[what] for each in told) for what in ("late", "refused")}
+            for name in {name for each in told for name, _ in each["idle"]}:
+                idle = {partition for each in told for source, partition in each["idle"] if source == name}
+                metrics.setdefault(name, {})["idle"] = len(idle)
+        for label, counts in self._stream.receivers.counts().items():
+            metrics.setdefault(label, {}).update(counts)
+        return metrics
+
+    def _progress(self) -> dict[str, Any] | None:
+        """Spark's account of the last batch."""
+        last = self._query.lastProgress
+        return None if last is None else json.loads(last.json)
+
+    def _run(self) -> None:
+        drained = self._stream.delivery.drained
+        try:
+            self._follow()
+            done = drained.is_set() or (self._stream.ends and not self._stopping)
+            self._status.state = "done" if done else "stopped"
+        except BaseException as error:
+            if not self._stopping or drained.is_set():
+                self._error = plain(error)
+            self._status.state = "stopped" if self._error is None else "failed"
+        finally:
+            self._stream.close()
+
+    def _follow(self) -> None:
+        """Waits for the end of the query; if it was drained, that is noted, whatever became of further batches."""
+        drained = self._stream.delivery.drained
+        try:
+            self._await_end()
+        except Exception:
+            if not drained.is_set():
+                raise
+        if drained.is_set():
+            self._stream.checkpoint.drained()
+        else:
+            self._stream.receivers.check()
+
+    def _await_end(self) -> None:
+        if self._stream.draining:  # and was not done with it when it last stopped
+            self._stream.drain()
+            while self._query.isActive and not self._stream.delivery.drained.wait(_LOOK):
+                pass
+            self._query.stop()
+            self._query.awaitTermination()  # raises what it failed with
+        elif self._stream.ends:
+            self._query.processAllAvailable()
+            self._stream.end()
+            self._query.processAllAvailable()
+            self._query.stop()
+        else:
+            self._query.awaitTermination()
+
+
+class _Halted(Exception):
+    """A batch has come that is not to begin."""
+
+
+def start(stream: Stream) -> StreamHandle:
+    """Starts a stream."""
+    try:
+        return StreamHandle(stream)
+    except BaseException:
+        stream.close()
+        raise

@@ -1,0 +1,226 @@
+"""The Python programs of a stream: one after each source and one after each level of exchanges, with their clocks.
+
+They are the programs of a batch, but for what enters and leaves: rows from a source or panes from shards enter, rows in
+flight leave, and with them, to every shard, how far the input has come.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+
+from headrace.engine.catalyst.badrecords import Letters
+from headrace.engine.plan.taps import elements_of
+from headrace.engine.shard.clocks import WHOLE
+from headrace.engine.shard.sourceprogress import Progress
+from headrace.engine.shard.wire import WIRE, Station, Tidings, exchange_of, unpack, wire
+from headrace.engine.shard.work import Work
+from headrace.engine.worker.blame import blame
+from headrace.engine.worker.bundles import BAD, LOW, NOW, PART, TIME, TOLD, Bundle
+from headrace.engine.worker.columnbundles import ColumnBundle
+from headrace.engine.worker.program import Head, Program, Readers
+from headrace.model.pickling import define_in_script
+from headrace.model.times import MIN_TIME
+from headrace.model.watermarks import WatermarkPolicy
+
+HEARTBEAT: Final = "heartbeat"
+"""The name of what only tells the time."""
+
+Watermarks = Literal["given", "from times", "punctuated", "followed"]
+"""How a source's watermark is known: its script tells it; it is by event times; by a column; or by times that functions
+set."""
+
+
+@dataclass
+class FromSource:
+    """Reads the rows of a source, and notes its watermark. What is read of it has a head each."""
+
+    name: str
+    rows: list[Head]
+    watermarks: Watermarks
+    policy: WatermarkPolicy
+    tidings: Tidings
+    progress: dict[str, Progress] = field(default_factory=dict)  # by partition
+    letters: Letters | None = None  # of its bad records, whose head is the last
+
+    def bundles(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, Bundle | ColumnBundle]]:
+        """Bundles of elements, each with the number of the head that read it."""
+        if self.watermarks == "followed":
+            self.tidings.followed[self.name] = self.policy
+        for batch in batches:
+            if batch.num_rows:
+                self._note(batch)
+                if self.letters is not None and (dead := self.letters.read(batch)):
+                    yield len(self.rows), Bundle(dead)
+                for number, (head, elements) in enumerate(zip(self.rows, self._elements(batch), strict=True)):
+                    if elements.num_rows:
+                        yield from ((number, bundle) for bundle in head.bundles(iter([elements])))
+        self._tell()
+
+    def _elements(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+        if len(self.rows) > 1:
+            return [elements_of(batch, number) for number in range(len(self.rows))]
+        clocks = [name for name in (NOW, LOW, PART, TOLD, BAD) if name in batch.schema.names]
+        elements = batch.drop_columns(clocks)
+        told = batch.column(LOW)
+        return [elements if told.null_count == len(told) else elements.filter(pc.is_null(told))]
+
+    def _note(self, batch: pa.RecordBatch) -> None:
+        now = pc.max(batch.column(NOW)).as_py()
+        self.tidings.hear(self.name, None, now)
+        for partition, rows in _by_partition(batch):
+            if self.watermarks in ("from times", "punctuated"):
+                times = rows.column(TIME if self.watermarks == "from times" else TOLD).drop_null()
+                self.progress.setdefault(partition, Progress(self.policy)).observe(np.asarray(times), now=now)
+            else:
+                told = pc.max(rows.column(LOW)).as_py()
+                low = MIN_TIME if told is None else told
+                if partition != WHOLE or low > MIN_TIME:
+                    self.tidings.hear(self.name, low, now, partition)
+
+    def _tell(self) -> None:
+        """How far the partitions have come, now that all is read."""
+        for partition, progress in self.progress.items():
+            with blame(self.name):
+                self.tidings.hear(self.name, progress.low(), None, partition)
+            if (sketch := progress.sketch()) is not None:
+                self.tidings.disorder.setdefault(self.name, {})[partition] = sketch
+            self.tidings.skewed += progress.skewed
+
+
+def _by_partition(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """The rows of each partition; those that name none are of the whole source."""
+    if PART not in batch.schema.names:
+        yield WHOLE, batch
+        return
+    partitions = pc.unique(batch.column(PART)).to_pylist()
+    if len(partitions) == 1:
+        yield partitions[0] or WHOLE, batch
+        return
+    for partition in partitions:
+        named = batch.column(PART)
+        mine = pc.is_null(named) if partition is None else pc.equal(named, partition)
+        yield WHOLE if partition is None else partition, batch.filter(mine)
+
+
+@dataclass
+class FromClocks:
+    """Reads rows that only tell how far sources have come, or what time it is."""
+
+    tidings: Tidings
+
+    def bundles(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Bundle]:
+        for batch in batches:
+            for row in batch.to_pylist():
+                self.tidings.hear(row["source"], row[LOW], row[NOW])
+        yield from ()
+
+
+@dataclass
+class ClockProgram(Program):
+    """Callable by mapInArrow over rows that tell the time."""
+
+    tidings: Tidings = field(kw_only=True)
+
+    def schema(self) -> pa.Schema:
+        return WIRE
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        define_in_script(self.classes)
+        self.tidings.partition = _partition()
+        for _, batch in self._run(batches):
+            yield batch
+
+
+@dataclass
+class SourceProgram(ClockProgram):
+    """Callable by mapInArrow over the rows of a source."""
+
+    label: str = field(kw_only=True)
+    source: FromSource = field(kw_only=True)
+    entries: list[Readers] = field(kw_only=True)
+    given: dict[int, str] = field(kw_only=True)  # by the number of a head, the label of what gave the elements it reads
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from super().__call__(batches)
+        if self.tidings.skewed and self.counters is not None:
+            self.counters.add(Counter({(self.label, "skewed"): self.tidings.skewed}))
+        if self.source.letters is not None and self.counters is not None:
+            self.source.letters.count(self.counters)
+
+    def _entries(self) -> Iterable[Readers]:
+        return self.entries
+
+    def _entering(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Bundle | ColumnBundle, Readers]]:
+        for number, bundle in self.source.bundles(batches):
+            if number in self.given:
+                self._counts[self.given[number], "out"] += bundle.size
+            yield bundle, self.entries[number]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where what the shards of an exchange give enters a program, by tag."""
+
+    label: str
+    work: Work
+    readers: dict[str | None, Readers]
+
+
+@dataclass
+class LevelProgram(Program):
+    """Callable by mapInArrow over what the shards of a level gave; rows that go elsewhere pass."""
+
+    tidings: Tidings = field(kw_only=True)
+    station: Station = field(kw_only=True)
+    entries: dict[int, Entry] = field(kw_only=True)
+
+    def schema(self) -> pa.Schema:
+        return WIRE
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        define_in_script(self.classes)
+        self.tidings.station, self.tidings.partition = self.station, _partition()
+        self._passing: list[tuple[int, bytes]] = []
+        self._told: dict[str, Any] = {}
+        for _, batch in self._run(batches):
+            yield batch
+            yield from self._passed()
+        yield from self._passed()
+        if self._told and self.counters is not None:
+            self.counters.tell(self._told)
+
+    def _passed(self) -> Iterator[pa.RecordBatch]:
+        if self._passing:
+            yield wire(self._passing)
+            self._passing.clear()
+
+    def _entries(self) -> Iterable[Readers]:
+        return [readers for entry in self.entries.values() for readers in entry.readers.values()]
+
+    def _entering(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Bundle | ColumnBundle, Readers]]:
+        for batch in batches:
+            for dest, body in zip(batch.column("dest").to_pylist(), batch.column("body").to_pylist(), strict=True):
+                exchange = exchange_of(dest)
+                entry = None if exchange is None else self.entries.get(exchange)
+                if entry is None:
+                    self._passing.append((dest, body))
+                    continue
+                header, given = unpack(body)
+                self.tidings.hear(header["name"], header["watermark"], header["now"])
+                self._told[header["name"]] = header
+                for tag, bundle in entry.work.bundles(given):
+                    self._counts[entry.label, "out"] += bundle.size
+                    yield bundle, entry.readers[tag]
+
+
+def _partition() -> int:
+    context = TaskContext.get()
+    return 0 if context is None else context.partitionId()

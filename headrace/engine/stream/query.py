@@ -1,0 +1,334 @@
+"""A graph as a stream: one Structured Streaming query, a straight line from the sources through shards to the sinks.
+
+    sources -> Python -> shards of level 1 -> Python -> shards of level 2 -> ... -> Python -> foreachBatch
+
+The query is put together here. What its operators do is in `streamprogram` and `shards`; where rows go, in `levels`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.streaming.query import StreamingQuery
+
+from headrace.engine.catalyst import relational
+from headrace.engine.catalyst.badrecords import Letters
+from headrace.engine.checkpoint.checkpoint import Checkpoint
+from headrace.engine.connectors.fromrecords import Records
+from headrace.engine.connectors.receivers import Receivers
+from headrace.engine.connectors.topicreading import Topics
+from headrace.engine.plan import columnsegments
+from headrace.engine.plan.lowering import Exchange, lower
+from headrace.engine.plan.taps import Tap, frame_of
+from headrace.engine.shard.columnrows import columns_read
+from headrace.engine.shard.wire import WIRE, Station
+from headrace.engine.spark.admission import FIRST_RECORDS, Admission
+from headrace.engine.spark.counters import Counters
+from headrace.engine.spark.deferred import Deferred
+from headrace.engine.spark.filelogs import forget_untaken
+from headrace.engine.spark.files import Folder
+from headrace.engine.spark.pace import Pace
+from headrace.engine.stateful.processor import Stateful
+from headrace.engine.stream.boundedsides import SideInputs
+from headrace.engine.stream.delivery import Delivery, Unpacked
+from headrace.engine.stream.fromtopic import FromTopic, head_of
+from headrace.engine.stream.programs import (
+    ClockProgram,
+    Entry,
+    FromClocks,
+    FromSource,
+    LevelProgram,
+    SourceProgram,
+)
+from headrace.engine.stream.schemas import ColumnsOf
+from headrace.engine.stream.shards import Shards, ShardSpec
+from headrace.engine.stream.sources import Sources, partitions_of, policy_of, watermarks_of
+from headrace.engine.worker.bundles import BAD, END, START, FromBlocks, ToColumns
+from headrace.engine.worker.columnbundles import FromRecords
+from headrace.engine.worker.program import Head, Program, Step, steps_of
+from headrace.model.errors import PipelineError
+from headrace.model.pickling import classes_of_script
+from headrace.model.pipeline import Graph
+from headrace.model.schema import rows_schema
+from headrace.model.sources import Rate, ReadFiles
+from headrace.model.teststream import TestStream
+from headrace.model.times import SECOND, duration
+from headrace.model.topics import ReadTopic
+from headrace.model.windows import FixedWindows
+
+_SETTINGS: Final = {
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    "spark.sql.exchange.reuse": "false",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",  # or columns come in pieces too small for arrays
+}
+_ON_LOCAL_DISK: Final = {  # elsewhere a rename is not what makes a file appear whole
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+}
+_HEARTBEAT: Final = "1 second"
+"""How often to look at the clock, where triggers wait for it and nobody says how often."""
+_DRAIN: Final = "drain"
+
+
+_starting: Final = threading.Lock()
+"""Held while a query takes over the session's settings: two that start at once would undo each other's."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a stream is run, as `Pipeline.run` takes it."""
+
+    checkpoint: str | None = None
+    savepoint: str | None = None
+    trigger: Any = None
+    batch_time: Any = None
+    max_files_per_batch: int | None = None
+    max_records_per_batch: int | None = None
+
+
+class Stream:
+    """One run of a graph as a stream."""
+
+    def __init__(self, spark: SparkSession, graph: Graph, counters: Counters, options: Options) -> None:
+        self.spark, self.counters = spark, counters
+        self.trigger = None if options.trigger is None else duration(options.trigger)
+        self.checkpoint = Checkpoint(spark, options.checkpoint, options.savepoint)
+        held = self.checkpoint.manifest
+        self.line = lower(graph, shards=held.shards, partitions=held.partitions, numbers=held.numbers)
+        self.line.taps = held.in_order(self.line.taps)
+        kinds = [tap.source.transform for tap in self.line.taps]
+        scripted_clock = any(isinstance(kind, TestStream) for kind in kinds)
+        arriving = self._files() and self.trigger is not None
+        endless = any(isinstance(kind, Rate | ReadTopic) and not kind.bounded for kind in kinds)
+        self.ends = not endless and not arriving
+        self._policies = policies = {tap.name: policy_of(tap.source) for tap in self.line.taps}
+        self._idle_after = {name: each.idle_after for name, each in policies.items() if each.idle_after is not None}
+        timed = bool(self._idle_after) or any(exchange.work.needs_time for exchange in self.line.exchanges)
+        self._heartbeat = (timed or held.heartbeat) and not self.ends and not scripted_clock
+        self._manifest = self.checkpoint.check(self.line, heartbeat=self._heartbeat)
+        self.receivers = Receivers(self.line.taps, self.checkpoint)
+        self._topics = Topics(spark, self.checkpoint.control, self.checkpoint.name, temporary=self.checkpoint.temporary)
+        self._sources = Sources(spark, self.checkpoint.control, self._topics, scripted_clock=scripted_clock)
+        self._sides = SideInputs(spark, graph)
+        self._columns = ColumnsOf(spark, graph)
+        self._classes = classes_of_script()
+        self._run = uuid.uuid4().hex  # what workers remember of an earlier run may be of other functions
+        self.delivery = Delivery(self.line, counters, self.checkpoint.time_of, self._columns.known)
+        self._admit(options)
+
+    def _admit(self, options: Options) -> None:
+        bounds = {"files": options.max_files_per_batch, "records": options.max_records_per_batch}
+        for unit, most in bounds.items():
+            if most is not None and (not isinstance(most, int) or most < 1):
+                raise PipelineError(f"max_{unit}_per_batch is a number of {unit}, at least 1, got {most!r}")
+        if options.batch_time is not None:
+            target = duration(options.batch_time) / SECOND
+            files = Pace(target, most=bounds["files"])
+            records = Pace(target, min(FIRST_RECORDS, bounds["records"] or FIRST_RECORDS), bounds["records"])
+            self.delivery.admission = Admission(self.spark, self.checkpoint.control, files, records)
+            bounds = {"files": files.limit, "records": records.limit}
+        self._sources.max_files, self._topics.max_records = bounds["files"], bounds["records"]
+
+    def start(self) -> StreamingQuery:
+        """Starts the query."""
+        # It would log what a sink's function raises, which the handle tells.
+        logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
+        self.checkpoint.prepare()
+        self.receivers.open()
+        entries = [reading.readers for tap in self.line.taps for reading in tap.readings]
+        self._sides.fill(steps_of(*entries, *[tap.dead for tap in self.line.taps]))
+        self._sides.fill(step for exchange in self.line.exchanges for step in steps_of(*exchange.readers.values()))
+        self._sides.fill(Step(each.work.op, {}) for each in self.line.exchanges if isinstance(each.work, Stateful))
+        entering = [self._tapped(tap) for tap in self.line.taps]
+        for outlet in self.line.outlets:
+            if isinstance(outlet.output, ToColumns) and outlet.output.element_schema is None:
+                outlet.output.element_schema = rows_schema(self._columns.of(outlet.node.inputs[0]))
+        for segment in self.line.segments:
+            if segment.output.columns.element_schema is None:
+                segment.output.columns.element_schema = rows_schema(self._columns.of(segment.enters))
+        self._columns.check_aggregates()
+        entered = [self._mapped(frame, program, (0, 0)) for frame, program in entering] + self._clocks()
+        data = self._through_columns(reduce(DataFrame.union, entered), 0)
+        for level in range(1, self.line.depth + 1):
+            shards: Any = Deferred(Shards(self._run, self._specs(level), self._classes))
+            data = data.groupBy("dest").transformWithState(shards, from_arrow_schema(WIRE), "Append", "None")
+            data = self._through_columns(self._mapped(data, self._after(level), (level, 0)), level)
+        self.delivery.begin(self.spark, self._manifest, known=self.checkpoint.manifest.sinks)
+        self.checkpoint.write(self._manifest)
+        forget_untaken(Folder(self.spark, self.checkpoint.spark_path))
+        query = self._started(data)
+        self.delivery.started(query)
+        self.receivers.start(failed=query.stop)
+        return query
+
+    def end(self) -> None:
+        """Files and topics were read to their end: nothing will come that is older than the end of time."""
+        if ended := [*self._files(), *(tap for tap in self.line.taps if isinstance(tap.source.transform, ReadTopic))]:
+            self._sources.end(ended)
+
+    @property
+    def draining(self) -> bool:
+        """Whether the stream was being drained when it stopped."""
+        return self._sources.ended(_DRAIN)
+
+    def drain(self) -> None:
+        """Tells all sources' end. One that was told before may have been too late for a crash: it is told again."""
+        self.receivers.stop()
+        self.delivery.draining = True
+        self._sources.end(self.line.taps, f"{_DRAIN}-{self._run}" if self.draining else _DRAIN)
+
+    def wake(self) -> None:
+        """Sees to it that there is another batch, data or not."""
+        self._sources.end([], f"wake-{uuid.uuid4().hex}")
+
+    def close(self) -> None:
+        """After the run."""
+        self.receivers.stop()
+        self._sides.close()
+        self.delivery.close()
+        self._topics.close()
+        self.checkpoint.close()
+
+    def _files(self) -> list[Tap]:
+        return [tap for tap in self.line.taps if isinstance(tap.source.transform, ReadFiles)]
+
+    def _tapped(self, tap: Tap) -> tuple[DataFrame, Program]:
+        read = [columns_read(reading.readers, self.line.outputs) for reading in tap.readings]
+        watermarks = watermarks_of(tap.source)
+        if watermarks == "from times" and (records := self._topics.direct(tap, read)) is not None:
+            return self._direct(tap, records)
+        opened = self._columns.opened(tap.source, self._sources.open)
+        data = frame_of(tap, opened, self._columns.note, timed=watermarks in ("from times", "punctuated"))
+        if len(read) == 1 and read[0] is not None:
+            data = data.select(*[name for name in data.columns if name in read[0] or name in relational.HIDDEN])
+        pcs = [reading.pc for reading in tap.readings]
+        rows: list[Head] = [FromRecords(pc.schema) if pc.has_columns else FromBlocks() for pc in pcs]
+        window = pcs[0].windowing.window
+        if len(pcs) == 1 and START in data.columns and isinstance(window, FixedWindows):
+            # To work the bounds out anew costs less than to send them.
+            data, rows = data.drop(START, END), [FromRecords(pcs[0].schema, window)]
+        return data, self._entering(
+            tap,
+            FromSource(
+                tap.name,
+                rows,
+                watermarks,
+                policy_of(tap.source),
+                self.line.tidings,
+                letters=Letters.of(tap.source, BAD in data.columns),
+            ),
+        )
+
+    def _direct(self, tap: Tap, records: Records) -> tuple[DataFrame, Program]:
+        """A tap whose program reads records by itself."""
+        columns = self._columns.opened(tap.source, self._topics.nothing)
+        for node in (node for reading in tap.readings for node in reading.columns):
+            self._columns.note(node.outputs[0], columns)
+        label, rows = tap.source.label, [head_of(reading.pc, tap.source.label) for reading in tap.readings]
+        policy, tidings = policy_of(tap.source), self.line.tidings
+        source = FromTopic(tap.name, rows, "from times", policy, tidings, label=label, records=records)
+        source.letters = Letters.of(tap.source, records.event_time is not None)
+        return self._sources.alive(self._topics.ranges(tap.source)), self._entering(tap, source)
+
+    def _entering(self, tap: Tap, source: FromSource) -> Program:
+        return SourceProgram(
+            FromClocks(self.line.tidings),
+            tidings=self.line.tidings,
+            label=tap.source.label,
+            source=source,
+            entries=[*[reading.readers for reading in tap.readings], tap.dead],
+            given={
+                number: node.label
+                for number, reading in enumerate(tap.readings)
+                if (node := reading.given_by(tap.source)) is not None
+            },
+        )
+
+    def _clocks(self) -> list[DataFrame]:
+        """What enters beside the sources: that they have ended, and the time."""
+        frames = [self._sources.ends(), *([self._sources.heartbeat()] if self._heartbeat else [])]
+        tidings = self.line.tidings
+        return [self._mapped(frame, ClockProgram(FromClocks(tidings), tidings=tidings), (0, 0)) for frame in frames]
+
+    def _after(self, level: int) -> Program:
+        exchanges = self.line.level(level)
+        entries = {each.number: Entry(each.label, each.work, each.readers) for each in exchanges}
+        head = FromClocks(self.line.tidings)
+        return LevelProgram(head, tidings=self.line.tidings, station=(level, 0), entries=entries)
+
+    def _through_columns(self, data: DataFrame, level: int) -> DataFrame:
+        """What comes of a level, once Catalyst has worked on columns that Python functions gave there."""
+        hop = 1
+        while here := self.line.at((level, hop)):
+            program = columnsegments.after(here, self.line.tidings, FromClocks(self.line.tidings), self._policies)
+            data = self._mapped(columnsegments.transformed(here, data), program, (level, hop))
+            hop += 1
+        return data
+
+    def _mapped(self, data: DataFrame, program: Program, station: Station) -> DataFrame:
+        program.outputs = self.line.outputs
+        program.counters, program.classes = self.counters, self._classes
+        level, hop = station
+        if behind := self.line.at((level, hop + 1)):
+            opening = columnsegments.opening(program, behind)
+            return data.mapInArrow(opening, from_arrow_schema(opening.schema()))
+        if station == (self.line.depth, 0) and (outlet := self.delivery.direct) is not None:
+            unpacked = Unpacked(self.counters.written, program)
+            return data.mapInArrow(unpacked, from_arrow_schema(outlet.output.schema()))
+        return data.mapInArrow(program, from_arrow_schema(WIRE))
+
+    def _specs(self, level: int) -> dict[int, ShardSpec]:
+        return {
+            dest: ShardSpec(name, each.label, each.work, each.upstream, number, *self._sources_of(each))
+            for each in self.line.level(level)
+            for number, (dest, name) in enumerate(zip(each.dests, each.names(), strict=True))
+        }
+
+    def _sources_of(self, exchange: Exchange) -> tuple[dict[str, tuple[str, ...]], dict[str, int]]:
+        """Of the sources it reads from, the partitions that are known, and after how long they are idle."""
+        taps = [tap for tap in self.line.taps if tap.name in exchange.upstream]
+        partitions = {tap.name: partitions_of(tap.source) for tap in taps}
+        return partitions, {name: self._idle_after[name] for name in partitions if name in self._idle_after}
+
+    def _started(self, data: DataFrame) -> StreamingQuery:
+        writer = data.writeStream.outputMode("append").foreachBatch(self.delivery)
+        writer = writer.option("checkpointLocation", self.checkpoint.spark_path)
+        wait = self.trigger if self.trigger is not None else duration(_HEARTBEAT) if self._heartbeat else None
+        if wait is not None:
+            writer = writer.trigger(processingTime=f"{max(wait // 1000, 1)} milliseconds")
+        with _starting, self._settings():
+            return writer.start()
+
+    @contextmanager
+    def _settings(self) -> Iterator[None]:
+        """The settings a query takes over when it starts."""
+        settings = {
+            **_SETTINGS,
+            **(_ON_LOCAL_DISK if self.checkpoint.local else {}),
+            "spark.sql.shuffle.partitions": str(self.checkpoint.manifest.partitions),
+        }
+        before = {name: self.spark.conf.get(name, None) for name in settings}
+        for name, value in settings.items():
+            self.spark.conf.set(name, value)
+        try:
+            yield
+        finally:
+            for name, held in before.items():
+                if held is None:
+                    self.spark.conf.unset(name)
+                else:
+                    self.spark.conf.set(name, held)

@@ -1,0 +1,60 @@
+"""The columns of a stream's collections where only Spark knows them: those of a source, and what follows from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+
+from headrace.engine.catalyst import relational
+from headrace.engine.worker.bundles import END, START, TIME
+from headrace.model.columns import Aggregate, Columnwise
+from headrace.model.pipeline import Graph, Node, PCollection
+
+
+class ColumnsOf:
+    """Knows the columns of collections of Rows."""
+
+    def __init__(self, spark: SparkSession, graph: Graph) -> None:
+        self.spark, self.graph = spark, graph
+        self._frames: dict[int, DataFrame] = {}
+
+    def opened(self, source: Node, open: Callable[[Node], DataFrame]) -> DataFrame:
+        """The frame of a source, opened once."""
+        pc = source.outputs[0]
+        if id(pc) not in self._frames:
+            self._frames[id(pc)] = open(source)
+        return self._frames[id(pc)]
+
+    def note(self, pc: PCollection, data: DataFrame) -> None:
+        """The collection is this frame."""
+        self._frames[id(pc)] = data
+
+    def of(self, pc: PCollection) -> pa.Schema:
+        """The columns of a collection."""
+        if id(pc) in self._frames:
+            return to_arrow_schema(self._frames[id(pc)].drop(*relational.HIDDEN).schema, timezone="UTC")
+        if pc.schema is not None:
+            return pa.schema(list(zip(pc.schema.names, pc.schema.types, strict=True)))
+        node = self.graph.producer(pc)
+        return self._transformed(node) if isinstance(node.transform, Columnwise) else self.of(node.inputs[0])
+
+    def known(self, pc: PCollection) -> pa.Schema | None:
+        """The columns of a collection; None where its elements are Python objects."""
+        return self.of(pc) if pc.has_columns else None
+
+    def check_aggregates(self) -> None:
+        """Refuses aggregations of columns that are not there."""
+        for node in self.graph:
+            if isinstance(node.transform, Aggregate):
+                self._transformed(node)
+
+    def _transformed(self, node: Node) -> pa.Schema:
+        """Whatever a batch would give for no rows."""
+        hidden = [(name, pa.int64()) for name in (TIME, START, END)]
+        columns = pa.schema([*self.of(node.inputs[0]), *hidden])
+        nothing = self.spark.createDataFrame([], from_arrow_schema(columns))
+        given = relational.apply(node, nothing).drop(*relational.HIDDEN).schema
+        return to_arrow_schema(given, timezone="UTC")

@@ -1,0 +1,198 @@
+"""The shards of a level on Spark: one stateful operator, which keeps each shard's state as blocks.
+
+Spark's state store is the only truth. A worker also keeps the shards it has seen last in memory; a shard's stamp in the
+store tells whether such a copy is the newest. What a shard does with its rows is its processor's.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Row
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+
+from headrace.engine.shard.clocks import Clocks, Upstream
+from headrace.engine.shard.delays import Delays, Sketch
+from headrace.engine.shard.placing import COUNT
+from headrace.engine.shard.processor import Step
+from headrace.engine.shard.wire import pack, unpack
+from headrace.engine.shard.work import Sliced, Work
+from headrace.engine.stream.statecells import CELL, CELL_KEY, STAMP, Stamp, StateCells
+from headrace.engine.worker.blame import blame
+from headrace.model.pickling import define_in_script
+from headrace.model.times import MIN_TIME
+
+_KEPT: Final = 256
+"""How many shards a worker keeps in memory."""
+
+
+@dataclass(frozen=True)
+class ShardSpec:
+    """What a shard is: its name and number, the exchange it belongs to, what that does, and whom it waits for.
+
+    Of sources it may know the partitions, and how long these are waited for.
+    """
+
+    name: str
+    label: str
+    work: Work
+    upstream: tuple[str, ...]
+    number: int = 0
+    partitions: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    idle_after: dict[str, int] = field(default_factory=dict)
+
+
+class Shard:
+    """A shard in a worker's memory: its processor, the clocks of what it reads, and counts for whoever asks."""
+
+    def __init__(self, spec: ShardSpec) -> None:
+        self.spec = spec
+        self.processor = spec.work.processor(spec.number)
+        partitions = {name: dict.fromkeys(parts, MIN_TIME) for name, parts in spec.partitions.items()}
+        self.upstream = Upstream(dict.fromkeys(spec.upstream, MIN_TIME), spec.idle_after, partitions)
+        self.delays = Delays()
+        self.late = self.refused = 0
+        self.copies = {"used": 0, "caught up": 0, "loaded": 0}  # how often workers had a copy, an older one, or none
+
+    def step(self, bodies: list[tuple[dict[str, Any], pa.RecordBatch]]) -> tuple[Step, int]:
+        """Takes in what the tasks of a micro-batch sent; returns what came of it, and the time it is."""
+        now = max((header["now"] for header, _ in bodies if header["now"] is not None), default=MIN_TIME)
+        now = max(now, self.processor.clocks.now)
+        parts = [rows for _, rows in bodies if rows.num_rows]
+        rows = pa.concat_batches(parts) if parts else None
+        for header, _ in bodies:
+            for name, low in header["lows"].items():
+                if low is not None:
+                    self.upstream.report(name, low, now=now)
+            for name, partitions in header.get("partitions", {}).items():
+                for partition, low in partitions.items():
+                    self.upstream.report(name, low, now=now, partition=partition)
+        self.upstream.learn(disorder_told(header.get("disorder", {}) for header, _ in bodies), now=now)
+        fractions = self.processor.fractions
+        for header, _ in bodies:
+            self.delays.merge(header.get("delays", ()))
+        watermark = self.upstream.advance(now=now)
+        step = self.processor.step(rows, Clocks(watermark, now, self.delays.watermarks(fractions, now=now)))
+        self.late += _elements(step.late)
+        self.refused += step.refused
+        return step, now
+
+    def header(self) -> dict[str, Any]:
+        """What there is to store of it, besides the processor's state."""
+        return {
+            "upstream": self.upstream.dump().decode(),
+            "delays": list(self.delays.buckets.items()),
+            "late": self.late,
+            "refused": self.refused,
+            "copies": self.copies,
+        }
+
+    def load(self, cells: Iterable[bytes]) -> None:
+        """Takes over the state of cells: all of it or, on top of what it has, what changed since."""
+        header: dict[str, Any] = {}
+        blocks: list[bytes] = []
+        for cell in cells:
+            header, more = unpack(cell)
+            blocks += more.column(0).to_pylist()
+        self.processor.load(blocks)
+        self.upstream.load(header["upstream"].encode())
+        self.delays = Delays(dict(map(tuple, header["delays"])))
+        self.late, self.refused, self.copies = header["late"], header["refused"], header["copies"]
+
+
+def disorder_told(told: Iterable[dict[str, dict[str, Sketch]]]) -> Iterator[tuple[str, str, Sketch]]:
+    """What tasks tell of disorder, by name and partition, one by one."""
+    return ((name, part, sketch) for each in told for name, parts in each.items() for part, sketch in parts.items())
+
+
+def _elements(rows: pa.RecordBatch | None) -> int:
+    if rows is None:
+        return 0
+    return int(np.asarray(rows.column(COUNT)).sum()) if COUNT in rows.schema.names else rows.num_rows
+
+
+@dataclass
+class Copies:
+    """The shards a worker has in memory, by stream and destination, each with the stamp of its state."""
+
+    held: OrderedDict[tuple[str, int], tuple[Stamp, Shard]] = field(default_factory=OrderedDict)
+
+    def take(self, stream: str, dest: int) -> tuple[Stamp, Shard] | None:
+        """The copy, if there is one. It is taken out: a step that fails leaves none."""
+        return self.held.pop((stream, dest), None)
+
+    def keep(self, stream: str, dest: int, stamp: Stamp, shard: Shard) -> None:
+        self.held[stream, dest] = stamp, shard
+        while len(self.held) > _KEPT:
+            self.held.popitem(last=False)
+
+
+_copies: Final = Copies()
+
+
+class Shards(StatefulProcessor):
+    """All shards of a level, by destination. Rows for others pass."""
+
+    def __init__(self, stream: str, specs: dict[int, ShardSpec], classes: dict[str, type]) -> None:
+        self.stream, self.specs, self.classes = stream, specs, classes
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        define_in_script(self.classes)
+        cells = handle.getMapState("cells", CELL_KEY, CELL)
+        self.cells = StateCells(handle.getValueState("stamp", STAMP), cells)
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
+        (dest,) = key
+        spec = self.specs.get(dest)
+        if spec is None:
+            for row in rows:
+                yield Row(dest=dest, body=row.body)
+            return
+        # The order in which Spark fetched them is no two times the same.
+        bodies = sorted((unpack(row.body) for row in rows), key=lambda body: body[0]["from"])
+        stamp = self.cells.stamp()
+        with blame(spec.label):
+            shard = Shard(spec) if stamp is None else self._shard(dest, spec, stamp)
+            step, now = shard.step(bodies)
+            stamp = self.cells.write(stamp or Stamp(), shard.header(), shard.processor)
+        _copies.keep(self.stream, dest, stamp, shard)
+        header = {
+            "name": spec.name,
+            "now": now,
+            "watermark": step.watermark,
+            "input": shard.upstream.watermark,
+            "held": step.held,
+            "idle": shard.upstream.idle(now=now),
+            "late": shard.late,
+            "refused": shard.refused,
+            "copies": shard.copies,
+            "counts": dict(step.counts),
+            "waiting": None if step.waiting is None else asdict(step.waiting),
+            # All shards hear the same of sources; one tells.
+            "lows": shard.upstream.by_name() if spec.name.endswith("/0") else {},
+        }
+        yield Row(dest=dest, body=pack(header, step.panes))
+
+    def _shard(self, dest: int, spec: ShardSpec, stamp: Stamp) -> Shard:
+        """The shard as it was left: a copy of this very state, an older one with the changes since, or a new one."""
+        kept, shard = _copies.take(self.stream, dest) or (None, None)
+        if shard is not None and kept is not None:
+            if kept.token == stamp.token:
+                shard.copies["used"] += 1
+                return shard
+            if isinstance(shard.processor, Sliced) and (deltas := self.cells.since(stamp, kept)) is not None:
+                shard.load(deltas)
+                shard.copies["caught up"] += 1
+                return shard
+        shard = Shard(spec)
+        shard.load(self.cells.whole(stamp))
+        shard.copies["loaded"] += 1
+        return shard
+
+    def close(self) -> None:
+        pass

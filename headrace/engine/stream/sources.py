@@ -1,0 +1,186 @@
+"""Sources of a stream: files as they arrive, numbers at a rate, and scripts, which are files that were written before.
+
+Every source is a frame with its elements as columns or blocks, their event times, and the columns NOW, LOW and perhaps
+PART and TOLD.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import reduce
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from headrace.engine.batch import sources
+from headrace.engine.catalyst import relational
+from headrace.engine.connectors import kafkareading
+from headrace.engine.connectors.topicreading import Topics, is_embedded, topic_of
+from headrace.engine.plan.taps import Tap
+from headrace.engine.spark.files import Folder, located, plain_name
+from headrace.engine.stream.programs import HEARTBEAT, Watermarks
+from headrace.engine.worker.bundles import BAD, LOW, NOW, PART, TIME, TOLD, Bundle, to_block
+from headrace.model.errors import PipelineError
+from headrace.model.pipeline import Node, PCollection
+from headrace.model.sources import Create, Rate, ReadFiles, Source
+from headrace.model.teststream import ScriptStep, TestStream
+from headrace.model.times import MAX_TIME, MIN_TIME
+from headrace.model.topics import ReadTopic
+from headrace.model.watermarks import Punctuated, WatermarkPolicy
+
+_FIRST: Final = 1_000_000_000_000
+"""When, in milliseconds, the first file of a script was modified: Spark reads files in this order."""
+
+_ENDS: Final = pa.schema([("source", pa.string()), (LOW, pa.int64())])
+
+
+class Sources:
+    """Opens the sources of a stream. What is scripted is kept in `control`, a directory in the checkpoint.
+
+    If a script moves processing time, no other source tells it.
+    """
+
+    def __init__(self, spark: SparkSession, control: Folder, topics: Topics, *, scripted_clock: bool) -> None:
+        self.spark, self.control, self._ends = spark, control, control.folder("ends")
+        self.topics = topics
+        self.max_files: int | None = None  # that a batch takes from each source of files at first
+        self._now: Column = F.lit(None).cast("long") if scripted_clock else F.unix_micros(F.current_timestamp())
+
+    def open(self, node: Node) -> DataFrame:
+        """The frame of a source."""
+        data, policy = self._opened(node), policy_of(node)
+        if not isinstance(policy, Punctuated):
+            return data
+        own = data.select(*relational.columns(data))
+        mark = sources.event_time_of(node, own, policy.column, "Punctuated: column")
+        return data.withColumn(TOLD, F.when(F.col(BAD).isNull(), mark) if BAD in data.columns else mark)
+
+    def _opened(self, node: Node) -> DataFrame:
+        source = node.transform
+        if isinstance(source, TestStream):
+            return self._script(node, source.steps)
+        if isinstance(source, Create):
+            times = tuple(MIN_TIME if time is None else time for time in source.times)
+            step = ScriptStep(tuple(source.elements), times, MAX_TIME, MIN_TIME)
+            return self._script(node, [step]).withColumn(NOW, self._now)
+        if isinstance(source, Rate):
+            numbers = self.spark.readStream.format("rate").option("rowsPerSecond", source.rows_per_second).load()
+            return self.alive(numbers.select("value", F.unix_micros("timestamp").alias(TIME)))
+        if isinstance(source, ReadFiles):
+            return self.alive(self._files(node, source))
+        if is_embedded(node):
+            return self.alive(self.topics.frame(node))
+        if kafkareading.is_kafka(node):
+            return self.alive(kafkareading.stream_frame(self.spark, node, self.control, self.topics.max_records))
+        raise PipelineError(f"{node}: not yet in a stream: {source}")
+
+    def ends(self) -> DataFrame:
+        """Tells of sources that they have come to their end, once `end` was called."""
+        self._ends.make()
+        return self._arriving(self._ends, _ENDS).withColumn(NOW, self._now)
+
+    def end(self, taps: list[Tap], name: str = "end") -> None:
+        """These have come to their end, which is told once under a name. Of none, it is only cause for a batch."""
+        table = pa.table([[tap.name for tap in taps], [MAX_TIME] * len(taps)], schema=_ENDS)
+        if not self.ended(name):
+            self._ends.write(f"{name}.parquet", _parquet(table))
+
+    def ended(self, name: str = "end") -> bool:
+        """Whether that was told."""
+        return self._ends.exists(f"{name}.parquet")
+
+    def heartbeat(self) -> DataFrame:
+        """Tells the time in every batch."""
+        beats = self.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
+        return beats.select(F.lit(HEARTBEAT).alias("source"), F.lit(None).cast("long").alias(LOW), self._now.alias(NOW))
+
+    def alive(self, data: DataFrame) -> DataFrame:
+        """The frame with the clocks of a source that goes by the time."""
+        return data.withColumns({NOW: self._now, LOW: F.lit(None).cast("long")})
+
+    def _files(self, node: Node, source: ReadFiles) -> DataFrame:
+        there = sources.as_files(self.spark, node, source)
+        reader = self.spark.readStream.schema(there.data.schema).format(sources.format_of(source))
+        reader = reader.options(**sources.options_of(source))
+        if self.max_files is not None:
+            reader = reader.option("maxFilesPerTrigger", self.max_files)
+        parts = [reader.load(located(self.spark, path)) for path in source.paths]
+        if names := partitions_of(node):
+            parts = [part.withColumn(PART, F.lit(name)) for part, name in zip(parts, names, strict=True)]
+        return sources.elements(node, replace(there, data=reduce(DataFrame.union, parts)))
+
+    def _script(self, node: Node, steps: tuple[ScriptStep, ...] | list[ScriptStep]) -> DataFrame:
+        (pc,) = node.outputs
+        folder = self.control.folder(f"script-{plain_name(node.label)}")
+        folder.make()
+        for number, step in enumerate(steps):
+            name = f"{number:06d}.parquet"
+            if not folder.exists(name):
+                folder.write(name, _parquet(_script_table(pc, step)), modified=_FIRST + 1000 * number)
+        return self._arriving(folder, _script_schema(pc))
+
+    def _arriving(self, folder: Folder, schema: pa.Schema) -> DataFrame:
+        reader = self.spark.readStream.schema(from_arrow_schema(schema)).option("maxFilesPerTrigger", 1)
+        return reader.parquet(str(folder))
+
+
+def watermarks_of(source: Node) -> Watermarks:
+    """How the watermark of a source is known."""
+    transform = source.transform
+    if isinstance(transform, TestStream | Create):
+        return "given"
+    if isinstance(policy_of(source), Punctuated):
+        return "punctuated"
+    if isinstance(transform, Rate | ReadTopic) or getattr(transform, "event_time", None) is not None:
+        return "from times"
+    return "followed"
+
+
+def partitions_of(source: Node) -> tuple[str, ...]:
+    """The partitions of a source that are known beforehand: of a topic, all; of files, the paths, if several."""
+    transform = source.transform
+    if is_embedded(source):
+        return tuple(map(str, range(len(topic_of(source).partitions))))
+    if kafkareading.is_kafka(source):
+        return kafkareading.partitions_of(source)
+    return tuple(transform.paths) if isinstance(transform, ReadFiles) and len(transform.paths) > 1 else ()
+
+
+def policy_of(source: Node) -> WatermarkPolicy:
+    """What a source's event times say, and how long it is waited for."""
+    assert isinstance(source.transform, Source)
+    return source.transform.watermark
+
+
+def _script_schema(pc: PCollection) -> pa.Schema:
+    clocks = [(NOW, pa.int64()), (LOW, pa.int64()), (PART, pa.string())]
+    if pc.schema is None:
+        return pa.schema([("block", pa.binary()), *clocks])
+    return pa.schema([*zip(pc.schema.names, pc.schema.types, strict=True), (TIME, pa.int64()), *clocks])
+
+
+def _script_table(pc: PCollection, step: ScriptStep) -> pa.Table:
+    """The elements of a step, and a row for its clocks."""
+    elements, times = list(step.elements), np.array(step.times, np.int64)
+    columns: list[pa.Array] = []
+    if pc.schema is None:
+        columns = [pa.array([to_block(Bundle(elements, times))] if elements else [], pa.binary())]
+    else:
+        columns = [*pc.schema.to_columns(elements), pa.array(times)]
+    count = len(columns[0])
+    columns = [pa.concat_arrays([column, pa.nulls(1, column.type)]) for column in columns]
+    low = MIN_TIME if step.watermark is None else step.watermark
+    clocks = [pa.array([step.clock] * (count + 1), pa.int64()), pa.array([None] * count + [low], pa.int64())]
+    partition = pa.array([step.partition] * (count + 1), pa.string())
+    return pa.table([*columns, *clocks, partition], schema=_script_schema(pc))
+
+
+def _parquet(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    pyarrow.parquet.write_table(table, sink)
+    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]

@@ -1,0 +1,190 @@
+"""How a shard's state lies in the state store: in cells, which grow by what was touched and are rewritten bit by bit.
+
+Every batch writes what has changed, a delta. Now and then it also writes a part: all there is in a range of hashes. The
+next part is the next range, round and round, so that no batch writes much more than was touched. The state is the
+parts, and the deltas since the oldest of them, read in the order in which they were written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import astuple, dataclass, field
+from typing import Any, Final, Protocol
+
+import pyarrow as pa
+from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
+
+from headrace.engine.columns.hashing import HASHES
+from headrace.engine.shard.wire import pack, unpack
+from headrace.engine.shard.work import Processor, Sliced
+from headrace.engine.worker.bundles import BLOCK_SCHEMA
+
+STAMP: Final = StructType(
+    [
+        StructField("token", BinaryType()),
+        StructField("deltas", LongType()),
+        StructField("bytes", LongType()),
+        StructField("parts", StringType()),
+    ]
+)
+CELL_KEY: Final = StructType([StructField("kind", LongType()), StructField("number", LongType())])
+CELL: Final = StructType([StructField("cell", BinaryType())])
+
+_DELTA, _PART = 0, 1  # kinds of cells
+
+_WORTH: Final = 1_000_000
+"""Bytes of deltas after which it is worth writing a part."""
+_MANY: Final = 32
+"""Deltas after which it is worth writing a part, however small they are: whoever loads them reads each by itself."""
+_LARGE: Final = 8_000_000
+"""Bytes of a cell beyond which another is begun."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """All the state there was in a range of hashes, up to `high`, after so many deltas of so many bytes in all.
+
+    `first`, `cells`, `bytes`: where it lies and how large it is. A range begins where that of the part before ends.
+    """
+
+    high: int = HASHES
+    deltas: int = 0
+    deltas_bytes: int = 0
+    first: int = 0
+    cells: int = 0
+    bytes: int = 0
+
+
+@dataclass
+class Stamp:
+    """What the store has of a shard: how many deltas it was given and their bytes, and the parts, oldest first.
+
+    `token` is of one attempt at this state only: an attempt that failed may have left a copy in a worker.
+    """
+
+    token: bytes = b""
+    deltas: int = 0
+    bytes: int = 0
+    parts: list[Part] = field(default_factory=lambda: [Part()])  # of nothing, nothing is all there is
+
+    def due(self, *, sliced: bool) -> tuple[int, int] | None:
+        """The range of hashes of which to write a part now, if any.
+
+        Parts of twice as many bytes as there were deltas keep all that is stored below twice what is held.
+        """
+        last = self.parts[-1]
+        fresh = self.bytes - last.deltas_bytes
+        if fresh < _WORTH and self.deltas - last.deltas < _MANY:
+            return None
+        if not sliced:
+            return (0, HASHES) if fresh >= last.bytes else None
+        low = last.high % HASHES
+        stored = self.bytes - self.parts[0].deltas_bytes + sum(part.bytes for part in self.parts)
+        return low, min(low + HASHES * 2 * max(fresh, _WORTH) // stored, HASHES)
+
+    def written(self, high: int, cells: int, bytes_: int) -> list[Part]:
+        """A part up to `high` was written; returns those of which nothing counts any more."""
+        last = self.parts[-1]
+        low, over = last.high % HASHES, []
+        while self.parts and low < self.parts[0].high <= high:
+            over.append(self.parts.pop(0))
+        self.parts.append(Part(high, self.deltas, self.bytes, last.first + last.cells, cells, bytes_))
+        return over
+
+
+class MapState(Protocol):
+    """What is used of Spark's."""
+
+    def getValue(self, key: tuple[int, int]) -> Any: ...
+
+    def updateValue(self, key: tuple[int, int], value: tuple[bytes]) -> None: ...
+
+    def removeKey(self, key: tuple[int, int]) -> None: ...
+
+
+class StateCells:
+    """The cells of the shard that Spark is at, by its stamp and its map."""
+
+    def __init__(self, stamp: Any, cells: MapState) -> None:
+        self._stamp, self._cells = stamp, cells
+
+    def stamp(self) -> Stamp | None:
+        """What there is; None if the shard is new."""
+        held = self._stamp.get()
+        if held is None:
+            return None
+        token, deltas, size, parts = held
+        return Stamp(bytes(token), deltas, size, [Part(*part) for part in json.loads(parts)])
+
+    def whole(self, stamp: Stamp) -> Iterator[bytes]:
+        """All cells, in the order in which they were written."""
+        done = stamp.parts[0].deltas
+        for part in stamp.parts:
+            yield from (self._get(_DELTA, number) for number in range(done, part.deltas))
+            yield from (self._get(_PART, number) for number in range(part.first, part.first + part.cells))
+            done = part.deltas
+        yield from (self._get(_DELTA, number) for number in range(done, stamp.deltas))
+
+    def since(self, stamp: Stamp, earlier: Stamp) -> list[bytes] | None:
+        """The deltas since an earlier stamp; None if they are gone, or the stamp is of another history."""
+        if not stamp.parts[0].deltas <= earlier.deltas < stamp.deltas:
+            return None
+        first = self._get(_DELTA, earlier.deltas)
+        if unpack(first)[0]["after"] != earlier.token.hex():
+            return None
+        return [first, *(self._get(_DELTA, number) for number in range(earlier.deltas + 1, stamp.deltas))]
+
+    def write(self, stamp: Stamp, header: dict[str, Any], processor: Processor) -> Stamp:
+        """Writes what has changed since `stamp`, and a part if it is due; returns the new stamp."""
+        after = Stamp(os.urandom(8), stamp.deltas, stamp.bytes, list(stamp.parts))
+        header = {**header, "after": stamp.token.hex()}
+        for cell in _packed(header, processor.changes()):
+            self._put(_DELTA, after.deltas, cell)
+            after.deltas += 1
+            after.bytes += len(cell)
+        if (due := after.due(sliced=isinstance(processor, Sliced))) is not None:
+            blocks = processor.part(*due) if isinstance(processor, Sliced) else processor.dump()
+            self._write_part(after, due[1], list(_packed(header, blocks)))
+        parts = json.dumps([astuple(part) for part in after.parts])
+        self._stamp.update((after.token, after.deltas, after.bytes, parts))
+        return after
+
+    def _write_part(self, stamp: Stamp, high: int, cells: list[bytes]) -> None:
+        oldest = stamp.parts[0].deltas
+        over = stamp.written(high, len(cells), sum(map(len, cells)))
+        for number, cell in enumerate(cells, stamp.parts[-1].first):
+            self._put(_PART, number, cell)
+        for part in over:
+            for number in range(part.first, part.first + part.cells):
+                self._cells.removeKey((_PART, number))
+        for number in range(oldest, stamp.parts[0].deltas):
+            self._cells.removeKey((_DELTA, number))
+
+    def _get(self, kind: int, number: int) -> bytes:
+        held = self._cells.getValue((kind, number))
+        if held is None:
+            raise LookupError(
+                f"the state store has lost a cell of kind {kind}, number {number}, that its stamp names; go on from an "
+                "earlier copy of the checkpoint"
+            )
+        return bytes(held[0])
+
+    def _put(self, kind: int, number: int, cell: bytes) -> None:
+        self._cells.updateValue((kind, number), (cell,))
+
+
+def _packed(header: dict[str, Any], blocks: list[bytes]) -> Iterator[bytes]:
+    """Blocks in cells that are not too large for the ways to the store."""
+    held: list[bytes] = []
+    for block in blocks:
+        if held and sum(map(len, held)) + len(block) > _LARGE:
+            yield _cell(header, held)
+            held = []
+        held.append(block)
+    yield _cell(header, held)
+
+
+def _cell(header: dict[str, Any], blocks: list[bytes]) -> bytes:
+    return pack(header, pa.record_batch([pa.array(blocks, pa.binary())], schema=BLOCK_SCHEMA))

@@ -1,0 +1,92 @@
+"""The state of a stream's tasks, read out of its checkpoint while the stream does not run, and where its sources are.
+
+That is how a stream goes on with another number of tasks: the blocks are shared out anew, and a new checkpoint begins
+with them (`Tasks(..., initial=...)`), with the sources where they were.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from headrace.engine.checkpoint.checkpoint import newest_manifest
+from headrace.engine.shard.taskshard import own_blocks
+from headrace.engine.shard.wire import exchange_of, unpack
+from headrace.engine.spark.files import Folder
+from headrace.engine.spark.offsetlog import OffsetLog
+from headrace.engine.stream.statecells import StateCells
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a stream is after its last micro-batch: blocks of tasks by label and number, offsets of topics by label."""
+
+    blocks: dict[str, list[list[bytes]]]
+    offsets: dict[str, dict[int, int]]
+
+
+def standing(spark: SparkSession, path: str) -> Standing:
+    """Where the stream of a checkpoint is, all of whose sources are topics and all of whose groupings are tasks."""
+    folder = Folder(spark, path)
+    manifest, own = newest_manifest(folder), folder.folder("spark")
+    labels = {grouping.number: label for label, grouping in manifest.groupings.items()}
+    shards: dict[str, dict[int, list[bytes]]] = defaultdict(dict)
+    for operator in range(manifest.depth):
+        cells = _cells(spark, str(own), operator)
+        for row in _variable(spark, str(own), operator, "stamp").collect():
+            dest = row["key"][0]
+            held = StateCells(_Held(row["value"]), _Map(cells[dest]))
+            stamp = held.stamp()
+            assert stamp is not None
+            blocks = [block for cell in held.whole(stamp) for block in unpack(cell)[1].column(0).to_pylist()]
+            shards[labels[exchange_of(dest) or 0]][dest] = own_blocks(blocks)
+    batch = max(int(name) for name in own.folder("commits").names() if name.isdigit())
+    ends = OffsetLog(own).ends_of(batch)
+    return Standing(
+        {label: [by_dest[dest] for dest in sorted(by_dest)] for label, by_dest in shards.items()},
+        {
+            label: {int(partition): int(offset) for partition, offset in (end or {}).items()}
+            for label, end in zip(manifest.sources, ends, strict=False)
+        },
+    )
+
+
+def _cells(spark: SparkSession, path: str, operator: int) -> dict[int, dict[tuple[int, int], Any]]:
+    cells: dict[int, dict[tuple[int, int], Any]] = defaultdict(dict)
+    for row in _variable(spark, path, operator, "cells").collect():
+        cells[row["key"][0]][tuple(row["user_map_key"])] = row["user_map_value"]
+    return cells
+
+
+def _variable(spark: SparkSession, path: str, operator: int, name: str) -> DataFrame:
+    reader = spark.read.format("statestore").option("path", path).option("operatorId", operator)
+    return reader.option("stateVarName", name).load()
+
+
+class _Held:
+    """A value as Spark's state has it."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def get(self) -> Any:
+        return self._value
+
+
+class _Map:
+    """A map as Spark's state has it, to be read only."""
+
+    def __init__(self, held: dict[tuple[int, int], Any]) -> None:
+        self._held = held
+
+    def getValue(self, key: tuple[int, int]) -> Any:
+        return self._held.get(key)
+
+    def updateValue(self, key: tuple[int, int], value: tuple[bytes]) -> None:
+        raise TypeError("the state of a checkpoint is read, not written")
+
+    def removeKey(self, key: tuple[int, int]) -> None:
+        raise TypeError("the state of a checkpoint is read, not written")

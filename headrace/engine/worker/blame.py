@@ -1,0 +1,105 @@
+"""Failures of user functions: caught in the worker with the element at hand, carried through Spark, told plainly.
+
+Spark reports a worker's exception as a thousand lines of text. The worker puts a marked line into it; the driver finds
+that line and raises a TransformError that says what the user needs, the user's own traceback first.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from headrace.model.errors import TransformError
+
+MARK = "headrace-failure:"
+"""What a failure begins with, in whatever text Spark wraps it: JSON of label, error, trace and perhaps the element."""
+_PACKAGE = str(Path(__file__).parents[2]) + os.sep
+_SHOWN = 200  # characters of an element
+_FRAMES = 8  # frames of the user's traceback: two lines each, so that the whole stays within 25 lines
+
+
+class WorkerFailure(Exception):
+    """Carries a failure from worker to driver; its text is one marked line."""
+
+
+@contextmanager
+def blame(label: str, elements: Sequence[Any] = (), cursor: Iterator[Any] | None = None) -> Iterator[None]:
+    """Turns an exception into a WorkerFailure of this transform and, by `cursor`, the element it was working on."""
+    try:
+        yield
+    except WorkerFailure:
+        raise
+    except Exception as error:
+        if MARK in str(error):  # Spark's, around one that was blamed in a worker
+            raise
+        told: dict[str, Any] = {"label": label, "error": _one_line(error), "trace": _user_trace(error)}
+        if cursor is not None:
+            told["element"] = shortened(elements[max(consumed(elements, cursor) - 1, 0)])
+        raise WorkerFailure(MARK + json.dumps(told)) from None
+
+
+def consumed(elements: Sequence[Any], cursor: Iterator[Any]) -> int:
+    """How many of the elements an iterator over their list has given.
+
+    >>> cursor = iter(["a", "b", "c"])
+    >>> next(cursor), consumed(["a", "b", "c"], cursor)
+    ('a', 1)
+    """
+    return len(elements) - cursor.__length_hint__()  # type: ignore[attr-defined, no-any-return]
+
+
+def shortened(element: Any) -> str:
+    """An element as it is shown in messages, never too long, whatever its repr does."""
+    try:
+        text = repr(element)
+    except Exception as error:
+        text = f"<{type(element).__name__} whose repr fails: {error}>"
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
+
+
+def _one_line(error: Exception) -> str:
+    lines = "".join(traceback.format_exception_only(error)).strip().splitlines()
+    return shortened_text(lines[0] if len(lines) == 1 else " ".join(lines[-3:]))
+
+
+def shortened_text(text: str) -> str:
+    return text if len(text) <= 1000 else f"{text[:999]}…"
+
+
+def _user_trace(error: Exception) -> list[str]:
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(_PACKAGE)]
+    shown = frames if len(frames) <= _FRAMES else [*frames[:2], *frames[2 - _FRAMES :]]
+    lines = []
+    for frame in shown:
+        lines.append(f'  File "{frame.filename}", line {frame.lineno}, in {frame.name}')
+        if frame.line:
+            lines.append(f"    {frame.line[:160]}")
+    return lines
+
+
+def told_plainly(error: Exception) -> TransformError | None:
+    """The TransformError behind what Spark raised, or None if no user function is to blame."""
+    found = re.search(re.escape(MARK) + r"(\{.*\})", str(error))
+    if found is None:
+        return None
+    told = json.loads(found[1])
+    where = f" on the element {told['element']}" if "element" in told else ""
+    head = f"{told['label']!r} failed{where}: {told['error']}"
+    return TransformError(
+        "\n".join([head, *(["Traceback (most recent call last):", *told["trace"]] if told["trace"] else [])])
+    )
+
+
+def plain(error: BaseException) -> BaseException:
+    """The error to raise: a user function's failure in plain words, Spark's own as it is."""
+    told = told_plainly(error) if isinstance(error, Exception) else None
+    if told is None:
+        return error
+    told.__cause__ = None
+    return told

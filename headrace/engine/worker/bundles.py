@@ -1,0 +1,237 @@
+"""Bundles: blocks of Python elements with their times and windows as arrays, and how they travel between stages.
+
+A bundle is what user functions work through at a time. Between stages it is either columns, where the elements have
+a schema, or one packed block per bundle; never one element at a time.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headrace.engine.worker.blame import blame
+from headrace.model.panes import NO_PANE, PaneInfo
+from headrace.model.pickling import dumps
+from headrace.model.schema import Schema, rows_schema
+from headrace.model.times import MIN_TIME
+from headrace.model.windows import GLOBAL_WINDOW
+
+if TYPE_CHECKING:
+    from headrace.engine.worker.columnbundles import ColumnBundle
+
+Int64Array = npt.NDArray[np.int64]
+
+TIME, START, END = "__time", "__start", "__end"
+"""Columns beside the user's own: event time and window bounds in microseconds."""
+NOW, LOW, PART, TOLD = "__now", "__low", "__part", "__told"
+"""Columns of a stream's sources: the time of the batch; the watermark, where a row tells that and is no element, or the
+beginning of time, where it is none and tells nothing; the partition a row is from, if there are several; and the
+watermark that its producer tells with a row, if it does."""
+
+BAD: Final = "__bad"
+"""A column of sources whose records may be bad: what is wrong with a row, which then is no element; null of others."""
+BAD_TYPE: Final = pa.struct([(name, pa.string()) for name in ("reason", "message", "position", "record")])
+
+BLOCK_SCHEMA: Final = pa.schema([("block", pa.binary())])
+BATCH_SIZE: Final = 20_000
+"""About how many elements an Arrow batch between stages has."""
+BUNDLE_SIZE: Final = 2_000
+"""About how many elements a bundle has: few enough to stay in the processor's cache from one function to the next."""
+
+
+@dataclass(slots=True)
+class Bundle:
+    """Elements and where they are in time. No times: all have the same one. No windows: all are in the global one."""
+
+    elements: list[Any]
+    times: Int64Array | None = None
+    starts: Int64Array | None = None
+    ends: Int64Array | None = None
+    pane: PaneInfo = NO_PANE
+    time: int = MIN_TIME  # of all elements, where times is None
+    retraction: bool = False  # whether it takes back elements that were given before
+    kinds: frozenset[type] | None = None  # the types of the elements, once somebody asked
+
+    def types(self) -> frozenset[type]:
+        """The types of the elements."""
+        if self.kinds is None:
+            self.kinds = frozenset(map(type, self.elements))
+        return self.kinds
+
+    def with_elements(self, elements: list[Any]) -> Bundle:
+        """The same times and windows with other elements, one for one."""
+        return Bundle(elements, self.times, self.starts, self.ends, self.pane, self.time, self.retraction)
+
+    def take(self, index: Int64Array, elements: list[Any]) -> Bundle:
+        """`elements` in place of these, the i-th with time and window of the index[i]-th."""
+        return Bundle(
+            elements,
+            None if self.times is None else self.times[index],
+            None if self.starts is None else self.starts[index],
+            None if self.ends is None else self.ends[index],
+            self.pane,
+            self.time,
+            self.retraction,
+        )
+
+    def same_pane(self, other: Bundle) -> bool:
+        """Whether the two may become one."""
+        return self.retraction == other.retraction and (self.pane is other.pane or self.pane == other.pane)
+
+    @property
+    def size(self) -> int:
+        """How many elements there are."""
+        return len(self.elements)
+
+    @property
+    def bare(self) -> bool:
+        """Whether elements may be added and dropped without regard to time and window."""
+        return self.times is None and self.starts is None
+
+    @staticmethod
+    def joined(bundles: list[Bundle]) -> Bundle:
+        """Several bundles of one collection as one."""
+        if len(bundles) == 1:
+            return bundles[0]
+        first = bundles[0]
+        elements = [element for bundle in bundles for element in bundle.elements]
+        whole = Bundle(elements, pane=first.pane, time=first.time, retraction=first.retraction)
+        if any(bundle.times is not None or bundle.time != first.time for bundle in bundles):
+            whole.times = np.concatenate([bundle.all_times() for bundle in bundles])
+        if first.starts is not None:
+            whole.starts = np.concatenate([bundle.starts for bundle in bundles if bundle.starts is not None])
+            whole.ends = np.concatenate([bundle.ends for bundle in bundles if bundle.ends is not None])
+        return whole
+
+    def all_times(self) -> Int64Array:
+        return np.full(len(self.elements), self.time, np.int64) if self.times is None else self.times
+
+    def windows(self) -> list[tuple[int, int]]:
+        if self.starts is None or self.ends is None:
+            return [(GLOBAL_WINDOW.start, GLOBAL_WINDOW.end)] * len(self.elements)
+        return list(zip(self.starts.tolist(), self.ends.tolist(), strict=True))
+
+
+def to_block(bundle: Bundle) -> bytes:
+    """A bundle packed into bytes. Only what this engine packed is ever unpacked again."""
+    placed = (bundle.times, bundle.starts, bundle.ends, bundle.pane, bundle.time, bundle.retraction)
+    return dumps((bundle.elements, *placed))
+
+
+def from_block(block: bytes) -> Bundle:
+    return Bundle(*pickle.loads(block))
+
+
+@dataclass(frozen=True)
+class FromBlocks:
+    """Reads packed blocks."""
+
+    def bundles(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Bundle]:
+        for batch in batches:
+            for block in batch.column(0):
+                yield from_block(block.as_py())
+
+
+@dataclass(frozen=True)
+class FromColumns:
+    """Reads columns. Without a schema the elements are Rows of whatever columns there are."""
+
+    schema: Schema | None
+    pane: PaneInfo
+
+    def bundles(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Bundle]:
+        for batch in batches:
+            for at in range(0, batch.num_rows, BUNDLE_SIZE):
+                yield self.bundle(batch.slice(at, BUNDLE_SIZE))
+
+    def bundle(self, batch: pa.RecordBatch) -> Bundle:
+        own = [name for name in batch.schema.names if name not in (TIME, START, END)]
+        schema = self.schema or rows_schema(pa.schema([batch.schema.field(name) for name in own]))
+        elements = schema.to_elements([batch.column(name) for name in own])
+        time = batch.column(TIME)
+        times = None if time.null_count == len(time) else np.asarray(time.fill_null(MIN_TIME))
+        if START not in batch.schema.names:
+            return Bundle(elements, times, pane=self.pane)
+        return Bundle(elements, times, np.asarray(batch.column(START)), np.asarray(batch.column(END)), self.pane)
+
+
+class Gathering:
+    """An output that gathers bundles until they make a batch worth sending."""
+
+    _held: list[Bundle] | None = None
+    _count = 0
+
+    def batch(self, bundle: Bundle) -> pa.RecordBatch:
+        raise NotImplementedError
+
+    def add(self, bundle: Bundle) -> Iterator[pa.RecordBatch]:
+        if self._held and not self._held[-1].same_pane(bundle):
+            yield from self.finish()
+        self._held = [*(self._held or ()), bundle]
+        self._count += len(bundle.elements)
+        if self._count >= BATCH_SIZE:
+            yield from self.finish()
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        if self._held:
+            held, self._held, self._count = self._held, None, 0
+            yield self.batch(Bundle.joined(held))
+
+
+@dataclass
+class ToBlocks(Gathering):
+    """Writes packed blocks."""
+
+    def schema(self) -> pa.Schema:
+        return BLOCK_SCHEMA
+
+    def batch(self, bundle: Bundle) -> pa.RecordBatch:
+        return pa.record_batch([pa.array([to_block(bundle)], pa.binary())], schema=BLOCK_SCHEMA)
+
+
+@dataclass
+class ToColumns(Gathering):
+    """Writes columns by the elements' schema."""
+
+    label: str
+    element_schema: Schema | None  # None until Spark has told the columns
+    windowed: bool
+
+    def schema(self) -> pa.Schema:
+        assert self.element_schema is not None
+        names = [*self.element_schema.names, TIME] + ([START, END] if self.windowed else [])
+        types = [*self.element_schema.types, pa.int64()] + ([pa.int64()] * 2 if self.windowed else [])
+        return pa.schema(list(zip(names, types, strict=True)))
+
+    def add_columns(self, bundle: ColumnBundle) -> Iterator[pa.RecordBatch]:
+        """Columns as they are."""
+        schema = self.schema()
+        with blame(self.label):
+            columns = [bundle.rows.column(field.name).cast(field.type) for field in schema]
+        yield pa.record_batch(columns, schema=schema)
+
+    def batch(self, bundle: Bundle) -> pa.RecordBatch:
+        with blame(self.label):
+            columns = self._columns(bundle)
+        untimed = bundle.times is None and bundle.time == MIN_TIME
+        columns.append(pa.nulls(len(bundle.elements), pa.int64()) if untimed else pa.array(bundle.all_times()))
+        if self.windowed:
+            columns += [pa.array(bundle.starts), pa.array(bundle.ends)]
+        return pa.record_batch(columns, schema=self.schema())
+
+    def _columns(self, bundle: Bundle) -> list[pa.Array]:
+        assert self.element_schema is not None
+        try:
+            return self.element_schema.to_columns(bundle.elements)
+        except (pa.ArrowException, ValueError, TypeError, OverflowError, AttributeError) as error:
+            declared = ", ".join(map(str, self.element_schema.types))
+            raise TypeError(
+                f"elements are declared as ({declared}), but not all of them are: {error}; "
+                "correct the return type of the function or its with_output_types"
+            ) from None

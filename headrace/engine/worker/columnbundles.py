@@ -1,0 +1,113 @@
+"""Elements that are still columns: what enters Python from a source or a grouping before anybody asks for objects.
+
+Outputs that know columns take them as they are. Functions and all other outputs get bundles of Python elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final, Protocol, get_args, runtime_checkable
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.engine.columns.cells import decode_cells
+from headrace.engine.worker.bundles import END, START, TIME, Bundle, FromColumns
+from headrace.engine.worker.shuffle import KEY, SPELLING, VALUE
+from headrace.model.keys import decode_keys
+from headrace.model.panes import NO_PANE, PaneInfo, Timing
+from headrace.model.schema import Schema
+from headrace.model.times import MIN_TIME, Int64Array
+from headrace.model.windows import FixedWindows
+
+PANE_COLUMNS: Final = ("retraction", "timing", "index", "on_time_index", "is_first", "is_last")
+"""What tells panes apart besides their windows."""
+_TIMINGS: Final[tuple[Timing, ...]] = get_args(Timing)
+
+
+@dataclass(frozen=True)
+class ColumnBundle:
+    """Rows of an element's own columns, TIME and, unless windows are global, START and END; `panes`: PANE_COLUMNS."""
+
+    rows: pa.RecordBatch
+    schema: Schema | None  # None if elements are Rows
+    panes: pa.RecordBatch | None = None
+
+    @property
+    def size(self) -> int:
+        """How many elements there are."""
+        return self.rows.num_rows  # type: ignore[no-any-return]
+
+    def all_times(self) -> Int64Array:
+        return np.asarray(self.rows.column(TIME).fill_null(MIN_TIME))
+
+    def parts(self) -> Iterator[Bundle]:
+        """The elements as Python objects, what is taken back before what replaces it."""
+        if self.panes is None:
+            yield from FromColumns(self.schema, NO_PANE).bundles(iter([self.rows]))
+            return
+        for pane, back, rows in panes_apart(self.rows, self.panes):
+            for bundle in FromColumns(self.schema, pane).bundles(iter([rows])):
+                yield replace(bundle, retraction=back)
+
+
+@dataclass
+class FromRecords:
+    """Reads columns, and leaves them columns. With `window`, rows come without the bounds of theirs.
+
+    >>> rows = pa.record_batch({"x": [1], TIME: [25]})
+    >>> [bundle] = FromRecords(None, FixedWindows("10 us")).bundles(iter([rows]))
+    >>> bundle.rows.to_pylist()
+    [{'x': 1, '__time': 25, '__start': 20, '__end': 30}]
+    """
+
+    schema: Schema | None
+    window: FixedWindows | None = None
+
+    def bundles(self, batches: Iterator[pa.RecordBatch]) -> Iterator[ColumnBundle]:
+        for batch in batches:
+            if self.window is not None:
+                _, start, end = self.window.assign(np.asarray(batch.column(TIME).fill_null(MIN_TIME)))
+                batch = batch.append_column(START, pa.array(start)).append_column(END, pa.array(end))
+            yield ColumnBundle(batch, self.schema)
+
+
+@runtime_checkable
+class Columnar(Protocol):
+    """An output that takes columns as they are."""
+
+    def add_columns(self, bundle: ColumnBundle) -> Iterator[pa.RecordBatch]: ...
+
+
+def panes_apart(rows: pa.RecordBatch, panes: pa.RecordBatch) -> Iterator[tuple[PaneInfo, bool, pa.RecordBatch]]:
+    """Rows by the kind of their pane, in order within each; what is taken back comes before what replaces it."""
+    if not rows.num_rows:
+        return
+    kinds = np.stack([np.asarray(panes.column(name)).astype(np.int64) for name in PANE_COLUMNS])
+    if (kinds == kinds[:, :1]).all():
+        order, starts = np.arange(rows.num_rows), np.zeros(1, np.int64)
+    else:
+        order = np.lexsort(kinds[::-1])
+        changes = (kinds[:, order][:, 1:] != kinds[:, order][:, :-1]).any(axis=0)
+        starts = np.concatenate([[0], np.flatnonzero(changes) + 1])
+        rows = rows.take(pa.array(order))
+    edges = [*starts.tolist(), len(order)]
+    for number in reversed(range(len(starts))):
+        first, last = edges[number], edges[number + 1]
+        back, timing, index, on_time_index, is_first, is_last = kinds[:, order[first]].tolist()
+        pane = PaneInfo(_TIMINGS[timing], index, on_time_index, bool(is_first), bool(is_last))
+        yield pane, bool(back), rows.slice(first, last - first)
+
+
+def pair_bundle(rows: pa.RecordBatch, pane: PaneInfo, *, global_windows: bool, retraction: bool) -> Bundle:
+    """Rows of keys and values that a grouping gave, as a bundle of pairs."""
+    keys = decode_keys(rows.column(KEY), rows.column(SPELLING))
+    return Bundle(
+        list(zip(keys, decode_cells(rows.column(VALUE)), strict=True)),
+        np.asarray(rows.column(TIME)),
+        None if global_windows else np.asarray(rows.column(START)),
+        None if global_windows else np.asarray(rows.column(END)),
+        pane,
+        retraction=retraction,
+    )

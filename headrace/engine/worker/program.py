@@ -1,0 +1,160 @@
+"""The program of a Python stage: what one mapInArrow call runs in a worker.
+
+A head turns Arrow batches into bundles, steps work on them, and outputs turn them into Arrow batches again. Steps that
+read the same collection share it. Where a stage has several outputs, each row it gives holds one output's batch.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from headrace.engine.columns.arrowbytes import arrow_bytes
+from headrace.engine.spark.counters import Counters
+from headrace.engine.worker.bundles import BLOCK_SCHEMA, Bundle
+from headrace.engine.worker.columnbundles import Columnar, ColumnBundle
+from headrace.engine.worker.operators import Op
+from headrace.engine.worker.warmup import settle
+from headrace.model.pickling import define_in_script
+
+
+class Head(Protocol):
+    """How a stage reads what Spark gives it."""
+
+    def bundles(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Bundle | ColumnBundle]: ...
+
+
+class Output(Protocol):
+    """How a stage writes one of its outputs."""
+
+    def schema(self) -> pa.Schema: ...
+
+    def add(self, bundle: Bundle) -> Iterator[pa.RecordBatch]: ...
+
+    def finish(self) -> Iterator[pa.RecordBatch]: ...
+
+
+@dataclass
+class Readers:
+    """Who reads one collection inside a stage: further steps, and outputs by number."""
+
+    steps: list[Step] = field(default_factory=list)
+    outputs: list[int] = field(default_factory=list)
+
+
+@dataclass
+class Step:
+    """An operator and who reads each of its outputs."""
+
+    op: Op
+    readers: dict[str | None, Readers]
+
+
+MANY_SCHEMA = pa.schema([("output", pa.int32()), ("batch", pa.binary())])
+
+Numbered = tuple[int, pa.RecordBatch]
+
+
+@dataclass
+class Program:
+    """Callable by mapInArrow."""
+
+    head: Head
+    readers: Readers = field(default_factory=Readers)
+    outputs: list[Output] = field(default_factory=list)
+    counters: Counters | None = None
+    classes: dict[str, type] = field(default_factory=dict)
+
+    def schema(self) -> pa.Schema:
+        if not self.outputs:
+            return BLOCK_SCHEMA
+        return self.outputs[0].schema() if len(self.outputs) == 1 else MANY_SCHEMA
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        define_in_script(self.classes)
+        results = self._run(batches)
+        if len(self.outputs) <= 1:
+            return (batch for _, batch in results)
+        return (_numbered(number, batch) for number, batch in results)
+
+    def _run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Numbered]:
+        settle()
+        self._counts: Counter[tuple[str, str]] = Counter()
+        steps = steps_of(*self._entries())
+        for step in steps:
+            step.op.open()
+        for bundle, readers in self._entering(batches):
+            yield from self._enter(bundle, readers)
+        for step in steps:
+            for tag, bundle in step.op.close():
+                yield from self._pass(bundle, step.readers[tag])
+        for number, output in enumerate(self.outputs):
+            for batch in output.finish():
+                yield number, batch
+        if self.counters is not None:
+            self.counters.add(self._counts)
+
+    def _entries(self) -> Iterable[Readers]:
+        """Whoever reads what enters."""
+        return (self.readers,)
+
+    def _entering(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Bundle | ColumnBundle, Readers]]:
+        return ((bundle, self.readers) for bundle in self.head.bundles(batches))
+
+    def _enter(self, bundle: Bundle | ColumnBundle, readers: Readers) -> Iterator[Numbered]:
+        if isinstance(bundle, Bundle):
+            yield from self._pass(bundle, readers)
+            return
+        columnar = [number for number in readers.outputs if isinstance(self.outputs[number], Columnar)]
+        for number in columnar:
+            for batch in self.outputs[number].add_columns(bundle):  # type: ignore[attr-defined]
+                yield number, batch
+        rest = Readers(readers.steps, [number for number in readers.outputs if number not in columnar])
+        if rest.steps or rest.outputs:
+            for part in bundle.parts():
+                yield from self._pass(part, rest)
+
+    def _pass(self, bundle: Bundle, readers: Readers) -> Iterator[Numbered]:
+        if not bundle.elements:
+            return
+        for number in readers.outputs:
+            for batch in self.outputs[number].add(bundle):
+                yield number, batch
+        for step in readers.steps:
+            self._counts[step.op.label, "in"] += len(bundle.elements)
+            for tag, result in step.op.run(bundle):
+                way = "out" if tag is None or tag != step.op.dead else "dead"
+                self._counts[step.op.label, way] += len(result.elements)
+                yield from self._pass(result, step.readers[tag])
+
+
+def steps_of(*entries: Readers) -> list[Step]:
+    """All steps, each once and before those that read from it."""
+    met: dict[int, Step] = {}
+
+    def meet(readers: Readers) -> None:
+        for step in readers.steps:
+            met.pop(id(step), None)  # one that is met again comes after all that lead to it
+            met[id(step)] = step
+            for further in {id(each): each for each in step.readers.values()}.values():
+                meet(further)
+
+    for readers in entries:
+        meet(readers)
+    return list(met.values())
+
+
+def _numbered(number: int, batch: pa.RecordBatch) -> pa.RecordBatch:
+    row: list[Any] = [pa.array([number], pa.int32()), pa.array([arrow_bytes(batch)], pa.binary())]
+    return pa.record_batch(row, schema=MANY_SCHEMA)
+
+
+def unnumbered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The batches of one output, out of the rows that hold them."""
+    for batch in batches:
+        for cell in batch.column("batch"):
+            yield from pa.ipc.open_stream(cell.as_buffer())

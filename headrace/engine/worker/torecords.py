@@ -1,0 +1,296 @@
+"""Elements become records of an embedded topic: keys, times, headers and values, by the partition they belong to.
+
+This happens in the workers, on columns wherever elements have them. What comes of it are blocks, each an Arrow stream
+of a few thousand records of one partition, which the driver has only to append (`topicsink`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.edges.jsoncolumns import json_arrays, json_objects, json_text, json_values
+from headrace.engine.columns.arrowbytes import arrow_bytes
+from headrace.engine.worker.blame import blame
+from headrace.engine.worker.bundles import BLOCK_SCHEMA, END, START, TIME, Bundle, Gathering
+from headrace.engine.worker.columnbundles import ColumnBundle
+from headrace.log import Log, LogError
+from headrace.log.partitioning import partitions_of
+from headrace.log.topics import Topic
+from headrace.log.values import Values
+from headrace.model.errors import PipelineError
+from headrace.model.pipeline import Node, PCollection
+from headrace.model.schema import Schema
+from headrace.model.times import MAX_TIME, MIN_TIME, SECOND, Int64Array, instant
+from headrace.model.topics import WriteTopic
+
+RETRACTION: Final = "retraction"
+"""The header of a record that takes one back."""
+ANY: Final = -1
+"""The partition of records without a key: all of a batch go to one, which the driver chooses."""
+_PARTITION: Final = b"partition"
+
+Part = str | Callable[[Any], Any] | None
+"""What a key or a timestamp is taken from: a column, a function of the element, or nothing."""
+
+
+@dataclass
+class ToRecords(Gathering):
+    """Writes blocks of records."""
+
+    label: str
+    values: Values
+    partitions: int
+    element_schema: Schema | None  # None if elements are Rows, or have no columns
+    key: Part
+    timestamp: Part
+
+    def schema(self) -> pa.Schema:
+        return BLOCK_SCHEMA
+
+    def add_columns(self, bundle: ColumnBundle) -> Iterator[pa.RecordBatch]:
+        """Columns as they are, unless a function asks for objects."""
+        if callable(self.key) or callable(self.timestamp):
+            for part in bundle.parts():
+                yield from self.add(part)
+            return
+        rows, panes = bundle.rows, bundle.panes
+        columns = {name: rows.column(name) for name in rows.schema.names if name not in (TIME, START, END)}
+        back = np.zeros(bundle.size, np.bool_) if panes is None else np.asarray(panes.column(RETRACTION))
+        with blame(self.label):
+            yield self._blocks(self._of_columns(columns, bundle.size), bundle.all_times(), back)
+
+    def batch(self, bundle: Bundle) -> pa.RecordBatch:
+        back = np.full(bundle.size, bundle.retraction)
+        with blame(self.label):
+            return self._blocks(self._of_elements(bundle.elements), bundle.all_times(), back)
+
+    def _of_columns(self, columns: Mapping[str, pa.Array], rows: int) -> tuple[pa.Array, pa.Array, pa.Array]:
+        return (
+            keys_of(_named(columns, self.key)) if isinstance(self.key, str) else pa.nulls(rows, pa.binary()),
+            times_of(_named(columns, self.timestamp))
+            if isinstance(self.timestamp, str)
+            else pa.nulls(rows, pa.int64()),
+            self._values(columns, rows),
+        )
+
+    def _of_elements(self, elements: Sequence[Any]) -> tuple[pa.Array, pa.Array, pa.Array]:
+        keys = pa.array([_octets(each) for each in _parts(elements, self.key)], pa.binary())
+        times = [None if each is None else instant(each) for each in _parts(elements, self.timestamp)]
+        if self.element_schema is not None:
+            columns = dict(zip(self.element_schema.names, self.element_schema.to_columns(list(elements)), strict=True))
+            values = self._values(columns, len(elements))
+        elif self.values.kind == "json":
+            values = pa.array([_json(each) for each in elements], pa.binary())
+        elif self.values.kind == "bytes":
+            values = self.values.encoded(elements)
+        else:
+            values = self.values.encoded([_mapping(each) for each in elements])
+        return keys, pa.array(times, pa.int64()), values
+
+    def _values(self, columns: Mapping[str, pa.Array], rows: int) -> pa.Array:
+        kind = "named" if self.element_schema is None else self.element_schema.kind
+        if self.values.kind == "json":
+            if kind == "value":
+                return json_values(next(iter(columns.values()))).cast(pa.binary())
+            return json_arrays(list(columns.values()), rows) if kind == "tuple" else json_objects(columns, rows)
+        if self.values.kind == "bytes":
+            (column,) = columns.values()
+            return column.cast(pa.binary())
+        return _struct(columns, self.values.type(), rows)
+
+    def _blocks(
+        self, made: tuple[pa.Array, pa.Array, pa.Array], event_times: Int64Array, back: npt.NDArray[np.bool_]
+    ) -> pa.RecordBatch:
+        keys, given, values = made
+        # The ends of time are no times of records; what has none gets that of the batch, in the driver.
+        known = pa.array(event_times, mask=(event_times <= MIN_TIME) | (event_times >= MAX_TIME - 1))
+        records = pa.record_batch(
+            [keys, pc.coalesce(given, known), _headers(back), values], schema=self.values.schema()
+        )
+        where = partitions_of(keys.fill_null(b""), self.partitions)
+        where[np.asarray(keys.is_null())] = ANY
+        cells = [arrow_bytes(part, {_PARTITION: str(number)}) for number, part in by_partition(records, where)]
+        return pa.record_batch([pa.array(cells, pa.binary())], schema=BLOCK_SCHEMA)
+
+
+def by_partition(records: pa.RecordBatch, where: Int64Array) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The records of each partition, in order.
+
+    >>> parts = by_partition(pa.record_batch({"x": [1, 2, 3]}), np.array([1, -1, 1]))
+    >>> [(number, part.column("x").to_pylist()) for number, part in parts]
+    [(-1, [2]), (1, [1, 3])]
+    """
+    counts = np.bincount(where - ANY)
+    if np.count_nonzero(counts) > 1:
+        narrow = where.astype(np.int16) if len(counts) < 2**15 else where  # which is sorted by radix
+        records = records.take(pa.array(np.argsort(narrow, kind="stable")))
+    begin = 0
+    for number, count in enumerate(counts.tolist(), ANY):
+        if count:
+            yield number, records.slice(begin, count)
+        begin += count
+
+
+def unblocked(blocks: Iterable[pa.Buffer]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The records of blocks, with the partition of each block."""
+    for block in blocks:
+        reader = pa.ipc.open_stream(block)
+        yield int(reader.schema.metadata[_PARTITION]), reader.read_next_batch()
+
+
+def keys_of(column: pa.Array) -> pa.BinaryArray:
+    """Keys: bytes, text as UTF-8, all else as JSON.
+
+    >>> keys_of(pa.array([7, None])).to_pylist()
+    [b'7', None]
+    """
+    if pa.types.is_binary(column.type) or pa.types.is_string(column.type):
+        return column.cast(pa.binary())
+    return pc.if_else(column.is_valid(), json_values(column).cast(pa.binary()), pa.scalar(None, pa.binary()))
+
+
+def times_of(column: pa.Array) -> pa.Int64Array:
+    """Timestamps in microseconds: of times and dates, and of what `instant` takes.
+
+    >>> times_of(pa.array([2, None])).to_pylist(), times_of(pa.array(["1970-01-01T00:01:00Z"])).to_pylist()
+    ([2000000, None], [60000000])
+    """
+    if pa.types.is_date(column.type):
+        column = column.cast(pa.timestamp("s"))
+    if pa.types.is_timestamp(column.type):
+        return column.cast(pa.timestamp("us", tz=column.type.tz)).cast(pa.int64())
+    if pa.types.is_integer(column.type):
+        return pc.multiply_checked(column.cast(pa.int64()), SECOND)
+    return pa.array([None if each is None else instant(each) for each in column.to_pylist()], pa.int64())
+
+
+def _struct(columns: Mapping[str, pa.Array], kind: pa.StructType, rows: int) -> pa.StructArray:
+    """Columns as those of a topic, by name; such as are missing are null."""
+    if unknown := sorted(set(columns) - {field.name for field in kind}):
+        raise LogError(f"the topic has no column {unknown[0]!r}; it has {', '.join(field.name for field in kind)}")
+    arrays = []
+    for field in kind:
+        column = columns.get(field.name)
+        try:
+            arrays.append(pa.nulls(rows, field.type) if column is None else column.cast(field.type))
+        except pa.ArrowInvalid as error:
+            raise LogError(f"the column {field.name!r} of the topic is {field.type}: {error}") from None
+    return pa.StructArray.from_arrays(arrays, fields=list(kind))
+
+
+def _headers(back: npt.NDArray[np.bool_]) -> pa.MapArray:
+    """No headers, but for records that take one back."""
+    offsets = np.concatenate([[0], np.cumsum(back)]).astype(np.int32)
+    count = int(offsets[-1])
+    names, marks = pa.array([RETRACTION] * count, pa.string()), pa.array([b"true"] * count, pa.binary())
+    return pa.MapArray.from_arrays(pa.array(offsets), names, marks)
+
+
+def _named(columns: Mapping[str, pa.Array], name: str) -> pa.Array:
+    if name not in columns:
+        raise LogError(f"there is no column {name!r}; there are {', '.join(columns)}")
+    return columns[name]
+
+
+def _parts(elements: Sequence[Any], part: Part) -> Iterable[Any]:
+    if part is None:
+        return [None] * len(elements)
+    return map(part, elements) if callable(part) else (_field(each, part) for each in elements)
+
+
+def _field(element: Any, name: str) -> Any:
+    fields = _mapping(element)
+    if name not in fields:
+        raise LogError(f"there is no column {name!r} in {element!r}")
+    return fields[name]
+
+
+def _fields(element: Any) -> dict[str, Any] | None:
+    """The columns of a row; None of what is none."""
+    if hasattr(element, "_asdict"):
+        return dict(element._asdict())
+    if dataclasses.is_dataclass(element) and not isinstance(element, type):
+        return {field.name: getattr(element, field.name) for field in dataclasses.fields(element)}
+    return None
+
+
+def _json(element: Any) -> bytes:
+    fields = _fields(element)
+    return json_text(element if fields is None else fields).encode()
+
+
+def _mapping(element: Any) -> Mapping[str, Any]:
+    fields = element if isinstance(element, Mapping) else _fields(element)
+    if fields is None:
+        raise LogError(f"{element!r} has no named columns; give dicts, NamedTuples, dataclasses or rows")
+    return fields
+
+
+def _octets(key: Any) -> bytes | None:
+    if key is None or isinstance(key, bytes):
+        return key
+    return (key if isinstance(key, str) else json_text(key)).encode()
+
+
+def topic_of(node: Node) -> Topic:
+    """The embedded topic of a sink, which must exist."""
+    sink = node.transform
+    assert isinstance(sink, WriteTopic)
+    assert sink.address.log is not None
+    try:
+        return Log(sink.address.log).topic(sink.address.name)
+    except LogError as error:
+        raise PipelineError(f"{node}: {error}") from None
+
+
+def to_records(node: Node, pc: PCollection) -> ToRecords:
+    """How a sink's elements become records. Refuses those that the topic's values cannot be."""
+    sink, schema = node.transform, pc.schema
+    assert isinstance(sink, WriteTopic)
+    if sink.address.brokers is not None:
+        values, partitions = kafka_values(schema), 1  # its client knows the partitions
+    else:
+        topic = topic_of(node)
+        values, partitions = topic.values, len(topic.partitions)
+    if schema is not None:
+        _check(node, schema, values)
+        for name in (sink.key, sink.timestamp):
+            if isinstance(name, str) and name not in schema.names:
+                raise PipelineError(f"{node}: there is no column {name!r}; there are {', '.join(schema.names)}")
+    return ToRecords(node.label, values, partitions, schema, sink.key, sink.timestamp)
+
+
+def kafka_values(schema: Schema | None) -> Values:
+    """What elements are in a topic of Kafka's: bytes and text as they are, all else JSON.
+
+    >>> from headrace.model.schema import schema_of
+    >>> kafka_values(schema_of(str)).kind, kafka_values(schema_of(tuple[str, int])).kind
+    ('bytes', 'json')
+    """
+    plain = schema is not None and schema.kind == "value" and schema.types[0] in (pa.binary(), pa.string())
+    return Values("bytes" if plain else "json")
+
+
+def _check(node: Node, schema: Schema, values: Values) -> None:
+    shown = ", ".join(f"{name} {kind}" for name, kind in zip(schema.names, schema.types, strict=True))
+    if values.kind == "bytes":
+        kinds = schema.types[0] if schema.kind == "value" else None
+        if kinds not in (pa.binary(), pa.string()):
+            raise PipelineError(
+                f"{node}: the topic's values are bytes, but elements are ({shown}); encode them with Map, or write to "
+                "a topic of JSON or of columns"
+            )
+    elif values.kind != "json":
+        names = [field.name for field in values.type()]
+        if schema.kind in ("value", "tuple") or set(schema.names) - set(names):
+            raise PipelineError(
+                f"{node}: the topic's columns are {values.kind}, but elements are ({shown}); give rows with these names"
+            )

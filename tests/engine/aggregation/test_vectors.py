@@ -1,0 +1,187 @@
+"""Accumulators as columns against the same as Python objects: the same answers, whatever the numbers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.engine.aggregation.accumulators import Accumulators, Folds, Incoming, accumulators
+from headrace.engine.aggregation.columnsfn import ColumnsFn
+from headrace.engine.aggregation.vectors import Vectors, encode_accumulators, load_accumulator
+from headrace.engine.columns.cells import decode_cells, encode_cells
+from headrace.engine.columns.numbercells import Numbers, write_records
+from headrace.engine.shard.windowtable import runs
+from headrace.model.algebra import CombineFn, CountFn, MaxFn, MeanFn, MinFn, SumFn, TopFn, VarianceFn
+from tests.scale import examples
+
+Fn = CombineFn[Any, Any, Any]
+SLOTS = 4
+FNS: list[Fn] = [SumFn(), CountFn(), MeanFn(), MinFn(), MaxFn(), VarianceFn()]
+
+ints = st.integers(-1000, 1000)
+wide = st.one_of(ints, st.integers(-(2**63), 2**63 - 1), st.integers(-(2**70), 2**70))
+floats = st.one_of(st.floats(-1e6, 1e6), st.sampled_from([0.0, math.inf, -math.inf, math.nan]))
+tame = st.floats(-1e6, 1e6).filter(lambda x: x == 0 or abs(x) > 1e-6)
+columns_of = st.sampled_from([ints, wide, floats, tame, st.one_of(ints, floats)])
+steps = st.sampled_from(["add", "add", "add", "merge", "clear", "store"])
+
+
+def same(a: Any, b: Any) -> bool:
+    """Ints to the last digit; floats but for the rounding of sums in another order."""
+    if isinstance(a, tuple):
+        return isinstance(b, tuple) and len(a) == len(b) and all(map(same, a, b))
+    if a is None or b is None or (isinstance(a, int) and isinstance(b, int)):
+        return a == b
+    if math.isnan(a) or math.isnan(b):
+        return math.isnan(a) and math.isnan(b)
+    return math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-4)
+
+
+def cells_of(values: list[Any], *, record: bool) -> pa.BinaryArray:
+    """Values as whoever sends them would: rows of numbers as records, if they are."""
+    if record and values:
+        columns = [Numbers.of(column) for column in zip(*values, strict=True)]
+        if None not in columns:
+            return write_records(columns)  # type: ignore[arg-type]
+    return encode_cells(values)
+
+
+def sent(fn: Fn, slots: list[int], values: list[Any], *, lifted: bool) -> tuple[np.ndarray, np.ndarray, Incoming]:
+    """Runs of rows, of values or, lifted, of accumulators of one value or two."""
+    order, starts = runs(np.array(slots, np.int64))
+    ordered = [values[i] for i in order.tolist()]
+    if lifted:
+        accs = [fn.add_all(fn.zero(), [value] * (1 + i % 2)) for i, value in enumerate(ordered)]
+        cells = encode_accumulators(fn, accs)
+    else:
+        cells = cells_of(ordered, record=isinstance(fn, ColumnsFn))
+    return np.array(slots, np.int64)[order][starts], starts, Incoming(cells, np.zeros(len(values), np.int64))
+
+
+def agree(fn: Fn, vectors: Accumulators, objects: Accumulators) -> None:
+    every = np.arange(SLOTS)
+    got, wanted = decode_cells(vectors.results(every)), decode_cells(objects.results(every))
+    assert all(map(same, [_plain(each) for each in got], wanted)), (fn, got, wanted)
+
+
+def _plain(result: Any) -> Any:
+    return tuple(result) if isinstance(result, tuple) else result
+
+
+def check(fn: Fn, data: st.DataObject, value: st.SearchStrategy[Any], *, lifted: bool) -> None:
+    vectors: Accumulators = accumulators(fn, lifted=lifted, retractable=False)
+    objects: Accumulators = Folds(fn, lifted)
+    assert isinstance(vectors, Vectors)
+    for each in (vectors, objects):
+        each.reserve(SLOTS)
+    for step in data.draw(st.lists(steps, min_size=1, max_size=6)):
+        some = np.array(data.draw(st.lists(st.integers(0, SLOTS - 1), min_size=1, max_size=SLOTS, unique=True)))
+        if step == "add":
+            pairs = data.draw(st.lists(st.tuples(st.integers(0, SLOTS - 1), value), min_size=1, max_size=8))
+            rows = sent(fn, [slot for slot, _ in pairs], [each for _, each in pairs], lifted=lifted)
+            vectors, objects = vectors.add(*rows), objects.add(*rows)
+        elif step == "merge":
+            for each in (vectors, objects):
+                each.merge(some, np.zeros(1, np.int64))
+                each.clear(some[1:])
+        elif step == "clear":
+            for each in (vectors, objects):
+                each.clear(some)
+        else:  # written, and read by a new one, which had something else
+            cells, every = vectors.dump(np.arange(SLOTS)), np.arange(SLOTS)
+            vectors = accumulators(fn, lifted=lifted, retractable=False)
+            vectors.reserve(SLOTS)
+            vectors = vectors.load(every, cells.take(pa.array(every[::-1]))).load(every, cells)
+        agree(fn, vectors, objects)
+
+
+@examples(150)
+@given(st.data(), st.sampled_from(FNS), columns_of, st.booleans())
+def test_one_aggregation(data: st.DataObject, fn: Fn, value: st.SearchStrategy[Any], lifted: bool) -> None:
+    if isinstance(fn, VarianceFn):
+        value = data.draw(st.sampled_from([ints, tame]))  # of others objects give what rounding gives them
+    check(fn, data, value, lifted=lifted)
+
+
+@examples(150)
+@given(st.data(), st.lists(st.tuples(st.sampled_from(FNS), columns_of), min_size=1, max_size=3), st.booleans())
+def test_several_aggregations_with_nulls(data: st.DataObject, drawn: list[Any], lifted: bool) -> None:
+    columns = [(fn, tame if isinstance(fn, VarianceFn) else values) for fn, values in drawn]
+    fn = ColumnsFn(tuple(fn for fn, _ in columns))
+    value = st.tuples(*[st.one_of(st.none(), values) for _, values in columns])
+    check(fn, data, value, lifted=lifted)
+
+
+@examples(100)
+@given(st.data(), st.sampled_from([ints, wide, tame]))
+def test_what_is_taken_back(data: st.DataObject, values: st.SearchStrategy[Any]) -> None:
+    """Adds and takes back in any order; what remains is what was not taken back."""
+    fn = data.draw(st.sampled_from([SumFn(), CountFn(), MeanFn(), ColumnsFn((SumFn(), CountFn(), MeanFn()))]))
+    several = isinstance(fn, ColumnsFn)
+    value = st.tuples(*[st.one_of(st.none(), values)] * 3) if several else values
+    pairs = data.draw(st.lists(st.tuples(st.integers(0, SLOTS - 1), value, st.booleans()), min_size=1, max_size=12))
+    vectors: Accumulators = accumulators(fn, lifted=False, retractable=True)
+    vectors.reserve(SLOTS)
+    kept: list[list[Any]] = [[] for _ in range(SLOTS)]
+    for back in (False, True):
+        rows = [(slot, each) for slot, each, taken in pairs if taken or not back]
+        if rows:
+            order, starts = runs(np.array([slot for slot, _ in rows]))
+            cells = cells_of([rows[i][1] for i in order.tolist()], record=several)
+            slots = np.array([slot for slot, _ in rows])[order][starts]
+            vectors = vectors.add(slots, starts, Incoming(cells, np.zeros(len(rows)), np.full(len(rows), back)))
+    for slot, each, taken in pairs:
+        if not taken:
+            kept[slot].append(each)
+    for got, left in zip(decode_cells(vectors.results(np.arange(SLOTS))), kept, strict=True):
+        assert same(
+            _plain(got), fn.finish(fn.add_all(fn.zero(), left)) if left or not several else fn.finish(fn.zero())
+        )
+
+
+def test_ints_stay_exact_beyond_64_bits() -> None:
+    column: Accumulators = accumulators(SumFn(), lifted=False, retractable=False)
+    column.reserve(2)
+    for _ in range(5):
+        cells = encode_cells([2**62, 1])
+        column = column.add(np.array([0, 1]), np.array([0, 1]), Incoming(cells, np.zeros(2, np.int64)))
+    assert isinstance(column, Folds)
+    assert decode_cells(column.results(np.array([0, 1]))) == [5 * 2**62, 5]
+
+
+def test_means_of_large_ints_are_rounded_once() -> None:
+    values = [2**60 + 1, 2**60 + 3, 5]
+    column: Accumulators = accumulators(MeanFn(), lifted=False, retractable=False)
+    column.reserve(1)
+    column = column.add(np.array([0]), np.array([0]), Incoming(encode_cells(values), np.zeros(3, np.int64)))
+    assert isinstance(column, Vectors)
+    assert decode_cells(column.results(np.array([0]))) == [sum(values) / 3]
+
+
+@pytest.mark.parametrize("fn", [MinFn(), MaxFn()])
+def test_nan_is_above_all_numbers(fn: Fn) -> None:
+    column: Accumulators = accumulators(fn, lifted=False, retractable=False)
+    column.reserve(2)
+    cells = encode_cells([math.nan, 1.0, math.nan])
+    column = column.add(np.array([0, 1]), np.array([0, 2]), Incoming(cells, np.zeros(3, np.int64)))
+    assert isinstance(column, Vectors)
+    first, alone = decode_cells(column.results(np.array([0, 1])))
+    assert math.isnan(alone) and (first == 1.0 if isinstance(fn, MinFn) else math.isnan(first))
+
+
+@given(st.lists(st.lists(wide, max_size=3), min_size=1, max_size=5))
+def test_accumulators_travel_as_numbers_or_as_they_are(values: list[list[int]]) -> None:
+    for fn in [*FNS, TopFn(2), ColumnsFn((SumFn(), MinFn()))]:
+        if isinstance(fn, VarianceFn):
+            continue
+        rows = [[(each, each) for each in some] if isinstance(fn, ColumnsFn) else some for some in values]
+        accs = [fn.add_all(fn.zero(), some) if some else fn.zero() for some in rows]
+        wanted = [fn.finish(acc) for acc in accs]
+        back = [load_accumulator(fn, data) for data in decode_cells(encode_accumulators(fn, accs))]
+        assert repr([fn.finish(acc) for acc in back]) == repr(wanted)  # as NaN is not equal to itself

@@ -1,0 +1,180 @@
+"""Which changes of a pipeline its checkpoint can go on with, told from the graphs alone."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import headrace as hr
+from headrace.engine.checkpoint.compare import Changes, compare
+from headrace.engine.checkpoint.manifest import Manifest
+from headrace.engine.plan.lowering import lower
+
+NEW = Manifest("id", shards=2, partitions=2)
+EARLY = hr.AfterWatermark(early=hr.AfterCount(2))
+
+
+def manifest(build: Callable[[hr.Pipeline], Any], held: Manifest = NEW, *, heartbeat: bool = False) -> Manifest:
+    p = hr.Pipeline()
+    build(p)
+    return held.of(lower(p.graph(), shards=2, partitions=2, numbers=held.numbers), heartbeat=heartbeat)
+
+
+def pipeline(
+    p: hr.Pipeline,
+    source: Any = None,
+    window: Any = hr.FixedWindows(10),
+    combine: Any = sum,
+    map_: Callable[[Any], Any] = lambda pair: pair,
+    **windowing: Any,
+) -> Any:
+    events = p | "events" >> (source or hr.TestStream())
+    windowed = events | "w" >> hr.WindowInto(window, **{"trigger": EARLY, **windowing})
+    sums = windowed | "sums" >> hr.CombinePerKey(combine) | "map" >> hr.Map(map_)
+    sums | "out" >> hr.Collect()
+    return sums
+
+
+HELD = manifest(pipeline)
+
+
+def changed(**how: Any) -> Changes:
+    return compare(HELD, manifest(lambda p: pipeline(p, **how), HELD))
+
+
+def grown(more: Callable[[Any], Any]) -> Changes:
+    return compare(HELD, manifest(lambda p: more(pipeline(p)), HELD))
+
+
+def test_the_same_pipeline_differs_in_nothing() -> None:
+    assert changed() == Changes()
+    assert Manifest.read(HELD.write()) == HELD
+
+
+def test_a_checkpoint_of_another_format_is_refused_and_one_without_a_number_is_the_first() -> None:
+    held = json.loads(HELD.write())
+    other = json.dumps(held | {"format": 2, "lanes": 3}).encode()
+    with pytest.raises(hr.PipelineError, match=r"the checkpoint /c has format 2, .* or run with a new checkpoint"):
+        Manifest.read(other, "the checkpoint /c")
+    del held["format"]
+    assert Manifest.read(json.dumps(held).encode()) == HELD
+
+
+def test_functions_may_change() -> None:
+    assert changed(map_=lambda pair: (pair[0], -pair[1])) == Changes()
+
+
+def test_sinks_may_come_and_go() -> None:
+    assert grown(lambda sums: sums | "file" >> hr.WriteText("out")) == Changes(
+        ["the sink 'file' is new: it gets what comes from here on"]
+    )
+    assert grown(lambda sums: sums | "more" >> hr.Map(str)) == Changes()
+    with_file = manifest(lambda p: pipeline(p) | "file" >> hr.WriteText("out"))
+    assert compare(with_file, HELD).notes == ["the sink 'file' is gone"]
+    elsewhere = manifest(lambda p: pipeline(p) | "file" >> hr.WriteText("there"))
+    assert compare(with_file, elsewhere) == Changes(["the sink 'file' was WriteText('out') and is WriteText('there')"])
+
+
+def test_a_trigger_may_change_if_it_keeps_the_same_state() -> None:
+    more = hr.AfterWatermark(early=hr.AfterCount(7))
+    assert changed(trigger=more, allowed_lateness=60).refusals == []
+    (note,) = changed(trigger=more).notes
+    assert "AfterCount(2)" in note and "AfterCount(7)" in note
+    (refusal,) = changed(trigger=hr.DefaultTrigger()).refusals
+    assert refusal == (
+        "the grouping 'sums' was FixedWindows('10 s'), discarding, state of AfterCount, combined by SumFn() and is "
+        "FixedWindows('10 s'), discarding, combined by SumFn()"
+    )
+
+
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [
+        ({"window": hr.FixedWindows(20)}, r"was FixedWindows\('10 s'\), .* is FixedWindows\('20 s'\)"),
+        ({"combine": max}, r"combined by SumFn\(\) and is .*, combined by MaxFn\(\)"),
+        ({"accumulation": "accumulating"}, "discarding, .* accumulating"),
+        ({"timestamp_combiner": "earliest"}, "is .*timestamps earliest"),
+        ({"source": hr.Rate(5)}, r"the source 'events' was TestStream\(0 steps\) and is Rate\(5 a second\)"),
+    ],
+)
+def test_what_state_was_made_of_may_not_change(how: dict[str, Any], told: str) -> None:
+    (refusal,) = changed(**how).refusals
+    assert re.search(told, refusal)
+
+
+def test_sources_keep_their_number_and_get_their_order() -> None:
+    def two(p: hr.Pipeline, first: str = "a", second: str = "b") -> None:
+        both = [p | name >> hr.TestStream() for name in (first, second)]
+        _ = both | hr.Flatten() | "w" >> hr.WindowInto(hr.FixedWindows(10)) | "sums" >> hr.CombinePerKey(sum)
+
+    held = manifest(two)
+    assert list(held.sources) == ["a", "b"]
+    p = hr.Pipeline()
+    two(p, "b", "a")
+    line = lower(p.graph(), shards=2, partitions=2, numbers=held.numbers)
+    assert [tap.name for tap in held.in_order(line.taps)] == ["a", "b"]
+    line.taps = held.in_order(line.taps)
+    assert compare(held, held.of(line, heartbeat=False)) == Changes()
+    assert compare(held, manifest(lambda p: two(p, "a", "c"), held)).refusals == [
+        "the source 'b' is gone",
+        "the source 'c' is new: a checkpoint keeps the sources it began with",
+        "the grouping 'sums' has other inputs",
+    ]
+    longer = manifest(lambda p: pipeline(p, source=hr.TestStream().add([1])))
+    assert compare(HELD, longer) == Changes(["the source 'events' was TestStream(0 steps) and is TestStream(1 steps)"])
+
+
+def test_groupings_may_be_added_at_levels_that_are_there_and_keep_their_numbers() -> None:
+    def more(p: hr.Pipeline) -> None:
+        events = p | "events" >> hr.TestStream()
+        _ = events | "first" >> hr.GroupByKey()
+        windowed = events | "w" >> hr.WindowInto(hr.FixedWindows(10), trigger=EARLY)
+        windowed | "sums" >> hr.CombinePerKey(sum) | "map" >> hr.Map(str) | "out" >> hr.Collect()
+
+    new = manifest(more, HELD)
+    assert compare(HELD, new) == Changes(["the grouping 'first' is new: it begins empty"])
+    assert new.numbers == {"sums": 0, "first": 1}
+    assert compare(new, HELD).refusals == ["the grouping 'first' is gone, and would leave its state behind"]
+
+
+def test_columns_are_grouped_by_the_same_and_into_the_same() -> None:
+    def rows(p: hr.Pipeline, by: str = "user", total: Any = hr.sum("n")) -> None:
+        read = p | "rows" >> hr.ReadJson("data", schema="user string, page string, n long")
+        read | "totals" >> hr.GroupBy(by).aggregate(total=total) | "out" >> hr.Collect()
+
+    held = manifest(rows)
+    assert compare(held, manifest(rows, held)) == Changes()
+    for how in ({"by": "page"}, {"total": hr.max("n")}):
+        (refusal,) = compare(held, manifest(lambda p, how=how: rows(p, **how), held)).refusals  # type: ignore[misc]
+        assert refusal.startswith("the grouping 'totals' was total by user, ")
+
+
+def test_levels_cannot_be_added() -> None:
+    assert grown(lambda sums: sums | "again" >> hr.CombinePerKey(sum)).refusals == [
+        "the grouping 'again' is new and at level 2: a checkpoint keeps the number of levels it began with, 1"
+    ]
+
+
+def test_a_grouping_keeps_its_level() -> None:
+    def two(p: hr.Pipeline, deep: bool) -> None:
+        events = p | "events" >> hr.TestStream()
+        sums = events | "sums" >> hr.CombinePerKey(sum)
+        _ = sums | "deep" >> hr.CombinePerKey(sum)
+        _ = (sums if deep else events) | "moved" >> hr.CombinePerKey(max)
+
+    held = manifest(lambda p: two(p, deep=False))
+    assert compare(held, manifest(lambda p: two(p, deep=True), held)).refusals == [
+        "the grouping 'moved' was at level 1 and is at level 2"
+    ]
+
+
+def test_the_clock_is_a_source_too() -> None:
+    timed = manifest(pipeline, heartbeat=True)
+    assert compare(HELD, timed).refusals == [
+        "something waits for the clock now, which this stream did not need when it began"
+    ]
+    assert compare(timed, HELD).refusals == ["it waited for the clock, and would not any more"]

@@ -1,0 +1,176 @@
+"""GroupBy over columns in a stream: by arrays or by objects, the groups a shard gives are those of a plain loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+import headrace as hr
+from headrace.engine.aggregation.columnsfn import columns_fn, to_keyed
+from headrace.engine.shard.clocks import Clocks
+from headrace.engine.shard.columnrows import ToGroups
+from headrace.engine.shard.placing import COUNT
+from headrace.engine.shard.rows import to_pairs, to_partials
+from headrace.engine.shard.work import Grouping, aggregating
+from headrace.engine.worker.bundles import END, START, TIME, Bundle
+from headrace.engine.worker.columnbundles import PANE_COLUMNS, ColumnBundle
+from headrace.model.columns import Aggregate
+from headrace.model.panes import Windowing
+from headrace.model.times import MAX_TIME
+from tests.engine.aggregation.test_vectors import same
+from tests.scale import examples
+
+TEN = Windowing(hr.FixedWindows("10 us"))
+NAMES = ("name", "number")
+NUMERIC = {
+    "n": hr.count(),
+    "total": hr.sum("x"),
+    "mean": hr.mean("y"),
+    "least": hr.min("y"),
+    "most": hr.max("x"),
+    "spread": hr.variance("y"),
+}
+OTHERS = {"n": hr.count(), "top": hr.top("x", 2), "first": hr.min("name")}
+
+numbers = st.one_of(st.none(), st.integers(-5, 5), st.integers(-(2**63), 2**63 - 1))
+fractions = st.one_of(st.none(), st.floats(-100, 100).map(lambda x: round(x, 3)))
+rows = st.lists(
+    st.tuples(
+        st.one_of(st.none(), st.sampled_from(["a", "b", ""])), st.integers(0, 2), numbers, fractions, st.integers(0, 40)
+    ),
+    min_size=1,
+    max_size=15,
+)
+cuts = st.lists(st.integers(1, 14), max_size=3)
+
+
+def table(drawn: list[Any]) -> pa.RecordBatch:
+    name, number, x, y, time = zip(*drawn, strict=True)
+    start = np.array(time) // 10 * 10
+    columns = {"name": pa.array(name, pa.string()), "number": pa.array(number, pa.int32())}
+    columns |= {"x": pa.array(x, pa.int64()), "y": pa.array(y, pa.float64()), TIME: pa.array(time, pa.int64())}
+    return pa.record_batch(columns | {START: pa.array(start), END: pa.array(start + 10)})
+
+
+def output_of(aggregate: Aggregate, windowing: Windowing, *, lifted: bool) -> ToGroups:
+    fn = columns_fn(aggregate)
+    pairs: Any = to_partials("g", windowing, fn) if lifted else to_pairs("g", windowing, retractable=False)
+    return ToGroups("g", fn, to_keyed(aggregate, None), pairs)
+
+
+def given_by(aggregate: Aggregate, sent: list[pa.RecordBatch], *, lifted: bool) -> list[Bundle | ColumnBundle]:
+    """What a shard gives of these rows once their windows are over, through its cells and back."""
+    work = aggregating(Grouping(TEN, columns_fn(aggregate), lifted), aggregate)
+    shard = work.processor()
+    shard.step(pa.concat_batches(sent))
+    again = work.processor()
+    again.load(shard.dump())
+    return [bundle for _, bundle in work.bundles(again.step(None, Clocks(watermark=MAX_TIME)).panes)]
+
+
+def elements(bundles: list[Bundle | ColumnBundle]) -> Iterator[tuple[Any, int]]:
+    for bundle in bundles:
+        for part in [bundle] if isinstance(bundle, Bundle) else bundle.parts():
+            assert part.starts is not None and part.pane.timing == "on_time"
+            yield from zip(part.elements, part.starts.tolist(), strict=True)
+
+
+def by_loop(aggregate: Aggregate, drawn: list[Any]) -> dict[Any, tuple[Any, ...]]:
+    """The groups, one row after the other."""
+    groups: dict[Any, list[dict[str, Any]]] = {}
+    for name, number, x, y, time in drawn:
+        groups.setdefault((name, number, time // 10 * 10), []).append({"name": name, "x": x, "y": y})
+    answers = {}
+    for key, members in groups.items():
+        results = []
+        for each in aggregate.aggregations.values():
+            values = [1 if each.column is None else member[each.column] for member in members]
+            kept = [value for value in values if value is not None]
+            results.append(each.fn.finish(each.fn.add_all(each.fn.zero(), kept)))
+        answers[key] = tuple(results)
+    return answers
+
+
+@examples(150)
+@given(rows, cuts, st.booleans(), st.booleans(), st.sampled_from([NUMERIC, OTHERS]))
+def test_groups_are_those_of_a_loop(drawn: list[Any], at: list[int], lifted: bool, whole: bool, what: Any) -> None:
+    aggregate = hr.GroupBy(*NAMES).aggregate(**what)
+    batch, output = table(drawn), output_of(aggregate, TEN, lifted=lifted)
+    edges = [0, *sorted({cut for cut in at if cut < len(drawn)}), len(drawn)]
+    sent: list[pa.RecordBatch] = []
+    for first, last in pairwise(edges):
+        bundle = ColumnBundle(batch.slice(first, last - first), None)
+        if whole or first:
+            sent += output.add_columns(bundle)
+        else:  # some tasks may have got objects
+            for part in bundle.parts():
+                sent += output.add(part)
+    sent += output.finish()
+    assert {each.schema for each in sent} == {sent[0].schema}
+    if lifted:
+        assert sum(np.asarray(each.column(COUNT)).sum() for each in sent) == len(drawn)
+    got = {
+        (row.name, row.number, start): tuple(row)[2:]
+        for row, start in elements(given_by(aggregate, sent, lifted=lifted))
+    }
+    wanted = by_loop(aggregate, drawn)
+    assert got.keys() == wanted.keys()
+    for key, results in wanted.items():
+        assert all(a == b if isinstance(a, list | str) else same(a, b) for a, b in zip(got[key], results, strict=True))
+
+
+def test_panes_are_columns() -> None:
+    """Where keys and aggregates are plain, nothing between source and sink is a Python object."""
+    aggregate = hr.GroupBy(*NAMES).aggregate(**NUMERIC)
+    output = output_of(aggregate, TEN, lifted=True)
+    batch = table([("a", 1, 5, 0.5, 3), ("a", 1, None, 1.5, 4), (None, 2, 7, None, 12)])
+    sent = [*output.add_columns(ColumnBundle(batch, None)), *output.finish()]
+    (panes,) = given_by(aggregate, sent, lifted=True)
+    assert isinstance(panes, ColumnBundle)
+    assert panes.rows.to_pylist()[0] == {
+        "name": "a",
+        "number": 1,
+        "n": 2,
+        "total": 5,
+        "mean": 1.0,
+        "least": 0.5,
+        "most": 5,
+        "spread": 0.5,
+        TIME: 9,
+        START: 0,
+        END: 10,
+    }
+    assert panes.panes is not None and panes.panes.schema.names == list(PANE_COLUMNS)
+
+
+def test_a_second_grouping_takes_back_columns() -> None:
+    """What the panes of a first grouping take back, the second subtracts, by arrays as well."""
+    late: Any = hr.AfterWatermark(late=hr.AfterCount(1))
+    windowing = Windowing(hr.FixedWindows("10 us"), late, "retracting", "100 us")
+    first = hr.GroupBy("name").aggregate(total=hr.sum("x"))
+    second = hr.GroupBy().aggregate(sum=hr.sum("total"), n=hr.count())
+    inner = aggregating(Grouping(windowing, columns_fn(first), lifted=True), first)
+    outer = aggregating(Grouping(windowing, columns_fn(second), retractable=True), second)
+    shards = inner.processor(), outer.processor()
+    partials = ToGroups("a", columns_fn(first), to_keyed(first, None), to_partials("a", windowing, columns_fn(first)))
+    pairs = to_pairs("b", windowing, retractable=True)
+    totals = ToGroups("b", columns_fn(second), to_keyed(second, None), pairs)
+    seen = []
+    for drawn, watermark in [([("a", 0, 1, None, 1), ("b", 0, 10, None, 2)], 10), ([("a", 0, 5, None, 3)], 11)]:
+        sent = [*partials.add_columns(ColumnBundle(table(drawn), None)), *partials.finish()]
+        step = shards[0].step(pa.concat_batches(sent), Clocks(watermark=watermark))
+        passed: list[pa.RecordBatch] = []
+        for _, bundle in inner.bundles(step.panes):
+            assert isinstance(bundle, ColumnBundle)
+            passed += totals.add_columns(bundle)
+        step = shards[1].step(pa.concat_batches(passed), Clocks(watermark=watermark))
+        for _, bundle in outer.bundles(step.panes):
+            assert isinstance(bundle, ColumnBundle)
+            seen += [(tuple(row), part.retraction) for part in bundle.parts() for row in part.elements]
+    assert seen == [((11, 2), False), ((11, 2), True), ((16, 2), False)]

@@ -1,0 +1,328 @@
+"""Streams that are aborted at commit boundaries, dozens of times each, and give what an undisturbed run gives.
+
+A first run notes every boundary it passes. A second one, on a checkpoint of its own, is aborted at a seeded sample of
+them, at each once, and started again after each: it must give the same elements in the same batches to every sink.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import headrace as hr
+from headrace.engine.spark.files import Folder
+from headrace.engine.stream import delivery
+from headrace.model.sinks import Collected, WindowedValue
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class Abort(Exception):
+    """The injected fault; its text tells where."""
+
+    def __init__(self, point: str) -> None:
+        super().__init__(f"aborted at <{point}>")
+
+
+UNLOGGED = "before it is logged"
+"""A batch of which only its sources know yet. The stream is aborted a little later, and the log of it taken away."""
+
+
+class Faults:
+    """The injector: notes the points a stream passes, and aborts it at those that are planned, at each once.
+
+    A point is a place and a batch, such as "after counts in batch 2". Workers do not know the batch they are in: the
+    driver arms a place for them, with a file, when a batch begins, and looks whether they came by when it ends.
+    """
+
+    def __init__(self, folder: Path, workers: tuple[str, ...]) -> None:
+        self.folder, self.workers = folder, workers
+        self.planned: set[str] = set()
+        self.passed: list[str] = []
+        self.batch = -1
+
+    def reach(self, place: str) -> None:
+        """The driver is at a place."""
+        point = f"{place} in batch {self.batch}"
+        self.passed.append(point)
+        if point in self.planned:
+            self.planned.discard(point)
+            raise Abort(point)
+
+    def begin(self, batch: int) -> None:
+        self.batch = batch
+        for place in self.workers:
+            (self.folder / f"passed {place}").unlink(missing_ok=True)
+        self.reach(UNLOGGED)
+        self.reach("begin")
+        for place in self.workers:
+            point = f"{place} in batch {batch}"
+            if point in self.planned:
+                self.planned.discard(point)
+                (self.folder / f"armed {place}").write_text(point)
+                break  # of two that fail at once, Spark tells only one
+
+    def end(self) -> None:
+        for place in self.workers:
+            if (self.folder / f"passed {place}").exists():
+                self.passed.append(f"{place} in batch {self.batch}")
+        self.reach("end")
+
+    def visit(self, place: str) -> None:
+        """A worker is at a place. Of several that find it armed, one takes the file away and fails."""
+        (self.folder / f"passed {place}").touch()
+        armed = self.folder / f"armed {place}"
+        try:
+            point = armed.read_text()
+            armed.unlink()
+        except FileNotFoundError:
+            return
+        raise Abort(point)
+
+
+class Visiting:
+    """A function for Map that hands elements on, and tells the faults' folder when it sees any."""
+
+    def __init__(self, folder: Path, place: str) -> None:
+        self.folder, self.place = folder, place
+
+    def __call__(self, element: Any) -> Any:
+        Faults(self.folder, ()).visit(self.place)
+        return element
+
+
+class VisitingSum(hr.CombineFn):
+    """A sum that is at its place when a shard fires panes."""
+
+    def __init__(self, folder: Path, place: str) -> None:
+        self.visit = Visiting(folder, place)
+
+    def zero(self) -> int:
+        return 0
+
+    def add(self, acc: int, value: int) -> int:
+        return acc + value
+
+    def merge(self, a: int, b: int) -> int:
+        return a + b
+
+    def finish(self, acc: int) -> int:
+        return int(self.visit(acc))
+
+    def __repr__(self) -> str:
+        return "VisitingSum()"
+
+
+class Universe:
+    """A pipeline with its sinks and its checkpoint, which can be run again and again."""
+
+    workers: tuple[str, ...]
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        folder.mkdir()
+        self.folder = folder
+        self.faults = Faults(folder, self.workers)
+        self.effects: dict[str, dict[int, Counter[str]]] = {}
+        self.files: dict[str, Path] = {}
+        self.collected: dict[str, Collected] = {}
+        self.pipeline = hr.Pipeline(spark=spark)
+        self.build(self.pipeline)
+
+    def build(self, p: hr.Pipeline) -> None:
+        raise NotImplementedError
+
+    def visiting(self, place: str) -> hr.PTransform:
+        return f"visit {place}" >> hr.Map(Visiting(self.folder, place))
+
+    def effect(self, name: str) -> hr.PTransform:
+        """A sink whose effects are told apart by batch id, as those of an outside system would be."""
+        written = self.effects.setdefault(name, {})
+
+        def write(elements: list[WindowedValue], batch: int) -> None:
+            self.faults.reach(f"before {name}")
+            shown = Counter(map(repr, elements))
+            assert written.setdefault(batch, shown) == shown, f"batch {batch} came again with other elements"
+            self.faults.reach(f"after {name}")
+
+        return name >> hr.ForEachBatch(write)
+
+    def text(self, name: str) -> hr.PTransform:
+        self.files[name] = self.folder / name
+        return name >> hr.WriteText(str(self.files[name]))
+
+    def collect(self, name: str, pc: hr.PCollection) -> None:
+        self.collected[name] = pc | name >> hr.Collect()
+
+    def run(self) -> list[str]:
+        """Runs the stream, and again after every abort, to its end; returns where it was aborted."""
+        aborted = []
+        while True:
+            try:
+                assert self.pipeline.run(checkpoint=str(self.folder / "checkpoint")).wait().state == "done"
+                return aborted
+            except Exception as error:
+                told = re.search("aborted at <(.*?)>", str(error))
+                if told is None:
+                    raise
+                aborted.append(told[1])
+                if told[1].startswith(UNLOGGED):
+                    self._unlog(self.faults.batch)
+
+    def _unlog(self, batch: int) -> None:
+        """Leaves a checkpoint as it was when only the sources knew of this batch."""
+        checkpoint = self.folder / "checkpoint/spark"
+        for name in (f"{batch}", f".{batch}.crc"):
+            (checkpoint / "offsets" / name).unlink()
+        if batch == 0:
+            shutil.rmtree(checkpoint / "state", ignore_errors=True)  # planning made it
+
+    def output(self) -> dict[str, dict[Any, Counter[str]]]:
+        """What every sink has, by batch: finer than multisets of all elements, and the engine keeps to it."""
+        output: dict[str, dict[Any, Counter[str]]] = {**self.effects}
+        for name, path in self.files.items():
+            output[name] = {
+                batch.name: Counter(line for part in batch.glob("part-*") for line in part.read_text().splitlines())
+                for batch in path.iterdir()
+            }
+        for name, collected in self.collected.items():
+            assert Counter(map(repr, collected.windowed)) == Counter(
+                repr(each) for batch in collected.batches.values() for each in batch
+            )
+            output[name] = {number: Counter(map(repr, batch)) for number, batch in collected.batches.items()}
+        return output
+
+
+def timed(*triples: tuple[str, int, int]) -> list[hr.TimestampedValue]:
+    return [hr.TimestampedValue((key, value), time) for key, value, time in triples]
+
+
+EARLY_AND_LATE = hr.AfterWatermark(early=hr.AfterCount(1), late=hr.AfterCount(1))
+
+
+class Stateless(Universe):
+    """No grouping: only the sinks' boundaries, but those of two directories of files, a function and a list."""
+
+    workers = ("source",)
+
+    def build(self, p: hr.Pipeline) -> None:
+        script = hr.TestStream().add(["a", "b", "a"]).add(["c"]).add(["d", "d"])
+        words = p | script | self.visiting("source")
+        words | self.text("plain")
+        words | self.effect("function")
+        self.collect("list", words)
+        words | "upper" >> hr.Map(str.upper) | self.text("upper case")
+
+
+class OneLevel(Universe):
+    """Sessions that merge and take panes back, and windows with late data, side by side."""
+
+    workers = ("source", "shard", "pane")
+
+    def build(self, p: hr.Pipeline) -> None:
+        script = (
+            hr.TestStream()
+            .add(timed(("a", 1, 1), ("a", 2, 8), ("b", 3, 2)))
+            .advance_watermark(7)
+            .add(timed(("a", 4, 5), ("b", 5, 9), ("c", 6, 6)))
+            .finish()
+        )
+        events = p | script | self.visiting("source")
+        retracting = {"trigger": EARLY_AND_LATE, "accumulation": "retracting", "allowed_lateness": 60}
+        sessions = events | "sessions" >> hr.WindowInto(hr.Sessions(4), **retracting)
+        sums = sessions | "sums" >> hr.CombinePerKey(VisitingSum(self.folder, "shard"))
+        fixed = events | "fixed" >> hr.WindowInto(hr.FixedWindows(5), trigger=EARLY_AND_LATE, allowed_lateness=60)
+        counts = fixed | "counts" >> hr.Count.per_key() | self.visiting("pane")
+        counts | self.text("files")
+        sums | self.effect("function")
+        self.collect("list", counts)
+
+
+class TwoLevels(Universe):
+    """A sum of sums under retractions."""
+
+    workers = ("source", "shard", "pane", "second shard")
+
+    def build(self, p: hr.Pipeline) -> None:
+        script = (
+            hr.TestStream()
+            .add(timed(("a", 1, 1), ("b", 2, 2)))
+            .add(timed(("a", 4, 4), ("a", 5, 11)))
+            .advance_watermark(10)
+            .add(timed(("b", 6, 5), ("c", 7, 12)))
+            .finish()
+        )
+        events = p | script | self.visiting("source")
+        windows = hr.WindowInto(
+            hr.FixedWindows(10), trigger=EARLY_AND_LATE, accumulation="retracting", allowed_lateness="1 minute"
+        )
+        sums = events | windows | "sums" >> hr.CombinePerKey(VisitingSum(self.folder, "shard")) | self.visiting("pane")
+        total = sums | hr.Values() | "total" >> hr.CombineGlobally(VisitingSum(self.folder, "second shard"))
+        events | self.text("files")
+        total | self.effect("totals")
+        sums | self.effect("sums out")
+
+
+class Boundaries:
+    """Puts the injector of the stream that runs into the engine, around whatever is written by batch."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.faults: Faults
+        deliver, write, rename = delivery.Delivery.__call__, delivery.Delivery._write, Folder.rename
+
+        def delivering(delivery: delivery.Delivery, frame: DataFrame, batch: int) -> None:
+            self.faults.begin(batch)
+            deliver(delivery, frame, batch)
+            self.faults.end()
+
+        def writing(delivery: delivery.Delivery, outlet: Any, *rest: Any) -> None:
+            name = Path(outlet.node.transform.path).name
+            self._around(name, lambda: write(delivery, outlet, *rest))
+
+        def renaming(new: Folder, to: Folder) -> None:
+            self.faults.reach(f"before the rename to {Path(str(to)).parent.name}")
+            rename(new, to)
+
+        taken = Collected.take
+
+        def taking(collected: Collected, batch: int, elements: list[WindowedValue]) -> None:
+            self._around(collected.label, lambda: taken(collected, batch, elements))
+
+        patch.setattr(delivery.Delivery, "__call__", delivering)
+        patch.setattr(delivery.Delivery, "_write", writing)
+        patch.setattr(Folder, "rename", renaming)
+        patch.setattr(Collected, "take", taking)
+
+    def _around(self, name: str, write: Callable[[], None]) -> None:
+        self.faults.reach(f"before {name}")
+        write()
+        self.faults.reach(f"after {name}")
+
+
+@pytest.fixture
+def boundaries(monkeypatch: pytest.MonkeyPatch) -> Boundaries:
+    return Boundaries(monkeypatch)
+
+
+# A hundred in all: of the first, all boundaries there are; of the others, a sample that fits the time.
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("universe", "count"), [(Stateless, 42), (OneLevel, 34), (TwoLevels, 24)])
+def test_aborts_at_commit_boundaries_leave_no_trace(
+    universe: type[Universe], count: int, spark: SparkSession, tmp_path: Path, boundaries: Boundaries
+) -> None:
+    undisturbed, disturbed = universe(spark, tmp_path / "undisturbed"), universe(spark, tmp_path / "disturbed")
+    boundaries.faults = undisturbed.faults
+    assert undisturbed.run() == []
+    assert all(undisturbed.output().values())
+    points = random.Random(1).sample(undisturbed.faults.passed, count)
+    boundaries.faults = disturbed.faults
+    disturbed.faults.planned = set(points)
+    assert sorted(disturbed.run()) == sorted(points)
+    assert disturbed.output() == undisturbed.output()

@@ -1,0 +1,22 @@
+"""Streams whose drivers are killed: the first of the seeds that `make chaos` tries more of."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+KILL = Path(__file__).parents[2] / "chaos" / "kill.py"
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("job", "seeds"), [("job", 3), ("logjob", 1)])
+def test_killed_drivers_leave_no_trace(job: str, seeds: int) -> None:
+    command = [sys.executable, str(KILL), "--job", job, "--seeds", str(seeds)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    _, _, *rows = done.stdout.splitlines()
+    assert [row.split("|")[1].strip() for row in rows] == [str(seed) for seed in range(1, seeds + 1)]
+    assert all("none" not in row and row.endswith("| equal |") for row in rows)
