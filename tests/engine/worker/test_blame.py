@@ -47,6 +47,6 @@ def test_a_deep_traceback_fits_on_a_screen(spark: SparkSession) -> None:
     lines = str(raised.value).splitlines()
     assert lines[0] == "'dive' failed on the element 40: ZeroDivisionError: integer division or modulo by zero"
     assert lines[1] == "Traceback (most recent call last):"
-    assert "test_failures.py" in lines[2]
+    assert "test_blame.py" in lines[2]
     assert len(lines) <= 25
     assert not any("pyspark" in line or "headrace/engine" in line for line in lines)
