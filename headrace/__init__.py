@@ -1,255 +1,217 @@
-"""Headrace: the Dataflow model on Spark, in Python. Write a computation once; run it over history and live data."""
+"""Headrace: the Dataflow model on Spark, in Python. Write a computation once; run it over history and live data.
 
-from typing import TYPE_CHECKING, Any
+Each name is imported as itself (`Map as Map`): type checkers take that for a public name, and `__all__` is computed.
+"""
 
-from headrace.edges.outputs import written
-from headrace.model.algebra import CombineFn
-from headrace.model.columns import (
-    EVENT_TIME,
-    WINDOW_END,
-    WINDOW_START,
-    GroupBy,
-    Select,
-    Where,
-    approx_distinct,
-    collect,
-    count,
-    count_distinct,
-    first,
-    heavy_hitters,
-    last,
-    max,
-    mean,
-    min,
-    quantiles,
-    sum,
-    top,
-    variance,
+# ruff: noqa: I001  (imports are grouped by what they are for)
+
+import pkgutil
+import types
+import typing
+
+# Pipelines: a graph of transforms over collections, and what running one returns.
+from headrace.model.pipeline import PCollection as PCollection, Pipeline as Pipeline, PTransform as PTransform
+
+# Sources.
+from headrace.model.uris import Read as Read
+from headrace.model.sources import (
+    Create as Create,
+    Rate as Rate,
+    ReadCsv as ReadCsv,
+    ReadJson as ReadJson,
+    ReadParquet as ReadParquet,
+    ReadText as ReadText,
 )
-from headrace.model.combiners import (
-    ApproxUnique,
-    Count,
-    Distinct,
-    HeavyHitters,
-    Max,
-    Mean,
-    Min,
-    Quantiles,
-    Sample,
-    Sum,
-    ToList,
-    Top,
+from headrace.model.sockets import ReadSocket as ReadSocket
+from headrace.model.topics import ReadTopic as ReadTopic
+from headrace.model.teststream import TestStream as TestStream
+
+# Sinks, and the manifest of what a sink of files wrote.
+from headrace.model.uris import Write as Write
+from headrace.model.sinks import (
+    Collect as Collect,
+    ForEach as ForEach,
+    ForEachBatch as ForEachBatch,
+    WindowedValue as WindowedValue,
+    WriteJson as WriteJson,
+    WriteParquet as WriteParquet,
+    WriteText as WriteText,
 )
-from headrace.model.dofn import DoFn, TaggedOutput, TimestampedValue
+from headrace.model.tables import WriteTable as WriteTable
+from headrace.model.topics import WriteTopic as WriteTopic
+from headrace.edges.outputs import read_manifest as read_manifest, written as written
+
+# Element by element: functions, their side inputs and their outputs.
 from headrace.model.elementwise import (
-    AsDict,
-    AsIter,
-    AsList,
-    AsSingleton,
-    DeadLetter,
-    Filter,
-    FlatMap,
-    KeyBy,
-    Map,
-    MapTuple,
-    ParDo,
-    Partition,
-    WithTimestamps,
+    AsDict as AsDict,
+    AsIter as AsIter,
+    AsList as AsList,
+    AsSingleton as AsSingleton,
+    DeadLetter as DeadLetter,
+    Filter as Filter,
+    FlatMap as FlatMap,
+    KeyBy as KeyBy,
+    Map as Map,
+    MapTuple as MapTuple,
+    ParDo as ParDo,
+    Partition as Partition,
+    WithTimestamps as WithTimestamps,
 )
-from headrace.model.errors import HeadraceError, PipelineError, TransformError
-from headrace.model.joins import IntervalJoin
-from headrace.model.keyed import (
-    CoGroupByKey,
-    CombineGlobally,
-    CombinePerKey,
-    Flatten,
-    GroupByKey,
-    Keys,
-    Reshuffle,
-    Values,
-    WindowInto,
-)
-from headrace.model.panes import PaneInfo
-from headrace.model.pipeline import PCollection, Pipeline, PTransform
-from headrace.model.sinks import Collect, ForEach, ForEachBatch, WriteJson, WriteParquet, WriteText
-from headrace.model.sockets import ReadSocket
-from headrace.model.sources import Create, Rate, ReadCsv, ReadJson, ReadParquet, ReadText
+from headrace.model.dofn import DoFn as DoFn, TaggedOutput as TaggedOutput, TimestampedValue as TimestampedValue
+
+# State and timers of a DoFn.
 from headrace.model.state import (
-    CombiningState,
-    ListState,
-    MapState,
-    SetState,
-    TimerSpec,
-    ValueState,
-    on_timer,
+    CombiningState as CombiningState,
+    ListState as ListState,
+    MapState as MapState,
+    SetState as SetState,
+    TimerSpec as TimerSpec,
+    ValueState as ValueState,
+    on_timer as on_timer,
 )
-from headrace.model.tables import WriteTable
-from headrace.model.teststream import TestStream
-from headrace.model.topics import ReadTopic, WriteTopic
-from headrace.model.triggers import (
-    AfterAll,
-    AfterAny,
-    AfterCount,
-    AfterEach,
-    AfterPercentile,
-    AfterProcessingTime,
-    AfterWatermark,
-    Always,
-    DefaultTrigger,
-    Never,
-    OrFinally,
-    Repeatedly,
+
+# Groups and joins, by key and window.
+from headrace.model.keyed import (
+    CoGroupByKey as CoGroupByKey,
+    CombineGlobally as CombineGlobally,
+    CombinePerKey as CombinePerKey,
+    Flatten as Flatten,
+    GroupByKey as GroupByKey,
+    Keys as Keys,
+    Reshuffle as Reshuffle,
+    Values as Values,
+    WindowInto as WindowInto,
 )
-from headrace.model.uris import Read, Write
-from headrace.model.watermarks import BoundedDisorder, Monotonic, Percentile, Punctuated, WatermarkPolicy
+from headrace.model.joins import IntervalJoin as IntervalJoin
+
+# Aggregations of elements.
+from headrace.model.algebra import CombineFn as CombineFn
+from headrace.model.combiners import (
+    ApproxUnique as ApproxUnique,
+    Count as Count,
+    Distinct as Distinct,
+    HeavyHitters as HeavyHitters,
+    Max as Max,
+    Mean as Mean,
+    Min as Min,
+    Quantiles as Quantiles,
+    Sample as Sample,
+    Sum as Sum,
+    ToList as ToList,
+    Top as Top,
+)
+
+# Columns: transforms of rows by SQL expressions.
+from headrace.model.columns import (
+    EVENT_TIME as EVENT_TIME,
+    WINDOW_END as WINDOW_END,
+    WINDOW_START as WINDOW_START,
+    GroupBy as GroupBy,
+    Select as Select,
+    Where as Where,
+)
+from headrace.model.schema import Row as Row
+
+# Aggregations of columns; `hr.agg` is their documented home.
+from headrace.model import agg as agg
+from headrace.model.agg import (
+    approx_distinct as approx_distinct,
+    collect as collect,
+    count as count,
+    count_distinct as count_distinct,
+    first as first,
+    heavy_hitters as heavy_hitters,
+    last as last,
+    max as max,
+    mean as mean,
+    min as min,
+    quantiles as quantiles,
+    sum as sum,
+    top as top,
+    variance as variance,
+)
+
+# Windows: where in event time an element belongs.
 from headrace.model.windows import (
-    CalendarWindows,
-    CountWindows,
-    FixedWindows,
-    GlobalWindows,
-    Sessions,
-    SlidingWindows,
-    UnalignedWindows,
-    Window,
-    WindowFn,
+    CalendarWindows as CalendarWindows,
+    CountWindows as CountWindows,
+    FixedWindows as FixedWindows,
+    GlobalWindows as GlobalWindows,
+    Sessions as Sessions,
+    SlidingWindows as SlidingWindows,
+    UnalignedWindows as UnalignedWindows,
+    Window as Window,
+    WindowFn as WindowFn,
 )
-from headrace.views.declarations import Topic, view
+
+# Triggers: when a window emits a pane.
+from headrace.model.triggers import (
+    AfterAll as AfterAll,
+    AfterAny as AfterAny,
+    AfterCount as AfterCount,
+    AfterEach as AfterEach,
+    AfterPercentile as AfterPercentile,
+    AfterProcessingTime as AfterProcessingTime,
+    AfterWatermark as AfterWatermark,
+    Always as Always,
+    DefaultTrigger as DefaultTrigger,
+    Never as Never,
+    OrFinally as OrFinally,
+    Repeatedly as Repeatedly,
+    Trigger as Trigger,
+)
+from headrace.model.panes import PaneInfo as PaneInfo
+
+# Event time and watermarks.
+from headrace.model.times import Instant as Instant
+from headrace.model.watermarks import (
+    BoundedDisorder as BoundedDisorder,
+    Monotonic as Monotonic,
+    Percentile as Percentile,
+    Punctuated as Punctuated,
+    WatermarkPolicy as WatermarkPolicy,
+)
+
+# Views: named answers over a topic, served over HTTP.
+from headrace.views.declarations import Topic as Topic, view as view
+
+# Errors.
+from headrace.model.errors import (
+    HeadraceError as HeadraceError,
+    PipelineError as PipelineError,
+    TransformError as TransformError,
+)
 
 __version__ = "0.1.0"
 
-if TYPE_CHECKING:
-    from headrace.dialects import storm
+# Imported when they are first used: importing Headrace imports no Spark and opens no log.
+if typing.TYPE_CHECKING:
+    from headrace.dialects import storm as storm
+    from headrace.engine.run import Handle as Handle
+    from headrace.engine.stream.status import StreamStatus as StreamStatus
+    from headrace.log.topics import Log as Log
+
+_LAZY = {
+    "Handle": "headrace.engine.run:Handle",
+    "Log": "headrace.log.topics:Log",
+    "StreamStatus": "headrace.engine.stream.status:StreamStatus",
+    "storm": "headrace.dialects.storm",
+}
 
 
-def __getattr__(name: str) -> Any:
-    if name == "storm":  # a dialect is imported by those who speak it
-        from headrace.dialects import storm
-
-        return storm
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+def _public_names() -> list[str]:
+    """Lists what is imported above; of modules only those that are part of the API."""
+    names = [name for name, value in globals().items() if not isinstance(value, types.ModuleType)]
+    return sorted(["agg", *_LAZY, *(name for name in names if not name.startswith("_"))])
 
 
-__all__ = [
-    "EVENT_TIME",
-    "WINDOW_END",
-    "WINDOW_START",
-    "AfterAll",
-    "AfterAny",
-    "AfterCount",
-    "AfterEach",
-    "AfterPercentile",
-    "AfterProcessingTime",
-    "AfterWatermark",
-    "Always",
-    "ApproxUnique",
-    "AsDict",
-    "AsIter",
-    "AsList",
-    "AsSingleton",
-    "BoundedDisorder",
-    "CalendarWindows",
-    "CoGroupByKey",
-    "Collect",
-    "CombineFn",
-    "CombineGlobally",
-    "CombinePerKey",
-    "CombiningState",
-    "Count",
-    "CountWindows",
-    "Create",
-    "DeadLetter",
-    "DefaultTrigger",
-    "Distinct",
-    "DoFn",
-    "Filter",
-    "FixedWindows",
-    "FlatMap",
-    "Flatten",
-    "ForEach",
-    "ForEachBatch",
-    "GlobalWindows",
-    "GroupBy",
-    "GroupByKey",
-    "HeadraceError",
-    "HeavyHitters",
-    "IntervalJoin",
-    "KeyBy",
-    "Keys",
-    "ListState",
-    "Map",
-    "MapState",
-    "MapTuple",
-    "Max",
-    "Mean",
-    "Min",
-    "Monotonic",
-    "Never",
-    "OrFinally",
-    "PCollection",
-    "PTransform",
-    "PaneInfo",
-    "ParDo",
-    "Partition",
-    "Percentile",
-    "Pipeline",
-    "PipelineError",
-    "Punctuated",
-    "Quantiles",
-    "Rate",
-    "Read",
-    "ReadCsv",
-    "ReadJson",
-    "ReadParquet",
-    "ReadSocket",
-    "ReadText",
-    "ReadTopic",
-    "Repeatedly",
-    "Reshuffle",
-    "Sample",
-    "Select",
-    "Sessions",
-    "SetState",
-    "SlidingWindows",
-    "Sum",
-    "TaggedOutput",
-    "TestStream",
-    "TimerSpec",
-    "TimestampedValue",
-    "ToList",
-    "Top",
-    "Topic",
-    "TransformError",
-    "UnalignedWindows",
-    "ValueState",
-    "Values",
-    "WatermarkPolicy",
-    "Where",
-    "Window",
-    "WindowFn",
-    "WindowInto",
-    "WithTimestamps",
-    "Write",
-    "WriteJson",
-    "WriteParquet",
-    "WriteTable",
-    "WriteText",
-    "WriteTopic",
-    "approx_distinct",
-    "collect",
-    "count",
-    "count_distinct",
-    "first",
-    "heavy_hitters",
-    "last",
-    "max",
-    "mean",
-    "min",
-    "on_timer",
-    "quantiles",
-    "storm",
-    "sum",
-    "top",
-    "variance",
-    "view",
-    "written",
-]
+# Type checkers know the names from the imports above. They read `__all__` only as a literal list, and with a
+# `__getattr__` they would accept any name.
+if not typing.TYPE_CHECKING:
+    __all__ = _public_names()
+
+    def __getattr__(name: str) -> typing.Any:
+        """Imports a lazy name."""
+        if name in _LAZY:
+            return pkgutil.resolve_name(_LAZY[name])
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -92,15 +92,15 @@ class Written:
         return [*differences, *(f"{path} has no manifest: no sink has written it" for path in unknown)]
 
 
-def written(path: str) -> Written:
-    """What sinks wrote to a directory, by the manifests in it. `verify()` compares the files with them.
+def read_manifest(path: str) -> Written:
+    """Reads the manifests of a directory of output; `verify()` of the result compares the files with them.
 
     >>> import headrace as hr, tempfile
     >>> out = tempfile.mkdtemp() + "/out"
     >>> with hr.Pipeline() as p:
     ...     p | hr.Create(["a", "b"]) | "save" >> hr.WriteText(out)
-    >>> found = hr.written(out)
-    >>> found.rows, found.batches[0].sink, found.verify()
+    >>> manifest = hr.read_manifest(out)
+    >>> manifest.rows, manifest.batches[0].sink, manifest.verify()
     (2, 'save', [])
     """
     system, root = _opened(path)
@@ -112,6 +112,9 @@ def written(path: str) -> Written:
             "WriteJson or WriteParquet wrote"
         )
     return Written(path, tuple(map(WrittenBatch.read, found.values())), tuple(found))
+
+
+written = read_manifest  # the name it had first
 
 
 def seal(folder: Folder, *, stream: str | None, sink: str, batch: int, rows: int) -> None:

@@ -40,7 +40,17 @@ class Status:
 
 
 class Handle:
-    """A running pipeline. `wait()` for its end, `stop()` it, ask its `status()` and `metrics()`."""
+    """A running pipeline: `wait()` for its end, `stop()` it, ask for its `status()` and `metrics()`.
+
+    >>> import headrace as hr
+    >>> p = hr.Pipeline()
+    >>> _ = p | hr.Create([1, 2, 3]) | "large" >> hr.Filter(lambda n: n > 1) | hr.Collect()
+    >>> handle = p.run()
+    >>> isinstance(handle, hr.Handle), handle.wait().state
+    (True, 'done')
+    >>> handle.metrics()["large"]
+    {'in': 3, 'out': 2}
+    """
 
     def __init__(self, spark: SparkSession, batch: Batch, counters: Counters) -> None:
         self._spark, self._batch, self._counters = spark, batch, counters

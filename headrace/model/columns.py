@@ -6,11 +6,9 @@ so that batch (a Catalyst expression) and stream (array kernels) compute one and
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
-from headrace.model import algebra, sketches
-from headrace.model.algebra import CombineFn
+from headrace.model.agg import Aggregation
 from headrace.model.errors import PipelineError
 from headrace.model.lateoutput import LateOutput
 from headrace.model.pipeline import PCollection, Primitive
@@ -71,17 +69,6 @@ class Where(Columnwise):
         return inputs[0].element_type
 
 
-@dataclass(frozen=True)
-class Aggregation:
-    """An aggregation of one column (or of whole rows), made by `hr.count()`, `hr.sum("x")` and their like."""
-
-    fn: CombineFn[Any, Any, Any]
-    column: str | None = None
-
-    def __str__(self) -> str:
-        return f"{self.fn}" if self.column is None else f"{self.fn} of {self.column}"
-
-
 class Aggregate(LateOutput, Columnwise):
     """One row per group and window: the keys and the aggregates."""
 
@@ -123,155 +110,3 @@ class GroupBy:
             if name in self.keys:
                 raise PipelineError(f"aggregate: {name!r} is already the name of a key; choose another")
         return Aggregate(self.keys, aggregations)
-
-
-def count() -> Aggregation:
-    """How many rows.
-
-    >>> import headrace as hr
-    >>> print(hr.count())
-    CountFn()
-    """
-    return Aggregation(algebra.CountFn())
-
-
-def sum(column: str) -> Aggregation:
-    """The total of a column.
-
-    >>> import headrace as hr
-    >>> print(hr.sum("price"))
-    SumFn() of price
-    """
-    return Aggregation(algebra.SumFn(), column)
-
-
-def mean(column: str) -> Aggregation:
-    """The average of a column.
-
-    >>> import headrace as hr
-    >>> print(hr.mean("price"))
-    MeanFn() of price
-    """
-    return Aggregation(algebra.MeanFn(), column)
-
-
-def variance(column: str) -> Aggregation:
-    """The sample variance of a column.
-
-    >>> import headrace as hr
-    >>> print(hr.variance("price"))
-    VarianceFn() of price
-    """
-    return Aggregation(algebra.VarianceFn(), column)
-
-
-def min(column: str) -> Aggregation:
-    """The smallest value of a column.
-
-    >>> import headrace as hr
-    >>> print(hr.min("price"))
-    MinFn() of price
-    """
-    return Aggregation(algebra.MinFn(), column)
-
-
-def max(column: str) -> Aggregation:
-    """The largest value of a column.
-
-    >>> import headrace as hr
-    >>> print(hr.max("price"))
-    MaxFn() of price
-    """
-    return Aggregation(algebra.MaxFn(), column)
-
-
-def first(column: str) -> Aggregation:
-    """The value with the earliest event time.
-
-    >>> import headrace as hr
-    >>> print(hr.first("page"))
-    FirstFn() of page
-    """
-    return Aggregation(algebra.FirstFn(), column)
-
-
-def last(column: str) -> Aggregation:
-    """The value with the latest event time.
-
-    >>> import headrace as hr
-    >>> print(hr.last("page"))
-    LastFn() of page
-    """
-    return Aggregation(algebra.LastFn(), column)
-
-
-def top(column: str, n: int) -> Aggregation:
-    """The n largest values of a column, largest first.
-
-    >>> import headrace as hr
-    >>> print(hr.top("score", 3))
-    TopFn(3) of score
-    """
-    return Aggregation(algebra.TopFn(n), column)
-
-
-def collect(column: str) -> Aggregation:
-    """All values of a column in a list.
-
-    >>> import headrace as hr
-    >>> print(hr.collect("page"))
-    CollectFn() of page
-    """
-    return Aggregation(algebra.CollectFn(), column)
-
-
-def quantiles(column: str, n: int) -> Aggregation:
-    """n points from minimum to maximum with equal shares of the column between them.
-
-    >>> import headrace as hr
-    >>> print(hr.quantiles("latency", 5))
-    QuantilesFn(5) of latency
-    """
-    return Aggregation(sketches.QuantilesFn(n), column)
-
-
-def approx_distinct(column: str) -> Aggregation:
-    """About how many different values a column has.
-
-    >>> import headrace as hr
-    >>> print(hr.approx_distinct("user"))
-    ApproxDistinctFn() of user
-    """
-    return Aggregation(sketches.ApproxDistinctFn(), column)
-
-
-def count_distinct(column: str, *, speed: Aggregation | None = None) -> Aggregation:
-    """How many different values a column has, exactly, by remembering all of them.
-
-    In a view, `speed=hr.approx_distinct(column)` lets the speed layer count approximately, in little memory: an answer
-    is exact where a batch version has counted all of it, and says where not.
-
-    >>> import headrace as hr
-    >>> print(hr.count_distinct("user"))
-    CountDistinctFn() of user
-    >>> print(hr.count_distinct("user", speed=hr.approx_distinct("user")))
-    EitherFn(CountDistinctFn(), ApproxDistinctFn()) of user
-    """
-    exact = algebra.CountDistinctFn()
-    if speed is None:
-        return Aggregation(exact, column)
-    if not isinstance(speed, Aggregation) or not isinstance(speed.fn, sketches.ApproxDistinctFn):
-        raise PipelineError(f"count_distinct: speed is hr.approx_distinct({column!r}), got {speed}")
-    if speed.column != column:
-        raise PipelineError(f"count_distinct: both are of one column, got {column!r} and speed={speed}")
-    return Aggregation(algebra.EitherFn(exact, speed.fn), column)
-
-
-def heavy_hitters(column: str, k: int) -> Aggregation:
-    """The k most frequent values of a column with their approximate counts.
-
-    >>> import headrace as hr
-    >>> print(hr.heavy_hitters("page", 10))
-    HeavyHittersFn(10) of page
-    """
-    return Aggregation(sketches.HeavyHittersFn(k), column)

@@ -147,7 +147,15 @@ def rows_schema(arrow: pa.Schema) -> Schema:
 
 
 class Row(tuple[Any, ...]):
-    """An element of a collection with columns: a tuple whose parts have the names of the columns."""
+    """An element of a collection with columns: a tuple whose parts have the names of the columns.
+
+    >>> import headrace as hr
+    >>> with hr.Pipeline() as p:
+    ...     rows = p | hr.Create([("ann", 3)]) | hr.Select(user="_1", score="_2") | hr.Collect()
+    >>> (row,) = rows
+    >>> row, row.user, row[1]
+    (Row(user='ann', score=3), 'ann', 3)
+    """
 
     _fields: tuple[str, ...] = ()
 

@@ -120,9 +120,18 @@ class ForEach(Sink):
 
 
 class WindowedValue(NamedTuple):
-    """An element with all it carries: its timestamp (microseconds), its window and its pane.
+    """An element with its timestamp in microseconds, its window and its pane, as `ForEachBatch` gets it.
 
-    A retraction takes back an element that was given before, as in the panes of accumulation="retracting".
+    A retraction takes back an element of an earlier pane; there are some with accumulation="retracting" only.
+
+    >>> import headrace as hr
+    >>> def show(elements: list[hr.WindowedValue], batch: int) -> None:
+    ...     for element in elements:
+    ...         print(element.value, hr.Instant(element.timestamp), element.window)
+    >>> with hr.Pipeline() as p:
+    ...     windowed = p | hr.Create([1]) | hr.WithTimestamps(lambda x: 90) | hr.WindowInto(hr.FixedWindows(60))
+    ...     windowed | hr.ForEachBatch(show)
+    1 1970-01-01T00:01:30Z [1970-01-01T00:01:00Z, 1970-01-01T00:02:00Z)
     """
 
     value: Any

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
+from headrace.model.agg import Aggregation
 from headrace.model.algebra import CombineFn, CountFn, SumFn
-from headrace.model.columns import Aggregation
 from headrace.model.times import SECOND, instant
 from headrace.views.accumulators import decode, encode
 from headrace.views.errors import ViewError

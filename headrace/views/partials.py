@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from headrace.model.agg import Aggregation
 from headrace.model.algebra import CombineFn, CountFn, EitherFn, SumFn
-from headrace.model.columns import Aggregate, Aggregation
+from headrace.model.columns import Aggregate
 from headrace.model.sinks import WindowedValue
 from headrace.views.accumulators import decode, encode
 from headrace.views.layout import Layout, Partial

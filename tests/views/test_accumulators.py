@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.model.columns import Aggregation
+from headrace.model.agg import Aggregation
 from headrace.views.accumulators import decode, encode
 from headrace.views.errors import ViewError
 from headrace.views.layout import Layout

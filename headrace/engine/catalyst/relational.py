@@ -20,8 +20,9 @@ from pyspark.sql.types import LongType, StructField, StructType
 from headrace.engine.catalyst.partials import kept_expression
 from headrace.engine.worker.bundles import BAD, END, LOW, NOW, PART, START, TIME, TOLD
 from headrace.model import algebra, sketches
+from headrace.model.agg import Aggregation
 from headrace.model.algebra import CombineFn
-from headrace.model.columns import Aggregate, Aggregation, Select, Where
+from headrace.model.columns import Aggregate, Select, Where
 from headrace.model.errors import PipelineError
 from headrace.model.keyed import Reshuffle, WindowInto
 from headrace.model.panes import Windowing

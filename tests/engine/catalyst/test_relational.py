@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 import headrace as hr
+from headrace.model.agg import Aggregation
 from headrace.model.algebra import FirstFn, LastFn
-from headrace.model.columns import Aggregation
 from headrace.model.panes import Windowing
 from headrace.model.sketches import HeavyHittersFn
 from headrace.model.times import MAX_TIME, SECOND

@@ -1,0 +1,189 @@
+"""Aggregate functions over columns, for `GroupBy(...).aggregate`: `hr.agg.count()`, `hr.agg.sum("price")`.
+
+Each is also in `headrace` itself: `hr.count` is `hr.agg.count`. A batch runs them as Catalyst expressions, a stream as
+array kernels; both compute the same.
+
+>>> import headrace as hr
+>>> with hr.Pipeline() as p:
+...     sales = p | hr.Create([("tea", 3.0), ("tea", 5.0)]) | hr.Select(item="_1", price="_2")
+...     stats = sales | hr.GroupBy("item").aggregate(n=hr.agg.count(), mean=hr.agg.mean("price")) | hr.Collect()
+>>> list(stats)
+[Row(item='tea', n=2, mean=4.0)]
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.model import algebra, sketches
+from headrace.model.algebra import CombineFn
+from headrace.model.errors import PipelineError
+
+
+@dataclass(frozen=True)
+class Aggregation:
+    """An aggregate function and the column that it reads (None: whole rows), for `GroupBy(...).aggregate`.
+
+    >>> import headrace as hr
+    >>> hr.agg.sum("price").column
+    'price'
+    """
+
+    fn: CombineFn[Any, Any, Any]
+    column: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.fn}" if self.column is None else f"{self.fn} of {self.column}"
+
+
+def count() -> Aggregation:
+    """Counts the rows.
+
+    >>> import headrace as hr
+    >>> print(hr.agg.count())
+    CountFn()
+    """
+    return Aggregation(algebra.CountFn())
+
+
+def sum(column: str) -> Aggregation:
+    """Adds up a column.
+
+    >>> import headrace as hr
+    >>> print(hr.agg.sum("price"))
+    SumFn() of price
+    """
+    return Aggregation(algebra.SumFn(), column)
+
+
+def mean(column: str) -> Aggregation:
+    """Computes the mean of a column.
+
+    >>> import headrace as hr
+    >>> print(hr.agg.mean("price"))
+    MeanFn() of price
+    """
+    return Aggregation(algebra.MeanFn(), column)
+
+
+def variance(column: str) -> Aggregation:
+    """Computes the sample variance of a column.
+
+    >>> import headrace as hr
+    >>> print(hr.agg.variance("price"))
+    VarianceFn() of price
+    """
+    return Aggregation(algebra.VarianceFn(), column)
+
+
+def min(column: str) -> Aggregation:
+    """Finds the smallest value of a column.
+
+    >>> import headrace as hr
+    >>> print(hr.agg.min("price"))
+    MinFn() of price
+    """
+    return Aggregation(algebra.MinFn(), column)
+
+
+def max(column: str) -> Aggregation:
+    """Finds the largest value of a column.
+
+    >>> import headrace as hr
+    >>> print(hr.agg.max("price"))
+    MaxFn() of price
+    """
+    return Aggregation(algebra.MaxFn(), column)
+
+
+def first(column: str) -> Aggregation:
+    """Finds the value of the row with the earliest event time.
+
+    >>> import headrace as hr
+    >>> print(hr.agg.first("page"))
+    FirstFn() of page
+    """
+    return Aggregation(algebra.FirstFn(), column)
+
+
+def last(column: str) -> Aggregation:
+    """Finds the value of the row with the latest event time.
+
+    >>> import headrace as hr
+    >>> print(hr.agg.last("page"))
+    LastFn() of page
+    """
+    return Aggregation(algebra.LastFn(), column)
+
+
+def top(column: str, n: int) -> Aggregation:
+    """Finds the n largest values of a column, the largest first.
+
+    >>> import headrace as hr
+    >>> print(hr.agg.top("score", 3))
+    TopFn(3) of score
+    """
+    return Aggregation(algebra.TopFn(n), column)
+
+
+def collect(column: str) -> Aggregation:
+    """Collects all values of a column in a list.
+
+    >>> import headrace as hr
+    >>> print(hr.agg.collect("page"))
+    CollectFn() of page
+    """
+    return Aggregation(algebra.CollectFn(), column)
+
+
+def quantiles(column: str, n: int) -> Aggregation:
+    """Estimates n quantiles of a column, from its minimum to its maximum at equal distances of rank.
+
+    >>> import headrace as hr
+    >>> print(hr.agg.quantiles("latency", 5))
+    QuantilesFn(5) of latency
+    """
+    return Aggregation(sketches.QuantilesFn(n), column)
+
+
+def approx_distinct(column: str) -> Aggregation:
+    """Estimates how many different values a column has, in little memory.
+
+    >>> import headrace as hr
+    >>> print(hr.agg.approx_distinct("user"))
+    ApproxDistinctFn() of user
+    """
+    return Aggregation(sketches.ApproxDistinctFn(), column)
+
+
+def count_distinct(column: str, *, speed: Aggregation | None = None) -> Aggregation:
+    """Counts the different values of a column exactly, by storing all of them.
+
+    In a view, `speed=hr.approx_distinct(column)` makes the speed layer estimate, in little memory. An answer is exact
+    if a batch version has counted all its rows, and it says where it is not.
+
+    >>> import headrace as hr
+    >>> print(hr.agg.count_distinct("user"))
+    CountDistinctFn() of user
+    >>> print(hr.agg.count_distinct("user", speed=hr.agg.approx_distinct("user")))
+    EitherFn(CountDistinctFn(), ApproxDistinctFn()) of user
+    """
+    exact = algebra.CountDistinctFn()
+    if speed is None:
+        return Aggregation(exact, column)
+    if not isinstance(speed, Aggregation) or not isinstance(speed.fn, sketches.ApproxDistinctFn):
+        raise PipelineError(f"count_distinct: speed must be hr.approx_distinct({column!r}), got {speed}")
+    if speed.column != column:
+        raise PipelineError(f"count_distinct: both must be of the same column, got {column!r} and speed={speed}")
+    return Aggregation(algebra.EitherFn(exact, speed.fn), column)
+
+
+def heavy_hitters(column: str, k: int) -> Aggregation:
+    """Estimates the k most frequent values of a column, with their counts.
+
+    >>> import headrace as hr
+    >>> print(hr.agg.heavy_hitters("page", 10))
+    HeavyHittersFn(10) of page
+    """
+    return Aggregation(sketches.HeavyHittersFn(k), column)
