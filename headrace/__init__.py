@@ -187,14 +187,13 @@ __version__ = "0.1.0"
 # Imported when they are first used: importing Headrace imports no Spark and opens no log.
 if typing.TYPE_CHECKING:
     from headrace.dialects import storm as storm
-    from headrace.engine.run import Handle as Handle
-    from headrace.engine.stream.status import StreamStatus as StreamStatus
+    from headrace.engine.handle import Handle as Handle, StreamStatus as StreamStatus
     from headrace.log.topics import Log as Log
 
 _LAZY = {
-    "Handle": "headrace.engine.run:Handle",
+    "Handle": "headrace.engine.handle:Handle",
     "Log": "headrace.log.topics:Log",
-    "StreamStatus": "headrace.engine.stream.status:StreamStatus",
+    "StreamStatus": "headrace.engine.handle:StreamStatus",
     "storm": "headrace.dialects.storm",
 }
 

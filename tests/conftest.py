@@ -59,7 +59,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A real Kafka broker, if its jars are there. A test that stops it starts it again."""
-    from headrace.engine.connectors import kafkajars
+    from headrace.engine.spark import kafkajars
     from tests.edges import kafka
 
     if not (kafka.jars().exists() and kafkajars.jars()):

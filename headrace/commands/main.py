@@ -24,7 +24,7 @@ from headrace.commands.progressbar import watch
 from headrace.commands.system import add_commands
 from headrace.commands.topic import topic
 from headrace.dialects.storm.commands import storm
-from headrace.engine.run import Handle, Status
+from headrace.engine.handle import Handle, Status
 from headrace.engine.settings import Settings, using
 
 main = typer.Typer(
@@ -121,11 +121,8 @@ class Shown:
         return NotRun()
 
 
-class NotRun(Handle):
+class NotRun:
     """The handle of a pipeline that was only shown: it has stopped before it began."""
-
-    def __init__(self) -> None:
-        pass
 
     def wait(self, timeout: float | None = None) -> Status:
         return self.status()
@@ -138,6 +135,9 @@ class NotRun(Handle):
 
     def metrics(self) -> dict[str, dict[str, int]]:
         return {}
+
+    def savepoint(self, path: str) -> None:
+        pass
 
 
 def _run_script(file: Path, args: list[str]) -> None:

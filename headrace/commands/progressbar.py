@@ -8,7 +8,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from headrace.engine.run import Handle, Status
+from headrace.engine.handle import Handle, Status
 
 POLL = 0.1  # seconds
 

@@ -12,15 +12,24 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Final
+from typing import TYPE_CHECKING, BinaryIO, Final, Protocol
 
 if TYPE_CHECKING:
     from pyarrow import fs
 
-    from headrace.engine.spark.files import Folder
-
 _MANIFEST: Final = "_manifest.json"
 _CHUNK: Final = 1 << 20
+
+
+class Folder(Protocol):
+    """A directory that a manifest is written into, on whatever file system it is."""
+
+    @property
+    def local(self) -> Path | None: ...
+
+    def sizes(self) -> list[tuple[str, int]]: ...
+
+    def write(self, name: str, data: bytes) -> None: ...
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headrace.engine.run import Handle, Status
+    from headrace.engine.handle import Handle, Status
 
 
 @dataclass(frozen=True)

@@ -322,7 +322,7 @@ class Pipeline:
         python  double · show
         └─ read  numbers: Create(2 elements)
         """
-        from headrace.engine.plan.fusion import explain
+        from headrace.engine.explain import explain
 
         return explain(self.graph(), stream=stream)
 

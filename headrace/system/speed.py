@@ -11,7 +11,7 @@ from pyspark import InheritableThread
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headrace.engine.run import Handle
+from headrace.engine.handle import Handle
 from headrace.engine.stream.handle import StreamHandle
 from headrace.model.times import SECOND
 from headrace.views.errors import ViewError

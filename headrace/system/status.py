@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from headrace.engine.handle import ExchangeStatus, StreamStatus
 from headrace.engine.stream.handle import StreamHandle
-from headrace.engine.stream.status import ExchangeStatus, StreamStatus
 from headrace.model.times import SECOND
 from headrace.system.drawing import drawn
 from headrace.system.speed import Speed

@@ -7,7 +7,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from headrace.engine.worker.bundles import TIME
+from headrace.engine.worker.hidden import TIME
 from headrace.model.pipeline import Pipeline
 from headrace.model.sinks import ForEachArrow
 from headrace.views.declarations import View

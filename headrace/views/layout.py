@@ -18,8 +18,8 @@ from typing import Any, Final, NamedTuple
 
 from headrace.model.agg import Aggregation
 from headrace.model.algebra import CombineFn, CountFn, SumFn
+from headrace.model.safebytes import decode, encode
 from headrace.model.times import SECOND, instant
-from headrace.views.accumulators import decode, encode
 from headrace.views.errors import ViewError
 
 Place = tuple[Any, ...]

@@ -5,54 +5,15 @@ Counts and sums are their own accumulators. Of others the accumulator comes as b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from headrace.model.agg import Aggregation
 from headrace.model.algebra import CombineFn, CountFn, EitherFn, SumFn
+from headrace.model.algebra.partial import PartialFn
 from headrace.model.columns import Aggregate
+from headrace.model.safebytes import decode
 from headrace.model.sinks import WindowedValue
-from headrace.views.accumulators import decode, encode
 from headrace.views.layout import Layout, Partial
-
-
-@dataclass(frozen=True)
-class KeptFn(CombineFn[Any, Any, bytes]):
-    """An aggregation that does not finish: its answer is its accumulator, as a store keeps it.
-
-    >>> from headrace.model.algebra import MeanFn
-    >>> mean = KeptFn(MeanFn())
-    >>> decode(mean.finish(mean.add_all(mean.zero(), [1, 2, 6])))
-    (9, 3)
-    """
-
-    fn: CombineFn[Any, Any, Any]
-
-    @property
-    def timed(self) -> bool:  # type: ignore[override]
-        return self.fn.timed
-
-    def zero(self) -> Any:
-        return self.fn.zero()
-
-    def add(self, acc: Any, value: Any) -> Any:
-        return self.fn.add(acc, value)
-
-    def add_all(self, acc: Any, values: Sequence[Any]) -> Any:
-        return self.fn.add_all(acc, values)
-
-    def merge(self, a: Any, b: Any) -> Any:
-        return self.fn.merge(a, b)
-
-    def finish(self, acc: Any) -> bytes:
-        return encode(self.fn.dump(acc))
-
-    def dump(self, acc: Any) -> object:
-        return self.fn.dump(acc)
-
-    def load(self, data: Any) -> Any:
-        return self.fn.load(data)
 
 
 def kept(aggregate: Aggregate, *, speed: bool = False) -> Aggregate:
@@ -76,7 +37,7 @@ def _kept(aggregation: Aggregation, speed: bool) -> Aggregation:
     fn = aggregation.fn
     if speed and isinstance(fn, EitherFn):
         fn = fn.speed
-    return aggregation if is_number(fn) else Aggregation(KeptFn(fn), aggregation.column)
+    return aggregation if is_number(fn) else Aggregation(PartialFn(fn), aggregation.column)
 
 
 def is_number(fn: CombineFn[Any, Any, Any]) -> bool:

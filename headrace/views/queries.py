@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+from headrace.model.safebytes import decode, encode
 from headrace.model.times import Instant, instant
 from headrace.model.windows import Window
-from headrace.views.accumulators import decode, encode
 from headrace.views.errors import ViewError
 from headrace.views.layout import Layout, Place
 from headrace.views.progress import Offsets

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from headrace.engine.checkpoint.checkpoint import stream_of
 from headrace.engine.connectors.topicreading import began_at
-from headrace.engine.run import Handle
+from headrace.engine.handle import Handle
 from headrace.engine.spark.files import Folder
 from headrace.engine.spark.offsetlog import OffsetLog
 from headrace.engine.spark.session import spark_session

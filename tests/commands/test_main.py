@@ -17,9 +17,8 @@ from typer.testing import CliRunner, Result
 import headrace as hr
 from headrace.commands import main as cli
 from headrace.commands.progressbar import watch
-from headrace.engine.run import Handle, Status
+from headrace.engine.handle import ExchangeStatus, Handle, Status, StreamStatus
 from headrace.engine.settings import Settings, current, using
-from headrace.engine.stream.status import ExchangeStatus, StreamStatus
 
 
 def invoke(*args: str) -> Result:
@@ -164,7 +163,7 @@ def test_settings_end_with_their_block() -> None:
     assert current() == Settings()
 
 
-class Running(Handle):
+class Running:
     """A pipeline that is done when it was asked a few times."""
 
     def __init__(self, *statuses: Status | BaseException) -> None:
@@ -180,6 +179,15 @@ class Running(Handle):
 
     def stop(self, *, drain: bool = False) -> None:
         self.stopped = True
+
+    def status(self) -> Status:
+        raise NotImplementedError
+
+    def metrics(self) -> dict[str, dict[str, int]]:
+        raise NotImplementedError
+
+    def savepoint(self, path: str) -> None:
+        raise NotImplementedError
 
 
 def shown(handle: Handle, *, terminal: bool) -> str:

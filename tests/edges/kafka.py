@@ -13,7 +13,7 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from headrace.engine.connectors.kafkajars import cache
+from headrace.engine.spark.kafkajars import cache
 
 VERSION: Final = "4.1.1"
 _CLUSTER: Final = "aGVhZHJhY2UtdGVzdHMtMQ"  # 16 bytes in base64

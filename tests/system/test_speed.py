@@ -9,9 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from headrace.engine.run import Status
+from headrace.engine.handle import Status, StreamStatus
 from headrace.engine.stream.handle import StreamHandle
-from headrace.engine.stream.status import StreamStatus
 from headrace.model.times import SECOND
 from headrace.system.speed import Speed
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.model.agg import Aggregation
-from headrace.views.accumulators import decode, encode
+from headrace.model.safebytes import EncodingError, decode, encode
 from headrace.views.errors import ViewError
 from headrace.views.layout import Layout
 
@@ -44,12 +44,12 @@ def test_values_come_back_with_their_types(value: Any) -> None:
 def test_bytes_from_elsewhere_are_refused_or_harmless(data: bytes) -> None:
     try:
         encode(decode(data))
-    except ViewError as error:
+    except EncodingError as error:
         assert "not the bytes of an accumulator" in str(error)
 
 
 def test_a_pickle_is_not_run() -> None:
-    with pytest.raises(ViewError, match="not the bytes of an accumulator"):
+    with pytest.raises(EncodingError, match="not the bytes of an accumulator"):
         decode(pickle.dumps(print))
 
 

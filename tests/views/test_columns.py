@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
+from headrace.model.safebytes import encode
 from headrace.model.windows import GLOBAL_WINDOW
-from headrace.views.accumulators import encode
 from headrace.views.errors import ViewError
 from headrace.views.layout import Layout, Partial
 from headrace.views.stores.columns import of_columns, of_partials

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace.model.algebra import EitherFn
 from headrace.model.errors import PipelineError
-from headrace.views.accumulators import encode
+from headrace.model.safebytes import encode
 from headrace.views.layout import Layout, Partial
 from headrace.views.progress import MicroBatch
 from headrace.views.queries import Query

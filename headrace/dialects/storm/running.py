@@ -32,8 +32,8 @@ from headrace.model.pipeline import Pipeline
 from headrace.model.times import SECOND
 
 if TYPE_CHECKING:
+    from headrace.engine.handle import StreamStatus
     from headrace.engine.stream.handle import StreamHandle
-    from headrace.engine.stream.status import StreamStatus
 
 MAX_RECORDS: Final = 100_000
 """How many tuples of a spout a micro-batch takes at most."""

@@ -32,7 +32,8 @@ from headrace.engine.plan.stages import (
     Write,
 )
 from headrace.engine.spark.counters import Counters
-from headrace.engine.worker.bundles import BAD, END, START, TIME, Bundle, ToColumns, from_block, to_block
+from headrace.engine.worker.bundles import Bundle, ToColumns, from_block, to_block
+from headrace.engine.worker.hidden import BAD, END, START, TIME
 from headrace.engine.worker.program import Program, steps_of, unnumbered
 from headrace.engine.worker.sidevalues import SideValue
 from headrace.model.columns import Aggregate, Where

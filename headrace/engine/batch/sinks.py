@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import uuid
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, Observation, SparkSession
@@ -17,39 +14,13 @@ from headrace.engine.columns.arrowbytes import arrow_bytes
 from headrace.engine.connectors.topicwriter import kept
 from headrace.engine.plan.stages import Columns, Form, Text
 from headrace.engine.spark import files
-from headrace.engine.worker.blame import blame
-from headrace.engine.worker.bundles import END, START, TIME, Bundle, FromBlocks, FromColumns, Gathering
+from headrace.engine.worker.bundles import Bundle, FromBlocks, FromColumns
+from headrace.engine.worker.hidden import END, START, TIME
 from headrace.model.errors import PipelineError
 from headrace.model.panes import PaneInfo
-from headrace.model.pipeline import Node, PCollection
-from headrace.model.sinks import ForEachArrow, WindowedValue, WriteFiles, WriteText
+from headrace.model.pipeline import Node
+from headrace.model.sinks import ForEachArrow, WindowedValue, WriteFiles
 from headrace.model.windows import Window
-
-TEXT_SCHEMA = pa.schema([("value", pa.string())])
-
-
-@dataclass
-class ToText(Gathering):
-    """Writes each element as one line."""
-
-    label: str
-    line_of: Callable[[Any], str]
-
-    def schema(self) -> pa.Schema:
-        return TEXT_SCHEMA
-
-    def batch(self, bundle: Bundle) -> pa.RecordBatch:
-        elements = iter(bundle.elements)
-        with blame(self.label, bundle.elements, elements):
-            lines = pa.array(map(self.line_of, elements), pa.string())
-        return pa.record_batch([lines], schema=TEXT_SCHEMA)
-
-
-def text_of(label: str, sink: WriteFiles, pc: PCollection) -> ToText | None:
-    """How elements become lines in Python; None where Spark writes their columns as they are."""
-    if isinstance(sink, WriteText):
-        return None if pc.element_type is str else ToText(label, str)
-    return None if pc.has_columns else ToText(label, json.dumps)
 
 
 def check_target(spark: SparkSession, node: Node) -> None:

@@ -17,9 +17,10 @@ from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from headrace.engine.spark.counters import Counters
 from headrace.engine.worker.blame import MARK, WorkerFailure
-from headrace.engine.worker.bundles import BAD, BLOCK_SCHEMA, Bundle, to_block
+from headrace.engine.worker.bundles import BLOCK_SCHEMA, Bundle, to_block
+from headrace.engine.worker.hidden import BAD
+from headrace.engine.worker.program import Counters
 from headrace.model.badrecords import REASONS, Bad, ReadsRecords
 from headrace.model.elementwise import DeadLetter
 from headrace.model.pipeline import Node
@@ -89,7 +90,7 @@ class Letters:
         if self.last is not None:
             counters.add(self.counts)
             if self.bad != "skip":
-                counters.tell_bad({self.label: self.last})
+                counters.report_bad({self.label: self.last})
 
 
 @dataclass
@@ -126,7 +127,7 @@ class Observed:
         if _what_becomes(self.node) != "skip":
             last = seen[_LAST]
             letter = DeadLetter(last["record"], self.node.label, last["reason"], last["message"], last["position"])
-            counters.tell_bad({self.node.label: letter})
+            counters.report_bad({self.node.label: letter})
 
 
 def _what_becomes(source: Node) -> Bad:

@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, StringType, StructField, StructType
 
-from headrace.engine.worker.bundles import BAD, TIME
+from headrace.engine.worker.hidden import BAD, TIME
 from headrace.model.badrecords import ABSURD_TIME, MALFORMED, NO_TIME, WRONG_TYPE
 
 TEXT: Final = "__text"

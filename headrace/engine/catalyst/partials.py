@@ -1,4 +1,4 @@
-"""The Catalyst forms of aggregations that do not finish: the accumulators that their CombineFns would have, as bytes.
+"""Catalyst forms of partial aggregations: the accumulators that their CombineFns would have, as bytes.
 
 Catalyst aggregates; what it found is turned into an accumulator in Python, once for each group.
 """
@@ -14,21 +14,21 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import BinaryType
 
-from headrace.engine.worker.bundles import TIME
+from headrace.engine.worker.hidden import TIME
 from headrace.model import algebra, sketches
 from headrace.model.algebra import CombineFn
+from headrace.model.algebra.partial import PartialFn
 from headrace.model.errors import PipelineError
+from headrace.model.safebytes import encode
 from headrace.model.times import MIN_TIME
-from headrace.views.accumulators import encode
-from headrace.views.partials import KeptFn
 
 Form = Callable[[Any, Column], Column]
 Dumped = Callable[[Any, Any], Any]
 
 
-def kept_expression(kept: KeptFn, value: Column) -> Column:
+def partial_expression(partial: PartialFn, value: Column) -> Column:
     """The accumulator of a group, as bytes."""
-    fn = kept.fn
+    fn = partial.fn
     if type(fn) not in _FORMS:
         raise PipelineError(f"{fn} has no form in columns; a view can have it in CombinePerKey only")
     form, dumped = _FORMS[type(fn)]

@@ -5,7 +5,6 @@ Each aggregation has a Catalyst form here and array or Python forms elsewhere; t
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -17,11 +16,13 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
-from headrace.engine.catalyst.partials import kept_expression
-from headrace.engine.worker.bundles import BAD, END, LOW, NOW, PART, START, TIME, TOLD
+from headrace.engine.catalyst.partials import partial_expression
+from headrace.engine.plan.taps import generates_rows
+from headrace.engine.worker.hidden import BAD, END, LOW, NOW, PART, PUNCTUATION, START, TIME
 from headrace.model import algebra, sketches
 from headrace.model.agg import Aggregation
 from headrace.model.algebra import CombineFn
+from headrace.model.algebra.partial import PartialFn
 from headrace.model.columns import Aggregate, Select, Where
 from headrace.model.errors import PipelineError
 from headrace.model.keyed import Reshuffle, WindowInto
@@ -36,14 +37,11 @@ from headrace.model.windows import (
     SlidingWindows,
     WindowFn,
 )
-from headrace.views.partials import KeptFn
 
-HIDDEN = (TIME, START, END, BAD, NOW, LOW, PART, TOLD)
+HIDDEN = (TIME, START, END, BAD, NOW, LOW, PART, PUNCTUATION)
 """Columns that are no part of the elements; the last four a stream has."""
 SHARED = "__tap"
 """Columns that begin with this are not of the elements either, but of others that are read from the same source."""
-
-_GENERATOR = re.compile(r"\b(\w*explode(_outer)?|inline(_outer)?|stack|json_tuple)\s*\(", re.IGNORECASE)
 
 
 def own(data: DataFrame) -> list[str]:
@@ -90,18 +88,11 @@ def _applied(node: Node, data: DataFrame, among: Among | None = None) -> DataFra
     raise NotImplementedError(f"no Catalyst form for {transform!r}")
 
 
-def generates(node: Node) -> bool:
-    """Whether a Select may make several rows of one, as explode does."""
-    select = node.transform
-    expressions = (*select.columns, *select.named.values()) if isinstance(select, Select) else ()
-    return any(_GENERATOR.search(str(each)) for each in expressions)
-
-
 def _marking(node: Node, data: DataFrame) -> DataFrame:
     transform = node.transform
     if isinstance(transform, Where):
         return _marked(transform, data)
-    if not isinstance(transform, Select) or generates(node):
+    if not isinstance(transform, Select) or generates_rows(node):
         return _applied(node, data, None)
     # Expressions are for elements: of what was dropped, they might fail.
     given = _expressions(transform)
@@ -131,7 +122,7 @@ def _select(select: Select, data: DataFrame) -> DataFrame:
 def _select_among(node: Node, select: Select, data: DataFrame, among: Among) -> DataFrame:
     given = _expressions(select)
     names = data.select(*given).columns
-    if generates(node) or len(names) != len(given):
+    if generates_rows(node) or len(names) != len(given):
         raise PipelineError(
             f"{node}: in the midst of a stream, beside other rows, an expression gives one column and one row; name "
             "the columns one by one, and use FlatMap to make several rows of one"
@@ -282,5 +273,5 @@ _FORMS: dict[type[CombineFn[Any, Any, Any]], Callable[[Any, Column], Column]] = 
     sketches.ApproxDistinctFn: lambda fn, value: F.hll_sketch_estimate(F.hll_sketch_agg(value, F.lit(fn.lg_k))),
     sketches.QuantilesFn: _quantiles,
     sketches.HeavyHittersFn: _heavy_hitters,
-    KeptFn: kept_expression,
+    PartialFn: partial_expression,
 }

@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 
 from headrace.edges.topicranges import Range, topic_at
 from headrace.engine.worker.blame import blame
-from headrace.engine.worker.bundles import BAD, BAD_TYPE, BATCH_SIZE, BUNDLE_SIZE, TIME, Bundle
+from headrace.engine.worker.bundles import BATCH_SIZE, BUNDLE_SIZE, Bundle
+from headrace.engine.worker.hidden import BAD, BAD_TYPE, TIME
 from headrace.log.partitions import TIMESTAMP
 from headrace.log.values import VALUE, Values, parse_json
 from headrace.model.badrecords import ABSURD_TIME, NO_TIME, YEAR_1, YEAR_10000

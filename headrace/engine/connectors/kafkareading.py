@@ -11,11 +11,12 @@ from pyspark.sql import functions as F
 
 from headrace.edges import kafkaclient
 from headrace.edges.topicranges import Offsets
-from headrace.engine.connectors import kafkajars, topicframes
+from headrace.engine.connectors import topicframes
 from headrace.engine.connectors.fromrecords import OFFSET
 from headrace.engine.connectors.topicdatasource import offsets_of
+from headrace.engine.spark import kafkajars
 from headrace.engine.spark.files import Folder, plain_name
-from headrace.engine.worker.bundles import PART, TIME
+from headrace.engine.worker.hidden import PART, TIME
 from headrace.log.values import VALUE
 from headrace.model.errors import PipelineError
 from headrace.model.pipeline import Node

@@ -22,7 +22,8 @@ from pyspark.sql.types import StructType
 from headrace.edges.topicranges import Offsets, Range, admitted, available, dealt, topic_at
 from headrace.engine.connectors.fromrecords import OFFSET, OFFSET_BITS, PLACE, FromJson, Records, columns_of
 from headrace.engine.worker.blame import blame
-from headrace.engine.worker.bundles import BLOCK_SCHEMA, PART, to_block
+from headrace.engine.worker.bundles import BLOCK_SCHEMA, to_block
+from headrace.engine.worker.hidden import PART
 from headrace.log import Group, Log, LogError, Topic
 
 NAME: Final = "headrace-topic"

@@ -14,10 +14,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import DataType, StructType
 
-from headrace.engine.batch.sources import event_time_of
 from headrace.engine.catalyst import parsing
+from headrace.engine.catalyst.eventtime import event_time_of
 from headrace.engine.connectors.fromrecords import OFFSET, columns_of, kind_of
-from headrace.engine.worker.bundles import PART, TIME
+from headrace.engine.worker.hidden import PART, TIME
 from headrace.log.values import VALUE
 from headrace.model.errors import PipelineError
 from headrace.model.pipeline import Node

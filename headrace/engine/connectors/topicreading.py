@@ -18,7 +18,7 @@ from headrace.engine.connectors.fromrecords import Records, has_times, kind_of
 from headrace.engine.connectors.topicdatasource import Scan, offsets_of
 from headrace.engine.plan.taps import Tap
 from headrace.engine.spark.files import Folder, plain_name
-from headrace.engine.worker.bundles import PART
+from headrace.engine.worker.hidden import PART
 from headrace.log import Group, Log, Topic
 from headrace.log.groups import Offset, start_of
 from headrace.model.keyed import WindowInto

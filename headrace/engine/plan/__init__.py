@@ -1,0 +1,23 @@
+"""Plans: from a graph to the stages of a batch (`PASSES`) and to the line of a stream (`lowering`). No Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+from headrace.engine.plan.fusion import count_readers, fuse
+from headrace.engine.plan.stages import Plan
+from headrace.model.pipeline import Graph
+from headrace.model.validate import validate
+
+PASSES: tuple[Callable[[Any], Any], ...] = (
+    validate,  # a graph that keeps every rule of the model
+    fuse,  # from nodes to stages
+    count_readers,  # what is read twice is kept
+)
+
+
+def plan(graph: Graph) -> Plan:
+    """The stages that run this graph."""
+    return reduce(lambda state, step: step(state), PASSES, graph)  # type: ignore[return-value]

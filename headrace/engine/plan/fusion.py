@@ -1,12 +1,9 @@
-"""From graph to stages: PASSES, applied in order, is the whole of planning."""
+"""Fuses the nodes of a graph into the stages of a batch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import reduce
 from typing import Any
 
-from headrace.engine.batch.sinks import text_of
 from headrace.engine.plan.stages import (
     DEAD,
     Blocks,
@@ -27,11 +24,13 @@ from headrace.engine.plan.stages import (
 from headrace.engine.plan.translation import call_of, operator, step_of, tags_of, window_of
 from headrace.engine.stateful.operator import StatefulOp
 from headrace.engine.worker import operators
-from headrace.engine.worker.bundles import TIME, FromBlocks, FromColumns, ToBlocks, ToColumns
+from headrace.engine.worker.bundles import FromBlocks, FromColumns, ToBlocks, ToColumns
 from headrace.engine.worker.columnbundles import FromRecords
 from headrace.engine.worker.grouped import Combined, Grouped, needs_times, sort_columns
+from headrace.engine.worker.hidden import TIME
 from headrace.engine.worker.program import Head, Output, Program, Readers
 from headrace.engine.worker.shuffle import ORDER, FromRows, ToAccumulators, ToRows, shuffle_schema
+from headrace.engine.worker.text import text_of
 from headrace.engine.worker.torecords import to_records
 from headrace.model.columns import Columnwise
 from headrace.model.elementwise import ParDo
@@ -43,7 +42,7 @@ from headrace.model.sinks import ForEach, Sink, WriteFiles
 from headrace.model.sources import Create, Source
 from headrace.model.tasks import Tasks
 from headrace.model.topics import WriteTopic
-from headrace.model.validate import is_grouping, validate
+from headrace.model.validate import is_grouping
 
 
 def fuse(graph: Graph) -> Plan:
@@ -57,27 +56,6 @@ def count_readers(plan: Plan) -> Plan:
         for frame in (*stage.inputs, *(stage.sides if isinstance(stage, Python) else ())):
             frame.stage.readers += 1
     return plan
-
-
-PASSES: tuple[Callable[[Any], Any], ...] = (
-    validate,  # a graph that keeps every rule of the model
-    fuse,  # from nodes to stages
-    count_readers,  # what is read twice is kept
-)
-
-
-def plan(graph: Graph) -> Plan:
-    """The stages that run this graph."""
-    return reduce(lambda state, step: step(state), PASSES, graph)  # type: ignore[return-value]
-
-
-def explain(graph: Graph, *, stream: bool = False) -> str:
-    """The plan as a tree to read; with `stream`, or if it is unbounded, as the line of a stream."""
-    if not stream and graph.bounded:
-        return plan(graph).tree()
-    from headrace.engine.plan.explainstream import stream_plan  # a batch needs none of it
-
-    return stream_plan(validate(graph)).tree()
 
 
 class _Fusion:

@@ -12,7 +12,6 @@ from operator import itemgetter
 from typing import Any
 
 from headrace.engine.aggregation.columnsfn import columns_fn, to_keyed
-from headrace.engine.batch.sinks import text_of
 from headrace.engine.plan.columnsegments import Segment, segment
 from headrace.engine.plan.taps import Reading, Tap, separated, shareable
 from headrace.engine.plan.translation import call_of, operator, step_of, tags_of, window_of
@@ -22,18 +21,18 @@ from headrace.engine.shard.delays import Delays
 from headrace.engine.shard.lateoutput import whole_elements
 from headrace.engine.shard.rows import to_pairs, to_partials
 from headrace.engine.shard.taskshard import Batches, Tasking, ToTasks
-from headrace.engine.shard.wire import Station, Tidings, ToShards, ToSink, shard_dests
+from headrace.engine.shard.wire import HEARTBEAT, Station, Tidings, ToShards, ToSink, shard_dests
 from headrace.engine.shard.work import Grouping, Work, aggregating
 from headrace.engine.sides.processor import Beside
 from headrace.engine.sides.rows import MAIN, ToEveryShard, ToRole, ToSpread
 from headrace.engine.sides.sideviews import view
 from headrace.engine.stateful.operator import StatefulOp
 from headrace.engine.stateful.processor import Stateful
-from headrace.engine.stream.programs import HEARTBEAT
 from headrace.engine.worker import operators
 from headrace.engine.worker.bundles import Bundle, ToBlocks, ToColumns
 from headrace.engine.worker.grouped import needs_times
 from headrace.engine.worker.program import Output, Readers, Step
+from headrace.engine.worker.text import text_of
 from headrace.engine.worker.torecords import to_records
 from headrace.model.algebra import CombineFn
 from headrace.model.badrecords import ReadsRecords

@@ -6,22 +6,18 @@ it. Rows that only a condition dropped still tell how far the source has come.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
-from headrace.engine.catalyst import relational
 from headrace.engine.plan.translation import operator, step_of
-from headrace.engine.worker.bundles import BAD, END, LOW, START, TIME
 from headrace.engine.worker.program import Readers
+from headrace.model.columns import Select
 from headrace.model.keyed import WindowInto
 from headrace.model.pipeline import Node, PCollection
-from headrace.model.times import MIN_TIME
 from headrace.model.windows import CountWindows, FixedWindows, GlobalWindows, SlidingWindows
+
+_GENERATOR = re.compile(r"\b(\w*explode(_outer)?|inline(_outer)?|stack|json_tuple)\s*\(", re.IGNORECASE)
 
 
 @dataclass(eq=False)
@@ -80,45 +76,11 @@ def separated(reading: Reading) -> Reading:
     return Reading(reading.columns[:at], pc, readers)
 
 
-def frame_of(tap: Tap, opened: DataFrame, note: Callable[[PCollection, DataFrame], None], *, timed: bool) -> DataFrame:
-    """The frame of a tap over its opened source. `timed`: the times of its rows are its watermark.
-
-    Bad rows of the source are no elements, tell nothing, and stay, unless another tap sees all.
-    """
-    if BAD in opened.columns:
-        marked = opened.withColumn(LOW, F.when(F.col(BAD).isNotNull(), MIN_TIME).otherwise(F.col(LOW)))
-        opened = marked if tap.sees_all else opened.where(F.col(BAD).isNull()).drop(BAD)
-    if len(tap.readings) == 1:
-        (reading,) = tap.readings
-        return _columns(reading, opened, note, marking=timed or BAD in opened.columns)
-    clocks = [name for name in opened.columns if name not in (*relational.own(opened), LOW)]
-    data = opened.select(F.struct(*relational.columns(opened), LOW).alias(relational.SHARED), *clocks)
-    for number, reading in enumerate(tap.readings):
-        branch = data.select(f"{relational.SHARED}.*", *data.columns)
-        branch = _columns(reading, branch, note, marking=True)
-        row = F.struct(*relational.columns(branch), *[name for name in (START, END) if name in branch.columns])
-        data = branch.select(*data.columns, F.when(F.col(LOW).isNull(), row).alias(_name(number)))
-    return data.withColumn(LOW, F.col(f"{relational.SHARED}.{LOW}")).drop(relational.SHARED)
-
-
-def elements_of(batch: pa.RecordBatch, number: int) -> pa.RecordBatch:
-    """The elements of one of several collections, as columns."""
-    rows = batch.column(_name(number))
-    time = batch.column(TIME)
-    if rows.null_count:
-        there = rows.is_valid()
-        rows, time = rows.filter(there), time.filter(there)
-    names = [rows.type.field(i).name for i in range(rows.type.num_fields)]
-    return pa.RecordBatch.from_arrays([*rows.flatten(), time], names=[*names, TIME])
-
-
-def _columns(
-    reading: Reading, data: DataFrame, note: Callable[[PCollection, DataFrame], None], *, marking: bool
-) -> DataFrame:
-    for node in reading.columns:
-        data = relational.apply(node, data, marking=marking)
-        note(node.outputs[0], data.select(*relational.columns(data)))
-    return data
+def generates_rows(node: Node) -> bool:
+    """Whether a Select may make several rows of one, as explode does."""
+    select = node.transform
+    expressions = (*select.columns, *select.named.values()) if isinstance(select, Select) else ()
+    return any(_GENERATOR.search(str(each)) for each in expressions)
 
 
 def _repeating(columns: tuple[Node, ...]) -> int:
@@ -126,7 +88,7 @@ def _repeating(columns: tuple[Node, ...]) -> int:
     for number, node in enumerate(columns):
         transform = node.transform
         window = transform.windowing.window if isinstance(transform, WindowInto) else None
-        if relational.generates(node) or not isinstance(window, FixedWindows | GlobalWindows | None):
+        if generates_rows(node) or not isinstance(window, FixedWindows | GlobalWindows | None):
             return number
     return len(columns)
 
@@ -134,10 +96,6 @@ def _repeating(columns: tuple[Node, ...]) -> int:
 def _by_key(transform: WindowInto) -> bool:
     window = transform.windowing.window
     return window.keyed and not isinstance(window, CountWindows)
-
-
-def _name(number: int) -> str:
-    return f"{relational.SHARED}{number}"
 
 
 def _no_side(pc: PCollection) -> None:

@@ -21,8 +21,9 @@ from headrace.engine.columns.numbercells import Numbers, is_numbers, write_recor
 from headrace.engine.shard.placing import COUNT, RETRACTION
 from headrace.engine.shard.rows import ToPairs, ToPartials, last_instants
 from headrace.engine.worker.blame import blame
-from headrace.engine.worker.bundles import END, START, TIME, Bundle
+from headrace.engine.worker.bundles import Bundle
 from headrace.engine.worker.columnbundles import ColumnBundle
+from headrace.engine.worker.hidden import END, START, TIME
 from headrace.engine.worker.program import Output, Readers
 from headrace.engine.worker.shuffle import KEY, SPELLING, VALUE
 from headrace.model.times import Int64Array

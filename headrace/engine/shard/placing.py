@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from headrace.engine.shard.ordinals import Ordinals
 from headrace.engine.shard.triggernodes import Mask
 from headrace.engine.shard.windowtable import NO_HOLD, Table, runs
-from headrace.engine.worker.bundles import END, START
+from headrace.engine.worker.hidden import END, START
 from headrace.engine.worker.shuffle import KEY, SPELLING
 from headrace.model.keys import fixed_width
 from headrace.model.panes import Windowing

@@ -25,7 +25,7 @@ from headrace.engine.shard.stateblocks import Gone, State, read_state, write_sta
 from headrace.engine.shard.triggernodes import Mask, Moment
 from headrace.engine.shard.windowtable import GONE, NO_HOLD, Table, runs
 from headrace.engine.worker.blame import shortened
-from headrace.engine.worker.bundles import END, START, TIME
+from headrace.engine.worker.hidden import END, START, TIME
 from headrace.engine.worker.shuffle import KEY, SPELLING, VALUE
 from headrace.model.algebra import CombineFn
 from headrace.model.keys import decode_keys, encode_key

@@ -29,6 +29,9 @@ from headrace.model.watermarks import WatermarkPolicy
 WIRE: Final = pa.schema([("dest", pa.int64()), ("body", pa.binary())])
 """The schema of rows in flight."""
 
+HEARTBEAT: Final = "heartbeat"
+"""The name of the source that only reports the time."""
+
 Station = tuple[int, int]
 """A place in a stream's line: so many levels of exchanges, and then so many hops through columns, after the sources."""
 

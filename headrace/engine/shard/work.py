@@ -18,8 +18,9 @@ from headrace.engine.shard.clocks import Clocks
 from headrace.engine.shard.compiledtriggers import Program
 from headrace.engine.shard.lateoutput import LateKeeping, late_bundles, split
 from headrace.engine.shard.processor import ShardProcessor, Step
-from headrace.engine.worker.bundles import END, START, TIME, Bundle
+from headrace.engine.worker.bundles import Bundle
 from headrace.engine.worker.columnbundles import PANE_COLUMNS, ColumnBundle, pair_bundle, panes_apart
+from headrace.engine.worker.hidden import END, START, TIME
 from headrace.engine.worker.shuffle import KEY, SPELLING, VALUE
 from headrace.model.algebra import CombineFn
 from headrace.model.columns import Aggregate

@@ -21,7 +21,8 @@ from headrace.engine.shard.processor import Step
 from headrace.engine.shard.wire import pack, unpack
 from headrace.engine.sides.rows import MAIN, PANE, ROLE, ROWS, content_rows
 from headrace.engine.sides.sideviews import View
-from headrace.engine.worker.bundles import BLOCK_SCHEMA, END, START, TIME, Bundle
+from headrace.engine.worker.bundles import BLOCK_SCHEMA, Bundle
+from headrace.engine.worker.hidden import END, START, TIME
 from headrace.engine.worker.shuffle import KEY, SPELLING, VALUE
 from headrace.engine.worker.sidevalues import SideValue, WindowBounds, side_window
 from headrace.model.keys import encode_key

@@ -18,7 +18,8 @@ from headrace.engine.columns.cells import encode_cells
 from headrace.engine.shard.clocks import WHOLE
 from headrace.engine.shard.placing import RETRACTION
 from headrace.engine.shard.wire import ToShards, shards_of, wire
-from headrace.engine.worker.bundles import END, START, TIME, Bundle, Gathering
+from headrace.engine.worker.bundles import Bundle, Gathering
+from headrace.engine.worker.hidden import END, START, TIME
 from headrace.engine.worker.shuffle import KEY, VALUE
 from headrace.model.times import Int64Array
 from headrace.model.windows import GLOBAL_WINDOW

@@ -1,4 +1,4 @@
-"""What workers tell while a pipeline runs: counts of elements per transform, and how far shards are."""
+"""Counters that workers add to while a pipeline runs: elements per transform, bad records, and reports of shards."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Counters:
 
     def __init__(self, context: SparkContext) -> None:
         self._total: Accumulator[Counter[Any]] = context.accumulator(Counter(), _Adding())
-        self._told: Accumulator[dict[str, Any]] = context.accumulator({}, _Replacing())
+        self._shards: Accumulator[dict[str, Any]] = context.accumulator({}, _Replacing())
         self._bad: Accumulator[dict[str, DeadLetter]] = context.accumulator({}, _Replacing())
         self.written: Accumulator[int] = context.accumulator(0)  # rows that went to files
 
@@ -42,18 +42,18 @@ class Counters:
         """Called in a worker, once a task."""
         self._total.add(counts)
 
-    def tell(self, told: dict[str, Any]) -> None:
-        """Called in a worker: what shards say of themselves, by name, in place of what they said before."""
-        self._told.add(told)
+    def report_shards(self, reports: dict[str, Any]) -> None:
+        """Called in a worker: reports of shards, by name, each in place of the shard's last one."""
+        self._shards.add(reports)
 
-    def tell_bad(self, last: dict[str, DeadLetter]) -> None:
-        """Called where bad records are met: the last, by the label of its source."""
+    def report_bad(self, last: dict[str, DeadLetter]) -> None:
+        """Called where bad records are read: the last one, by the label of its source."""
         self._bad.add(last)
 
     @property
-    def told(self) -> dict[str, Any]:
-        """What shards said last. What a job's tasks told is here when the job is done."""
-        return self._told.value
+    def shard_reports(self) -> dict[str, Any]:
+        """The last report of each shard, by name; those of a job are complete when the job is done."""
+        return self._shards.value
 
     def bad_records(self) -> dict[str, BadRecords]:
         """The bad records of sources that had some, by label."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from headrace.engine.connectors import kafkajars
+from headrace.engine.spark import kafkajars
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 JAVA_OPTIONS = f"-Xss8m -Dlog4j2.configurationFile={_LOGGING.as_uri()}"

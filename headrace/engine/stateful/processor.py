@@ -28,7 +28,8 @@ from headrace.engine.stateful.operator import StatefulOp
 from headrace.engine.stateful.records import EMPTY, Record
 from headrace.engine.stateful.recordtable import KeptTable
 from headrace.engine.stateful.timers import NEVER
-from headrace.engine.worker.bundles import TIME, Bundle, from_block, to_block
+from headrace.engine.worker.bundles import Bundle, from_block, to_block
+from headrace.engine.worker.hidden import TIME
 from headrace.engine.worker.operators import Tagged
 from headrace.engine.worker.shuffle import VALUE
 from headrace.model.panes import NO_PANE, Windowing

@@ -21,7 +21,7 @@ from headrace.engine.shard.stateblocks import Gone, one_array
 from headrace.engine.stateful.calls import Calls
 from headrace.engine.stateful.records import Record, dump_states, load_states
 from headrace.engine.stateful.timers import NEVER
-from headrace.engine.worker.bundles import END, START
+from headrace.engine.worker.hidden import END, START
 from headrace.engine.worker.shuffle import KEY, SPELLING
 from headrace.model.keys import decode_keys, fixed_width
 from headrace.model.times import MAX_TIME, Int64Array

@@ -10,7 +10,7 @@ from pyspark import Broadcast
 from pyspark.sql import SparkSession
 
 from headrace.engine.batch.execution import Batch, Sent
-from headrace.engine.plan.fusion import plan
+from headrace.engine.plan import plan
 from headrace.engine.spark.counters import Counters
 from headrace.engine.worker.bundles import Bundle, to_block
 from headrace.engine.worker.program import Step

@@ -32,8 +32,10 @@ from headrace.engine.spark.admission import Admission
 from headrace.engine.spark.counters import Counters
 from headrace.engine.spark.files import Folder
 from headrace.engine.worker.blame import blame
-from headrace.engine.worker.bundles import TIME, FromBlocks
+from headrace.engine.worker.bundles import FromBlocks
+from headrace.engine.worker.hidden import TIME
 from headrace.engine.worker.program import Program
+from headrace.engine.worker.text import ToText
 from headrace.model.pipeline import PCollection
 from headrace.model.sinks import BatchSink, WindowedValue, WriteFiles
 from headrace.model.times import MAX_TIME, MIN_TIME
@@ -75,7 +77,7 @@ class Delivery:
     @property
     def shards(self) -> dict[str, dict[str, Any]]:
         """What shards told about themselves last."""
-        return self.counters.told
+        return self.counters.shard_reports
 
     def begin(self, spark: SparkSession, manifest: Manifest, *, known: dict[str, str]) -> None:
         """Before the first batch: the directories of sinks that are not `known` yet must be new, too."""
@@ -156,7 +158,7 @@ class Delivery:
             return
         new = folder.folder(f".{name}.new")
         new.delete()
-        format = "text" if isinstance(outlet.output, sinks.ToText) else sink.format
+        format = "text" if isinstance(outlet.output, ToText) else sink.format
         before = self.counters.written.value
         if outlet is not self.direct:
             schema = from_arrow_schema(outlet.output.schema())

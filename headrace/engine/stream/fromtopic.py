@@ -15,8 +15,9 @@ from headrace.edges.topicranges import Range
 from headrace.engine.connectors.fromrecords import FromJson, Records
 from headrace.engine.stream.programs import FromSource
 from headrace.engine.worker.blame import blame
-from headrace.engine.worker.bundles import BAD, LOW, NOW, PART, Bundle
+from headrace.engine.worker.bundles import Bundle
 from headrace.engine.worker.columnbundles import ColumnBundle, FromRecords
+from headrace.engine.worker.hidden import BAD, LOW, NOW, PART
 from headrace.engine.worker.program import Head
 from headrace.model.pipeline import PCollection
 from headrace.model.windows import FixedWindows

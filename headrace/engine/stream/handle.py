@@ -10,16 +10,17 @@ from typing import Any
 from pyspark import InheritableThread
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headrace.engine.run import Handle, Status
+from headrace.engine.handle import Status, StreamStatus
+from headrace.engine.settings import current
 from headrace.engine.stream.query import Stream
-from headrace.engine.stream.status import StreamStatus, exchange_status, source_statuses
+from headrace.engine.stream.status import exchange_status, source_statuses
 from headrace.engine.worker.blame import plain
 from headrace.model.errors import PipelineError
 
 _LOOK = 0.1  # seconds from one look at the stream to the next, where nothing tells of its end
 
 
-class StreamHandle(Handle):
+class StreamHandle:
     """A running stream. `stop()` stops it between or in batches; run again with its checkpoint, it goes on."""
 
     def __init__(self, stream: Stream) -> None:
@@ -35,6 +36,15 @@ class StreamHandle(Handle):
     def query(self) -> StreamingQuery:
         """Spark's own handle, for its progress and metrics."""
         return self._query
+
+    def wait(self, timeout: float | None = None) -> Status:
+        """Waits for the end, or for `timeout` seconds; raises the error that the stream failed with."""
+        if timeout is None and (watch := current().watch) is not None:
+            return watch(self)
+        self._thread.join(timeout)
+        if self._error is not None:
+            raise self._error
+        return self.status()
 
     def stop(self, *, drain: bool = False) -> None:
         """Stops the stream where it is; a batch it is in the middle of is done again when it is run again.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -17,21 +17,19 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from headrace.engine.catalyst.badrecords import Letters
-from headrace.engine.plan.taps import elements_of
 from headrace.engine.shard.clocks import WHOLE
 from headrace.engine.shard.sourceprogress import Progress
 from headrace.engine.shard.wire import WIRE, Station, Tidings, exchange_of, unpack, wire
 from headrace.engine.shard.work import Work
+from headrace.engine.stream.tapframes import elements_of
 from headrace.engine.worker.blame import blame
-from headrace.engine.worker.bundles import BAD, LOW, NOW, PART, TIME, TOLD, Bundle
+from headrace.engine.worker.bundles import Bundle
 from headrace.engine.worker.columnbundles import ColumnBundle
+from headrace.engine.worker.hidden import BAD, LOW, NOW, PART, PUNCTUATION, TIME
 from headrace.engine.worker.program import Head, Program, Readers
 from headrace.model.pickling import define_in_script
 from headrace.model.times import MIN_TIME
 from headrace.model.watermarks import WatermarkPolicy
-
-HEARTBEAT: Final = "heartbeat"
-"""The name of what only tells the time."""
 
 Watermarks = Literal["given", "from times", "punctuated", "followed"]
 """How a source's watermark is known: its script tells it; it is by event times; by a column; or by times that functions
@@ -67,7 +65,7 @@ class FromSource:
     def _elements(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
         if len(self.rows) > 1:
             return [elements_of(batch, number) for number in range(len(self.rows))]
-        clocks = [name for name in (NOW, LOW, PART, TOLD, BAD) if name in batch.schema.names]
+        clocks = [name for name in (NOW, LOW, PART, PUNCTUATION, BAD) if name in batch.schema.names]
         elements = batch.drop_columns(clocks)
         told = batch.column(LOW)
         return [elements if told.null_count == len(told) else elements.filter(pc.is_null(told))]
@@ -77,7 +75,7 @@ class FromSource:
         self.tidings.hear(self.name, None, now)
         for partition, rows in _by_partition(batch):
             if self.watermarks in ("from times", "punctuated"):
-                times = rows.column(TIME if self.watermarks == "from times" else TOLD).drop_null()
+                times = rows.column(TIME if self.watermarks == "from times" else PUNCTUATION).drop_null()
                 self.progress.setdefault(partition, Progress(self.policy)).observe(np.asarray(times), now=now)
             else:
                 told = pc.max(rows.column(LOW)).as_py()
@@ -195,7 +193,7 @@ class LevelProgram(Program):
             yield from self._passed()
         yield from self._passed()
         if self._told and self.counters is not None:
-            self.counters.tell(self._told)
+            self.counters.report_shards(self._told)
 
     def _passed(self) -> Iterator[pa.RecordBatch]:
         if self._passing:

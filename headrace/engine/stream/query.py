@@ -26,9 +26,8 @@ from headrace.engine.checkpoint.checkpoint import Checkpoint
 from headrace.engine.connectors.fromrecords import Records
 from headrace.engine.connectors.receivers import Receivers
 from headrace.engine.connectors.topicreading import Topics
-from headrace.engine.plan import columnsegments
 from headrace.engine.plan.lowering import Exchange, lower
-from headrace.engine.plan.taps import Tap, frame_of
+from headrace.engine.plan.taps import Tap
 from headrace.engine.shard.columnrows import columns_read
 from headrace.engine.shard.wire import WIRE, Station
 from headrace.engine.spark.admission import FIRST_RECORDS, Admission
@@ -38,6 +37,7 @@ from headrace.engine.spark.filelogs import forget_untaken
 from headrace.engine.spark.files import Folder
 from headrace.engine.spark.pace import Pace
 from headrace.engine.stateful.processor import Stateful
+from headrace.engine.stream import segmentprogram
 from headrace.engine.stream.boundedsides import SideInputs
 from headrace.engine.stream.delivery import Delivery, Unpacked
 from headrace.engine.stream.fromtopic import FromTopic, head_of
@@ -52,8 +52,10 @@ from headrace.engine.stream.programs import (
 from headrace.engine.stream.schemas import ColumnsOf
 from headrace.engine.stream.shards import Shards, ShardSpec
 from headrace.engine.stream.sources import Sources, partitions_of, policy_of, watermarks_of
-from headrace.engine.worker.bundles import BAD, END, START, FromBlocks, ToColumns
+from headrace.engine.stream.tapframes import frame_of
+from headrace.engine.worker.bundles import FromBlocks, ToColumns
 from headrace.engine.worker.columnbundles import FromRecords
+from headrace.engine.worker.hidden import BAD, END, START
 from headrace.engine.worker.program import Head, Program, Step, steps_of
 from headrace.model.errors import PipelineError
 from headrace.model.pickling import classes_of_script
@@ -274,8 +276,8 @@ class Stream:
         """What comes of a level, once Catalyst has worked on columns that Python functions gave there."""
         hop = 1
         while here := self.line.at((level, hop)):
-            program = columnsegments.after(here, self.line.tidings, FromClocks(self.line.tidings), self._policies)
-            data = self._mapped(columnsegments.transformed(here, data), program, (level, hop))
+            program = segmentprogram.after(here, self.line.tidings, FromClocks(self.line.tidings), self._policies)
+            data = self._mapped(segmentprogram.transformed(here, data), program, (level, hop))
             hop += 1
         return data
 
@@ -284,7 +286,7 @@ class Stream:
         program.counters, program.classes = self.counters, self._classes
         level, hop = station
         if behind := self.line.at((level, hop + 1)):
-            opening = columnsegments.opening(program, behind)
+            opening = segmentprogram.opening(program, behind)
             return data.mapInArrow(opening, from_arrow_schema(opening.schema()))
         if station == (self.line.depth, 0) and (outlet := self.delivery.direct) is not None:
             unpacked = Unpacked(self.counters.written, program)

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from headrace.engine.catalyst import relational
-from headrace.engine.worker.bundles import END, START, TIME
+from headrace.engine.worker.hidden import END, START, TIME
 from headrace.model.columns import Aggregate, Columnwise
 from headrace.model.pipeline import Graph, Node, PCollection
 

@@ -1,7 +1,7 @@
 """Sources of a stream: files as they arrive, numbers at a rate, and scripts, which are files that were written before.
 
 Every source is a frame with its elements as columns or blocks, their event times, and the columns NOW, LOW and perhaps
-PART and TOLD.
+PART and PUNCTUATION.
 """
 
 from __future__ import annotations
@@ -19,12 +19,15 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from headrace.engine.batch import sources
 from headrace.engine.catalyst import relational
+from headrace.engine.catalyst.eventtime import event_time_of
 from headrace.engine.connectors import kafkareading
 from headrace.engine.connectors.topicreading import Topics, is_embedded, topic_of
 from headrace.engine.plan.taps import Tap
+from headrace.engine.shard.wire import HEARTBEAT
 from headrace.engine.spark.files import Folder, located, plain_name
-from headrace.engine.stream.programs import HEARTBEAT, Watermarks
-from headrace.engine.worker.bundles import BAD, LOW, NOW, PART, TIME, TOLD, Bundle, to_block
+from headrace.engine.stream.programs import Watermarks
+from headrace.engine.worker.bundles import Bundle, to_block
+from headrace.engine.worker.hidden import BAD, LOW, NOW, PART, PUNCTUATION, TIME
 from headrace.model.errors import PipelineError
 from headrace.model.pipeline import Node, PCollection
 from headrace.model.sources import Create, Rate, ReadFiles, Source
@@ -57,8 +60,8 @@ class Sources:
         if not isinstance(policy, Punctuated):
             return data
         own = data.select(*relational.columns(data))
-        mark = sources.event_time_of(node, own, policy.column, "Punctuated: column")
-        return data.withColumn(TOLD, F.when(F.col(BAD).isNull(), mark) if BAD in data.columns else mark)
+        mark = event_time_of(node, own, policy.column, "Punctuated: column")
+        return data.withColumn(PUNCTUATION, F.when(F.col(BAD).isNull(), mark) if BAD in data.columns else mark)
 
     def _opened(self, node: Node) -> DataFrame:
         source = node.transform

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.engine.worker.blame import blame
+from headrace.engine.worker.hidden import END, START, TIME
 from headrace.model.panes import NO_PANE, PaneInfo
 from headrace.model.pickling import dumps
 from headrace.model.schema import Schema, rows_schema
@@ -26,17 +27,6 @@ if TYPE_CHECKING:
     from headrace.engine.worker.columnbundles import ColumnBundle
 
 Int64Array = npt.NDArray[np.int64]
-
-TIME, START, END = "__time", "__start", "__end"
-"""Columns beside the user's own: event time and window bounds in microseconds."""
-NOW, LOW, PART, TOLD = "__now", "__low", "__part", "__told"
-"""Columns of a stream's sources: the time of the batch; the watermark, where a row tells that and is no element, or the
-beginning of time, where it is none and tells nothing; the partition a row is from, if there are several; and the
-watermark that its producer tells with a row, if it does."""
-
-BAD: Final = "__bad"
-"""A column of sources whose records may be bad: what is wrong with a row, which then is no element; null of others."""
-BAD_TYPE: Final = pa.struct([(name, pa.string()) for name in ("reason", "message", "position", "record")])
 
 BLOCK_SCHEMA: Final = pa.schema([("block", pa.binary())])
 BATCH_SIZE: Final = 20_000

@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.engine.columns.cells import decode_cells
-from headrace.engine.worker.bundles import END, START, TIME, Bundle, FromColumns
+from headrace.engine.worker.bundles import Bundle, FromColumns
+from headrace.engine.worker.hidden import END, START, TIME
 from headrace.engine.worker.shuffle import KEY, SPELLING, VALUE
 from headrace.model.keys import decode_keys
 from headrace.model.panes import NO_PANE, PaneInfo, Timing

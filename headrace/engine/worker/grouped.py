@@ -19,7 +19,8 @@ import pyarrow.compute as pc
 
 from headrace.engine.columns.cells import decode_cells, encode_cells, numbers_of
 from headrace.engine.worker.blame import blame
-from headrace.engine.worker.bundles import END, START, TIME, Bundle, Int64Array
+from headrace.engine.worker.bundles import Bundle, Int64Array
+from headrace.engine.worker.hidden import END, START, TIME
 from headrace.engine.worker.shuffle import KEY, ORDER, SPELLING, VALUE
 from headrace.engine.worker.spilled import Values
 from headrace.model.algebra import CombineFn, CountFn, SumFn

@@ -14,12 +14,22 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from headrace.engine.columns.arrowbytes import arrow_bytes
-from headrace.engine.spark.counters import Counters
 from headrace.engine.worker.bundles import BLOCK_SCHEMA, Bundle
 from headrace.engine.worker.columnbundles import Columnar, ColumnBundle
 from headrace.engine.worker.operators import Op
 from headrace.engine.worker.warmup import settle
+from headrace.model.elementwise import DeadLetter
 from headrace.model.pickling import define_in_script
+
+
+class Counters(Protocol):
+    """Where a worker reports what it counted; the driver reads the sums."""
+
+    def add(self, counts: Counter[tuple[str, str]]) -> None: ...
+
+    def report_bad(self, last: dict[str, DeadLetter]) -> None: ...
+
+    def report_shards(self, reports: dict[str, Any]) -> None: ...
 
 
 class Head(Protocol):

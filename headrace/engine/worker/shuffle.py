@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from headrace.engine.columns.cells import decode_cells, encode_cells
 from headrace.engine.worker.blame import blame
-from headrace.engine.worker.bundles import END, START, TIME, Bundle, Gathering
+from headrace.engine.worker.bundles import Bundle, Gathering
+from headrace.engine.worker.hidden import END, START, TIME
 from headrace.engine.worker.operators import check_pairs, parts_of
 from headrace.model.algebra import CombineFn, tie_break
 from headrace.model.keys import encode_keys

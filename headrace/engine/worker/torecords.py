@@ -19,8 +19,9 @@ import pyarrow.compute as pc
 from headrace.edges.jsoncolumns import json_arrays, json_objects, json_text, json_values
 from headrace.engine.columns.arrowbytes import arrow_bytes
 from headrace.engine.worker.blame import blame
-from headrace.engine.worker.bundles import BLOCK_SCHEMA, END, START, TIME, Bundle, Gathering
+from headrace.engine.worker.bundles import BLOCK_SCHEMA, Bundle, Gathering
 from headrace.engine.worker.columnbundles import ColumnBundle
+from headrace.engine.worker.hidden import END, START, TIME
 from headrace.log import Log, LogError
 from headrace.log.partitioning import partitions_of
 from headrace.log.topics import Topic

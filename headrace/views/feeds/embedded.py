@@ -85,7 +85,7 @@ class EmbeddedFeed:
         from pyspark.sql import functions as F
 
         from headrace.engine.connectors import fromrecords, topicdatasource
-        from headrace.engine.worker.bundles import PART, TIME
+        from headrace.engine.worker.hidden import PART, TIME
 
         tasks, label = spark.sparkContext.defaultParallelism, f"topic {self.topic.name}"
         scan = topicdatasource.Scan(label, self._folder, self.topic.name, dict(since), dict(until), tasks)

@@ -76,8 +76,9 @@ class KafkaFeed:
         from pyspark.sql.types import DataType, StructType
 
         from headrace.engine.catalyst import parsing
-        from headrace.engine.connectors import fromrecords, kafkajars, kafkareading
-        from headrace.engine.worker import bundles
+        from headrace.engine.connectors import fromrecords, kafkareading
+        from headrace.engine.spark import kafkajars
+        from headrace.engine.worker import hidden
         from headrace.log.values import VALUE
 
         kafkajars.check(spark, self._who)
@@ -85,21 +86,21 @@ class KafkaFeed:
         read = kafkareading.between(spark, self.address, dict(since), dict(until)).select(
             F.col(VALUE).cast("string").alias(parsing.TEXT),
             F.col(VALUE).alias(_RAW),
-            bundles.TIME,
-            F.timestamp_micros(bundles.TIME).alias(_MET),
-            bundles.PART,
+            hidden.TIME,
+            F.timestamp_micros(hidden.TIME).alias(_MET),
+            hidden.PART,
             fromrecords.OFFSET,
         )
         # As the source of a stream reads them. Event times are judged by who reads the archive, as in all topics.
         columns = DataType.fromDDL(self.topic.schema)
         assert isinstance(columns, StructType)
-        checked = parsing.checked(parsing.json_records(read, columns, F.lit("")), None, F.col(bundles.TIME))
-        wrong = F.col(bundles.BAD)
+        checked = parsing.checked(parsing.json_records(read, columns, F.lit("")), None, F.col(hidden.TIME))
+        wrong = F.col(hidden.BAD)
         bad = F.struct(wrong["reason"].alias("reason"), wrong["message"].alias("message"), F.col(_RAW).alias("record"))
         return checked.select(
             *self.topic.columns,
             F.col(_MET).alias(TIMESTAMP),
-            F.col(bundles.PART).cast("int").alias(PARTITION),
+            F.col(hidden.PART).cast("int").alias(PARTITION),
             F.col(fromrecords.OFFSET).alias(OFFSET),
             F.when(wrong.isNotNull(), bad).alias(BAD),
         )

@@ -11,9 +11,9 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.engine.worker.bundles import END, START
+from headrace.engine.worker.hidden import END, START
+from headrace.model.safebytes import encode
 from headrace.model.windows import GLOBAL_WINDOW
-from headrace.views.accumulators import encode
 from headrace.views.errors import ViewError
 from headrace.views.layout import Layout, Partial
 from headrace.views.partials import is_number

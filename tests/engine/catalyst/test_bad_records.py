@@ -18,12 +18,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 import headrace as hr
-from headrace.engine.batch.sources import event_time_of
 from headrace.engine.catalyst import parsing
 from headrace.engine.catalyst.badrecords import Letters
+from headrace.engine.catalyst.eventtime import event_time_of
 from headrace.engine.plan.lowering import lower
 from headrace.engine.worker.blame import WorkerFailure, told_plainly
-from headrace.engine.worker.bundles import BAD, BAD_TYPE
+from headrace.engine.worker.hidden import BAD, BAD_TYPE
 from headrace.log import Log
 from headrace.model.badrecords import ABSURD_TIME, MALFORMED, NO_TIME, REASONS, WRONG_TYPE
 from headrace.model.pipeline import Node, Place
@@ -318,7 +318,7 @@ def test_parquet_in_a_batch(p: hr.Pipeline, tmp_path: pathlib.Path) -> None:
 
 def test_conditions_on_parquet_reach_the_files(spark: SparkSession, tmp_path: pathlib.Path) -> None:
     from headrace.engine.batch.execution import Batch
-    from headrace.engine.plan.fusion import plan
+    from headrace.engine.plan import plan
     from headrace.engine.spark.counters import Counters
 
     pyarrow.parquet.write_table(pa.table({"n": [1], "at": [1]}), tmp_path / "a.parquet")

@@ -15,8 +15,8 @@ from headrace.engine.connectors.topicdatasource import RANGES
 from headrace.engine.shard.wire import Tidings
 from headrace.engine.stream.fromtopic import FromTopic
 from headrace.engine.worker.blame import WorkerFailure
-from headrace.engine.worker.bundles import BAD, NOW, TIME
 from headrace.engine.worker.columnbundles import FromRecords
+from headrace.engine.worker.hidden import BAD, NOW, TIME
 from headrace.log import Log
 from headrace.model.times import SECOND
 from headrace.model.watermarks import BoundedDisorder

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
-from headrace.engine.connectors import kafkajars
+from headrace.engine.spark import kafkajars
 from headrace.log.partitioning import partitions_of
 from headrace.model.times import SECOND
 from tests.edges import kafka

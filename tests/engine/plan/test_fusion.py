@@ -4,7 +4,8 @@ from textwrap import dedent
 from typing import Any
 
 import headrace as hr
-from headrace.engine.plan.fusion import PASSES, explain, plan
+from headrace.engine.explain import explain
+from headrace.engine.plan import PASSES, plan
 from headrace.engine.plan.stages import Python
 
 

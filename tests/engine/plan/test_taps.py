@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace.engine.catalyst import relational
 from headrace.engine.plan.lowering import lower
-from headrace.engine.plan.taps import elements_of, frame_of
 from headrace.engine.shard.wire import Tidings
 from headrace.engine.stream.programs import FromSource, Watermarks
+from headrace.engine.stream.tapframes import elements_of, frame_of
 from headrace.engine.worker.bundles import Bundle, FromColumns
 from headrace.model.panes import NO_PANE
 from headrace.model.times import MIN_TIME

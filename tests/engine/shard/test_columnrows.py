@@ -18,8 +18,9 @@ from headrace.engine.shard.columnrows import ToGroups
 from headrace.engine.shard.placing import COUNT
 from headrace.engine.shard.rows import to_pairs, to_partials
 from headrace.engine.shard.work import Grouping, aggregating
-from headrace.engine.worker.bundles import END, START, TIME, Bundle
+from headrace.engine.worker.bundles import Bundle
 from headrace.engine.worker.columnbundles import PANE_COLUMNS, ColumnBundle
+from headrace.engine.worker.hidden import END, START, TIME
 from headrace.model.columns import Aggregate
 from headrace.model.panes import Windowing
 from headrace.model.times import MAX_TIME

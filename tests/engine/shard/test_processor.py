@@ -13,7 +13,7 @@ from headrace.engine.columns.cells import decode_cells, encode_cells
 from headrace.engine.shard.clocks import Clocks
 from headrace.engine.shard.placing import RETRACTION
 from headrace.engine.shard.processor import PANES, TIMINGS, ShardProcessor, Step
-from headrace.engine.worker.bundles import END, START, TIME
+from headrace.engine.worker.hidden import END, START, TIME
 from headrace.engine.worker.shuffle import KEY, SPELLING, VALUE
 from headrace.model.algebra import CombineFn, MaxFn, MeanFn, SumFn
 from headrace.model.keys import decode_keys, encode_keys

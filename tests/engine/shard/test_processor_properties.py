@@ -20,7 +20,7 @@ from headrace.engine.shard import ordinals, windowtable
 from headrace.engine.shard.clocks import Clocks
 from headrace.engine.shard.placing import COUNT
 from headrace.engine.shard.processor import TIMINGS, ShardProcessor, Step
-from headrace.engine.worker.bundles import END, START, TIME
+from headrace.engine.worker.hidden import END, START, TIME
 from headrace.engine.worker.shuffle import KEY, SPELLING, VALUE
 from headrace.model.algebra import CombineFn, CountFn, MaxFn, MeanFn, SumFn, TopFn
 from headrace.model.keys import decode_keys, encode_keys

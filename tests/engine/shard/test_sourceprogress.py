@@ -17,7 +17,7 @@ from headrace.engine.shard.sourceprogress import Progress
 from headrace.engine.shard.wire import Tidings
 from headrace.engine.stream.programs import FromSource, Watermarks
 from headrace.engine.worker.blame import WorkerFailure
-from headrace.engine.worker.bundles import LOW, NOW, PART, TIME, TOLD
+from headrace.engine.worker.hidden import LOW, NOW, PART, PUNCTUATION, TIME
 from headrace.model.times import MAX_TIME, MIN_TIME, Int64Array
 
 
@@ -94,7 +94,7 @@ def rows_of(source: FromSource, *rows: tuple[int | None, int | None, str | None]
         NOW: pa.array([100] * len(rows)),
         LOW: pa.nulls(len(rows), pa.int64()),
         PART: pa.array(partitions, pa.string()),
-        TOLD: pa.array(marks, pa.int64()),
+        PUNCTUATION: pa.array(marks, pa.int64()),
     }
     assert not list(source.bundles(iter([pa.record_batch(columns)])))
 

@@ -8,12 +8,13 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
-from headrace.engine.plan.columnsegments import Opening, after
 from headrace.engine.plan.lowering import Line, lower
 from headrace.engine.shard.wire import unpack, wire
 from headrace.engine.stream.programs import FromClocks
-from headrace.engine.worker.bundles import TIME, Bundle
+from headrace.engine.stream.segmentprogram import Opening, after
+from headrace.engine.worker.bundles import Bundle
 from headrace.engine.worker.columnbundles import PANE_COLUMNS, Columnar, ColumnBundle
+from headrace.engine.worker.hidden import TIME
 from headrace.model.panes import PaneInfo
 from headrace.model.times import SECOND
 

@@ -10,10 +10,11 @@ import pytest
 
 import headrace as hr
 from headrace.engine.columns.cells import encode_cells
+from headrace.engine.handle import ExchangeStatus, SourceStatus, StreamStatus
 from headrace.engine.plan.lowering import Exchange, Line, lower
 from headrace.engine.shard.clocks import Clocks
 from headrace.engine.shard.processor import ShardProcessor, Waiting
-from headrace.engine.stream.status import ExchangeStatus, SourceStatus, StreamStatus, exchange_status, source_statuses
+from headrace.engine.stream.status import exchange_status, source_statuses
 from headrace.model.keys import encode_keys
 from headrace.model.panes import Windowing
 from headrace.model.times import MAX_TIME, MIN_TIME, SECOND

@@ -24,7 +24,8 @@ from headrace.engine.batch.sinks import windowed_values
 from headrace.engine.plan import fusion as planning
 from headrace.engine.plan.stages import Columns, Exchange, Frame, Python, Read, Stage, Union, Write
 from headrace.engine.worker.blame import WorkerFailure, told_plainly
-from headrace.engine.worker.bundles import BLOCK_SCHEMA, TIME, Bundle, FromBlocks, FromColumns, to_block
+from headrace.engine.worker.bundles import BLOCK_SCHEMA, Bundle, FromBlocks, FromColumns, to_block
+from headrace.engine.worker.hidden import TIME
 from headrace.engine.worker.program import steps_of, unnumbered
 from headrace.model.panes import NO_PANE, ONLY_PANE
 from headrace.model.times import MAX_TIME, MIN_TIME, SECOND

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from headrace.engine.columns.cells import decode_cells
 from headrace.engine.worker import shuffle
 from headrace.engine.worker.blame import WorkerFailure
-from headrace.engine.worker.bundles import END, START, TIME, Bundle
+from headrace.engine.worker.bundles import Bundle
+from headrace.engine.worker.hidden import END, START, TIME
 from headrace.engine.worker.shuffle import KEY, SPELLING, VALUE, FromRows, ToAccumulators, ToRows, shuffle_schema
 from headrace.model.algebra import CollectFn, CountFn, FirstFn, LastFn, MaxFn, MeanFn, SumFn, combine_fn
 from headrace.model.keys import decode_keys, encode_key

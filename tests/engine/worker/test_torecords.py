@@ -17,10 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.engine.plan.fusion import plan
+from headrace.engine.plan import plan
 from headrace.engine.plan.lowering import lower
-from headrace.engine.worker.bundles import TIME, Bundle
+from headrace.engine.worker.bundles import Bundle
 from headrace.engine.worker.columnbundles import PANE_COLUMNS, ColumnBundle
+from headrace.engine.worker.hidden import TIME
 from headrace.engine.worker.torecords import ANY, RETRACTION, ToRecords, to_records, unblocked
 from headrace.log import Log, LogError
 from headrace.log.partitioning import partitions_of

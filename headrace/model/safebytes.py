@@ -13,9 +13,13 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, Final
 
-from headrace.views.errors import ViewError
+from headrace.model.errors import HeadraceError
 
 _BYTES, _JSON = b"b", b"j"
+
+
+class EncodingError(HeadraceError, ValueError):
+    """A value has no safe bytes, or bytes are not those of a value."""
 
 
 def encode(value: Any) -> bytes:
@@ -26,8 +30,8 @@ def encode(value: Any) -> bytes:
     >>> encode(object())
     Traceback (most recent call last):
         ...
-    headrace.views.errors.ViewError: a store cannot keep a value of type object; map it to text, a number, a time or \
-bytes first
+    headrace.model.safebytes.EncodingError: a store cannot keep a value of type object; map it to text, a number, a \
+time or bytes first
     """
     if type(value) is bytes:
         return _BYTES + value
@@ -44,7 +48,7 @@ def decode(data: bytes) -> Any:
             return _value(json.loads(rest))
     except (ValueError, KeyError, TypeError, ArithmeticError, RecursionError):
         pass
-    raise ViewError(f"these are not the bytes of an accumulator: {data[:40]!r}; compute the view anew")
+    raise EncodingError(f"these are not the bytes of an accumulator: {data[:40]!r}; compute the view anew")
 
 
 def _plain(value: Any) -> Any:
@@ -54,7 +58,7 @@ def _plain(value: Any) -> Any:
     if kind is list:
         return [_plain(each) for each in value]
     if kind not in _TAGS:
-        raise ViewError(
+        raise EncodingError(
             f"a store cannot keep a value of type {kind.__name__}; map it to text, a number, a time or bytes first"
         )
     tag, write = _TAGS[kind]

@@ -1,0 +1,16 @@
+"""Explains how a graph would run, without running it and without Spark."""
+
+from __future__ import annotations
+
+from headrace.engine.plan import plan
+from headrace.model.pipeline import Graph
+from headrace.model.validate import validate
+
+
+def explain(graph: Graph, *, stream: bool = False) -> str:
+    """The plan as a tree to read; with `stream`, or if it is unbounded, as the line of a stream."""
+    if not stream and graph.bounded:
+        return plan(graph).tree()
+    from headrace.engine.plan.explainstream import stream_plan  # a batch needs none of it
+
+    return stream_plan(validate(graph)).tree()

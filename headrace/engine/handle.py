@@ -1,0 +1,205 @@
+"""The handle that whoever runs a pipeline gets, and the status that it shows.
+
+A batch and a stream have a handle each; this module knows neither Spark nor the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from headrace.engine.shard.processor import Waiting
+from headrace.model.badrecords import BadRecords
+from headrace.model.times import MAX_TIME, MIN_TIME, SECOND, format_duration, format_instant
+
+State = Literal["running", "done", "failed", "stopped"]
+
+
+@dataclass
+class Status:
+    """How far a run is: its state, the sink it is at, the tasks of the current Spark job, and sources' bad records."""
+
+    state: State = "running"
+    stage: str = ""
+    tasks_done: int = 0
+    tasks: int = 0
+    bad: dict[str, BadRecords] = field(default_factory=dict)
+
+    @property
+    def line(self) -> str:
+        """The status in one line."""
+        return self.stage
+
+
+class Handle(Protocol):
+    """A running pipeline: `wait()` for its end, `stop()` it, ask for its `status()` and `metrics()`.
+
+    >>> import headrace as hr
+    >>> p = hr.Pipeline()
+    >>> _ = p | hr.Create([1, 2, 3]) | "large" >> hr.Filter(lambda n: n > 1) | hr.Collect()
+    >>> handle: hr.Handle = p.run()
+    >>> handle.wait().state
+    'done'
+    >>> handle.metrics()["large"]
+    {'in': 3, 'out': 2}
+    """
+
+    def wait(self, timeout: float | None = None) -> Status:
+        """Waits for the end, or for `timeout` seconds; raises the error that the pipeline failed with."""
+        ...
+
+    def stop(self, *, drain: bool = False) -> None:
+        """Stops the pipeline; with `drain`, once it has worked through what it has read."""
+        ...
+
+    def status(self) -> Status:
+        """Returns how far the pipeline is."""
+        ...
+
+    def metrics(self) -> dict[str, dict[str, int]]:
+        """Returns counts by the label of a transform: elements in and out, bad records by reason."""
+        ...
+
+    def savepoint(self, path: str) -> None:
+        """Copies the checkpoint of a stream to the directory `path`; a batch has none and refuses."""
+        ...
+
+
+@dataclass(frozen=True)
+class SourceStatus:
+    """How far a source is: its watermark, and what it gave in the last batch. What is not known is None.
+
+    Of a topic, also the offsets it has been read to, by partition, and how many records there are after them.
+    """
+
+    watermark: int | None = None
+    rows: int | None = None
+    rows_per_second: float | None = None
+    offsets: dict[int, int] | None = None
+    lag: int | None = None
+
+
+@dataclass(frozen=True)
+class ExchangeStatus:
+    """How far a grouping is.
+
+    - watermark: of its input; output_watermark: of what it gives
+    - lag: how far, in microseconds, its input's watermark is behind the clock; None at the ends of time
+    - held: how many windows have state; late, refused: elements that came too late, or to finished triggers, ever
+    - waiting: the earliest window with elements that it has not fired yet, and why
+    - counts: of tasks, what each tells about itself, by its number
+    """
+
+    watermark: int = MIN_TIME
+    output_watermark: int = MIN_TIME
+    lag: int | None = None
+    held: int = 0
+    late: int = 0
+    refused: int = 0
+    waiting: Waiting | None = None
+    counts: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
+
+
+@dataclass(repr=False)
+class StreamStatus(Status):
+    """How far a stream is: the micro-batches it has done, how long the last one took, its sources and its groupings.
+
+    `notes` tell how the pipeline differs from the one of its checkpoint. It prints as a table.
+
+    >>> print(StreamStatus("running", batches=3, batch_seconds=0.41, exchanges={
+    ...     "sums": ExchangeStatus(60 * SECOND, 59 * SECOND, 2 * SECOND, 1, waiting=Waiting("'amy'", "12:00 to 12:01",
+    ...         "waits for the watermark to pass 12:01, which is at 12:00:58", 61 * SECOND))}))
+    running, 3 batches, the last in 0.41 s
+    grouping  watermark             output                lag  held  late  refused
+    sums      1970-01-01T00:01:00Z  1970-01-01T00:00:59Z  2 s     1     0        0
+    sums has not fired 12:00 to 12:01 of 'amy': waits for the watermark to pass 12:01, which is at 12:00:58
+    """
+
+    batches: int = 0
+    batch_seconds: float | None = None
+    sources: dict[str, SourceStatus] = field(default_factory=dict)
+    exchanges: dict[str, ExchangeStatus] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def line(self) -> str:
+        """The status in one line."""
+        held = sum(each.held for each in self.exchanges.values())
+        lag = max((each.lag for each in self.exchanges.values() if each.lag is not None), default=None)
+        rates = [each.rows_per_second for each in self.sources.values() if each.rows_per_second is not None]
+        parts = [_count(self.batches, "batch", "batches")]
+        parts += [f"{self.batch_seconds:.2f} s"] if self.batch_seconds is not None else []
+        parts += [f"{sum(rates):,.0f} rows/s"] if rates else []
+        parts += [_count(held, "window held", "windows held")] if self.exchanges else []
+        parts += [f"{_rough(lag)} behind"] if lag is not None else []
+        return " · ".join(parts)
+
+    def __str__(self) -> str:
+        took = "" if self.batch_seconds is None else f", the last in {self.batch_seconds:.2f} s"
+        lines = [f"{self.state}, {_count(self.batches, 'batch', 'batches')}{took}"]
+        if self.sources:
+            rows = [
+                [label, _instant(each.watermark), _number(each.rows), _number(each.rows_per_second)]
+                for label, each in self.sources.items()
+            ]
+            lines += _table(["source", "watermark", "rows", "rows/s"], rows, right=2)
+            lines += [_position(label, each) for label, each in self.sources.items() if each.offsets is not None]
+        if self.exchanges:
+            rows = [
+                [
+                    label,
+                    _instant(each.watermark),
+                    _instant(each.output_watermark),
+                    _rough(each.lag),
+                    *map(_number, (each.held, each.late, each.refused)),
+                ]
+                for label, each in self.exchanges.items()
+            ]
+            lines += _table(["grouping", "watermark", "output", "lag", "held", "late", "refused"], rows, right=4)
+        for label, each in self.exchanges.items():
+            if each.waiting is not None:
+                lines.append(f"{label} has not fired {each.waiting.window} of {each.waiting.key}: {each.waiting.why}")
+        lines += [f"{label} had {each}" for label, each in self.bad.items()]
+        return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
+
+    __repr__ = __str__
+
+
+def _position(label: str, source: SourceStatus) -> str:
+    at = ", ".join(f"{partition}/{offset}" for partition, offset in (source.offsets or {}).items())
+    return f"{label} has read to {at}: {_count(source.lag or 0, 'record', 'records')} behind"
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, right: int) -> list[str]:
+    """Lines of aligned columns, the last so many to the right."""
+    lines = [heads, *rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(heads))]
+    left = len(heads) - right
+    return [
+        "  ".join(
+            cell.ljust(width) if column < left else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    ]
+
+
+def _instant(time: int | None) -> str:
+    return "?" if time is None else format_instant(time if abs(time) >= MAX_TIME else time // 1000 * 1000)
+
+
+def _rough(duration: int | None) -> str:
+    """A duration, of a few seconds to the tenth and of more to the second."""
+    if duration is None:
+        return "-"
+    unit = SECOND // 10 if abs(duration) < 10 * SECOND else SECOND
+    return format_duration(duration // unit * unit)
+
+
+def _number(number: float | None) -> str:
+    return "?" if number is None else f"{number:,.0f}"
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number:,} {one if number == 1 else many}"

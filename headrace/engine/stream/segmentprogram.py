@@ -1,0 +1,158 @@
+"""Programs before and after the column segments of a stream, and the Catalyst transforms between them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from headrace.engine.catalyst import relational
+from headrace.engine.plan.columnsegments import BODY, DEST, Segment
+from headrace.engine.shard.processor import TIMINGS
+from headrace.engine.shard.wire import Tidings, pack, unpack
+from headrace.engine.stream.programs import LevelProgram
+from headrace.engine.worker.bundles import Bundle
+from headrace.engine.worker.columnbundles import PANE_COLUMNS, ColumnBundle
+from headrace.engine.worker.program import Program, Readers
+from headrace.model.panes import NO_PANE, PaneInfo
+from headrace.model.schema import Schema
+from headrace.model.watermarks import WatermarkPolicy
+
+
+@dataclass
+class Opening:
+    """Callable by mapInArrow: a program, what it sends to the segments behind it laid out as columns."""
+
+    program: Program
+    columns: dict[int, pa.Schema]
+    names: dict[int, str]
+
+    def schema(self) -> pa.Schema:
+        structs = [(self.names[dest], pa.struct(list(schema))) for dest, schema in self.columns.items()]
+        return pa.schema([(DEST, pa.int64()), (BODY, pa.binary()), *structs])
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        ours = pa.array(self.columns, pa.int64())
+        for batch in self.program(batches):
+            mine = pc.is_in(batch.column("dest"), ours)
+            passing = batch.filter(pc.invert(mine))
+            if passing.num_rows:
+                yield self._laid_out(passing.column("dest"), passing.column("body"))
+            sent = batch.filter(mine)
+            for dest, body in zip(sent.column("dest").to_pylist(), sent.column("body").to_pylist(), strict=True):
+                yield from self._opened(dest, body)
+
+    def _opened(self, dest: int, body: bytes) -> Iterator[pa.RecordBatch]:
+        header, rows = unpack(body)
+        yield self._laid_out(pa.array([dest], pa.int64()), pa.array([pack(header)], pa.binary()))
+        count = rows.num_rows
+        struct = pa.StructArray.from_arrays(rows.columns, fields=list(self.columns[dest]))
+        yield self._laid_out(pa.array(np.full(count, dest)), pa.nulls(count, pa.binary()), dest, struct)
+
+    def _laid_out(
+        self, dests: pa.Array, bodies: pa.Array, mine: int | None = None, struct: pa.Array | None = None
+    ) -> pa.RecordBatch:
+        schema = self.schema()
+        columns = [
+            struct if dest == mine else pa.nulls(len(dests), schema.field(self.names[dest]).type)
+            for dest in self.columns
+        ]
+        return pa.record_batch([dests, bodies, *columns], schema=schema)
+
+
+def opening(program: Program, segments: Iterable[Segment]) -> Opening:
+    """The program, with the segments that come right behind it."""
+    each = list(segments)
+    columns = {segment.dest: segment.output.schema() for segment in each}
+    return Opening(program, columns, {segment.dest: segment.column for segment in each})
+
+
+def transformed(segments: Iterable[Segment], data: DataFrame) -> DataFrame:
+    """The frame after the transforms of these segments, each of which sees its own rows only."""
+    for segment in segments:
+        carried = tuple(name for name in data.columns if name != segment.column)
+        mine = (F.col(DEST) == segment.dest) & F.col(BODY).isNull()
+        rows = data.select(*carried, f"{segment.column}.*")
+        for node in segment.nodes:
+            rows = relational.apply(node, rows, among=relational.Among(mine, carried))
+        own = [F.col(f"`{name}`") for name in rows.columns if name not in carried]
+        data = rows.select(*carried, F.struct(*own).alias(segment.column))
+    return data
+
+
+@dataclass(frozen=True)
+class Leaving:
+    """Where the rows of a segment enter Python again."""
+
+    column: str
+    schema: Schema | None
+    readers: Readers
+
+
+_NOTHING: Final[dict[str, Any]] = {}
+
+
+@dataclass
+class SegmentProgram(LevelProgram):
+    """Callable by mapInArrow over what Catalyst made of segments; rows that go elsewhere pass."""
+
+    leaving: dict[int, Leaving] = field(kw_only=True)
+    policies: dict[str, WatermarkPolicy] = field(kw_only=True)
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from super().__call__(batches)
+        if self.tidings.skewed and self.counters is not None:
+            self.counters.add(Counter({(name, "skewed"): self.tidings.skewed for name in self.tidings.followed}))
+
+    def _entries(self) -> Iterable[Readers]:
+        return [leaving.readers for leaving in self.leaving.values()]
+
+    def _entering(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Bundle | ColumnBundle, Readers]]:
+        header = _NOTHING
+        for batch in batches:
+            dests, bodies = batch.column(DEST).to_pylist(), batch.column(BODY)
+            apart = np.flatnonzero(np.asarray(bodies.is_valid())).tolist()
+            begin = 0
+            for end in [*apart, batch.num_rows]:
+                if begin < end:
+                    leaving = self.leaving[dests[begin]]
+                    rows = pa.RecordBatch.from_struct_array(batch.column(leaving.column).slice(begin, end - begin))
+                    yield ColumnBundle(rows, leaving.schema, _panes(header, rows.num_rows)), leaving.readers
+                if end < batch.num_rows:
+                    body = bodies[end].as_py()
+                    if dests[end] in self.leaving:
+                        header, _ = unpack(body)
+                        self._follow(header["followed"])
+                    else:
+                        self._passing.append((dests[end], body))
+                begin = end + 1
+
+    def _follow(self, names: list[str]) -> None:
+        """The watermarks of these sources are the times of rows that come this way."""
+        for name in names:
+            self.tidings.followed[name] = self.policies[name]
+            self.tidings.hear(name, None, None)
+
+
+def _panes(header: dict[str, Any], rows: int) -> pa.RecordBatch | None:
+    """The pane of a header, for each of so many rows; None if there is nothing to tell."""
+    pane = PaneInfo(*header["pane"])
+    if pane == NO_PANE and not header["retraction"]:
+        return None
+    kind = (header["retraction"], TIMINGS.index(pane.timing), *header["pane"][1:])
+    columns = [pa.array(np.full(rows, value)) for value in kind]
+    return pa.record_batch(columns, names=list(PANE_COLUMNS))
+
+
+def after(segments: list[Segment], tidings: Tidings, head: Any, policies: dict[str, WatermarkPolicy]) -> SegmentProgram:
+    """The program behind these segments of one station. `policies` are those of the sources."""
+    leaving = {each.dest: Leaving(each.column, each.leaves.schema, each.readers) for each in segments}
+    station = segments[0].station
+    return SegmentProgram(head, tidings=tidings, station=station, entries={}, leaving=leaving, policies=policies)

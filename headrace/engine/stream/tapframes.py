@@ -1,0 +1,60 @@
+"""The DataFrame of a tap: a source with every collection that is read from it, and the elements of each in a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from headrace.engine.catalyst import relational
+from headrace.engine.plan.taps import Reading, Tap
+from headrace.engine.worker.hidden import BAD, END, LOW, START, TIME
+from headrace.model.pipeline import PCollection
+from headrace.model.times import MIN_TIME
+
+
+def frame_of(tap: Tap, opened: DataFrame, note: Callable[[PCollection, DataFrame], None], *, timed: bool) -> DataFrame:
+    """The frame of a tap over its opened source. `timed`: the times of its rows are its watermark.
+
+    Bad rows of the source are no elements, tell nothing, and stay, unless another tap sees all.
+    """
+    if BAD in opened.columns:
+        marked = opened.withColumn(LOW, F.when(F.col(BAD).isNotNull(), MIN_TIME).otherwise(F.col(LOW)))
+        opened = marked if tap.sees_all else opened.where(F.col(BAD).isNull()).drop(BAD)
+    if len(tap.readings) == 1:
+        (reading,) = tap.readings
+        return _columns(reading, opened, note, marking=timed or BAD in opened.columns)
+    clocks = [name for name in opened.columns if name not in (*relational.own(opened), LOW)]
+    data = opened.select(F.struct(*relational.columns(opened), LOW).alias(relational.SHARED), *clocks)
+    for number, reading in enumerate(tap.readings):
+        branch = data.select(f"{relational.SHARED}.*", *data.columns)
+        branch = _columns(reading, branch, note, marking=True)
+        row = F.struct(*relational.columns(branch), *[name for name in (START, END) if name in branch.columns])
+        data = branch.select(*data.columns, F.when(F.col(LOW).isNull(), row).alias(_name(number)))
+    return data.withColumn(LOW, F.col(f"{relational.SHARED}.{LOW}")).drop(relational.SHARED)
+
+
+def elements_of(batch: pa.RecordBatch, number: int) -> pa.RecordBatch:
+    """The elements of one of several collections, as columns."""
+    rows = batch.column(_name(number))
+    time = batch.column(TIME)
+    if rows.null_count:
+        there = rows.is_valid()
+        rows, time = rows.filter(there), time.filter(there)
+    names = [rows.type.field(i).name for i in range(rows.type.num_fields)]
+    return pa.RecordBatch.from_arrays([*rows.flatten(), time], names=[*names, TIME])
+
+
+def _columns(
+    reading: Reading, data: DataFrame, note: Callable[[PCollection, DataFrame], None], *, marking: bool
+) -> DataFrame:
+    for node in reading.columns:
+        data = relational.apply(node, data, marking=marking)
+        note(node.outputs[0], data.select(*relational.columns(data)))
+    return data
+
+
+def _name(number: int) -> str:
+    return f"{relational.SHARED}{number}"
