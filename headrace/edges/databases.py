@@ -7,7 +7,7 @@ from sqlalchemy.engine import URL, Connection, Engine
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from headrace.model.errors import PipelineError
-from headrace.model.secrets import hidden, shown
+from headrace.model.secrets import redact_text, redact_url
 
 _BATCHES = sa.Table(
     "headrace_batches",
@@ -32,12 +32,12 @@ def open_database(url: URL) -> Engine:
         engine = sa.create_engine(url, hide_parameters=True, pool_pre_ping=True, connect_args=waits)
     except ModuleNotFoundError as error:
         raise PipelineError(
-            f"{shown(url)} needs the Python package {error.name!r}, which is not installed: "
+            f"{redact_url(url)} needs the Python package {error.name!r}, which is not installed: "
             "pip install 'headrace[postgresql]'"
         ) from None
     except ImportError as error:  # psycopg is there, and the library of PostgreSQL is not
         raise PipelineError(
-            f"{shown(url)}: {reason(error, url)}; pip install 'headrace[postgresql]' brings it along"
+            f"{redact_url(url)}: {reason(error, url)}; pip install 'headrace[postgresql]' brings it along"
         ) from None
     if engine.dialect.name == "postgresql":
         sa.event.listen(engine, "connect", _in_utc)
@@ -46,7 +46,7 @@ def open_database(url: URL) -> Engine:
             return engine
     except SQLAlchemyError as error:
         engine.dispose()
-        raise PipelineError(f"cannot open the database {shown(url)}: {reason(error, url)}{_remedy(url)}") from None
+        raise PipelineError(f"cannot open the database {redact_url(url)}: {reason(error, url)}{_remedy(url)}") from None
 
 
 def reason(error: Exception, url: URL) -> str:
@@ -57,7 +57,7 @@ def reason(error: Exception, url: URL) -> str:
         text = (
             "database is locked: another process has been writing to it for too long; add ?timeout=SECONDS to the URL"
         )
-    return hidden(text, url)
+    return redact_text(text, url)
 
 
 def making_tables(connection: Connection) -> None:

@@ -28,7 +28,7 @@ YEAR_10000: Final = (int(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestam
 """Event times are from the first of these on, and before the second: everybody can write those."""
 
 
-class ReadsRecords(Primitive):
+class RecordSource(Primitive):
     """A source whose records may be bad: `bad` says what becomes of those."""
 
     bad: Bad = "dead_letters"

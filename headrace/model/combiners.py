@@ -64,7 +64,7 @@ class _PerElement(LateOutput, PTransform):
 
     def expand(self, inputs: PCollection) -> Any:
         pairs, count = inputs | "pair" >> _alone(inputs), "count" >> CombinePerKey(CountFn())
-        if not self.gives_late:
+        if not self.has_late_output:
             return pairs | count
         both = pairs | count.with_late_output()
         return TaggedCollections({MAIN: both[MAIN], LATE: both[LATE] | "unpair late" >> Keys()})

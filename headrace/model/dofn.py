@@ -97,14 +97,14 @@ def params_of(fn: Callable[..., Any]) -> dict[str, Param]:
 class Wrapped:
     """An output in a wrapper that says where or when it belongs.
 
-    `ever` tells whether this process has made or unpickled any, so that outputs need not be searched for them where
+    `used` tells whether this process has made or unpickled any, so that outputs need not be searched for them where
     nobody uses them.
     """
 
-    ever: ClassVar[bool] = False
+    used: ClassVar[bool] = False
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        Wrapped.ever = True
+        Wrapped.used = True
         return super().__new__(cls)
 
 

@@ -56,10 +56,10 @@ class IntervalJoin(PTransform):
             for number, (name, pc) in enumerate(both)
         )
         lateness = max(pc.windowing.allowed_lateness for _, pc in both)
-        return tagged | Flatten() | "join" >> ParDo(JoinNear(self.lower, self.upper, lateness))
+        return tagged | Flatten() | "join" >> ParDo(IntervalJoinFn(self.lower, self.upper, lateness))
 
 
-class JoinNear(DoFn):
+class IntervalJoinFn(DoFn):
     """Keeps the elements of both sides that may still find a partner. An element comes as (key, (side, value))."""
 
     left, right = ListState("left"), ListState("right")

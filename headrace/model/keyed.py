@@ -128,7 +128,7 @@ class CombineGlobally(LateOutput, PTransform):
 
     def expand(self, inputs: PCollection) -> Any:
         pairs, combine = inputs | "pair" >> Map(_with_no_key), "combine" >> CombinePerKey(self.fn)
-        if not self.gives_late:
+        if not self.has_late_output:
             return self._or_zero(inputs, pairs | combine | "unpair" >> Values())
         both = pairs | combine.with_late_output()
         late = both[LATE] | "unpair late" >> Values()
@@ -240,7 +240,7 @@ class CoGroupByKey(PTransform):
 
         def by_name(group: tuple[Any, Sequence[tuple[int, Any]]]) -> tuple[Any, dict[Any, Any]]:
             key, pairs = group
-            return key, {name: OfTag(pairs, number) for number, name in enumerate(names)}
+            return key, {name: TaggedValues(pairs, number) for number, name in enumerate(names)}
 
         return tagged | Flatten() | GroupByKey() | "by name" >> Map(by_name)
 
@@ -260,7 +260,7 @@ class Tag(Map):
         return None
 
 
-class OfTag(Sequence[Any]):
+class TaggedValues(Sequence[Any]):
     """The values of a group that came from one of the joined collections: a view, so no group must fit in memory."""
 
     def __init__(self, pairs: Sequence[tuple[int, Any]], number: int) -> None:

@@ -281,11 +281,11 @@ def _encode_column(keys: Sequence[Any]) -> pa.BinaryArray | None:
     kind = kinds.pop()
     if kind is str:
         try:
-            return prefixed(b"s", pa.array(keys, pa.string()).cast(pa.binary()))
+            return tag_cells(b"s", pa.array(keys, pa.string()).cast(pa.binary()))
         except (UnicodeEncodeError, pa.ArrowInvalid):  # a lone surrogate, or more than 2 GB of text
             return None
     if kind is bytes:
-        return prefixed(b"b", pa.array(keys, pa.binary()))
+        return tag_cells(b"b", pa.array(keys, pa.binary()))
     if kind is int:
         try:
             return encode_ints(np.array(keys, dtype="<i8"))
@@ -298,20 +298,20 @@ def _encode_column(keys: Sequence[Any]) -> pa.BinaryArray | None:
         columns = [_encode_column(list(map(itemgetter(part), keys))) for part in range(width)]
         if any(column is None for column in columns):
             return None
-        return joined([column for column in columns if column is not None])
+        return encode_tuples([column for column in columns if column is not None])
     return None
 
 
-def joined(columns: Sequence[pa.BinaryArray]) -> pa.BinaryArray:
+def encode_tuples(columns: Sequence[pa.BinaryArray]) -> pa.BinaryArray:
     """Keys that are tuples, out of the encoded columns of their parts.
 
-    >>> joined([encode_keys(["a", "b"])[0], encode_keys([1, 2])[0]]).equals(encode_keys([("a", 1), ("b", 2)])[0])
+    >>> encode_tuples([encode_keys(["a", "b"])[0], encode_keys([1, 2])[0]]).equals(encode_keys([("a", 1), ("b", 2)])[0])
     True
     """
     parts: list[object] = [pa.scalar(b"t" + _LENGTH.pack(len(columns)))]
     for column in columns:
         lengths = pc.binary_length(column).to_numpy(zero_copy_only=False).astype("<u4")
-        parts += [fixed_width(b"", lengths), column]
+        parts += [tag_numbers(b"", lengths), column]
     return pc.binary_join_element_wise(*parts, b"")
 
 
@@ -321,22 +321,22 @@ def encode_ints(numbers: np.ndarray) -> pa.BinaryArray:
     >>> encode_ints(np.array([1])).equals(encode_keys([1])[0])
     True
     """
-    return fixed_width(b"i", (numbers.astype("<i8").view("<u8") ^ np.uint64(2**63)).byteswap())
+    return tag_numbers(b"i", (numbers.astype("<i8").view("<u8") ^ np.uint64(2**63)).byteswap())
 
 
-def prefixed(tag: bytes, cells: pa.BinaryArray) -> pa.BinaryArray:
+def tag_cells(tag: bytes, cells: pa.BinaryArray) -> pa.BinaryArray:
     """Each cell behind a tag.
 
-    >>> prefixed(b"s", pa.array([b"a"])).to_pylist()
+    >>> tag_cells(b"s", pa.array([b"a"])).to_pylist()
     [b'sa']
     """
     return pc.binary_join_element_wise(pa.scalar(tag), cells, b"")
 
 
-def fixed_width(tag: bytes, numbers: np.ndarray) -> pa.BinaryArray:
+def tag_numbers(tag: bytes, numbers: np.ndarray) -> pa.BinaryArray:
     """Numbers as cells of their bytes behind a tag.
 
-    >>> fixed_width(b"i", np.array([1], dtype="<i8")).to_pylist()
+    >>> tag_numbers(b"i", np.array([1], dtype="<i8")).to_pylist()
     [b'i\\x01\\x00\\x00\\x00\\x00\\x00\\x00\\x00']
     """
     width = len(tag) + numbers.dtype.itemsize

@@ -35,5 +35,5 @@ class LateOutput:
         return asked
 
     @property
-    def gives_late(self) -> bool:
+    def has_late_output(self) -> bool:
         return self.outputs == MAIN_AND_LATE

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from headrace.model.badrecords import Bad, ReadsRecords
+from headrace.model.badrecords import Bad, RecordSource
 from headrace.model.dofn import TimestampedValue
 from headrace.model.errors import PipelineError
 from headrace.model.panes import GLOBAL, Windowing
@@ -136,7 +136,7 @@ class ReadText(ReadFiles):
     output_type = str
 
 
-class ReadRows(ReadFiles, ReadsRecords):
+class ReadRows(ReadFiles, RecordSource):
     """A source of rows.
 
     `schema` is DDL text, a Spark StructType, or a NamedTuple or dataclass whose objects the elements become;

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from headrace.model.errors import PipelineError
 from headrace.model.pipeline import PCollection
-from headrace.model.secrets import shown
+from headrace.model.secrets import redact_url
 from headrace.model.sinks import BatchSink
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class WriteTable(BatchSink):
 
     def __str__(self) -> str:
         key = f", key={list(self.key)!r}" if self.key else ""
-        return f"WriteTable({shown(self.url)!r}, {self.table!r}{key}, mode={self.mode!r})"
+        return f"WriteTable({redact_url(self.url)!r}, {self.table!r}{key}, mode={self.mode!r})"
 
     @property
     def parts(self) -> tuple[str, ...] | None:

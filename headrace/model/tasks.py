@@ -15,14 +15,14 @@ from headrace.model.errors import PipelineError
 from headrace.model.panes import GLOBAL, Windowing
 from headrace.model.pipeline import PCollection, Primitive
 
-Given = tuple[str | None, int, pa.RecordBatch]
+TaskOutput = tuple[str | None, int, pa.RecordBatch]
 """What a task gives: the tag of the output it belongs to, the task that is to get it, if any is, and rows."""
 
 
 class Task(Protocol):
     """One task. It depends on nothing but its batches, the time it is told, and its state: a batch may run again."""
 
-    def run(self, batches: Sequence[pa.RecordBatch], now: int) -> Iterable[Given]:
+    def run(self, batches: Sequence[pa.RecordBatch], now: int) -> Iterable[TaskOutput]:
         """Takes in all that came in a micro-batch of this time, in microseconds; what one sent is in its order."""
 
     def counts(self) -> Mapping[str, float]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 from urllib.parse import unquote, urlsplit
 
-from headrace.model.badrecords import Bad, ReadsRecords
+from headrace.model.badrecords import Bad, RecordSource
 from headrace.model.errors import PipelineError
 from headrace.model.pipeline import PCollection
 from headrace.model.schema import ROWS, schema_of
@@ -71,7 +71,7 @@ def address(topic: str, *, log: str | None = None) -> Address:
     raise wrong
 
 
-class ReadTopic(Source, ReadsRecords):
+class ReadTopic(Source, RecordSource):
     """The records of a topic, from `start` on: as they come, or up to `end` if that is given.
 
     `topic` is a name in the embedded log in the directory `log` (else HEADRACE_LOG, else headrace-log), or a URI:

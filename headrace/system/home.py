@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from headrace.local.atomicfile import replace_file
 from headrace.local.processlock import Hold, Holder, held, holder
-from headrace.model.secrets import bare
+from headrace.model.secrets import strip_passwords
 from headrace.views.errors import ViewError
 
 
@@ -32,7 +32,7 @@ class Runs:
         >>> Runs.of("/apps/app.py", "postgresql://ann:secret@db/views", "/data/log").store
         'postgresql://ann@db/views'
         """
-        return cls(app, bare(sa.make_url(store)), log)
+        return cls(app, strip_passwords(sa.make_url(store)), log)
 
 
 @dataclass(frozen=True)

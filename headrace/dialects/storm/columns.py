@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.engine.columns.hashing import Hashes, hash_bytes
-from headrace.model.keys import encode_ints, encode_keys, joined, prefixed
+from headrace.model.keys import encode_ints, encode_keys, encode_tuples, tag_cells
 from headrace.model.pickling import dumps
 
 _PICKLED: Final = {b"headrace.pickled": b"1"}
@@ -93,7 +93,7 @@ def hash_columns(columns: Sequence[tuple[pa.Field, pa.Array]]) -> Hashes:
             hashes: Hashes = hash_bytes(_key_cells(field, repeated.dictionary))[repeated.indices.to_numpy()]
             return hashes
         return hash_bytes(_key_cells(field, column))
-    return hash_bytes(joined([_key_cells(*column) for column in columns]))
+    return hash_bytes(encode_tuples([_key_cells(*column) for column in columns]))
 
 
 def hash_keys(keys: Sequence[object]) -> Hashes:
@@ -108,7 +108,7 @@ def hash_keys(keys: Sequence[object]) -> Hashes:
 def _key_cells(field: pa.Field, column: pa.Array) -> pa.BinaryArray:
     if not column.null_count and field.metadata is None:
         if pa.types.is_string(column.type):
-            return prefixed(b"s", column.cast(pa.binary()))
+            return tag_cells(b"s", column.cast(pa.binary()))
         if pa.types.is_int64(column.type):
             return encode_ints(column.to_numpy())
     return encode_keys(decode_column(field, column))[0]

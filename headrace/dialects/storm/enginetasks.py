@@ -20,7 +20,7 @@ from headrace.dialects.storm.tasks import BoltTask, Counts, SpoutTask
 from headrace.dialects.storm.topology import Topology
 from headrace.dialects.storm.totopic import ToTopic
 from headrace.model.dofn import DoFn, TaggedOutput
-from headrace.model.tasks import Given
+from headrace.model.tasks import TaskOutput
 
 ACKER: Final = "__acker"
 ERRORS: Final = "__errors"
@@ -102,7 +102,7 @@ class BoltOnEngine:
         self._task, self._ackers = BoltTask(topology, config, bolt, number), ackers
         self._counts, self._queued = Counts(), 0
 
-    def run(self, batches: Sequence[pa.RecordBatch], now: int) -> Iterator[Given]:
+    def run(self, batches: Sequence[pa.RecordBatch], now: int) -> Iterator[TaskOutput]:
         outcome = self._task.run(batches, now)
         self._counts.add(outcome.counts)
         self._queued = outcome.counts.executed - outcome.counts.ticks
@@ -171,7 +171,7 @@ class AckerOnEngine:
     def __init__(self, timeout: int, number: int, of: int) -> None:
         self._acker = Acker(timeout)
 
-    def run(self, batches: Sequence[pa.RecordBatch], now: int) -> Iterator[Given]:
+    def run(self, batches: Sequence[pa.RecordBatch], now: int) -> Iterator[TaskOutput]:
         verdicts = self._acker.step(batches, now)
         if verdicts.num_rows:
             yield VERDICTS, 0, verdicts

@@ -21,7 +21,7 @@ from headrace.engine.worker.blame import MARK, WorkerFailure
 from headrace.engine.worker.bundles import BLOCK_SCHEMA, Bundle, to_block
 from headrace.engine.worker.hidden import BAD
 from headrace.engine.worker.program import Counters
-from headrace.model.badrecords import REASONS, Bad, ReadsRecords
+from headrace.model.badrecords import REASONS, Bad, RecordSource
 from headrace.model.elementwise import DeadLetter
 from headrace.model.pipeline import Node
 
@@ -131,7 +131,7 @@ class Observed:
 
 
 def _what_becomes(source: Node) -> Bad:
-    assert isinstance(source.transform, ReadsRecords)
+    assert isinstance(source.transform, RecordSource)
     return source.transform.bad
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.engine.columns.numbercells import RECORD, Record, read_records, record_of, record_width
-from headrace.model.keys import fixed_width, prefixed
+from headrace.model.keys import tag_cells, tag_numbers
 from headrace.model.pickling import dumps
 
 
@@ -71,10 +71,10 @@ def numbers_of(cells: pa.BinaryArray, tag: bytes) -> np.ndarray | None:
 _WIDTHS: dict[bytes, str] = {b"i": "<i8", b"f": "<f8"}
 
 _FAST: dict[type, Any] = {
-    int: lambda values: fixed_width(b"i", np.array(values, dtype="<i8")),
-    float: lambda values: fixed_width(b"f", np.array(values, dtype="<f8")),
-    str: lambda values: prefixed(b"s", pa.array(values, pa.string()).cast(pa.binary())),
-    bytes: lambda values: prefixed(b"b", pa.array(values, pa.binary())),
+    int: lambda values: tag_numbers(b"i", np.array(values, dtype="<i8")),
+    float: lambda values: tag_numbers(b"f", np.array(values, dtype="<f8")),
+    str: lambda values: tag_cells(b"s", pa.array(values, pa.string()).cast(pa.binary())),
+    bytes: lambda values: tag_cells(b"b", pa.array(values, pa.binary())),
     type(None): lambda values: pa.array([b"N"] * len(values), pa.binary()),
 }
 

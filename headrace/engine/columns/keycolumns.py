@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.model.keys import encode_ints, encode_keys, joined, prefixed
+from headrace.model.keys import encode_ints, encode_keys, encode_tuples, tag_cells
 from headrace.model.times import Int64Array
 
 _HEAD = 5  # bytes of a tuple before its parts: its tag, and how many there are
@@ -32,7 +32,7 @@ def encode_key_columns(columns: Sequence[pa.Array], rows: int) -> tuple[pa.Binar
     cells = [_cells(column) for column in columns]
     if any(each is None for each in cells):
         return encode_keys(list(zip(*[column.to_pylist() for column in columns], strict=True)))
-    return joined([each for each in cells if each is not None]), None
+    return encode_tuples([each for each in cells if each is not None]), None
 
 
 def decode_key_columns(encoded: pa.BinaryArray, spelling: pa.BinaryArray, columns: int) -> list[pa.Array] | None:
@@ -64,9 +64,9 @@ def _cells(column: pa.Array) -> pa.BinaryArray | None:
     if pa.types.is_signed_integer(kind):
         cells = encode_ints(np.asarray(column.fill_null(0) if column.null_count else column))
     elif pa.types.is_string(kind):
-        cells = prefixed(b"s", column.cast(pa.binary()))
+        cells = tag_cells(b"s", column.cast(pa.binary()))
     elif pa.types.is_binary(kind):
-        cells = prefixed(b"b", column)
+        cells = tag_cells(b"b", column)
     else:
         return None
     return pc.if_else(column.is_valid(), cells, b"N") if column.null_count else cells

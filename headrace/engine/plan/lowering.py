@@ -35,7 +35,7 @@ from headrace.engine.worker.program import Output, Readers, Step
 from headrace.engine.worker.text import text_of
 from headrace.engine.worker.torecords import to_records
 from headrace.model.algebra import CombineFn
-from headrace.model.badrecords import ReadsRecords
+from headrace.model.badrecords import RecordSource
 from headrace.model.columns import Aggregate, Columnwise
 from headrace.model.elementwise import ParDo
 from headrace.model.errors import PipelineError
@@ -151,7 +151,7 @@ class _Lowering:
         for node in graph:
             if isinstance(node.transform, Source) and all(tap.source is not node for tap in self.line.taps):
                 self._reading(node.outputs[0])  # nobody does, but it is read
-            if isinstance(node.transform, ReadsRecords) and node.transform.checks:
+            if isinstance(node.transform, RecordSource) and node.transform.checks:
                 self._tap(node, ())  # one that sees all of it
         for tap in self.line.taps:
             if not tap.readings:
@@ -250,7 +250,7 @@ class _Lowering:
     def _aggregate(self, node: Node, aggregate: Aggregate) -> None:
         (pc,) = node.inputs
         keyed, fn, reading = to_keyed(aggregate, pc.schema), columns_fn(aggregate), self._reading(pc)
-        if aggregate.gives_late:
+        if aggregate.has_late_output:
             whole = whole_elements(keyed, fn)
             pairs = Step(operators.MapOp(node.label, operators.Call(whole.pair)), {None: Readers()})
             reading.steps.append(pairs)

@@ -16,7 +16,7 @@ from headrace.engine.shard.triggernodes import Mask
 from headrace.engine.shard.windowtable import NO_HOLD, Table, runs
 from headrace.engine.worker.hidden import END, START
 from headrace.engine.worker.shuffle import KEY, SPELLING
-from headrace.model.keys import fixed_width
+from headrace.model.keys import tag_numbers
 from headrace.model.panes import Windowing
 from headrace.model.times import MAX_TIME, MIN_TIME, Int64Array
 from headrace.model.windows import GLOBAL_WINDOW, CountWindows, Window, WindowFn, merge_overlapping
@@ -165,7 +165,7 @@ class Placing:
 
 def _codes(keys: pa.BinaryArray, start: Int64Array, end: Int64Array) -> tuple[Int64Array, int]:
     """The same number for rows of the same window, in order of their first ones; and how many windows there are."""
-    names = pc.binary_join_element_wise(keys, fixed_width(b"", start), fixed_width(b"", end), b"").dictionary_encode()
+    names = pc.binary_join_element_wise(keys, tag_numbers(b"", start), tag_numbers(b"", end), b"").dictionary_encode()
     return np.asarray(names.indices), len(names.dictionary)
 
 

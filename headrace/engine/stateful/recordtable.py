@@ -23,7 +23,7 @@ from headrace.engine.stateful.records import Record, dump_states, load_states
 from headrace.engine.stateful.timers import NEVER
 from headrace.engine.worker.hidden import END, START
 from headrace.engine.worker.shuffle import KEY, SPELLING
-from headrace.model.keys import decode_keys, fixed_width
+from headrace.model.keys import decode_keys, tag_numbers
 from headrace.model.times import MAX_TIME, Int64Array
 from headrace.model.windows import GLOBAL_WINDOW, Window
 
@@ -178,7 +178,7 @@ class KeptTable:
 
 def _names(keys: pa.BinaryArray, start: Int64Array, end: Int64Array) -> pa.BinaryArray:
     """What records are found by: the bytes of key and bounds."""
-    return pc.binary_join_element_wise(keys, fixed_width(b"", start), fixed_width(b"", end), b"")
+    return pc.binary_join_element_wise(keys, tag_numbers(b"", start), tag_numbers(b"", end), b"")
 
 
 def _bucket_of(names: pa.BinaryArray) -> list[int]:

@@ -290,7 +290,7 @@ def _repeated(index: list[tuple[int, int]]) -> Int64Array:
 
 def sorted_out(bundle: Bundle, tags: tuple[str, ...]) -> Iterator[Tagged]:
     """Tagged outputs to their tags, and timestamps out of their wrappers."""
-    kinds = bundle.types() if Wrapped.ever else ()
+    kinds = bundle.types() if Wrapped.used else ()
     if TaggedOutput not in kinds:
         yield None, _timed(bundle) if TimestampedValue in kinds else bundle
         return

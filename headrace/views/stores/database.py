@@ -9,7 +9,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from headrace.edges.databases import making_tables, open_database
-from headrace.model.secrets import shown
+from headrace.model.secrets import redact_url
 from headrace.views.errors import ViewError
 
 _DRIVERS: Final = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg"}
@@ -32,7 +32,7 @@ class Database:
             raise ViewError("a store is sqlite:///FILE or postgresql://USER@HOST/NAME, got no URL at all") from None
         backend = parsed.get_backend_name()
         if backend not in _DRIVERS or (backend == "sqlite" and not parsed.database):
-            raise ViewError(f"a store is sqlite:///FILE or postgresql://USER@HOST/NAME, got {shown(parsed)}")
+            raise ViewError(f"a store is sqlite:///FILE or postgresql://USER@HOST/NAME, got {redact_url(parsed)}")
         self.backend = backend
         self.engine = open_database(parsed.set(drivername=_DRIVERS[backend]))
         self._readers = self.engine.execution_options(reads=True)

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
 from headrace.formats import other_format
-from headrace.model.secrets import shown
+from headrace.model.secrets import redact_url
 from headrace.views.errors import ViewError
 from headrace.views.layout import Layout
 
@@ -83,7 +83,7 @@ def make_tables(connection: sa.Connection) -> None:
         remedy = (
             "begin an empty store (of a system: move its views.db away, or give --store), and compute the views anew"
         )
-        raise ViewError(other_format(f"the store {shown(connection.engine.url)}", found, FORMAT, remedy))
+        raise ViewError(other_format(f"the store {redact_url(connection.engine.url)}", found, FORMAT, remedy))
 
 
 def rows_table(layout: Layout) -> sa.Table:

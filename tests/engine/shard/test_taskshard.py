@@ -27,7 +27,7 @@ from headrace.engine.worker.blame import WorkerFailure
 from headrace.engine.worker.bundles import Bundle
 from headrace.log import Log, Producer
 from headrace.model.errors import PipelineError
-from headrace.model.tasks import Given, Tasks
+from headrace.model.tasks import TaskOutput, Tasks
 from tests.engine.stream.test_shards import DEST, Store
 
 
@@ -39,7 +39,7 @@ class Counting:
         self.counted: dict[str, Counter[str]] = {}
         self.touched: set[str] = set()
 
-    def run(self, batches: Sequence[pa.RecordBatch], now: int) -> Iterator[Given]:
+    def run(self, batches: Sequence[pa.RecordBatch], now: int) -> Iterator[TaskOutput]:
         words = [word for rows in batches for word in rows.column("word").to_pylist()]
         for word in words:
             letter = word.lstrip("-")[0]
