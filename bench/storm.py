@@ -24,8 +24,8 @@ from storm_wordcount import SplitSentence, WordCount
 
 import headrace as hr
 from headrace import storm
-from headrace.dialects.storm.emissions import Emission, EmissionLog
-from headrace.dialects.storm.pipelines import Build, Topics
+from headrace.dialects.storm.graph.pipelinebuilder import Build, Topics
+from headrace.dialects.storm.task.loggedtuple import Emission, EmissionLog
 from headrace.log import Log
 
 WORDS_EACH = 10

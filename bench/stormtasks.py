@@ -23,10 +23,10 @@ from _sections import Bench, Verdict, run
 from storm_wordcount import RandomSentence, SplitSentence, WordCount
 
 from headrace import storm
-from headrace.dialects.storm.acker import Acker, acks
-from headrace.dialects.storm.ids import root_ids, tuple_ids
-from headrace.dialects.storm.state import Kept
-from headrace.dialects.storm.tasks import BoltTask, SpoutTask
+from headrace.dialects.storm.task.acker import Acker, acks
+from headrace.dialects.storm.task.boltstate import Kept
+from headrace.dialects.storm.task.bolttask import BoltTask, SpoutTask
+from headrace.dialects.storm.task.tupleids import root_ids, tuple_ids
 
 
 class Words:

@@ -16,7 +16,7 @@ import stormjob
 from job import Output
 
 from headrace import storm
-from headrace.dialects.storm.pipelines import Topics
+from headrace.dialects.storm.graph.pipelinebuilder import Topics
 from headrace.log import Log
 
 LANDMARKS: Final = (

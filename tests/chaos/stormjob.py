@@ -16,7 +16,7 @@ from typing import Final
 from job import Output
 
 from headrace import storm
-from headrace.dialects.storm.hosts import SpoutHost
+from headrace.dialects.storm.cluster.spouthost import SpoutHost
 from headrace.engine.spark.session import spark_session
 from headrace.log import Log
 

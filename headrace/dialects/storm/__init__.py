@@ -1,16 +1,16 @@
 """Storm's programming model: spouts, bolts and topologies, as tasks of the same engine."""
 
-from headrace.dialects.storm.cluster import LocalCluster
-from headrace.dialects.storm.collected import ErrorReport
-from headrace.dialects.storm.components import BasicBolt, Bolt, Spout, TopologyContext
-from headrace.dialects.storm.config import Config
-from headrace.dialects.storm.groupings import CustomGrouping
-from headrace.dialects.storm.outcomes import DeadLetter
-from headrace.dialects.storm.rolling import SlidingCounter
-from headrace.dialects.storm.status import TaskStatus, TopologyStatus
-from headrace.dialects.storm.topology import Topology, TopologyBuilder, TopologyError
-from headrace.dialects.storm.totopic import ToTopic
-from headrace.dialects.storm.tuples import Tuple
+from headrace.dialects.storm.api.collectors import ErrorReport
+from headrace.dialects.storm.api.components import BasicBolt, Bolt, Spout, TopologyContext
+from headrace.dialects.storm.api.config import Config
+from headrace.dialects.storm.api.groupings import CustomGrouping
+from headrace.dialects.storm.api.rolling import SlidingCounter
+from headrace.dialects.storm.api.topology import Topology, TopologyBuilder, TopologyError
+from headrace.dialects.storm.api.totopic import ToTopic
+from headrace.dialects.storm.api.tuples import Tuple
+from headrace.dialects.storm.cluster.deadletters import DeadLetter
+from headrace.dialects.storm.cluster.localcluster import LocalCluster
+from headrace.dialects.storm.cluster.topologystatus import TaskStatus, TopologyStatus
 
 __all__ = [
     "BasicBolt",

@@ -12,10 +12,10 @@ import typer
 
 from headrace.commands.errors import fail, told
 from headrace.commands.signals import stopped_by_signals
-from headrace.dialects.storm.cluster import LocalCluster
-from headrace.dialects.storm.control import LOOK, Control
-from headrace.dialects.storm.controlthread import submit as submitted
-from headrace.dialects.storm.topology import TopologyError
+from headrace.dialects.storm.api.topology import TopologyError
+from headrace.dialects.storm.cluster.control import LOOK, Control
+from headrace.dialects.storm.cluster.controlthread import submit as submitted
+from headrace.dialects.storm.cluster.localcluster import LocalCluster
 from headrace.model.times import format_instant
 
 storm = typer.Typer(help="Run Storm topologies.", no_args_is_help=True)

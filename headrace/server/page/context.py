@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 from nicegui import ui
 
-from headrace.dialects.storm.topology import TopologyError
+from headrace.dialects.storm.api.topology import TopologyError
 from headrace.server.http.refusals import Refused
 from headrace.server.http.workerpool import Worker
 from headrace.server.page.poller import Seen, Watch

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from headrace.dialects.storm.control import Control
+from headrace.dialects.storm.cluster.control import Control
 from headrace.server.process.rpc import Calls, Remote, tell
 from headrace.server.security.tokens import Tokens
 from headrace.server.server import PORT, Server, listen, url_of

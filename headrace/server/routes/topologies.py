@@ -10,7 +10,7 @@ from typing import Any, Final
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from headrace.dialects.storm.topology import TopologyError
+from headrace.dialects.storm.api.topology import TopologyError
 from headrace.model.times import duration
 from headrace.server.http.bodies import JSON, read_json
 from headrace.server.http.jsonresponse import Json

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from headrace import storm
-from headrace.dialects.storm.pipelines import Topics
-from headrace.dialects.storm.status import ComponentStatus, InputStatus, TaskStatus, TopologyStatus
+from headrace.dialects.storm.cluster.topologystatus import ComponentStatus, InputStatus, TaskStatus, TopologyStatus
+from headrace.dialects.storm.graph.pipelinebuilder import Topics
 from headrace.log import Log
 
 

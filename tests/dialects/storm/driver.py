@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 
 from headrace import storm
-from headrace.dialects.storm.acker import Acker, acker_of
-from headrace.dialects.storm.columns import encode_column
-from headrace.dialects.storm.ids import sequence_of
-from headrace.dialects.storm.tasks import BoltTask, Outcome, SpoutTask
+from headrace.dialects.storm.task.acker import Acker, acker_of
+from headrace.dialects.storm.task.bolttask import BoltTask, Outcome, SpoutTask
+from headrace.dialects.storm.task.tuplecolumns import encode_column
+from headrace.dialects.storm.task.tupleids import sequence_of
 from headrace.engine.columns.arrowbytes import arrow_bytes
 
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from playwright.sync_api import BrowserContext, Page, expect
 
-from headrace.dialects.storm.control import Control
+from headrace.dialects.storm.cluster.control import Control
 from headrace.server import Server, Service, Tokens
 from headrace.server.page.graphsvg import drawing
 from headrace.server.page.topologygraph import topology_graph

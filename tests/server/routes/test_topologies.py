@@ -20,7 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from typer.testing import CliRunner
 
 from headrace.commands.main import main
-from headrace.dialects.storm.control import Control
+from headrace.dialects.storm.cluster.control import Control
 from headrace.server import Server, Service, Tokens
 from headrace.server.routes.topologies import Commands
 from tests.dialects.storm.clusters import Cluster, Noting, WordCount, write_wrongs

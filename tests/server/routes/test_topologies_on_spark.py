@@ -12,7 +12,7 @@ import pytest
 from storm_wordcount import SplitSentence, WordCount
 
 from headrace import storm
-from headrace.dialects.storm.control import Control
+from headrace.dialects.storm.cluster.control import Control
 from headrace.server import Server, Service
 from tests.server.routes.test_topologies import measured
 

@@ -1,0 +1,1 @@
+"""What a user of the dialect writes: components, topologies, groupings, settings. Declares; runs nothing."""

@@ -1,0 +1,1 @@
+"""Executes topologies: clusters, threads of spouts, restarts, status and commands."""

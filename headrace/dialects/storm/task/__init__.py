@@ -1,0 +1,1 @@
+"""Tasks of components: pure functions of Arrow batches and state. No Spark, no files, no threads."""

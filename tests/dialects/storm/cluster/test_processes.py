@@ -1,0 +1,161 @@
+"""`headrace storm submit` as a process of its own: commanded by other processes, stopped, and submitted again.
+
+The second time it runs on a real Spark cluster, on the state that the first one left.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace import storm
+from headrace.log import Log
+from tests.dialects.storm.cluster.test_control import said
+from tests.engine.test_cluster import cluster
+
+__all__ = ["cluster"]  # a fixture
+
+SECONDS = 240  # a loaded machine is no reason to fail
+
+TOPOLOGY = """
+from pathlib import Path
+from headrace import storm
+
+class Numbers(storm.Spout):
+    fields = ["n", "key"]
+    def open(self, context):
+        self.n = 0
+    def next_tuple(self):
+        if self.n < int(Path("limit").read_text()):
+            self.emit([self.n, self.n % 5], message_id=self.n)
+            self.n += 1
+
+class Count(storm.Bolt):
+    fields = ["key", "count"]
+    def prepare(self, context):
+        self.counts = {}
+    def execute(self, tup):
+        if tup["n"] == 13:
+            self.report_error(ValueError("13 is odd"))
+        key = tup["key"]
+        self.counts[key] = self.counts.get(key, 0) + 1
+        self.emit([key, self.counts[key]], anchors=[tup])
+        self.ack(tup)
+
+builder = storm.TopologyBuilder()
+builder.set_spout("numbers", Numbers())
+builder.set_bolt("count", Count(), parallelism=2).fields_grouping("numbers", ["key"])
+builder.set_bolt("out", storm.ToTopic("counts", log="results")).global_grouping("count")
+topology = builder.create()
+config = storm.Config(guarantee="effectively_once", max_spout_pending=40, message_timeout="1 hour")
+"""
+
+
+@contextmanager
+def submitted(folder: Path, name: str = "wc", master: str = "local[2]") -> Iterator[subprocess.Popen[str]]:
+    """The process that runs the topology, once it does."""
+    command = [
+        sys.executable,
+        "-c",
+        "from headrace.commands.main import main; main()",
+        "storm",
+        "submit",
+        "wc.py",
+        name,
+    ]
+    with subprocess.Popen(
+        [*command, "--directory", "cluster", "--master", master],
+        cwd=folder,
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            said = process.stdout.readline()
+            assert said.startswith(f"{name} runs; Ctrl-C stops it"), said + process.stderr.read()
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+class Numbers:
+    """What the topology is to do, and has done."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "wc.py").write_text(TOPOLOGY)
+        self.limit(0)
+
+    def limit(self, count: int) -> None:
+        new = self.folder / "limit.new"
+        new.write_text(str(count))
+        new.rename(self.folder / "limit")
+
+    def counted(self) -> list[tuple[int, int]]:
+        log = Log(self.folder / "results")
+        rows = [record.value for record in log.topic("counts").read(0)] if "counts" in log.topics() else []
+        return [(row["key"], row["count"]) for row in rows]
+
+    def until(self, process: subprocess.Popen[str], count: int) -> None:
+        """Waits until so many are counted, each once."""
+        self.limit(count)
+        wait(process, lambda: len(self.counted()) >= count)
+        expected = Counter((n % 5, n // 5 + 1) for n in range(count))
+        assert Counter(self.counted()) == expected
+
+
+def wait(process: subprocess.Popen[str], reached: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not reached():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+@pytest.mark.cluster
+@pytest.mark.timeout(900)
+def test_submit_command_stop_and_submit_again_elsewhere(request: Any, tmp_path: Path) -> None:
+    numbers, directory = Numbers(tmp_path), tmp_path / "cluster"
+    with submitted(tmp_path) as process:
+        numbers.until(process, 40)
+        assert said(directory, "list").startswith("wc  active  ")
+        with pytest.raises(storm.TopologyError, match=f"in use by the cluster of process {process.pid}"):
+            storm.LocalCluster(directory).__enter__()
+        again = said(directory, "submit", str(tmp_path / "wc.py"), "wc", code=1)
+        assert "a topology 'wc' is running already" in again
+        assert "ValueError: 13 is odd" in said(directory, "errors", "wc")
+        said(directory, "deactivate", "wc")
+        wait(process, lambda: said(directory, "status", "wc").startswith("wc is inactive"))
+        numbers.limit(60)
+        said(directory, "rebalance", "wc", "count=3")
+        assert len(numbers.counted()) == 40
+        said(directory, "activate", "wc")
+        numbers.until(process, 60)
+        numbers.limit(220)  # so that it is stopped in the midst of its work
+        wait(process, lambda: len(numbers.counted()) > 60)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(SECONDS) == 0
+    assert len(numbers.counted()) < 220
+
+    with submitted(tmp_path, master=request.getfixturevalue("cluster")) as process:
+        numbers.until(process, 220)
+        status = said(directory, "status", "wc")
+        assert status.startswith("wc is active")
+        assert sum(line.startswith("count ") for line in status.splitlines()) >= 3
+        said(directory, "kill", "wc")
+        assert process.wait(SECONDS) == 0  # nothing is left to run
+    assert not (directory / "wc").exists()
