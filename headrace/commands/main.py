@@ -21,9 +21,9 @@ import typer
 from headrace import PipelineError, TransformError, __version__, written
 from headrace.commands.errors import fail
 from headrace.commands.progressbar import watch
+from headrace.commands.storm import storm
 from headrace.commands.system import add_commands
 from headrace.commands.topic import topic
-from headrace.dialects.storm.commands import storm
 from headrace.engine.handle import Handle, Status
 from headrace.engine.settings import Settings, using
 

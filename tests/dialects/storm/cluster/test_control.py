@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 
 from headrace import storm
 from headrace.commands.main import main
+from headrace.commands.storm import _attend
 from headrace.dialects.storm.cluster.control import Control
 from headrace.dialects.storm.cluster.controlthread import submit
 from headrace.dialects.storm.cluster.topologystatus import ComponentStatus, InputStatus, TaskStatus, TopologyStatus
-from headrace.dialects.storm.commands import _attend
 from headrace.local.processlock import held, holder
 from tests.dialects.storm.clusters import Cluster, write_wrongs
 
