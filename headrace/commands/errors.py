@@ -1,4 +1,4 @@
-"""How commands tell that something is wrong: in one line on standard error, and by their exit status."""
+"""Error messages of commands: one line on standard error, and an exit status."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from rich.console import Console
 
 
 def fail(message: str, code: int = 1) -> NoReturn:
-    """Tells what is wrong, and ends the command."""
+    """Prints an error message and exits."""
     Console(stderr=True).print("[bold red]error:[/]", end=" ")
     print(message, file=sys.stderr)
     raise SystemExit(code)
 
 
 @contextmanager
-def told(*errors: type[Exception]) -> Iterator[None]:
-    """Errors of these kinds end the command with their text.
+def errors_as_messages(*errors: type[Exception]) -> Iterator[None]:
+    """Prints errors of these classes as one line and exits.
 
-    >>> with told(ValueError):
+    >>> with errors_as_messages(ValueError):
     ...     int("1")
     1
     """

@@ -1,4 +1,4 @@
-"""How commands that run until they are told to stop hear of it."""
+"""Signals that stop a command."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def stopped_by_signals() -> Iterator[threading.Event]:
-    """An event that SIGINT and SIGTERM set.
+    """Yields an event that SIGINT and SIGTERM set, and restores the former handlers at the end of the block.
 
     >>> import os
     >>> with stopped_by_signals() as stop:
@@ -19,9 +19,9 @@ def stopped_by_signals() -> Iterator[threading.Event]:
     True
     """
     stop = threading.Event()
-    before = {each: signal.signal(each, lambda *_: stop.set()) for each in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield stop
     finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)

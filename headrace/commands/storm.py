@@ -10,7 +10,7 @@ from typing import Annotated, Final
 
 import typer
 
-from headrace.commands.errors import fail, told
+from headrace.commands.errors import errors_as_messages, fail
 from headrace.commands.signals import stopped_by_signals
 from headrace.dialects.storm.api.topology import TopologyError
 from headrace.dialects.storm.cluster.control import LOOK, Control
@@ -44,7 +44,7 @@ def submit(
     """
     control = Control(directory)
     path = str(file.resolve())
-    with told(TopologyError):
+    with errors_as_messages(TopologyError):
         if control.served:
             control.ask("submit", name=name, file=path)
             print(f"{name} runs in the cluster of {directory}")
@@ -72,7 +72,7 @@ def _attend(cluster: LocalCluster, stop: threading.Event) -> None:
 @storm.command("list")
 def list_(directory: Directory = _DIRECTORY) -> None:
     """List the topologies that run."""
-    with told(TopologyError):
+    with errors_as_messages(TopologyError):
         for each in Control(directory).statuses():
             print(f"{each.name}  {each.state}  {len(each.tasks)} tasks  {each.trees} trees under way")
 
@@ -80,21 +80,21 @@ def list_(directory: Directory = _DIRECTORY) -> None:
 @storm.command()
 def status(name: Name, directory: Directory = _DIRECTORY) -> None:
     """Show every task: what it emitted, executed, acked and failed, and how long that takes."""
-    with told(TopologyError):
+    with errors_as_messages(TopologyError):
         print(Control(directory).status(name))
 
 
 @storm.command()
 def activate(name: Name, directory: Directory = _DIRECTORY) -> None:
     """Let the spouts emit again."""
-    with told(TopologyError):
+    with errors_as_messages(TopologyError):
         Control(directory).ask("activate", name=name)
 
 
 @storm.command()
 def deactivate(name: Name, directory: Directory = _DIRECTORY) -> None:
     """Let the spouts emit no more; what is under way goes on."""
-    with told(TopologyError):
+    with errors_as_messages(TopologyError):
         Control(directory).ask("deactivate", name=name)
 
 
@@ -111,7 +111,7 @@ def rebalance(
         if not bolt or not number.isdigit():
             fail(f"say BOLT=TASKS, e.g. count=4, got {each!r}")
         wanted[bolt] = int(number)
-    with told(TopologyError):
+    with errors_as_messages(TopologyError):
         Control(directory).ask("rebalance", name=name, tasks=wanted)
 
 
@@ -124,14 +124,14 @@ def kill(
     ] = None,
 ) -> None:
     """End a topology once what is under way is done."""
-    with told(TopologyError):
+    with errors_as_messages(TopologyError):
         Control(directory).ask("kill", name=name, wait=wait)
 
 
 @storm.command()
 def errors(name: Name, directory: Directory = _DIRECTORY) -> None:
     """Show the errors that components reported, the newest 1,000 of them, oldest first."""
-    with told(TopologyError):
+    with errors_as_messages(TopologyError):
         for each in Control(directory).errors(name, _MOST_ERRORS):
             print(f"{format_instant(each['time'])}  {each['component']}  task {each['task']}  {each['error']}")
 
@@ -151,7 +151,7 @@ def ui(
     # Here, since other commands need no server.
     from headrace.server import Server, Service, Tokens
 
-    with told(ValueError, OSError):
+    with errors_as_messages(ValueError, OSError):
         tokens = Tokens.parse(os.environ.get("HEADRACE_TOKENS", ""))
         server = Server(Service({}, {}, topologies=Control(directory)), host=host, port=port, tokens=tokens, page=True)
     print(f"the topologies of {directory} are at {server.url}; Ctrl-C stops it", flush=True)

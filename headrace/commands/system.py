@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from headrace.commands.errors import fail, told
+from headrace.commands.errors import errors_as_messages, fail
 from headrace.commands.signals import stopped_by_signals
 from headrace.log.errors import LogError
 from headrace.model.errors import PipelineError, TransformError
@@ -185,7 +185,7 @@ def add_commands(main: typer.Typer) -> None:
 def _told() -> Iterator[None]:
     """Tells what is wrong in a line, and ends."""
     try:
-        with told(ViewError, LogError, PipelineError, TransformError, ValueError, OSError):
+        with errors_as_messages(ViewError, LogError, PipelineError, TransformError, ValueError, OSError):
             yield
     except KeyboardInterrupt:
         fail("interrupted; nothing is lost: ask for it again", code=130)

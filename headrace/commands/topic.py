@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from headrace.commands.errors import told
+from headrace.commands.errors import errors_as_messages
 from headrace.log.errors import LogError
 from headrace.log.groups import Consumer, Group, Offset, Start, start_of
 from headrace.log.producers import Producer
@@ -48,7 +48,7 @@ def create(
     ] = None,
 ) -> None:
     """Create a topic."""
-    with told(LogError, ValueError):
+    with errors_as_messages(LogError, ValueError):
         age = None if keep is None else duration(keep)
         Log(log).create(name, partitions=partitions, values=values, keep_age=age, keep_bytes=keep_bytes)
     print(f"created {name}: {partitions} partition{'s' * (partitions > 1)} of {values}")
@@ -58,7 +58,7 @@ def create(
 def show_all(log: Directory = HERE) -> None:
     """List the topics."""
     table = Table("topic", "partitions", "records", "values", box=None)
-    with told(LogError, ValueError):
+    with errors_as_messages(LogError, ValueError):
         for name in Log(log).topics():
             each = Log(log).topic(name)
             records = sum(partition.next_offset() - partition.earliest() for partition in each.partitions)
@@ -69,7 +69,7 @@ def show_all(log: Directory = HERE) -> None:
 @topic.command()
 def describe(name: Name, log: Directory = HERE) -> None:
     """Show the partitions of a topic."""
-    with told(LogError, ValueError):
+    with errors_as_messages(LogError, ValueError):
         each = Log(log).topic(name)
         kept = each.settings
         age = "for ever" if kept.keep_age is None else f"for {format_duration(kept.keep_age)}"
@@ -94,7 +94,7 @@ def produce(
 ) -> None:
     """Append lines of standard input: JSON, or plain lines if the topic's values are bytes."""
     sent = refused = 0
-    with told(), Producer(Log(log).topic(name)) as producer:
+    with errors_as_messages(), Producer(Log(log).topic(name)) as producer:
         for number, line in enumerate(sys.stdin.buffer, 1):
             try:
                 value, fields = _parsed(producer.topic, line.rstrip(b"\r\n"))
@@ -127,7 +127,7 @@ def consume(
     meta: Annotated[bool, typer.Option("--meta", help="Show partition, offset, time and key as well.")] = False,
 ) -> None:
     """Print records, one a line."""
-    with told(LogError, ValueError):
+    with errors_as_messages(LogError, ValueError):
         records = _of_group(log, name, group, start, follow) if group else _of_topic(log, name, start, follow)
         try:
             for number, record in enumerate(records, 1):
@@ -143,7 +143,7 @@ def consume(
 def groups(name: Name, log: Directory = HERE) -> None:
     """Show the consumer groups of a topic, how far they are, and how many records behind."""
     table = Table("group", "partition", "offset", "lag", "members", box=None)
-    with told(LogError, ValueError):
+    with errors_as_messages(LogError, ValueError):
         for each in Group.names(Log(log), Log(log).topic(name).name):
             group = Group(Log(log), name, each)
             committed, lag, members = group.committed(), group.lag(), len(group.members())
@@ -161,7 +161,7 @@ def reset(
     partition: Annotated[int | None, typer.Option(help="This partition alone.", show_default=False)] = None,
 ) -> None:
     """Move a group to the start, the end, an offset or a time."""
-    with told(LogError, ValueError):
+    with errors_as_messages(LogError, ValueError):
         for number, offset in Group(Log(log), name, group).reset(_start(to), partition).items():
             print(f"{name}/{number}: {offset}")
 
@@ -173,7 +173,7 @@ def retain(
     force: Annotated[bool, typer.Option("--force", help="Also what a group has still to read.")] = False,
 ) -> None:
     """Remove now what the topic's settings do not keep, except what a group has still to read."""
-    with told(LogError, ValueError):
+    with errors_as_messages(LogError, ValueError):
         removed = Log(log).topic(name).retain(force=force)
     print(f"{removed:,} records removed")
 

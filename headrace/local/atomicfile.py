@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, whatever happens while they are written."""
+"""Files that are replaced atomically: after a crash a file has its old content or its new one, never a part."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Gives a file this content: after a crash it has the old or the new one.
+    """Replaces the content of a file atomically and durably.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp(), "note")
     >>> replace_file(path, b"one")
     >>> replace_file(path, b"two")
-    >>> path.read_bytes(), [each.name for each in path.parent.iterdir()]
+    >>> path.read_bytes(), [entry.name for entry in path.parent.iterdir()]
     (b'two', ['note'])
     """
     new = path.with_name(f".{path.name}.new")
@@ -22,3 +22,13 @@ def replace_file(path: Path, data: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     new.rename(path)
+    sync_path(path.parent)
+
+
+def sync_path(path: Path) -> None:
+    """Makes a file's bytes, or the new names in a directory, durable."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

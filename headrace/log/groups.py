@@ -6,7 +6,6 @@ when one comes or goes; a partition changes hands when its owner next polls, or 
 
 from __future__ import annotations
 
-import fcntl
 import shutil
 import uuid
 from collections.abc import Iterator, Sequence
@@ -15,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from types import TracebackType
 from typing import IO, Literal
 
+from headrace.local.filelock import file_lock, try_lock
 from headrace.log import offsets
 from headrace.log.errors import LogError
 from headrace.log.topics import Log, Topic
@@ -138,10 +138,9 @@ class Group:
         alive = []
         for path in (self.folder / "members").glob("*"):
             with path.open("rb") as file:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if try_lock(file):
                     path.unlink()
-                except BlockingIOError:
+                else:
                     alive.append(path.name)
         return sorted(alive)
 
@@ -149,8 +148,7 @@ class Group:
     def locked(self) -> Iterator[None]:
         """Holds the group's lock."""
         (self.folder / "members").mkdir(parents=True, exist_ok=True)
-        with (self.folder / "lock").open("ab") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+        with file_lock(self.folder / "lock"):
             yield
 
 
@@ -177,7 +175,7 @@ class Consumer:
         self._turn = 0
         with self.group.locked():
             self._file: IO[bytes] = (self.group.folder / "members" / self.id).open("wb")
-            fcntl.flock(self._file, fcntl.LOCK_EX)
+            try_lock(self._file)  # succeeds: nobody else knows the name of a new member
             self._take_part()
 
     def poll(self, most: int = 500) -> list[Record]:

@@ -6,9 +6,10 @@ Whoever removes records asks here what is still needed.
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any, Final
+
+from headrace.local.atomicfile import replace_file
 
 _OFFSETS: Final = "offsets.json"
 
@@ -45,9 +46,4 @@ def read(path: Path) -> dict[str, Any]:
 
 def replace(path: Path, held: dict[str, Any]) -> None:
     """Replaces a file, whole or not at all."""
-    new = path.with_suffix(".new")
-    with new.open("w") as file:
-        json.dump(held, file)
-        file.flush()
-        os.fsync(file.fileno())
-    new.rename(path)
+    replace_file(path, json.dumps(held).encode())

@@ -6,7 +6,6 @@ which names whole batches only. What is known of the index is kept in memory and
 
 from __future__ import annotations
 
-import fcntl
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.local.filelock import file_lock
 from headrace.log.errors import LogError
 from headrace.log.retention import Departed, Retention
 from headrace.log.segments import ENTRY, Entries, Segment
@@ -282,10 +282,5 @@ class Partition:
     @contextmanager
     def locked(self, *, wait: bool = True) -> Iterator[bool]:
         """Holds the partition's lock, so that nothing is appended or removed; tells if it is held."""
-        with (self.folder / "lock").open("ab") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-                mine = True
-            except BlockingIOError:
-                mine = False
-            yield mine
+        with file_lock(self.folder / "lock", wait=wait) as locked:
+            yield locked

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Final
 
 import numpy as np
 
+from headrace.local.atomicfile import replace_file
 from headrace.log.segments import Entries
 from headrace.model.times import now
 
@@ -88,9 +88,4 @@ class Departed:
                 if int(entry["sequence"]) >= last.get(int(entry["producer"]), (-1, 0))[0]
             }
         rows = np.array([(producer, *place) for producer, place in sorted(last.items())], _GONE)
-        new = self._file.with_suffix(".new")
-        with new.open("wb") as file:
-            file.write(rows.tobytes())
-            file.flush()
-            os.fsync(file.fileno())
-        new.rename(self._file)
+        replace_file(self._file, rows.tobytes())

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headrace.local.atomicfile import sync_path
 from headrace.log.errors import CorruptionError
 
 ENTRY: Final = np.dtype(
@@ -76,7 +77,7 @@ class Segment:
             with path.open("wb") as file:
                 file.write(start)
                 os.fsync(file.fileno())
-        sync_folder(self.folder)
+        sync_path(self.folder)
 
     def remove(self) -> None:
         """Removes its files: without its index a segment is none, and while there is data, somebody has to go on."""
@@ -216,15 +217,6 @@ def _placed(made: Entries, position: int, head: memoryview, body: memoryview) ->
     made["checksum"] = zlib.crc32(head, int(made[0]["checksum"]))
     made["own"] = _own(made[0])
     return made
-
-
-def sync_folder(folder: Path) -> None:
-    """Makes new names in a directory durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _own(entry: Any) -> int:

@@ -15,13 +15,13 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from headrace.formats import other_format
+from headrace.local.atomicfile import sync_path
 from headrace.log import offsets
 from headrace.log.errors import LogError
 from headrace.log.partitions import Partition
 from headrace.log.retention import Retention
-from headrace.log.segments import sync_folder
 from headrace.log.values import HEADERS, Record, Values
+from headrace.model.errors import other_format
 from headrace.model.times import now
 
 _META: Final = "topic.json"
@@ -90,7 +90,7 @@ class Log:
         except OSError:
             shutil.rmtree(new)
             raise LogError(f"the topic {name!r} was just created by somebody else; use it") from None
-        sync_folder(self._topics)
+        sync_path(self._topics)
         return self.topic(name)
 
     def topic(self, name: str) -> Topic:

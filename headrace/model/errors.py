@@ -1,4 +1,6 @@
-"""The exceptions that Headrace raises: one base class, and the two ways in which a pipeline can be wrong."""
+"""Errors of pipelines, as they were written or in what their functions did; and the refusal of other formats."""
+
+from __future__ import annotations
 
 
 class HeadraceError(Exception):
@@ -34,3 +36,17 @@ class TransformError(HeadraceError, RuntimeError):
         ...
     headrace.model.errors.TransformError: 'invert' failed on the element 0
     """
+
+
+def other_format(what: str, found: object, known: int, remedy: str) -> str:
+    """Returns the message that refuses data in another format: what it has, what is read, and what to do.
+
+    >>> print(other_format("the checkpoint /data/speed", 2, 1, "run with a new checkpoint"))
+    the checkpoint /data/speed has format 2, and this version of Headrace reads format 1: another version made it; \
+use that one, or run with a new checkpoint
+    """
+    has = "a format without a number" if found is None else f"format {found}"
+    return (
+        f"{what} has {has}, and this version of Headrace reads format {known}: another version made it; use that one, "
+        f"or {remedy}"
+    )

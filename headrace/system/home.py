@@ -12,7 +12,7 @@ from typing import Self
 import sqlalchemy as sa
 
 from headrace.local.atomicfile import replace_file
-from headrace.local.processlock import Hold, Holder, held, holder
+from headrace.local.processlock import LockHolder, ProcessLock, exclusive, lock_holder
 from headrace.model.secrets import strip_passwords
 from headrace.views.errors import ViewError
 
@@ -43,8 +43,8 @@ class Home:
     >>> home = Home(Path(tempfile.mkdtemp()))
     >>> home.checkpoint("visitors", "5f2c90ab77e4").relative_to(home.path).as_posix()
     'speed/visitors-5f2c90ab'
-    >>> with home.held() as hold:
-    ...     hold.tell("http://127.0.0.1:8787")
+    >>> with home.exclusive() as lock:
+    ...     lock.publish_url("http://127.0.0.1:8787")
     ...     home.holder().url
     'http://127.0.0.1:8787'
     >>> home.holder() is None
@@ -85,17 +85,17 @@ class Home:
         """Notes what the system runs."""
         replace_file(self.path / "runs.json", json.dumps(asdict(runs)).encode())
 
-    def holder(self) -> Holder | None:
-        """The process that has the directory now."""
-        return holder(self._lock)
+    def holder(self) -> LockHolder | None:
+        """Returns the process that holds the directory's lock now; None if none does."""
+        return lock_holder(self._lock)
 
     @contextmanager
-    def held(self) -> Iterator[Hold]:
-        """This process has the directory, until the end of the block or its own. Refused while another has it."""
-        with held(self._lock, self._refusal) as hold:
-            yield hold
+    def exclusive(self) -> Iterator[ProcessLock]:
+        """Holds the directory's lock until the block or the process ends. Refused while another process holds it."""
+        with exclusive(self._lock, self._refusal) as lock:
+            yield lock
 
-    def _refusal(self, other: Holder) -> ViewError:
+    def _refusal(self, other: LockHolder) -> ViewError:
         return ViewError(
             f"{self.path} belongs to {other}: two at once would archive and count twice; stop that one, or give "
             "another directory"

@@ -61,11 +61,11 @@ class Place:
 def running(place: Place, schedule: Schedule, host: str, port: int, tokens: Tokens) -> Iterator[tuple[System, Apart]]:
     """A system and its server, for the time of a block."""
     with (
-        place.home.held() as hold,
+        place.home.exclusive() as lock,
         _system(place, schedule) as system,
         Apart(place.served, system, host=host, port=port, tokens=tokens) as server,
     ):
-        hold.tell(server.url)
+        lock.publish_url(server.url)
         yield system, server
 
 
@@ -87,7 +87,7 @@ def look_after(system: System, server: Apart, stop: threading.Event, show: Calla
 
 def compute(place: Place, view: str, *, incremental: bool, show: Callable[[Job | None], None]) -> Job:
     """Computes a batch version of a system that does not run: of all events that its log has now."""
-    with place.home.held(), _system(place, Schedule(None, None)) as system:
+    with place.home.exclusive(), _system(place, Schedule(None, None)) as system:
         show(None)
         # A version covers what the speed layer has: first that catches up with the log.
         system.speeds[view].look()

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from headrace.formats import other_format
+from headrace.model.errors import other_format
 from headrace.views.errors import ViewError
 from headrace.views.progress import Offsets, dump_offsets, load_offsets, reaches
 

@@ -30,7 +30,7 @@ from headrace.views.errors import ViewError
 from headrace.views.feeds import Feed
 from headrace.views.feeds.feed import BAD, OFFSET, PARTITION, TIMESTAMP
 from headrace.views.manifests import File, LocalShelf, Manifests, Step
-from headrace.views.masterlock import held
+from headrace.views.masterlock import exclusive_writer
 from headrace.views.mastersweep import sweep
 from headrace.views.progress import Offsets, reaches
 
@@ -102,7 +102,7 @@ class Master:
     @contextmanager
     def written(self) -> Iterator[list[Step]]:
         """This process writes, until the end of the block; gives the steps there are."""
-        with self._turn, held(self.folder.local):
+        with self._turn, exclusive_writer(self.folder.local):
             steps = self.steps()
             sweep(self, steps)
             yield steps

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import unquote
@@ -15,6 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from headrace.engine.spark.files import Folder
+from headrace.local.atomicfile import sync_path
 from headrace.views.errors import ViewError
 from headrace.views.feeds.feed import OFFSET, PARTITION
 from headrace.views.manifests import File
@@ -96,8 +96,4 @@ def sync(folder: Folder) -> None:
     if where is None:
         return
     for path in [*where.rglob("*"), where, where.parent]:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_path(path)

@@ -1,6 +1,7 @@
-"""One writer of master data at a time: a lock in its folder, which ends with the process that holds it.
+"""The lock that lets one process write master data at a time; it ends with the process.
 
-It is for local disks. Elsewhere the manifests decide: each is put where none is, so of two writers of a step one fails.
+It is for local disks. On other file systems the manifests decide: a manifest is put only where there is none, so of two
+processes that write the same step one fails.
 """
 
 from __future__ import annotations
@@ -9,20 +10,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from headrace.local import processlock
+from headrace.local.processlock import LockHolder, exclusive
 from headrace.views.errors import ViewError
 
 
 @contextmanager
-def held(folder: Path | None) -> Iterator[None]:
-    """This process writes, until the end of the block; refused while another does.
+def exclusive_writer(folder: Path | None) -> Iterator[None]:
+    """Holds the writer's lock of a local folder in the `with` block; refused while another process holds it.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
-    >>> with held(folder):
+    >>> with exclusive_writer(folder):
     ...     (folder / "lock").exists()
     True
-    >>> with held(folder), held(folder):  # doctest: +ELLIPSIS
+    >>> with exclusive_writer(folder), exclusive_writer(folder):  # doctest: +ELLIPSIS
     ...     pass
     Traceback (most recent call last):
         ...
@@ -32,12 +33,12 @@ ask again when it is done, or stop that process
     if folder is None:
         yield
         return
-    with processlock.held(folder / "lock", lambda other: _refusal(folder, other)):
+    with exclusive(folder / "lock", lambda holder: _refusal(folder, holder)):
         yield
 
 
-def _refusal(folder: Path, other: processlock.Holder) -> ViewError:
+def _refusal(folder: Path, holder: LockHolder) -> ViewError:
     return ViewError(
-        f"the master data in {folder} is being written by {other}; one writes at a time: ask again when it is done, or "
-        "stop that process"
+        f"the master data in {folder} is being written by {holder}; one writes at a time: ask again when it is done, "
+        "or stop that process"
     )

@@ -60,8 +60,8 @@ def system(request: pytest.FixtureRequest, home: Home, tmp_path: Path) -> Iterat
         return
     store = Store(home.store)
     service = Service.of(App.load(tmp_path / "app.py"), store, Log(home.log))
-    with home.held() as hold, Server(service, port=0) as server:
-        hold.tell(server.url)
+    with home.exclusive() as lock, Server(service, port=0) as server:
+        lock.publish_url(server.url)
         yield home
     store.close()
 
@@ -175,8 +175,8 @@ def test_a_store_of_another_version_is_refused_by_every_command(
 
 def test_a_second_up_is_refused_with_the_pid_of_the_first(home: Home, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr("headrace.system.running.spark_session", _no_spark)
-    with home.held() as hold:
-        hold.tell("http://127.0.0.1:8787")
+    with home.exclusive() as lock:
+        lock.publish_url("http://127.0.0.1:8787")
         result = run(home, "up", str(tmp_path / "app.py"))
     holder = "belongs to process"
     assert (result.exit_code, holder in result.stderr, "8787" in result.stderr) == (1, True, True)

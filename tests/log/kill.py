@@ -51,9 +51,9 @@ _APPENDING: Final = (
     "appended, not acknowledged",
 )
 _REMOVING: Final = (
-    "departed.new created",
-    "departed.new half written",
-    "before fsync of departed.new",
+    ".departed.new created",
+    ".departed.new half written",
+    "before fsync of .departed.new",
     "before rename to departed",
     "before removal of *.index",
     "before removal of *.torn",
@@ -62,17 +62,18 @@ _REMOVING: Final = (
 _JOINING: Final = (
     "group/members/* created",
     "group/members/* locked",
-    "group/shares.new created",
-    "group/shares.new half written",
-    "before fsync of group/shares.new",
+    "group/.shares.json.new created",
+    "group/.shares.json.new half written",
+    "before fsync of group/.shares.json.new",
     "before rename to group/shares.json",
 )
 _READING: Final = (
     "group/lock locked",
-    "group/offsets.new created",
-    "group/offsets.new half written",
-    "before fsync of group/offsets.new",
+    "group/.offsets.json.new created",
+    "group/.offsets.json.new half written",
+    "before fsync of group/.offsets.json.new",
     "before rename to group/offsets.json",
+    "before fsync of group",
     "read, not told",
     "told, not committed",
 )

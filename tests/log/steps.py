@@ -116,6 +116,8 @@ def called(path: Any) -> str:
         return "group/members/*"
     if path.name.isdecimal():
         return "partition"
+    if "groups" in path.parts and path.is_dir():
+        return "group"
     name = _SEGMENT.sub("*", path.name)
     return f"group/{name}" if "groups" in path.parts else name
 

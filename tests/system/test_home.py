@@ -17,8 +17,8 @@ HOLD = """
 import sys, time
 from pathlib import Path
 from headrace.system.home import Home
-with Home(Path(sys.argv[1])).held() as hold:
-    hold.tell("http://127.0.0.1:1")
+with Home(Path(sys.argv[1])).exclusive() as lock:
+    lock.publish_url("http://127.0.0.1:1")
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -32,7 +32,7 @@ def test_a_second_process_is_refused_with_the_pid_of_the_first(tmp_path: Path) -
         assert first.stdout.readline() == b"held\n"
         home = Home(tmp_path)
         refused = rf"belongs to process {first.pid}, at http://127.0.0.1:1: .* stop that"
-        with pytest.raises(ViewError, match=refused), home.held():
+        with pytest.raises(ViewError, match=refused), home.exclusive():
             pass
         holder = home.holder()
         assert holder is not None
@@ -40,7 +40,7 @@ def test_a_second_process_is_refused_with_the_pid_of_the_first(tmp_path: Path) -
         os.kill(first.pid, signal.SIGKILL)
         first.wait()
         assert home.holder() is None
-        with home.held():
+        with home.exclusive():
             mine = home.holder()
             assert mine is not None
             assert mine.pid == os.getpid()
@@ -49,7 +49,7 @@ def test_a_second_process_is_refused_with_the_pid_of_the_first(tmp_path: Path) -
 
 def test_a_process_of_another_version_may_tell_more(tmp_path: Path) -> None:
     home = Home(tmp_path)
-    with home.held():
+    with home.exclusive():
         (tmp_path / "up.lock").write_text('{"pid": 7, "url": null, "version": "9.0"}')
         holder = home.holder()
     assert holder is not None

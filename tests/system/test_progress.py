@@ -82,8 +82,8 @@ def test_a_terminal_shows_the_steps_of_a_running_system(home: Home, tmp_path: Pa
     terminal = Terminal(ours)
     command = [sys.executable, "-m", "headrace", "batch", "app.py", "hits"]
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
-    with home.held() as hold, Server(service, port=0) as server:
-        hold.tell(server.url)
+    with home.exclusive() as lock, Server(service, port=0) as server:
+        lock.publish_url(server.url)
         with subprocess.Popen(
             [*command, "--incremental", "--dir", str(home.path)],
             cwd=tmp_path,
@@ -137,8 +137,8 @@ def test_a_job_that_nobody_knows_any_more_is_told(home: Home, tmp_path: Path, mo
     monkeypatch.setattr(commands, "_POLL", 0)
     store = Store(home.store)
     service = replace(Service.of(App.load(tmp_path / "app.py"), store, Log(home.log)), operations=Forgetful())
-    with home.held() as hold, Server(service, port=0) as server:
-        hold.tell(server.url)
+    with home.exclusive() as lock, Server(service, port=0) as server:
+        lock.publish_url(server.url)
         result = CliRunner().invoke(main, ["batch", str(tmp_path / "app.py"), "hits", "--dir", str(home.path)])
     store.close()
     assert (result.exit_code, "`headrace status` tells if it came" in result.stderr) == (1, True)

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.local.processlock import Holder, holder
+from headrace.local.processlock import LockHolder, lock_holder
 from headrace.views.errors import ViewError
 from headrace.views.manifests import File, LocalShelf, Manifests, Step
-from headrace.views.masterlock import held
+from headrace.views.masterlock import exclusive_writer
 
 
 def file(number: int, first: int, last: int) -> File:
@@ -151,7 +151,7 @@ def test_a_base_that_was_changed_is_refused(tmp_path: Path) -> None:
 
 
 def _hold(folder: Path, ready: multiprocessing.Queue[int], end: multiprocessing.Queue[int]) -> None:
-    with held(folder):
+    with exclusive_writer(folder):
         ready.put(os.getpid())
         end.get()
 
@@ -163,9 +163,12 @@ def test_a_second_process_is_refused_by_the_name_of_the_first(tmp_path: Path) ->
     process = spawn.Process(target=_hold, args=(tmp_path, ready, end))
     process.start()
     other = ready.get(timeout=60)
-    with pytest.raises(ViewError, match=f"being written by process {other}; one writes at a time"), held(tmp_path):
+    with (
+        pytest.raises(ViewError, match=f"being written by process {other}; one writes at a time"),
+        exclusive_writer(tmp_path),
+    ):
         pass
     process.kill()  # whatever ends it
     process.join()
-    with held(tmp_path):
-        assert holder(tmp_path / "lock") == Holder(os.getpid())
+    with exclusive_writer(tmp_path):
+        assert lock_holder(tmp_path / "lock") == LockHolder(os.getpid())

@@ -15,8 +15,7 @@ from typing import Final
 from headrace.engine.plan.lowering import Line
 from headrace.engine.plan.stages import shown
 from headrace.engine.plan.taps import Tap
-from headrace.formats import other_format
-from headrace.model.errors import PipelineError
+from headrace.model.errors import PipelineError, other_format
 
 FORMAT: Final = 1
 """Of checkpoints: another number for state or logs that this version would misread, or an older one."""

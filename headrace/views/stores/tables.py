@@ -7,7 +7,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
-from headrace.formats import other_format
+from headrace.model.errors import other_format
 from headrace.model.secrets import redact_url
 from headrace.views.errors import ViewError
 from headrace.views.layout import Layout

@@ -18,7 +18,7 @@ from headrace.dialects.storm.api.topology import TopologyError
 from headrace.dialects.storm.cluster.topologystatus import TopologyStatus
 from headrace.dialects.storm.graph.pipelinebuilder import Topics
 from headrace.local.atomicfile import replace_file
-from headrace.local.processlock import holder
+from headrace.local.processlock import lock_holder
 from headrace.log import Log, Record
 
 LOOK: Final = 0.1
@@ -47,7 +47,7 @@ class Control:
     @property
     def served(self) -> bool:
         """Whether a cluster runs there: it holds the lock."""
-        return holder(self.directory / "lock") is not None
+        return lock_holder(self.directory / "lock") is not None
 
     # Seeing
 

@@ -19,7 +19,7 @@ from headrace.dialects.storm.api.config import Config
 from headrace.dialects.storm.api.topology import Topology, TopologyError
 from headrace.dialects.storm.cluster.controlthread import ControlThread
 from headrace.dialects.storm.cluster.topologystatus import State, TopologyStatus
-from headrace.local.processlock import Holder, held
+from headrace.local.processlock import LockHolder, exclusive
 from headrace.model.times import SECOND, DurationLike, duration, now
 
 if TYPE_CHECKING:
@@ -76,14 +76,14 @@ class LocalCluster:
     def __enter__(self) -> LocalCluster:
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         with ExitStack() as mine:
-            mine.enter_context(held(self.directory / "lock", self._refusal))
+            mine.enter_context(exclusive(self.directory / "lock", self._refusal))
             mine.callback(self._stop)
             if not self.temporary:
                 mine.enter_context(ControlThread(self))  # it ends first, and so does what was asked for
             self._mine = mine.pop_all()
         return self
 
-    def _refusal(self, other: Holder) -> TopologyError:
+    def _refusal(self, other: LockHolder) -> TopologyError:
         return TopologyError(f"{str(self.directory)!r} is in use by the cluster of {other}; stop that first")
 
     def __exit__(

@@ -20,7 +20,7 @@ from headrace.commands.storm import _attend
 from headrace.dialects.storm.cluster.control import Control
 from headrace.dialects.storm.cluster.controlthread import submit
 from headrace.dialects.storm.cluster.topologystatus import ComponentStatus, InputStatus, TaskStatus, TopologyStatus
-from headrace.local.processlock import held, holder
+from headrace.local.processlock import exclusive, lock_holder
 from tests.dialects.storm.clusters import Cluster, write_wrongs
 
 TOPOLOGY = """
@@ -214,14 +214,14 @@ def test_who_looks_whether_a_cluster_runs_keeps_none_from_starting(tmp_path: Pat
 
     def look() -> None:
         while not over.is_set():
-            holder(tmp_path / "lock")
+            lock_holder(tmp_path / "lock")
 
     looking = [threading.Thread(target=look) for _ in range(2)]
     for each in looking:
         each.start()
     try:
         for _ in range(50):
-            with held(tmp_path / "lock", lambda other: AssertionError(f"refused for {other}")):
+            with exclusive(tmp_path / "lock", lambda other: AssertionError(f"refused for {other}")):
                 pass
     finally:
         over.set()
