@@ -17,11 +17,11 @@ from _sections import Bench, Verdict
 import headrace as hr
 from headrace.log import Log
 from headrace.log import Topic as LogTopic
-from headrace.views.batchlayer import BatchLayer
 from headrace.views.feeds import feed_of
-from headrace.views.master import Master
-from headrace.views.progress import MicroBatch
-from headrace.views.queries import Query
+from headrace.views.layers.batchlayer import BatchLayer
+from headrace.views.master.masterdata import Master
+from headrace.views.offsets import MicroBatch
+from headrace.views.query.queries import Query
 from headrace.views.stores import Store
 from headrace.views.stores.store import StoredView
 

@@ -22,9 +22,9 @@ import numpy as np
 from headrace.log import Log
 from headrace.server import Service
 from headrace.server.process.childprocess import Served
-from headrace.views.app import App
-from headrace.views.layout import Partial
-from headrace.views.progress import MicroBatch
+from headrace.views.declare.app import App
+from headrace.views.declare.layout import Partial
+from headrace.views.offsets import MicroBatch
 from headrace.views.stores import Store
 from headrace.views.stores.store import StoredView
 

@@ -33,7 +33,7 @@ from headrace.system import Home, System
 from headrace.system.running import Place, running
 from headrace.system.showing import tables
 from headrace.system.system import Schedule
-from headrace.views.queries import Query
+from headrace.views.query.queries import Query
 
 HERE = Path(__file__).parent
 DATA = Path("out/demo")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import headrace as hr
 from headrace.system import System
-from headrace.views.app import App
+from headrace.views.declare.app import App
 
 clicks = hr.Topic("clicks", schema="user string, button string, at timestamp", event_time="at")
 

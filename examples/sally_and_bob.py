@@ -10,8 +10,8 @@ from pathlib import Path
 
 import headrace as hr
 from headrace.system import System
-from headrace.views.app import App
-from headrace.views.queries import Query
+from headrace.views.declare.app import App
+from headrace.views.query.queries import Query
 
 facts = hr.Topic("facts", schema="number bigint, person string, city string, since timestamp", event_time="since")
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import headrace as hr
 from headrace.system import System
-from headrace.views.app import App
-from headrace.views.queries import Prefix, Query
+from headrace.views.declare.app import App
+from headrace.views.query.queries import Prefix, Query
 
 visits = hr.Topic("visits", schema="ip string, url string, at timestamp", event_time="at", key="url")
 

@@ -173,7 +173,7 @@ from headrace.model.watermarks import (
 )
 
 # Views: named answers over a topic, served over HTTP.
-from headrace.views.declarations import Topic as Topic, view as view
+from headrace.views.declare.declarations import Topic as Topic, view as view
 
 # Errors.
 from headrace.model.errors import (

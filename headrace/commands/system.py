@@ -29,7 +29,7 @@ from headrace.system.jobs import Job
 from headrace.system.running import Place, compute, look_after, running
 from headrace.system.showing import Shown, job_line, tables, versions
 from headrace.system.system import Schedule
-from headrace.views.app import App
+from headrace.views.declare.app import App
 from headrace.views.errors import ViewError
 
 _POLL: Final = 0.5  # seconds from one question about a job to the next

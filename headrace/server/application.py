@@ -33,7 +33,7 @@ from headrace.server.security.login import add_login
 from headrace.server.security.sessions import Sessions
 from headrace.server.security.tokens import Tokens
 from headrace.server.service import Service
-from headrace.views.adhoctables import Engine
+from headrace.views.adhoc.sqlrequest import Engine
 from headrace.views.errors import ViewError
 
 _log = logging.getLogger("headrace.server")

@@ -11,9 +11,9 @@ from typing import Any, Protocol
 
 from headrace.log import Log
 from headrace.server.ingestion import Ingestion
-from headrace.views.adhoctables import Engine
-from headrace.views.app import App
-from headrace.views.archive import Archive
+from headrace.views.adhoc.sqlrequest import Engine
+from headrace.views.archive.archivetable import Archive
+from headrace.views.declare.app import App
 from headrace.views.feeds import Feed, feed_of
 from headrace.views.stores import Store
 from headrace.views.stores.store import StoredView

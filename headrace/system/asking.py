@@ -14,10 +14,10 @@ from urllib.parse import urlencode
 from headrace.server.http.jsonresponse import dumps
 from headrace.server.routes.querystring import query_of
 from headrace.system.home import Home
-from headrace.views.app import App
-from headrace.views.declarations import View
+from headrace.views.declare.app import App
+from headrace.views.declare.declarations import View
 from headrace.views.errors import ViewError
-from headrace.views.jsonencoding import encode_answer, encode_provenance, encode_version
+from headrace.views.query.jsonencoding import encode_answer, encode_provenance, encode_version
 from headrace.views.stores import Store
 from headrace.views.stores.store import StoredView
 

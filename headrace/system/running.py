@@ -17,7 +17,7 @@ from headrace.server.process.childprocess import Apart, Served
 from headrace.system.home import Home, Runs
 from headrace.system.jobs import Job
 from headrace.system.system import Schedule, System
-from headrace.views.app import App
+from headrace.views.declare.app import App
 from headrace.views.stores import Store
 
 _log = logging.getLogger("headrace.system")

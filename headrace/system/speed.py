@@ -15,7 +15,7 @@ from headrace.engine.handle import Handle
 from headrace.engine.stream.handle import StreamHandle
 from headrace.model.times import SECOND
 from headrace.views.errors import ViewError
-from headrace.views.speedlayer import SpeedLayer
+from headrace.views.layers.speedlayer import SpeedLayer
 
 _log = logging.getLogger("headrace.system")
 

@@ -25,15 +25,15 @@ from headrace.system.jobs import Job, Jobs
 from headrace.system.rates import Rate
 from headrace.system.speed import Speed
 from headrace.system.status import topic_status, view_status
-from headrace.views.app import App
-from headrace.views.batchlayer import BatchLayer, Report
-from headrace.views.declarations import View
+from headrace.views.declare.app import App
+from headrace.views.declare.declarations import View
 from headrace.views.errors import ViewError
-from headrace.views.jsonencoding import encode_time
-from headrace.views.master import Master
-from headrace.views.progress import Offsets
-from headrace.views.queries import Answer, Query
-from headrace.views.speedlayer import SpeedLayer
+from headrace.views.layers.batchlayer import BatchLayer, Report
+from headrace.views.layers.speedlayer import SpeedLayer
+from headrace.views.master.masterdata import Master
+from headrace.views.offsets import Offsets
+from headrace.views.query.jsonencoding import encode_time
+from headrace.views.query.queries import Answer, Query
 from headrace.views.stores import Store
 
 _log = logging.getLogger("headrace.system")

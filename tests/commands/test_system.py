@@ -15,9 +15,9 @@ from headrace.commands.main import main
 from headrace.log import Log
 from headrace.server import Server, Service
 from headrace.system.home import Home, Runs
-from headrace.views.app import App
-from headrace.views.layout import Partial
-from headrace.views.progress import MicroBatch
+from headrace.views.declare.app import App
+from headrace.views.declare.layout import Partial
+from headrace.views.offsets import MicroBatch
 from headrace.views.stores import Store
 
 APP = """

@@ -17,9 +17,9 @@ from headrace.log import Log
 from headrace.model.sketches import ApproxDistinctFn
 from headrace.server import Limits, Server, Service
 from headrace.views import adhoc
-from headrace.views.app import App
-from headrace.views.layout import Partial
-from headrace.views.progress import MicroBatch
+from headrace.views.declare.app import App
+from headrace.views.declare.layout import Partial
+from headrace.views.offsets import MicroBatch
 from headrace.views.stores import Store
 from headrace.views.stores.store import StoredView
 from tests.edges import postgresql

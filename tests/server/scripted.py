@@ -23,10 +23,10 @@ from headrace.model.sketches import ApproxDistinctFn
 from headrace.model.times import format_instant, now
 from headrace.server import Server, Service
 from headrace.server.page.storestatus import standing
-from headrace.views.app import App
+from headrace.views.declare.app import App
+from headrace.views.declare.layout import Partial
 from headrace.views.errors import ViewError
-from headrace.views.layout import Partial
-from headrace.views.progress import MicroBatch
+from headrace.views.offsets import MicroBatch
 from headrace.views.stores import Store
 from headrace.views.stores.store import StoredView
 

@@ -15,8 +15,8 @@ import headrace as hr
 from headrace.server import Server
 from headrace.system.home import Home
 from headrace.system.system import Schedule, System
-from headrace.views.app import App
-from headrace.views.queries import Query
+from headrace.views.declare.app import App
+from headrace.views.query.queries import Query
 from headrace.views.stores import Store
 
 if TYPE_CHECKING:

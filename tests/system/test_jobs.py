@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from headrace.system.jobs import _REMEMBERED, Jobs
-from headrace.views.batchlayer import Report
 from headrace.views.errors import ViewError
+from headrace.views.layers.batchlayer import Report
 
 
 @pytest.fixture

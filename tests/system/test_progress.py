@@ -23,7 +23,7 @@ from headrace.log import Log
 from headrace.server import Server, Service
 from headrace.system.home import Home
 from headrace.system.jobs import Job
-from headrace.views.app import App
+from headrace.views.declare.app import App
 from headrace.views.stores import Store
 from tests.commands.test_system import home
 

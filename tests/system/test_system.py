@@ -16,8 +16,8 @@ from headrace.log import Log
 from headrace.model.times import SECOND
 from headrace.system.home import Home
 from headrace.system.system import Schedule, System
-from headrace.views.app import App
-from headrace.views.queries import Query
+from headrace.views.declare.app import App
+from headrace.views.query.queries import Query
 from headrace.views.stores import Store
 
 if TYPE_CHECKING:

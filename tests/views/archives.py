@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headrace.views.archive import Archive
-from headrace.views.manifests import File, Step
+from headrace.views.archive.archivetable import Archive
+from headrace.views.archive.manifests import File, Step
 
 Event = tuple[int, dict[str, Any], int | None]
 """A partition, the values, and the day since 1970 that its directory is of."""

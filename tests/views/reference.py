@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import headrace as hr
-from headrace.views.layout import Layout, Partial
-from headrace.views.queries import Between, Prefix, Query
+from headrace.views.declare.layout import Layout, Partial
+from headrace.views.query.queries import Between, Prefix, Query
 
 SIZE = 10_000_000  # the length of a window, in microseconds
 

@@ -14,7 +14,7 @@ from headrace.model.algebra import CombineFn, CountFn, SumFn
 from headrace.model.times import MAX_TIME, MIN_TIME
 from headrace.server.page.humantext import value
 from headrace.server.page.theme import BATCH, MERGED, SPEED, chart
-from headrace.views.queries import Row
+from headrace.views.query.queries import Row
 
 MOST: Final = 400
 """Bars that a plot has room for."""

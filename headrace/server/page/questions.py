@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 from headrace.server.page.plot import Parts, has_time
 from headrace.server.routes.querystring import query_of
-from headrace.views.queries import MOST_ROWS, Answer, Layer, Query
+from headrace.views.query.queries import MOST_ROWS, Answer, Layer, Query
 from headrace.views.stores.store import StoredView
 
 ROWS: Final = 100

@@ -25,9 +25,9 @@ from headrace.server.process.rpc import Calls, Remote, tell
 from headrace.server.security.tokens import Tokens
 from headrace.server.server import PORT, Server, listen, url_of
 from headrace.server.service import Operations, Service
-from headrace.views.app import App
+from headrace.views.adhoc.sparkengine import SparkAdHoc
+from headrace.views.declare.app import App
 from headrace.views.errors import ViewError
-from headrace.views.sparkadhoc import SparkAdHoc
 from headrace.views.stores import Store
 
 _log = logging.getLogger("headrace.server")

@@ -21,9 +21,9 @@ from typing import Any, Final
 from urllib.parse import parse_qsl
 
 from headrace.model.times import Instant, instant
+from headrace.views.declare.layout import Layout
 from headrace.views.errors import ViewError
-from headrace.views.layout import Layout
-from headrace.views.queries import Between, Prefix, Query
+from headrace.views.query.queries import Between, Prefix, Query
 
 _MOST: Final = 100  # parameters
 _FORMS: Final = ("is", "prefix", "from", "to", "null")

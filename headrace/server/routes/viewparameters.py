@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from headrace.views.layout import Layout
-from headrace.views.queries import MOST_ROWS
+from headrace.views.declare.layout import Layout
+from headrace.views.query.queries import MOST_ROWS
 
 _TYPES: Final[dict[str, dict[str, Any]]] = {
     "string": {"type": "string"},

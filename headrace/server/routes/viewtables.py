@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from headrace.model.times import MAX_TIME, MIN_TIME
 from headrace.server.http.jsonresponse import dumps
+from headrace.views.declare.layout import Layout
 from headrace.views.errors import ViewError
-from headrace.views.layout import Layout
-from headrace.views.queries import MOST_ROWS, Provenance, Query, Row
+from headrace.views.query.queries import MOST_ROWS, Provenance, Query, Row
 from headrace.views.stores.store import StoredView
 
 _TIME: Final = pa.timestamp("us", tz="UTC")

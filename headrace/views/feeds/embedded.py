@@ -14,11 +14,11 @@ from headrace.log.groups import start_of
 from headrace.log.values import Values
 from headrace.model.topics import ReadTopic
 from headrace.model.watermarks import WatermarkPolicy
-from headrace.views.declarations import Topic
+from headrace.views.declare.declarations import Topic
 from headrace.views.errors import ViewError
 from headrace.views.feeds.feed import OFFSET, PARTITION, TIMESTAMP, Receipt, Tried
 from headrace.views.feeds.requests import Requests
-from headrace.views.progress import Offsets
+from headrace.views.offsets import Offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -12,9 +12,9 @@ from headrace.log import Log
 from headrace.model.errors import PipelineError
 from headrace.model.topics import ReadTopic, address
 from headrace.model.watermarks import WatermarkPolicy
-from headrace.views.declarations import Topic
+from headrace.views.declare.declarations import Topic
 from headrace.views.errors import ViewError
-from headrace.views.progress import Offsets
+from headrace.views.offsets import Offsets
 
 if TYPE_CHECKING:  # a server needs no Spark
     from pyspark.sql import DataFrame, SparkSession

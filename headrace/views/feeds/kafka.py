@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 from headrace.edges import kafkaclient
 from headrace.model.topics import Address, ReadTopic
 from headrace.model.watermarks import WatermarkPolicy
-from headrace.views.declarations import Topic
+from headrace.views.declare.declarations import Topic
 from headrace.views.errors import ViewError
 from headrace.views.feeds.feed import BAD, OFFSET, PARTITION, TIMESTAMP, Receipt, Tried
 from headrace.views.feeds.kafkarequests import KafkaRequests
-from headrace.views.progress import Offsets
+from headrace.views.offsets import Offsets
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

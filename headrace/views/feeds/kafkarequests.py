@@ -25,7 +25,7 @@ from headrace.log.values import Values
 from headrace.model.errors import PipelineError
 from headrace.model.times import now
 from headrace.model.topics import Address
-from headrace.views.declarations import Topic
+from headrace.views.declare.declarations import Topic
 from headrace.views.feeds.feed import OtherRequest, Receipt, Tried, Unavailable
 from headrace.views.feeds.requests import key_of, refusal
 

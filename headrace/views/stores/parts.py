@@ -13,9 +13,9 @@ import pyarrow as pa
 import sqlalchemy as sa
 from pyarrow import csv
 
+from headrace.views.declare.layout import Layout, Partial, Place, Stored
 from headrace.views.errors import ViewError
-from headrace.views.layout import Layout, Partial, Place, Stored
-from headrace.views.merge import gathered
+from headrace.views.query.merge import gathered
 from headrace.views.stores.database import Database, cursor_of
 from headrace.views.stores.statements import Condition, Statements
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
+from headrace.views.declare.layout import Place
 from headrace.views.errors import ViewError
-from headrace.views.layout import Place
-from headrace.views.merge import Merged, finished, largest, merged, rolled_up
-from headrace.views.queries import Between, Prefix, Query, Row, dump_place, load_place
+from headrace.views.query.merge import Merged, finished, largest, merged, rolled_up
+from headrace.views.query.queries import Between, Prefix, Query, Row, dump_place, load_place
 from headrace.views.stores.parts import Parts
 from headrace.views.stores.statements import Condition
 

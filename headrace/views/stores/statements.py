@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from headrace.views.layout import Layout
+from headrace.views.declare.layout import Layout
 
 _ARRAYS: dict[type, str] = {str: "text[]", int: "bigint[]", bytes: "bytea[]"}
 

@@ -16,15 +16,15 @@ from typing import Any
 import sqlalchemy as sa
 
 from headrace.model.times import now
+from headrace.views.declare.layout import Layout, Partial
 from headrace.views.errors import ViewError
-from headrace.views.layout import Layout, Partial
-from headrace.views.progress import MicroBatch, Offsets, Progress, dump_offsets, load_offsets, reaches
-from headrace.views.queries import Answer, Provenance, Query
+from headrace.views.offsets import MicroBatch, Offsets, Progress, dump_offsets, load_offsets, reaches
+from headrace.views.query.queries import Answer, Provenance, Query
 from headrace.views.stores.database import Database, cursor_of
-from headrace.views.stores.letters import Letters
+from headrace.views.stores.deadletters import Letters
 from headrace.views.stores.parts import Parts
 from headrace.views.stores.reading import rows_for
-from headrace.views.stores.tables import VERSIONS, VIEWS, make_tables, rows_table
+from headrace.views.stores.storetables import VERSIONS, VIEWS, make_tables, rows_table
 from headrace.views.stores.versions import Build, Cut, Version
 
 Clock = Callable[[], int]

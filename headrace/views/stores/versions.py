@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Final, Self
 import pyarrow as pa
 import sqlalchemy as sa
 
+from headrace.views.declare.layout import Partial
 from headrace.views.errors import ViewError
-from headrace.views.layout import Partial
-from headrace.views.progress import Offsets, dump_offsets, load_offsets
-from headrace.views.stores import columns
-from headrace.views.stores.tables import VERSIONS
+from headrace.views.offsets import Offsets, dump_offsets, load_offsets
+from headrace.views.stores import arrowcolumns
+from headrace.views.stores.storetables import VERSIONS
 
 if TYPE_CHECKING:
     from headrace.views.stores.store import StoredView
@@ -54,7 +54,7 @@ class Build:
     """A version in the making. Nobody sees it before `publish`; leaving its block without that discards it.
 
     >>> import headrace as hr, tempfile
-    >>> from headrace.views.layout import Layout
+    >>> from headrace.views.declare.layout import Layout
     >>> from headrace.views.stores import Store
     >>> hits = Store(f"sqlite:///{tempfile.mkdtemp()}/views.db").view(
     ...     Layout.of("hits", keys={"url": "string"}, aggregations={"n": hr.count()}))
@@ -93,12 +93,12 @@ class Build:
 
     def load(self, partials: Iterable[Partial]) -> None:
         """Adds what events say: all of them, or those since the base; of each key and window once."""
-        rows = columns.of_partials(self._view.layout, list(partials))
+        rows = arrowcolumns.of_partials(self._view.layout, list(partials))
         self._rows += self._view.parts.fill(self.number, rows, self._guard)
 
     def load_columns(self, batch: pa.RecordBatch) -> None:
         """The same, as the pipeline of a view's partials gives it."""
-        rows = columns.of_columns(self._view.layout, batch)
+        rows = arrowcolumns.of_columns(self._view.layout, batch)
         self._rows += self._view.parts.fill(self.number, rows, self._guard)
 
     def publish(self, *, keep: int = KEPT) -> None:

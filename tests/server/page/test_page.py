@@ -18,7 +18,7 @@ from headrace.log.groups import Group
 from headrace.server import Limits, Server, Tokens
 from headrace.server.page.humantext import seconds
 from headrace.server.page.theme import BATCH, SPEED
-from headrace.views.layout import Partial
+from headrace.views.declare.layout import Partial
 from tests.server import scripted
 from tests.server.browsers import looking
 from tests.server.scripted import Shop, shop

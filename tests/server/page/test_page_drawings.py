@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from headrace.server.page.graphsvg import drawing, layers
 from headrace.server.page.history import History
 from headrace.server.page.plot import MOST, Parts, plot
-from headrace.views.queries import Row
+from headrace.views.query.queries import Row
 
 NODES = [f"node {number}" for number in range(8)]
 EDGES = st.lists(st.tuples(st.sampled_from(range(8)), st.sampled_from(range(8))), max_size=20, unique=True)

@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 from headrace.log import Log
 from headrace.server import Service, Tokens
 from headrace.server.process.childprocess import Apart, Served
-from headrace.views.app import App
+from headrace.views.declare.app import App
+from headrace.views.declare.layout import Partial
 from headrace.views.errors import ViewError
-from headrace.views.layout import Partial
-from headrace.views.progress import MicroBatch
+from headrace.views.offsets import MicroBatch
 from headrace.views.stores import Store
 from headrace.views.stores.store import StoredView
 from tests.dialects.storm.clusters import Cluster

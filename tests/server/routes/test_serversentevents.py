@@ -13,7 +13,7 @@ from headrace.server import Limits
 from headrace.server.http.refusals import Refused
 from headrace.server.http.workerpool import Worker
 from headrace.server.routes.serversentevents import Changes
-from headrace.views.queries import Query
+from headrace.views.query.queries import Query
 from headrace.views.stores.store import StoredView
 from tests.server.conftest import feed, on_both, publish, seen
 

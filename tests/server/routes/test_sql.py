@@ -16,10 +16,10 @@ from headrace.model.windows import Window
 from headrace.server import Limits, Server, Service
 from headrace.server.routes.viewtables import table
 from headrace.views import adhoc
-from headrace.views.adhoctables import Files
-from headrace.views.archive import Archive
-from headrace.views.layout import Layout
-from headrace.views.queries import Row
+from headrace.views.adhoc.sqlrequest import Files
+from headrace.views.archive.archivetable import Archive
+from headrace.views.declare.layout import Layout
+from headrace.views.query.queries import Row
 from headrace.views.stores.store import StoredView
 from tests.server.conftest import HOUR, LIMITS, feed, publish, seen, visits
 from tests.views.archives import write

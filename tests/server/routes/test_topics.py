@@ -221,7 +221,7 @@ def test_any_requests_are_there_as_if_each_key_had_come_once(
 
 
 def test_a_topic_that_is_there_must_be_the_one_declared(tmp_path: Path) -> None:
-    from headrace.views.app import App
+    from headrace.views.declare.app import App
     from headrace.views.errors import ViewError
     from headrace.views.stores import Store
     from tests.server.conftest import visitors

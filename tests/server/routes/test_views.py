@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from headrace.server import Service
 from headrace.server.http.jsonresponse import dumps
-from headrace.views.jsonencoding import encode_answer, encode_time
-from headrace.views.queries import Between, Prefix, Query
+from headrace.views.query.jsonencoding import encode_answer, encode_time
+from headrace.views.query.queries import Between, Prefix, Query
 from headrace.views.stores.store import StoredView
 from tests.scale import examples
 from tests.server.conftest import HOUR, feed, on_both, publish, seen
@@ -106,7 +106,7 @@ def test_pages_follow_each_other(client: httpx.Client) -> None:
 @on_both
 def test_windows_without_end_and_keys_that_are_null(client: httpx.Client, service: Service, view: StoredView) -> None:
     from headrace.model.times import MAX_TIME, MIN_TIME
-    from headrace.views.layout import Partial
+    from headrace.views.declare.layout import Partial
 
     feed(service.views["users"], Partial((None, "a"), MIN_TIME, MAX_TIME, (4,)))
     answer = get(client, "/views/users", **{"user.null": "true"})

@@ -19,8 +19,8 @@ import headrace
 from headrace.log import Group, Log
 from headrace.server import Service
 from headrace.system.home import Home, Runs
-from headrace.views.archive import Archive
-from headrace.views.queries import Query
+from headrace.views.archive.archivetable import Archive
+from headrace.views.query.queries import Query
 from headrace.views.stores import Store
 from headrace.views.stores.store import StoredView
 from tests.server.conftest import LINES, feed, seen, visitors, visits

@@ -1,0 +1,98 @@
+"""Ad-hoc SQL: read-only questions about tables that are given, whatever the statement tries. DuckDB answers them.
+
+Each statement runs in a process of its own (see `sandbox`): DuckDB's own limits do not hold for every function, and a
+process can be killed. One is started ahead, so that nobody waits for it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import pyarrow as pa
+
+from headrace.views.adhoc.sqlrequest import DUCKDB, Found, Limits, Tables, request
+from headrace.views.errors import ViewError
+
+__all__ = ["AdHoc", "Found", "Limits", "Tables"]
+
+_SANDBOX: Final = Path(__file__).with_name("duckdbsandbox.py")
+
+
+class AdHoc:
+    """Runs statements, one SELECT each, within limits. Any number of threads may ask.
+
+    >>> hits = pa.table({"url": ["foo.com", "oof.com"], "n": [3, 4]})
+    >>> with AdHoc() as adhoc:
+    ...     adhoc.query("SELECT max(n) AS n FROM hits WHERE url LIKE 'foo%'", {"hits": hits}).table.to_pylist()
+    [{'n': 3}]
+    >>> with AdHoc() as adhoc:
+    ...     adhoc.query("SELECT * FROM read_csv('/etc/passwd')", {"hits": hits})
+    Traceback (most recent call last):
+        ...
+    headrace.views.errors.ViewError: the function read_csv is not for ad-hoc SQL; those that give tables are range \
+and unnest
+    """
+
+    def __init__(self, limits: Limits = Limits()) -> None:
+        self.limits = limits
+        self._lock = threading.Lock()
+        self._spare: subprocess.Popen[bytes] | None = _started()
+
+    def query(self, sql: str, tables: Tables) -> Found:
+        """The rows of one SELECT over these tables."""
+        asked = request(sql, tables, self.limits, DUCKDB)
+        with self._lock:
+            process, self._spare = self._spare or _started(), _started()
+        with process:
+            try:
+                assert process.stdout is not None
+                process.stdout.readline()  # ready: from here on its time counts
+                output, _ = process.communicate(asked, timeout=self.limits.seconds)
+            except subprocess.TimeoutExpired:
+                limit = f"{self.limits.seconds:g} seconds"
+                raise ViewError(f"the statement took longer than {limit}; ask for less at once") from None
+            finally:
+                process.kill()
+        said, _, rows = output.partition(b"\n")
+        if not said:
+            raise ViewError(
+                f"the statement ended its process (status {process.returncode}), most likely by needing more than "
+                f"{self.limits.megabytes} MB of memory; ask for less at once"
+            )
+        result = json.loads(said)
+        if "error" in result:
+            raise ViewError(result["error"])
+        return Found(pa.ipc.open_stream(rows).read_all(), result["truncated"])
+
+    def close(self) -> None:
+        """Ends the process that was started ahead."""
+        with self._lock:
+            if self._spare is not None:
+                self._spare.kill()
+                self._spare.communicate()
+                self._spare = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _started() -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-P", str(_SANDBOX)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},  # and no secret of this process
+    )

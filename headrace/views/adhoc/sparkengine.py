@@ -1,0 +1,152 @@
+"""Ad-hoc SQL on Spark, for what is too large for one process: read-only questions, whatever the statement tries.
+
+Spark runs in a process of its own (see `sparksandbox`), which begins with the first statement and stays: one that takes
+too long is cancelled, and if that does not help, or memory runs out, the process ends and the next statement gets a
+new one. Nothing that runs elsewhere, such as speed layers, shares memory or a session with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import pyarrow as pa
+
+from headrace.views.adhoc.sqlrequest import SPARK, Found, Limits, Tables, request
+from headrace.views.errors import ViewError
+
+_SANDBOX: Final = Path(__file__).parents[1] / "sparksql" / "sparksandbox.py"
+_START: Final = 120  # seconds in which Spark must have started
+_GRACE: Final = 5  # seconds in which a statement must have been cancelled
+_KEPT: Final = ("JAVA_HOME", "PATH", "LANG", "SPARK_LOCAL_IP")  # of the environment; no secret of this process
+
+
+class SparkAdHoc:
+    """Runs statements, one SELECT each, one after the other; any number of threads may ask.
+
+    >>> hits = pa.table({"url": ["foo.com", "oof.com"], "n": [3, 4]})
+    >>> with SparkAdHoc(master="local[1]") as adhoc:
+    ...     adhoc.query("SELECT max(n) AS n FROM hits WHERE url LIKE 'foo%'", {"hits": hits}).table.to_pylist()
+    [{'n': 3}]
+    """
+
+    def __init__(self, limits: Limits = Limits(seconds=60, megabytes=1024), *, master: str = "local[*]") -> None:
+        self.limits, self.master = limits, master
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._folder = ""
+
+    def query(self, sql: str, tables: Tables) -> Found:
+        """The rows of one SELECT over these tables."""
+        asked = request(sql, tables, self.limits, SPARK)
+        with self._lock:
+            process = self._started()
+            assert process.stdin is not None
+            assert process.stdout is not None
+            with _killed_after(process, self.limits.seconds + _GRACE) as late:
+                try:
+                    process.stdin.write(asked)
+                    process.stdin.flush()
+                    said = process.stdout.readline()
+                    result = json.loads(said) if said else {}
+                    rows = process.stdout.read(result.get("bytes", 0))
+                except (BrokenPipeError, ValueError):
+                    result = {}
+            if not result:
+                self._end()
+                if late.is_set():
+                    limit = f"{self.limits.seconds:g} seconds"
+                    raise ViewError(f"the statement took longer than {limit}; ask for less at once")
+                raise ViewError(
+                    f"the statement ended its process, most likely by needing more than {self.limits.megabytes} MB of "
+                    "memory; ask for less at once"
+                )
+        if "error" in result:
+            raise ViewError(result["error"])
+        return Found(pa.ipc.open_stream(rows).read_all(), result["truncated"])
+
+    def close(self) -> None:
+        """Ends its process."""
+        with self._lock:
+            self._end()
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        if self._process is not None and self._process.poll() is None:
+            return self._process
+        self._end()
+        self._folder = tempfile.mkdtemp(prefix="headrace-sql-")
+        kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+        process = subprocess.Popen(
+            [sys.executable, "-P", str(_SANDBOX), self.master, str(self.limits.megabytes), self._folder],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd=self._folder,
+            start_new_session=True,  # so that its JVM can be killed with it
+            env={
+                **kept,
+                "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+                "PYSPARK_PYTHON": sys.executable,
+                "SPARK_USER": "headrace",
+            },
+        )
+        self._process = process
+        assert process.stdout is not None
+        with _killed_after(process, _START):
+            ready = process.stdout.readline()
+        if not ready:
+            self._end()
+            raise ViewError("Spark did not start for ad-hoc SQL; leave engine out, or see that JAVA_HOME names a Java")
+        return process
+
+    def _end(self) -> None:
+        if self._process is not None:
+            _kill(self._process)
+            with contextlib.suppress(BrokenPipeError):
+                self._process.communicate()
+            self._process = None
+        if self._folder:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+@contextlib.contextmanager
+def _killed_after(process: subprocess.Popen[bytes], seconds: float) -> Iterator[threading.Event]:
+    """Kills a process that is still at work after so many seconds; the event tells whether it was."""
+    late = threading.Event()
+
+    def kill() -> None:
+        late.set()
+        _kill(process)
+
+    timer = threading.Timer(seconds, kill)
+    timer.start()
+    try:
+        yield late
+    finally:
+        timer.cancel()
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Ends a process and the JVM that it has started; they are a group of their own."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)

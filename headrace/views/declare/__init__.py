@@ -1,0 +1,1 @@
+"""Declarations of topics and views, and the layout of their rows. Nothing here runs."""

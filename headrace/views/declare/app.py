@@ -1,0 +1,61 @@
+"""An app: the topics and views that one Python file declares."""
+
+from __future__ import annotations
+
+import runpy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headrace.views.declare.declarations import Topic, View
+from headrace.views.errors import ViewError
+
+
+@dataclass(frozen=True)
+class App:
+    """Topics and views by their names.
+
+    >>> import headrace as hr
+    >>> clicks = hr.Topic("clicks", schema="user string")
+    >>> @hr.view(clicks)
+    ... def per_user(events):
+    ...     return events | hr.GroupBy("user").aggregate(n=hr.count())
+    >>> app = App.of({"clicks": clicks, "per_user": per_user, "other": 3})
+    >>> list(app.topics), list(app.views)
+    (['clicks'], ['per_user'])
+    """
+
+    topics: Mapping[str, Topic]
+    views: Mapping[str, View]
+
+    @staticmethod
+    def load(path: str | Path) -> App:
+        """The app of a Python file, which is run."""
+        file = Path(path)
+        if not file.is_file():
+            raise ViewError(f"there is no file {str(file)!r}; an app is a Python file with hr.Topic(...) and @hr.view")
+        return App.of(runpy.run_path(str(file), run_name="headrace_app"), str(file))
+
+    @staticmethod
+    def of(names: Mapping[str, Any], origin: str = "the app") -> App:
+        """The app of a module's names."""
+        found = {id(each): each for each in names.values() if isinstance(each, Topic | View)}.values()
+        views = [each for each in found if isinstance(each, View)]
+        topics = [each for each in found if isinstance(each, Topic)] + [each.topic for each in views]
+        if not views:
+            raise ViewError(f"{origin} declares no view; write a function with @hr.view(topic, ...)")
+        return App(_by_name("topics", topics, origin), _by_name("views", views, origin))
+
+
+def _by_name(kind: str, declared: list[Any], origin: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for each in declared:
+        other = found.setdefault(each.name, each)
+        if other != each:
+            raise ViewError(f"{origin} declares two {kind} with the name {each.name!r}; names must differ")
+    folded: dict[str, str] = {}
+    for name in found:
+        if (other := folded.setdefault(name.lower(), name)) != name:
+            raise ViewError(f"{origin} declares {kind} {other!r} and {name!r}; names must differ by more than case")
+    return found

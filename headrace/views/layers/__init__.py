@@ -1,0 +1,1 @@
+"""The batch layer and the speed layer of views, on Spark."""

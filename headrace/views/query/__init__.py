@@ -1,0 +1,1 @@
+"""Queries of views and the rows that answer them."""
