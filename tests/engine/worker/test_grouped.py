@@ -201,7 +201,7 @@ READERS: dict[str, Any] = {
 def test_large_groups_are_read_in_any_way_and_the_next_one_is_right(
     monkeypatch: pytest.MonkeyPatch, windowing: Windowing, size: int, how: str
 ) -> None:
-    monkeypatch.setattr(grouped, "LARGE_GROUP", 5)
+    monkeypatch.setattr(grouped_module, "LARGE_GROUP", 5)
     keys = []
     for made in large(windowing, size=size):
         for key, values in made.elements:
@@ -215,7 +215,7 @@ def test_large_groups_are_read_in_any_way_and_the_next_one_is_right(
 
 
 def test_a_large_group_is_not_read_before_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grouped, "LARGE_GROUP", 5)
+    monkeypatch.setattr(grouped_module, "LARGE_GROUP", 5)
     pairs = elements([("a", i, 0) for i in range(90)], GLOBAL)
     rows = shuffled(ToRows("group", shuffle_schema(windowed=False, timed=False)), pairs, [KEY])
     read = 0
@@ -234,7 +234,7 @@ def test_a_large_group_is_not_read_before_it_is_asked_for(monkeypatch: pytest.Mo
 
 
 def test_a_position_beyond_a_large_group_is_an_index_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grouped, "LARGE_GROUP", 5)
+    monkeypatch.setattr(grouped_module, "LARGE_GROUP", 5)
     for made in large():
         for key, values in made.elements:
             with pytest.raises(IndexError):
@@ -244,13 +244,13 @@ def test_a_position_beyond_a_large_group_is_an_index_error(monkeypatch: pytest.M
 
 
 def test_large_groups_with_times_give_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grouped, "LARGE_GROUP", 5)
+    monkeypatch.setattr(grouped_module, "LARGE_GROUP", 5)
     found = {key: sorted(values) for made in large(timed=True) for key, values in made.elements}
     assert found == {key: [(0, i) for i in range(size)] for key, size in SIZES.items()}
 
 
 def test_a_large_session_spans_all_its_elements(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grouped, "LARGE_GROUP", 3)
+    monkeypatch.setattr(grouped_module, "LARGE_GROUP", 3)
     pairs = elements([("k", i, 4 * i) for i in range(20)] + [("k", -1, 200)], SESSIONS)
     assert multiset(grouped(pairs, SESSIONS, 2)) == multiset(group_by_key(pairs, SESSIONS))
 
