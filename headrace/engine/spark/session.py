@@ -11,9 +11,11 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from headrace.engine.spark import kafkajars
+from headrace.engine.spark.jvmstderr import launch_gateway
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 JAVA_OPTIONS = f"-Xss8m -Dlog4j2.configurationFile={_LOGGING.as_uri()}"
@@ -39,15 +41,15 @@ def spark_session(master: str | None = None, config: Mapping[str, str] | None = 
         return running
     where = master or os.environ.get("SPARK_MASTER") or "local[*]"
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # or workers run another interpreter
-    builder = SparkSession.builder.master(where).appName("headrace")
     local = _LOCAL if where.startswith("local") else {}
     settings = {**_SETTINGS, **local, **kafkajars.session_settings(where, kafkajars.jars()), **(config or {})}
-    for name, value in settings.items():
-        builder = builder.config(name, value)
     if where.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # or Spark asks for the address of this machine's name
-        builder = builder.config("spark.executorEnv.PYTHONPATH", os.pathsep.join(path for path in sys.path if path))
-    return builder.getOrCreate()
+        settings["spark.executorEnv.PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    conf = SparkConf().setMaster(where).setAppName("headrace").setAll(list(settings.items()))
+    if SparkContext._gateway is None:  # or this process has a JVM already
+        SparkContext(conf=conf, gateway=launch_gateway(conf))
+    return SparkSession.builder.config(conf=conf).getOrCreate()
 
 
 _LOCAL: Mapping[str, str] = {
