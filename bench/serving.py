@@ -37,7 +37,7 @@ from fastapi import FastAPI
 from headrace.model.times import now
 from headrace.server import Server
 from headrace.server.process.childprocess import Apart, Served
-from headrace.views.query.jsonencoding import encode_time
+from headrace.views.jsonencoding import encode_time
 
 
 class Resting:

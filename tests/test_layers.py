@@ -39,6 +39,17 @@ LAYERS = (
     "headrace.engine.stream",
     "headrace.engine",
     "headrace.testing",
+    "headrace.views.errors",
+    "headrace.views.offsets",
+    "headrace.views.declare",
+    "headrace.views.query",
+    "headrace.views.stores",
+    "headrace.views.feeds",
+    "headrace.views.adhoc",
+    "headrace.views.archive",
+    "headrace.views.master",
+    "headrace.views.layers",
+    "headrace.views.sparksql",
     "headrace.views",
     "headrace.dialects",
     "headrace.server",
@@ -51,7 +62,11 @@ DOORS = {
     ("headrace.model.pipeline", "headrace.engine.run"),
     ("headrace.model.pipeline", "headrace.engine.explain"),
 }
-WITHOUT_SPARK = (*LAYERS[: LAYERS.index("headrace.engine.spark")], "headrace.testing", "headrace.server")
+WITHOUT_SPARK = (
+    *LAYERS[: LAYERS.index("headrace.engine.spark")],
+    *LAYERS[LAYERS.index("headrace.testing") : LAYERS.index("headrace.views.master")],
+    "headrace.server",
+)
 ALSO_WITHOUT_SPARK = ("headrace",)
 
 

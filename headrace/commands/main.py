@@ -18,7 +18,7 @@ from typing import Annotated
 
 import typer
 
-from headrace import PipelineError, TransformError, __version__, written
+from headrace import HeadraceError, __version__, written
 from headrace.commands.errors import fail
 from headrace.commands.progressbar import watch
 from headrace.commands.storm import storm
@@ -96,7 +96,7 @@ def run(
     try:
         with using(settings):
             _run_script(file, args or [])
-    except (PipelineError, TransformError) as error:
+    except HeadraceError as error:
         fail(str(error))
     except KeyboardInterrupt:
         fail("interrupted", code=130)

@@ -18,8 +18,7 @@ from rich.text import Text
 
 from headrace.commands.errors import errors_as_messages, fail
 from headrace.commands.signals import stopped_by_signals
-from headrace.log.errors import LogError
-from headrace.model.errors import PipelineError, TransformError
+from headrace.model.errors import HeadraceError
 from headrace.model.times import duration, now
 from headrace.server import Tokens
 from headrace.server.server import PORT
@@ -185,7 +184,7 @@ def add_commands(main: typer.Typer) -> None:
 def _told() -> Iterator[None]:
     """Tells what is wrong in a line, and ends."""
     try:
-        with errors_as_messages(ViewError, LogError, PipelineError, TransformError, ValueError, OSError):
+        with errors_as_messages(HeadraceError, ValueError, OSError):
             yield
     except KeyboardInterrupt:
         fail("interrupted; nothing is lost: ask for it again", code=130)

@@ -18,6 +18,7 @@ from headrace.log.groups import Consumer, Group, Offset, Start, start_of
 from headrace.log.producers import Producer
 from headrace.log.topics import Log, Topic
 from headrace.log.values import Record
+from headrace.model.errors import HeadraceError
 from headrace.model.times import duration, format_duration, format_instant, instant
 
 topic = typer.Typer(help="Topics of the embedded log.", no_args_is_help=True, pretty_exceptions_enable=False)
@@ -48,7 +49,7 @@ def create(
     ] = None,
 ) -> None:
     """Create a topic."""
-    with errors_as_messages(LogError, ValueError):
+    with errors_as_messages(HeadraceError, ValueError):
         age = None if keep is None else duration(keep)
         Log(log).create(name, partitions=partitions, values=values, keep_age=age, keep_bytes=keep_bytes)
     print(f"created {name}: {partitions} partition{'s' * (partitions > 1)} of {values}")
@@ -58,7 +59,7 @@ def create(
 def show_all(log: Directory = HERE) -> None:
     """List the topics."""
     table = Table("topic", "partitions", "records", "values", box=None)
-    with errors_as_messages(LogError, ValueError):
+    with errors_as_messages(HeadraceError, ValueError):
         for name in Log(log).topics():
             each = Log(log).topic(name)
             records = sum(partition.next_offset() - partition.earliest() for partition in each.partitions)
@@ -69,7 +70,7 @@ def show_all(log: Directory = HERE) -> None:
 @topic.command()
 def describe(name: Name, log: Directory = HERE) -> None:
     """Show the partitions of a topic."""
-    with errors_as_messages(LogError, ValueError):
+    with errors_as_messages(HeadraceError, ValueError):
         each = Log(log).topic(name)
         kept = each.settings
         age = "for ever" if kept.keep_age is None else f"for {format_duration(kept.keep_age)}"
@@ -127,7 +128,7 @@ def consume(
     meta: Annotated[bool, typer.Option("--meta", help="Show partition, offset, time and key as well.")] = False,
 ) -> None:
     """Print records, one a line."""
-    with errors_as_messages(LogError, ValueError):
+    with errors_as_messages(HeadraceError, ValueError):
         records = _of_group(log, name, group, start, follow) if group else _of_topic(log, name, start, follow)
         try:
             for number, record in enumerate(records, 1):
@@ -143,7 +144,7 @@ def consume(
 def groups(name: Name, log: Directory = HERE) -> None:
     """Show the consumer groups of a topic, how far they are, and how many records behind."""
     table = Table("group", "partition", "offset", "lag", "members", box=None)
-    with errors_as_messages(LogError, ValueError):
+    with errors_as_messages(HeadraceError, ValueError):
         for each in Group.names(Log(log), Log(log).topic(name).name):
             group = Group(Log(log), name, each)
             committed, lag, members = group.committed(), group.lag(), len(group.members())
@@ -161,7 +162,7 @@ def reset(
     partition: Annotated[int | None, typer.Option(help="This partition alone.", show_default=False)] = None,
 ) -> None:
     """Move a group to the start, the end, an offset or a time."""
-    with errors_as_messages(LogError, ValueError):
+    with errors_as_messages(HeadraceError, ValueError):
         for number, offset in Group(Log(log), name, group).reset(_start(to), partition).items():
             print(f"{name}/{number}: {offset}")
 
@@ -173,7 +174,7 @@ def retain(
     force: Annotated[bool, typer.Option("--force", help="Also what a group has still to read.")] = False,
 ) -> None:
     """Remove now what the topic's settings do not keep, except what a group has still to read."""
-    with errors_as_messages(LogError, ValueError):
+    with errors_as_messages(HeadraceError, ValueError):
         removed = Log(log).topic(name).retain(force=force)
     print(f"{removed:,} records removed")
 

@@ -6,7 +6,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import URL, Connection, Engine
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from headrace.model.errors import PipelineError
+from headrace.model.errors import HeadraceError, PipelineError
 from headrace.model.secrets import redact_text, redact_url
 
 _BATCHES = sa.Table(
@@ -20,7 +20,7 @@ _MAKING_TABLES = 7_241_523_305_918_214_001  # any number that all of us, and nob
 _LOCK_TIMEOUT = 30.0  # seconds to wait for SQLite's one writer
 
 
-class DatabaseError(RuntimeError):
+class DatabaseError(HeadraceError, RuntimeError):
     """A database refused what a sink wanted."""
 
 

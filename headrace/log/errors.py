@@ -1,8 +1,10 @@
-"""What can be wrong with a log."""
+"""Errors of the embedded log."""
+
+from headrace.model.errors import HeadraceError
 
 
-class LogError(ValueError):
-    """A topic, partition, offset or record that cannot be: the message names it and what to do."""
+class LogError(HeadraceError, ValueError):
+    """A topic, partition, offset or record is refused; the message names it and says what to do."""
 
 
 class CorruptionError(LogError):

@@ -17,7 +17,7 @@ from headrace.system.home import Home
 from headrace.views.declare.app import App
 from headrace.views.declare.declarations import View
 from headrace.views.errors import ViewError
-from headrace.views.query.jsonencoding import encode_answer, encode_provenance, encode_version
+from headrace.views.jsonencoding import encode_answer, encode_provenance, encode_version
 from headrace.views.stores import Store
 from headrace.views.stores.store import StoredView
 

@@ -11,8 +11,8 @@ from typing import Any, Final, Literal
 
 from headrace.model.times import SECOND
 from headrace.views.errors import ViewError
+from headrace.views.jsonencoding import encode_time
 from headrace.views.layers.batchlayer import Report
-from headrace.views.query.jsonencoding import encode_time
 
 _log = logging.getLogger("headrace.system")
 

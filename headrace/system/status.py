@@ -12,8 +12,8 @@ from headrace.model.times import SECOND
 from headrace.system.drawing import drawn
 from headrace.system.speed import Speed
 from headrace.views.feeds import Feed
+from headrace.views.jsonencoding import encode_provenance, encode_time, encode_version
 from headrace.views.offsets import Offsets
-from headrace.views.query.jsonencoding import encode_provenance, encode_time, encode_version
 from headrace.views.stores.store import StoredView
 
 

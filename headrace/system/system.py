@@ -28,11 +28,11 @@ from headrace.system.status import topic_status, view_status
 from headrace.views.declare.app import App
 from headrace.views.declare.declarations import View
 from headrace.views.errors import ViewError
+from headrace.views.jsonencoding import encode_time
 from headrace.views.layers.batchlayer import BatchLayer, Report
 from headrace.views.layers.speedlayer import SpeedLayer
 from headrace.views.master.masterdata import Master
 from headrace.views.offsets import Offsets
-from headrace.views.query.jsonencoding import encode_time
 from headrace.views.query.queries import Answer, Query
 from headrace.views.stores import Store
 

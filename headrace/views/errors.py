@@ -1,5 +1,7 @@
-"""The one way a view can be wrong: as it was declared, in what it was given, or in what it is asked."""
+"""The error of views."""
+
+from headrace.model.errors import HeadraceError
 
 
-class ViewError(ValueError):
-    """The message names the rule, the value that breaks it, and what to do."""
+class ViewError(HeadraceError, ValueError):
+    """A declaration, the data or a query of a view is refused: the message names the rule, the value and the remedy."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -10,6 +9,7 @@ from dataclasses import replace
 from headrace.edges.linereceiver import Receiver
 from headrace.engine.checkpoint.checkpoint import Checkpoint
 from headrace.engine.plan.taps import Tap
+from headrace.local.filelock import file_lock
 from headrace.log import Log
 from headrace.model.errors import PipelineError
 from headrace.model.sockets import ReadSocket
@@ -37,13 +37,11 @@ class Receivers:
             log = Log(address.log or "")
             if address.name not in log.topics():
                 log.create(address.name, values=source.values(), keep_age=DAY)  # and longer, until it is read
-            lock = self._mine.enter_context((log.topic(address.name).folder / "receiver").open("w"))
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            lock = file_lock(log.topic(address.name).folder / "receiver", wait=False)
+            if not self._mine.enter_context(lock):
                 raise PipelineError(
                     f"{source}: another stream receives these lines already, into {address}; read that with ReadTopic"
-                ) from None
+                )
 
     def start(self, failed: Callable[[], object]) -> None:
         """Begins to receive; `failed` is called when one gives up."""

@@ -6,8 +6,8 @@ from typing import Any
 
 from headrace.server.service import Service
 from headrace.views.feeds import Feed
+from headrace.views.jsonencoding import encode_provenance, encode_version
 from headrace.views.offsets import Offsets
-from headrace.views.query.jsonencoding import encode_provenance, encode_version
 from headrace.views.stores.store import StoredView
 
 

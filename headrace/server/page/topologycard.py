@@ -15,7 +15,7 @@ from headrace.server.page.history import Measure
 from headrace.server.page.listings import Cell, Listing, Number
 from headrace.server.page.theme import chart, line
 from headrace.server.page.topologygraph import topology_graph
-from headrace.views.query.jsonencoding import encode_time
+from headrace.views.jsonencoding import encode_time
 
 # A chart: its title, its unit, and its lines: measure, name, and whether it is dashed
 _CHARTS: Final[tuple[tuple[str, str, tuple[tuple[Measure, str, bool], ...]], ...]] = (

@@ -18,7 +18,7 @@ from headrace.server.http.jsonresponse import dumps
 from headrace.server.http.refusals import Refused
 from headrace.server.http.workerpool import Worker
 from headrace.server.limits import Gate, Limits
-from headrace.views.query.jsonencoding import encode_provenance, encode_row
+from headrace.views.jsonencoding import encode_provenance, encode_row
 from headrace.views.query.queries import Answer, Provenance, Query, Row
 from headrace.views.stores.store import StoredView
 

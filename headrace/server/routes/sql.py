@@ -18,11 +18,10 @@ from headrace.server.http.workerpool import Worker
 from headrace.server.limits import Limits
 from headrace.server.routes.viewparameters import body
 from headrace.server.routes.viewtables import table, table_of
-from headrace.views import adhoc
+from headrace.views import adhoc, jsonencoding
 from headrace.views.adhoc.sqlrequest import Engine
 from headrace.views.archive.archivetable import Archive
 from headrace.views.offsets import Offsets
-from headrace.views.query import jsonencoding
 from headrace.views.stores.store import StoredView
 
 _WORD: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*")

@@ -20,7 +20,7 @@ from headrace.server.limits import Limits
 from headrace.server.routes.operations import LIMIT, limit_of
 from headrace.server.routes.viewparameters import body
 from headrace.server.service import Topologies
-from headrace.views.query.jsonencoding import encode_time
+from headrace.views.jsonencoding import encode_time
 
 _log = logging.getLogger("headrace.server")
 

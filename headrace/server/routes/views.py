@@ -16,7 +16,7 @@ from headrace.server.limits import Limits
 from headrace.server.routes.querystring import query_of
 from headrace.server.routes.serversentevents import Changes
 from headrace.server.routes.viewparameters import parameters
-from headrace.views.query.jsonencoding import encode_answer, encode_layout, encode_provenance, encode_version
+from headrace.views.jsonencoding import encode_answer, encode_layout, encode_provenance, encode_version
 from headrace.views.query.queries import Between, Prefix, Query
 from headrace.views.stores.store import StoredView
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from headrace.model.errors import other_format
+from headrace.model.errors import HeadraceError, other_format
 from headrace.views.errors import ViewError
 from headrace.views.offsets import Offsets, dump_offsets, load_offsets, reaches
 
@@ -147,7 +147,7 @@ class Step:
         )
 
 
-class OtherFormat(Exception):
+class OtherFormat(HeadraceError):
     """A manifest that another version of Headrace wrote."""
 
     def __init__(self, found: object) -> None:

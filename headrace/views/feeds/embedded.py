@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headrace import log
 from headrace.edges.topicranges import available, topic_at
@@ -16,12 +16,9 @@ from headrace.model.topics import ReadTopic
 from headrace.model.watermarks import WatermarkPolicy
 from headrace.views.declare.declarations import Topic
 from headrace.views.errors import ViewError
-from headrace.views.feeds.feed import OFFSET, PARTITION, TIMESTAMP, Receipt, Tried
+from headrace.views.feeds.feed import Receipt, Tried
 from headrace.views.feeds.requests import Requests
 from headrace.views.offsets import Offsets
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 
 class EmbeddedFeed:
@@ -37,7 +34,7 @@ class EmbeddedFeed:
     dense = strict = True
 
     def __init__(self, topic: Topic, log: Log) -> None:
-        self.topic, self.log, self._folder = topic, log, os.path.abspath(log.path)
+        self.topic, self.log, self.folder = topic, log, os.path.abspath(log.path)
 
     def create(self) -> None:
         declared = self.topic
@@ -71,7 +68,7 @@ class EmbeddedFeed:
     def read(self, start: Offsets | None, watermark: WatermarkPolicy) -> ReadTopic:
         return ReadTopic(
             self.topic.name,
-            log=self._folder,
+            log=self.folder,
             schema=self.topic.schema,
             event_time=self.topic.event_time,
             start="earliest" if start is None else start,
@@ -80,23 +77,6 @@ class EmbeddedFeed:
 
     def logged(self, end: Any) -> Offsets:
         return {int(partition): int(offset) for partition, offset in end.items()}
-
-    def records(self, spark: SparkSession, since: Offsets, until: Offsets) -> DataFrame:
-        from pyspark.sql import functions as F
-
-        from headrace.engine.connectors import fromrecords, topicdatasource
-        from headrace.engine.worker.hidden import PART, TIME
-
-        tasks, label = spark.sparkContext.defaultParallelism, f"topic {self.topic.name}"
-        scan = topicdatasource.Scan(label, self._folder, self.topic.name, dict(since), dict(until), tasks)
-        found = topicdatasource.load(spark, scan)
-        own = [name for name in found.columns if name not in (TIME, PART, fromrecords.OFFSET)]
-        return found.select(
-            *own,
-            F.timestamp_micros(TIME).alias(TIMESTAMP),
-            F.col(PART).cast("int").alias(PARTITION),
-            F.col(fromrecords.OFFSET).alias(OFFSET),
-        )
 
     def hold(self, archived: Offsets) -> None:
         Group(self.log, self.topic.name, "master").commit(dict(archived))
@@ -111,4 +91,4 @@ class EmbeddedFeed:
 
     @property
     def _topic(self) -> log.Topic:
-        return topic_at(self._folder, self.topic.name)
+        return topic_at(self.folder, self.topic.name)

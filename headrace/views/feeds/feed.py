@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from headrace.log import Log
-from headrace.model.errors import PipelineError
+from headrace.model.errors import HeadraceError, PipelineError
 from headrace.model.topics import ReadTopic, address
 from headrace.model.watermarks import WatermarkPolicy
 from headrace.views.declare.declarations import Topic
 from headrace.views.errors import ViewError
 from headrace.views.offsets import Offsets
-
-if TYPE_CHECKING:  # a server needs no Spark
-    from pyspark.sql import DataFrame, SparkSession
 
 # Columns beside the topic's own, whose names begin with a letter.
 PARTITION: Final = "_partition"
@@ -27,11 +24,11 @@ BAD: Final = "_bad"
 """Null, or the reason, a message and the value as it came, of a record that is no row of the topic's columns."""
 
 
-class OtherRequest(ValueError):
+class OtherRequest(HeadraceError, ValueError):
     """A key that came with other records before."""
 
 
-class Unavailable(Exception):
+class Unavailable(HeadraceError):
     """A topic cannot be reached, or not now; the message says what that means for what was to be appended."""
 
 
@@ -89,10 +86,6 @@ class Feed(Protocol):
 
     def logged(self, end: Any) -> Offsets:
         """The offsets in what Spark logs of such a stream, before each micro-batch, as the end of its source."""
-        ...
-
-    def records(self, spark: SparkSession, since: Offsets, until: Offsets) -> DataFrame:
-        """All records from `since` to before `until`: the columns of values, PARTITION, OFFSET and TIMESTAMP."""
         ...
 
     def hold(self, archived: Offsets) -> None:

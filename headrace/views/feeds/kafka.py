@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from headrace.edges import kafkaclient
 from headrace.model.topics import Address, ReadTopic
 from headrace.model.watermarks import WatermarkPolicy
 from headrace.views.declare.declarations import Topic
 from headrace.views.errors import ViewError
-from headrace.views.feeds.feed import BAD, OFFSET, PARTITION, TIMESTAMP, Receipt, Tried
+from headrace.views.feeds.feed import Receipt, Tried
 from headrace.views.feeds.kafkarequests import KafkaRequests
 from headrace.views.offsets import Offsets
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-_RAW: Final = "__raw"
-_MET: Final = "__met"
 _PATIENCE: Final = 5.0  # seconds for where a topic begins and ends: a system asks all the time, and others wait for it
 
 
@@ -45,16 +40,16 @@ class KafkaFeed:
         return str(self.address)
 
     def create(self) -> None:
-        kafkaclient.create(self._who, self.address, self.topic.partitions)
+        kafkaclient.create(self.label, self.address, self.topic.partitions)
 
     def check(self) -> None:
-        kafkaclient.partitions(self._who, self.address)
+        kafkaclient.partitions(self.label, self.address)
 
     def starts(self) -> dict[int, int]:
-        return kafkaclient.offsets(self._who, self.address, "earliest", patience=_PATIENCE)
+        return kafkaclient.offsets(self.label, self.address, "earliest", patience=_PATIENCE)
 
     def ends(self) -> dict[int, int]:
-        return kafkaclient.offsets(self._who, self.address, "latest", patience=_PATIENCE)
+        return kafkaclient.offsets(self.label, self.address, "latest", patience=_PATIENCE)
 
     def groups(self) -> dict[str, Offsets]:
         return {}  # Kafka's own tools show them
@@ -71,40 +66,6 @@ class KafkaFeed:
     def logged(self, end: Any) -> Offsets:
         return {int(partition): int(offset) for partition, offset in end[self.topic.name].items()}
 
-    def records(self, spark: SparkSession, since: Offsets, until: Offsets) -> DataFrame:
-        from pyspark.sql import functions as F
-        from pyspark.sql.types import DataType, StructType
-
-        from headrace.engine.catalyst import parsing
-        from headrace.engine.connectors import fromrecords, kafkareading
-        from headrace.engine.spark import kafkajars
-        from headrace.engine.worker import hidden
-        from headrace.log.values import VALUE
-
-        kafkajars.check(spark, self._who)
-        self._check_kept(since, until)
-        read = kafkareading.between(spark, self.address, dict(since), dict(until)).select(
-            F.col(VALUE).cast("string").alias(parsing.TEXT),
-            F.col(VALUE).alias(_RAW),
-            hidden.TIME,
-            F.timestamp_micros(hidden.TIME).alias(_MET),
-            hidden.PART,
-            fromrecords.OFFSET,
-        )
-        # As the source of a stream reads them. Event times are judged by who reads the archive, as in all topics.
-        columns = DataType.fromDDL(self.topic.schema)
-        assert isinstance(columns, StructType)
-        checked = parsing.checked(parsing.json_records(read, columns, F.lit("")), None, F.col(hidden.TIME))
-        wrong = F.col(hidden.BAD)
-        bad = F.struct(wrong["reason"].alias("reason"), wrong["message"].alias("message"), F.col(_RAW).alias("record"))
-        return checked.select(
-            *self.topic.columns,
-            F.col(_MET).alias(TIMESTAMP),
-            F.col(hidden.PART).cast("int").alias(PARTITION),
-            F.col(fromrecords.OFFSET).alias(OFFSET),
-            F.when(wrong.isNotNull(), bad).alias(BAD),
-        )
-
     def hold(self, archived: Offsets) -> None:
         pass  # the brokers ask nobody
 
@@ -117,12 +78,12 @@ class KafkaFeed:
         return KafkaRequests(self.topic, self.address)
 
     @property
-    def _who(self) -> str:
-        """Who asks, in errors."""
+    def label(self) -> str:
+        """The name of the topic in errors."""
         return f"topic {self.topic.name!r}"
 
-    def _check_kept(self, since: Offsets, until: Offsets) -> None:
-        """Refuses to leave out records that are gone. Spark would, too, but only when it comes to read them."""
+    def check_kept(self, since: Offsets, until: Offsets) -> None:
+        """Refuses a range of which records are gone. Spark would refuse it too, but only when it reads them."""
         for number, first in self.starts().items():
             if since.get(number, 0) < min(first, until.get(number, 0)):
                 raise ViewError(

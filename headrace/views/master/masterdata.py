@@ -31,6 +31,7 @@ from headrace.views.errors import ViewError
 from headrace.views.feeds import Feed
 from headrace.views.feeds.feed import BAD, OFFSET, PARTITION, TIMESTAMP
 from headrace.views.master import masterfiles
+from headrace.views.master.feedframes import records_between
 from headrace.views.master.sweep import sweep
 from headrace.views.offsets import Offsets, reaches
 
@@ -178,7 +179,7 @@ class Master:
 
     def _write(self, step: Step, to: Folder) -> Step:
         """Writes the records of a step, and sees that they are there; gives the step with what is known of them."""
-        records = self.feed.records(self.spark, step.since, step.until)
+        records = records_between(self.spark, self.feed, step.since, step.until)
         read = Observation()
         counted = self.days(records).observe(read, F.count(F.lit(1)).alias("records"))
         counted.write.partitionBy(DAY).parquet(str(to))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headrace.server import Service
 from headrace.server.http.jsonresponse import dumps
-from headrace.views.query.jsonencoding import encode_answer, encode_time
+from headrace.views.jsonencoding import encode_answer, encode_time
 from headrace.views.query.queries import Between, Prefix, Query
 from headrace.views.stores.store import StoredView
 from tests.scale import examples
