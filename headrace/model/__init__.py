@@ -1,1 +1,1 @@
-"""The model: what a pipeline means. Pure Python and arrays; nothing here imports Spark."""
+"""The model: what a pipeline means, in pure Python and arrays. Nothing here imports Spark, reads or writes."""

@@ -1,4 +1,4 @@
-"""Bad records: what a source is to do with those it cannot read. What is meant only; the edges find them."""
+"""Bad records: declares what a source does with records that it cannot read. The engine detects them."""
 
 from __future__ import annotations
 
@@ -13,36 +13,37 @@ from headrace.model.pipeline import Primitive
 from headrace.model.times import SECOND
 
 Bad = Literal["dead_letters", "fail", "skip"]
-"""What becomes of bad records: they are letters to nobody, or to who reads them; they end the run; or are counted."""
+"""How a source treats bad records: as dead letters, as a failure that ends the run, or skipped and only counted."""
 
 MALFORMED: Final = "malformed"
 WRONG_TYPE: Final = "wrong type"
 NO_TIME: Final = "no event time"
 ABSURD_TIME: Final = "absurd event time"
 REASONS: Final = (MALFORMED, WRONG_TYPE, NO_TIME, ABSURD_TIME)
-"""Why a record is bad, the first that holds: it is none of its format; a field is not of its column's type; the event
-time is missing or no time; it is not in the years 1 to 9999."""
+"""Why a record is bad, by the first of these that applies: it is not valid in its format; a field does not have its
+column's type; the event time is missing or is not a time; the event time is not in the years 1 to 9999."""
 
 YEAR_1: Final = int(datetime(1, 1, 1, tzinfo=UTC).timestamp()) * SECOND
 YEAR_10000: Final = (int(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()) + 1) * SECOND
-"""Event times are from the first of these on, and before the second: everybody can write those."""
+"""Valid event times are at or after the first of these and before the second: every format can write those."""
 
 
 class RecordSource(Primitive):
-    """A source whose records may be bad: `bad` says what becomes of those."""
+    """A source whose records may be bad; `bad` says how it treats those."""
 
     bad: Bad = "dead_letters"
     handles_exceptions = False
 
     @property
     def checks(self) -> bool:
-        """Whether a record can be bad at all."""
+        """Whether any record can be bad."""
         return True
 
     def with_exception_handling(self) -> Self:
-        """The same source with a further output `dead_letters`: a DeadLetter for each bad record; the other is `main`.
+        """Returns this source with a second output `dead_letters`: a DeadLetter for each bad record.
 
-        Its element is the record as text, its error the reason, its position where it was read; it has no event time.
+        The first output is then called `main`. A dead letter's element is the record as text, its error is the reason,
+        its position is where it was read; it has no event time.
 
         >>> import headrace as hr, pathlib, tempfile
         >>> file = pathlib.Path(tempfile.mkdtemp(), "a.json")
@@ -55,12 +56,12 @@ class RecordSource(Primitive):
         """
         if self.bad != "dead_letters":
             raise PipelineError(
-                f"{self.default_label()}: with bad={self.bad!r} there are no dead letters; leave it out, or "
+                f"{self.default_label()}: with bad={self.bad!r} there are no dead letters; leave out either bad=... or "
                 "with_exception_handling()"
             )
         if not self.checks:
             raise PipelineError(
-                f"{self.default_label()}: none of its records can be bad, without event_time; leave out "
+                f"{self.default_label()}: without event_time, none of its records can be bad; leave out "
                 "with_exception_handling()"
             )
         handling = copy.copy(self)
@@ -68,18 +69,18 @@ class RecordSource(Primitive):
         return handling
 
     def checked_bad(self, bad: Bad) -> Bad:
-        """What was given for `bad`, if it is one of them."""
+        """Returns `bad` if it is valid, else raises."""
         if bad not in get_args(Bad):
             raise PipelineError(
-                f"{type(self).__name__}: bad says what becomes of bad records, 'dead_letters', 'fail' or 'skip'; "
-                f"got {bad!r}"
+                f"{type(self).__name__}: bad must be 'dead_letters', 'fail' or 'skip', got {bad!r}; it says how bad "
+                "records are treated"
             )
         return bad
 
 
 @dataclass(frozen=True)
 class BadRecords:
-    """The bad records of a source: how many, by reason, and the last, unless they are skipped.
+    """The bad records of a source: their number by reason, and the last one, unless they are skipped.
 
     >>> print(BadRecords({"malformed": 2}, DeadLetter("{", "visits", "malformed", "it is not a JSON object", "/in/a")))
     2 bad records (2 malformed), the last at /in/a: it is not a JSON object: '{'
@@ -90,7 +91,7 @@ class BadRecords:
 
     @property
     def count(self) -> int:
-        """How many there were."""
+        """The number of bad records, of all reasons."""
         return sum(self.counts.values())
 
     def __str__(self) -> str:

@@ -1,7 +1,6 @@
-"""Transforms of collections with columns: Select, Where, GroupBy(...).aggregate(...).
+"""Transforms of collections with columns: Select, Where and GroupBy(...).aggregate(...).
 
-Expressions are SQL text or Spark Columns; the model only passes them on. An aggregation names a CombineFn and a column,
-so that batch (a Catalyst expression) and stream (array kernels) compute one and the same thing.
+Expressions are SQL text or Spark Columns; the model only passes them on. The aggregations are in `agg`.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from headrace.model.pipeline import PCollection, Primitive
 from headrace.model.schema import ROWS
 
 EVENT_TIME: Final = "timestamp_micros(__time)"
-"""SQL text for an element's event time, to be used in Select and Where."""
+"""SQL text for an element's event time, for Select and Where."""
 WINDOW_START: Final = "timestamp_micros(__start)"
 """SQL text for the start of an element's window."""
 WINDOW_END: Final = "timestamp_micros(__end)"
@@ -23,13 +22,13 @@ WINDOW_END: Final = "timestamp_micros(__end)"
 
 
 class Columnwise(Primitive):
-    """A primitive over columns: it needs a collection with a schema and gives one."""
+    """A primitive over columns: its input and its output have a schema."""
 
     output_type: object = ROWS
 
 
 class Select(Columnwise):
-    """Columns by name, and new ones by expression: SQL text or Spark Columns.
+    """Selects columns by name, and computes new ones from expressions: SQL text or Spark Columns.
 
     >>> import headrace as hr
     >>> with hr.Pipeline() as p:
@@ -48,7 +47,7 @@ class Select(Columnwise):
 
 
 class Where(Columnwise):
-    """The rows for which a condition holds: SQL text or a Spark Column.
+    """Filters rows by a condition: SQL text or a Spark Column.
 
     >>> import headrace as hr
     >>> with hr.Pipeline() as p:
@@ -70,7 +69,7 @@ class Where(Columnwise):
 
 
 class Aggregate(LateOutput, Columnwise):
-    """One row per group and window: the keys and the aggregates."""
+    """Computes one row per group and window, with the keys and the aggregates; made by `GroupBy(...).aggregate`."""
 
     def __init__(self, keys: tuple[str, ...], aggregations: dict[str, Aggregation]) -> None:
         self.keys, self.aggregations = keys, aggregations
@@ -80,7 +79,9 @@ class Aggregate(LateOutput, Columnwise):
 
 
 class GroupBy:
-    """Groups rows by columns: `GroupBy("user").aggregate(n=hr.count())`. Without columns, all rows are one group.
+    """Groups rows by columns, to aggregate each group: `GroupBy("user").aggregate(n=hr.count())`.
+
+    Without columns, all rows are one group.
 
     >>> import headrace as hr
     >>> with hr.Pipeline() as p:
@@ -99,13 +100,13 @@ class GroupBy:
         self.keys = keys
 
     def aggregate(self, **aggregations: Aggregation) -> Aggregate:
-        """The transform that computes these aggregations for each group."""
+        """Returns the transform that computes these aggregations for each group and window."""
         if not aggregations:
             raise PipelineError("aggregate needs at least one aggregation, e.g. aggregate(n=hr.count())")
         for name, aggregation in aggregations.items():
             if not isinstance(aggregation, Aggregation):
                 raise PipelineError(
-                    f"aggregate: {name}={aggregation!r} is no aggregation; use hr.count(), hr.sum('x') or their like"
+                    f"aggregate: {name}={aggregation!r} is not an aggregation; use hr.agg.count(), hr.agg.sum('x'), ..."
                 )
             if name in self.keys:
                 raise PipelineError(f"aggregate: {name!r} is already the name of a key; choose another")

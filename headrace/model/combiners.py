@@ -1,4 +1,4 @@
-"""Ready-made aggregations over collections: each is CombineGlobally or CombinePerKey with one CombineFn."""
+"""Ready-made aggregations of elements: each is CombineGlobally or CombinePerKey with one CombineFn."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from headrace.model.sketches import ApproxDistinctFn, HeavyHittersFn, QuantilesF
 
 
 class _Aggregation:
-    """`X.globally(...)` and `X.per_key(...)`, both with the CombineFn that `fn` makes of the arguments."""
+    """Base of the aggregations: `X.globally(...)` and `X.per_key(...)`, with the CombineFn `fn(...)`."""
 
     fn: Callable[..., CombineFn[Any, Any, Any]]
 
     @classmethod
     def globally(cls, *args: Any, **kwargs: Any) -> CombineGlobally:
-        """One aggregate of the whole collection, per window."""
+        """Returns the transform that aggregates the whole collection, per window."""
         return CombineGlobally(cls.fn(*args, **kwargs))
 
     @classmethod
     def per_key(cls, *args: Any, **kwargs: Any) -> CombinePerKey:
-        """One aggregate per key and window of a collection of pairs."""
+        """Returns the transform that aggregates the values of each key, per window, in a collection of pairs."""
         return CombinePerKey(cls.fn(*args, **kwargs))
 
 
 class Count(_Aggregation):
-    """How many: `Count.globally()`, `Count.per_key()`, `Count.per_element()`.
+    """Counts elements: `Count.globally()`, `Count.per_key()`, `Count.per_element()`.
 
     >>> import headrace as hr
     >>> with hr.Pipeline() as p:
@@ -54,7 +54,7 @@ class Count(_Aggregation):
 
     @staticmethod
     def per_element() -> _PerElement:
-        """Pairs (element, how often it occurs), per window."""
+        """Returns the transform that gives pairs (element, how often it occurs), per window."""
         return _PerElement()
 
 
@@ -63,24 +63,24 @@ class _PerElement(LateOutput, PTransform):
         return "Count.per_element"
 
     def expand(self, inputs: PCollection) -> Any:
-        pairs, count = inputs | "pair" >> _alone(inputs), "count" >> CombinePerKey(CountFn())
+        pairs, count = inputs | "pair" >> _pair_with_none(inputs), "count" >> CombinePerKey(CountFn())
         if not self.has_late_output:
             return pairs | count
-        both = pairs | count.with_late_output()
-        return TaggedCollections({MAIN: both[MAIN], LATE: both[LATE] | "unpair late" >> Keys()})
+        counts = pairs | count.with_late_output()
+        return TaggedCollections({MAIN: counts[MAIN], LATE: counts[LATE] | "unpair late" >> Keys()})
 
 
-def _alone(inputs: PCollection) -> Map:
-    """Each element as a key with nothing to it."""
-    return Map(_keyed_by_itself).with_output_types(GenericAlias(tuple, (inputs.element_type or object, object)))
+def _pair_with_none(inputs: PCollection) -> Map:
+    """Returns the transform from elements to pairs (element, None)."""
+    return Map(_with_none).with_output_types(GenericAlias(tuple, (inputs.element_type or object, object)))
 
 
-def _keyed_by_itself(element: Any) -> tuple[Any, None]:
+def _with_none(element: Any) -> tuple[Any, None]:
     return element, None
 
 
 class Sum(_Aggregation):
-    """Totals: `Sum.globally()`, `Sum.per_key()`.
+    """Adds elements up: `Sum.globally()`, `Sum.per_key()`.
 
     >>> import headrace as hr
     >>> with hr.Pipeline() as p:
@@ -93,7 +93,7 @@ class Sum(_Aggregation):
 
 
 class Mean(_Aggregation):
-    """Averages: `Mean.globally()`, `Mean.per_key()`.
+    """Computes means: `Mean.globally()`, `Mean.per_key()`.
 
     >>> import headrace as hr
     >>> with hr.Pipeline() as p:
@@ -106,7 +106,7 @@ class Mean(_Aggregation):
 
 
 class Min(_Aggregation):
-    """Smallest values: `Min.globally()`, `Min.per_key()`.
+    """Finds the smallest elements: `Min.globally()`, `Min.per_key()`.
 
     >>> import headrace as hr
     >>> with hr.Pipeline() as p:
@@ -119,7 +119,7 @@ class Min(_Aggregation):
 
 
 class Max(_Aggregation):
-    """Largest values: `Max.globally()`, `Max.per_key()`.
+    """Finds the largest elements: `Max.globally()`, `Max.per_key()`.
 
     >>> import headrace as hr
     >>> with hr.Pipeline() as p:
@@ -132,7 +132,7 @@ class Max(_Aggregation):
 
 
 class Top:
-    """The n largest or smallest, in order: `Top.largest(n)`, `Top.smallest(n)`, and the same `_per_key`.
+    """Finds the n largest or smallest elements, in order: `Top.largest(n)`, `Top.smallest(n)`, and each `_per_key`.
 
     >>> import headrace as hr
     >>> with hr.Pipeline() as p:
@@ -143,27 +143,27 @@ class Top:
 
     @staticmethod
     def largest(n: int, key: Callable[[Any], Any] | None = None) -> CombineGlobally:
-        """A list of the n largest elements, largest first."""
+        """Returns the transform to a list of the n largest elements, the largest first, per window."""
         return CombineGlobally(TopFn(n, key))
 
     @staticmethod
     def smallest(n: int, key: Callable[[Any], Any] | None = None) -> CombineGlobally:
-        """A list of the n smallest elements, smallest first."""
+        """Returns the transform to a list of the n smallest elements, the smallest first, per window."""
         return CombineGlobally(TopFn(n, key, reverse=True))
 
     @staticmethod
     def largest_per_key(n: int, key: Callable[[Any], Any] | None = None) -> CombinePerKey:
-        """Per key a list of the n largest values, largest first."""
+        """Returns the transform to a list of the n largest values of each key, the largest first, per window."""
         return CombinePerKey(TopFn(n, key))
 
     @staticmethod
     def smallest_per_key(n: int, key: Callable[[Any], Any] | None = None) -> CombinePerKey:
-        """Per key a list of the n smallest values, smallest first."""
+        """Returns the transform to a list of the n smallest values of each key, the smallest first, per window."""
         return CombinePerKey(TopFn(n, key, reverse=True))
 
 
 class Sample(_Aggregation):
-    """A uniform sample of at most n, without replacement: `Sample.globally(n)`, `Sample.per_key(n)`.
+    """Draws a uniform sample of at most n elements, without replacement: `Sample.globally(n)`, `Sample.per_key(n)`.
 
     >>> import headrace as hr
     >>> with hr.Pipeline() as p:
@@ -176,7 +176,7 @@ class Sample(_Aggregation):
 
 
 class ToList(_Aggregation):
-    """All elements in one list: `ToList.globally()`, `ToList.per_key()`.
+    """Collects all elements in one list: `ToList.globally()`, `ToList.per_key()`.
 
     >>> import headrace as hr
     >>> with hr.Pipeline() as p:
@@ -189,7 +189,7 @@ class ToList(_Aggregation):
 
 
 class Quantiles(_Aggregation):
-    """n points from minimum to maximum with equal shares between them: `Quantiles.globally(n)`, `Quantiles.per_key(n)`.
+    """Estimates n quantiles, from minimum to maximum: `Quantiles.globally(n)`, `Quantiles.per_key(n)`.
 
     >>> import headrace as hr
     >>> with hr.Pipeline() as p:
@@ -202,7 +202,7 @@ class Quantiles(_Aggregation):
 
 
 class ApproxUnique(_Aggregation):
-    """About how many different ones, in a few kilobytes: `ApproxUnique.globally()`, `ApproxUnique.per_key()`.
+    """Estimates the number of different elements, in a few kilobytes: `ApproxUnique.globally()`, `.per_key()`.
 
     >>> import headrace as hr
     >>> with hr.Pipeline() as p:
@@ -215,7 +215,7 @@ class ApproxUnique(_Aggregation):
 
 
 class HeavyHitters(_Aggregation):
-    """The k most frequent with their approximate counts: `HeavyHitters.globally(k)`, `HeavyHitters.per_key(k)`.
+    """Estimates the k most frequent elements and their counts: `HeavyHitters.globally(k)`, `HeavyHitters.per_key(k)`.
 
     >>> import headrace as hr
     >>> with hr.Pipeline() as p:
@@ -228,7 +228,7 @@ class HeavyHitters(_Aggregation):
 
 
 class Distinct(PTransform):
-    """Each different element once, per window.
+    """Removes duplicates: gives each different element once, per window.
 
     >>> import headrace as hr
     >>> with hr.Pipeline() as p:
@@ -238,4 +238,4 @@ class Distinct(PTransform):
     """
 
     def expand(self, inputs: PCollection) -> Any:
-        return inputs | "pair" >> _alone(inputs) | "count" >> CombinePerKey(CountFn()) | "unpair" >> Keys()
+        return inputs | "pair" >> _pair_with_none(inputs) | "count" >> CombinePerKey(CountFn()) | "unpair" >> Keys()

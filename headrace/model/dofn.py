@@ -1,7 +1,7 @@
-"""DoFn: a user's element-by-element function with a life cycle, and what it may ask for and emit besides values.
+"""DoFn: a function over elements with a life cycle, its marked parameters, and the wrappers of its outputs.
 
-Parameters of `process` (and of functions given to Map, FlatMap and Filter) whose default is one of the markers below
-are filled in by the engine.
+The engine fills in the parameters of `process`, and of functions for Map, FlatMap and Filter, whose default is one of
+the markers below.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from headrace.model.times import instant
 
 @dataclass(frozen=True)
 class Param:
-    """A marker for something the engine passes in: the element's timestamp, window or pane, a state or a timer."""
+    """Marks a parameter that the engine fills in: the element's timestamp, window or pane, a state or a timer."""
 
     what: str
     spec: StateSpec | TimerSpec | None = None
 
 
 class DoFn:
-    """A function over elements. Override `process`; it returns or yields any number of outputs.
+    """A function over elements: override `process`, which returns or yields any number of outputs.
 
-    A bundle is a block of elements of one task; `setup` and `teardown` frame a worker's use of the object,
-    `start_bundle` and `finish_bundle` each bundle. `finish_bundle` may yield outputs too, as TimestampedValue where
-    windows matter.
+    A worker calls `setup` before it first uses the object and `teardown` when it is done. A bundle is a block of
+    elements of one task: `start_bundle` is called before each and `finish_bundle` after it. `finish_bundle` may yield
+    outputs too, as TimestampedValue where windows matter.
 
     >>> import headrace as hr
     >>> class Ends(hr.DoFn):
@@ -48,12 +48,12 @@ class DoFn:
 
     @staticmethod
     def StateParam(spec: StateSpec) -> Any:
-        """The state of the element's key and window that `spec` declares."""
+        """Marks a parameter for the state that `spec` declares, of the element's key and window."""
         return Param("state", spec)
 
     @staticmethod
     def TimerParam(spec: TimerSpec) -> Any:
-        """The timer of the element's key and window that `spec` declares."""
+        """Marks a parameter for the timer that `spec` declares, of the element's key and window."""
         return Param("timer", spec)
 
     def setup(self) -> None: ...
@@ -68,21 +68,21 @@ class DoFn:
     def teardown(self) -> None: ...
 
     def specs(self) -> tuple[StateSpec | TimerSpec, ...]:
-        """The states and timers that `process` and the timer callbacks declare, each once."""
+        """Returns the states and timers that `process` and the timer callbacks declare, each once."""
         methods = [getattr(type(self), name) for name in dir(type(self))]
         callbacks = [m for m in methods if m is type(self).process or hasattr(m, "fires")]
-        found = [param.spec for m in callbacks for param in params_of(m).values() if param.spec is not None]
+        declared = [param.spec for m in callbacks for param in params_of(m).values() if param.spec is not None]
         fired = [m.fires for m in callbacks if hasattr(m, "fires")]
-        return tuple({spec.name: spec for spec in [*found, *fired]}.values())
+        return tuple({spec.name: spec for spec in [*declared, *fired]}.values())
 
     def timer_methods(self) -> dict[str, Callable[..., Any]]:
-        """The methods that timers call, by the names of the timers."""
+        """Returns the methods that timers call, by the names of the timers."""
         methods = (getattr(self, name) for name in dir(type(self)) if hasattr(getattr(type(self), name), "fires"))
         return {method.fires.name: method for method in methods}
 
 
 def params_of(fn: Callable[..., Any]) -> dict[str, Param]:
-    """The marked parameters of a function.
+    """Returns the marked parameters of a function, by name.
 
     >>> params_of(lambda x, t=DoFn.TimestampParam: t)
     {'t': Param(what='timestamp', spec=None)}
@@ -95,10 +95,9 @@ def params_of(fn: Callable[..., Any]) -> dict[str, Param]:
 
 
 class Wrapped:
-    """An output in a wrapper that says where or when it belongs.
+    """Base of the wrappers of an output, which give it a tag or a timestamp.
 
-    `used` tells whether this process has made or unpickled any, so that outputs need not be searched for them where
-    nobody uses them.
+    `used` is whether this process has made or unpickled any: where none is used, outputs need not be searched for them.
     """
 
     used: ClassVar[bool] = False
@@ -110,7 +109,7 @@ class Wrapped:
 
 @dataclass(frozen=True)
 class TaggedOutput(Wrapped):
-    """An output for another collection than the main one; see `ParDo.with_outputs`.
+    """An output for a tagged collection instead of the main one; see `ParDo.with_outputs`.
 
     >>> import headrace as hr
     >>> hr.TaggedOutput("bad", "not a number")
@@ -123,7 +122,7 @@ class TaggedOutput(Wrapped):
 
 @dataclass(frozen=True, init=False)
 class TimestampedValue(Wrapped):
-    """A value with its event time: what Create takes and functions emit to set timestamps.
+    """A value with its event time: functions emit it, and Create takes it, to set an element's timestamp.
 
     >>> import headrace as hr
     >>> hr.TimestampedValue("a", "2026-01-01T00:00:00Z").timestamp

@@ -1,4 +1,4 @@
-"""Element-by-element transforms: ParDo and its short forms, tagged outputs, side inputs, timestamps."""
+"""Transforms of one element at a time: ParDo and its short forms, side inputs, dead letters, timestamps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headrace.model.schema import item_type, return_type
 
 @dataclass(frozen=True, eq=False)
 class SideInput:
-    """A whole collection handed to a function beside each element; see AsDict, AsList, AsSingleton, AsIter."""
+    """A collection that a function gets as a further argument; see AsDict, AsList, AsSingleton, AsIter."""
 
     collection: PCollection
     shape: ClassVar[str]
@@ -24,7 +24,7 @@ class SideInput:
 
 @dataclass(frozen=True, eq=False)
 class AsDict(SideInput):
-    """A collection of pairs as a dict.
+    """Passes a collection of pairs to a function as a dict.
 
     >>> import headrace as hr
     >>> with hr.Pipeline() as p:
@@ -39,14 +39,14 @@ class AsDict(SideInput):
 
 @dataclass(frozen=True, eq=False)
 class AsList(SideInput):
-    """A collection as a list.
+    """Passes a collection to a function as a list.
 
     >>> import headrace as hr
     >>> with hr.Pipeline() as p:
     ...     stop = p | "stop" >> hr.Create(["the"])
     ...     words = p | hr.Create(["the", "mill"])
-    ...     kept = words | hr.Filter(lambda w, stop: w not in stop, hr.AsList(stop)) | hr.Collect()
-    >>> list(kept)
+    ...     content = words | hr.Filter(lambda w, stop: w not in stop, hr.AsList(stop)) | hr.Collect()
+    >>> list(content)
     ['mill']
     """
 
@@ -55,7 +55,7 @@ class AsList(SideInput):
 
 @dataclass(frozen=True, eq=False)
 class AsIter(SideInput):
-    """A collection as an iterable.
+    """Passes a collection to a function as an iterable.
 
     >>> import headrace as hr
     >>> with hr.Pipeline() as p:
@@ -70,7 +70,7 @@ class AsIter(SideInput):
 
 @dataclass(frozen=True, eq=False)
 class AsSingleton(SideInput):
-    """The one element of a collection; `default` stands in where it has none.
+    """Passes the one element of a collection to a function, or `default` if the collection is empty.
 
     >>> import headrace as hr
     >>> with hr.Pipeline() as p:
@@ -85,14 +85,14 @@ class AsSingleton(SideInput):
 
 
 DEAD_LETTERS: Final = "dead_letters"
-"""The tag of what functions failed on."""
+"""The tag of the output with the elements that a function failed on."""
 
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """An element that a function failed on: where, and with what kind of error and text.
+    """An element that a function failed on, with the transform's label, the error's type and its message.
 
-    Of a source it is a bad record, as text, with its position: the file, or topic/partition@offset.
+    From a source, it is a bad record as text, with its position: the file, or topic/partition@offset.
 
     >>> import headrace as hr
     >>> with hr.Pipeline() as p:
@@ -110,7 +110,7 @@ class DeadLetter:
 
 
 class Elementwise(Primitive):
-    """A primitive that calls a user's function for each element, with side inputs as further arguments."""
+    """A primitive that calls a function for each element, with side inputs as further arguments."""
 
     handles_exceptions = False
 
@@ -126,16 +126,16 @@ class Elementwise(Primitive):
         return f"{type(self).__name__}({'λ' if name == '<lambda>' else name})"
 
     def with_exception_handling(self) -> Self:
-        """The same transform with a further output `dead_letters`: a DeadLetter for each element it fails on.
+        """Returns this transform with a further output `dead_letters`: a DeadLetter for each element it fails on.
 
-        The element keeps its timestamp and window, and has no other output: what was given before the error is dropped.
-        The main output is called `main`, unless it has a name. The function is called once for each element; what it
-        did besides, in its DoFn or in the world, stays done. An error in `start_bundle` or `finish_bundle` is nobody's
-        and still ends the run.
+        The dead letter has the element's timestamp and window. What the function emitted for the element before the
+        error is dropped. The main output is called `main`, unless it has a name. The function is called once for each
+        element; its side effects, in its DoFn or elsewhere, are not undone. An error in `start_bundle` or
+        `finish_bundle` belongs to no element and still ends the run.
         """
         handling = copy.copy(self)
-        main, *others = self.outputs
-        handling.outputs = (main or "main", *others, *([] if self.handles_exceptions else [DEAD_LETTERS]))
+        main, *tags = self.outputs
+        handling.outputs = (main or "main", *tags, *([] if self.handles_exceptions else [DEAD_LETTERS]))
         handling.handles_exceptions = True
         return handling
 
@@ -148,7 +148,7 @@ class Elementwise(Primitive):
 
 
 class Map(Elementwise):
-    """One output per element: `fn(element)`.
+    """Applies a function to each element: one output `fn(element)` each.
 
     >>> import headrace as hr
     >>> with hr.Pipeline() as p:
@@ -162,7 +162,7 @@ class Map(Elementwise):
 
 
 class MapTuple(Map):
-    """One output per element, the element's parts as arguments: `fn(*element)`.
+    """Applies a function to the parts of each element, a tuple: one output `fn(*element)` each.
 
     >>> import headrace as hr
     >>> with hr.Pipeline() as p:
@@ -173,7 +173,7 @@ class MapTuple(Map):
 
 
 class KeyBy(Map):
-    """Pairs of `(fn(element), element)`.
+    """Gives each element a key: pairs `(fn(element), element)`.
 
     >>> import headrace as hr
     >>> with hr.Pipeline() as p:
@@ -188,7 +188,7 @@ class KeyBy(Map):
 
 
 class FlatMap(Elementwise):
-    """Any number of outputs per element: the items of `fn(element)`.
+    """Applies a function that returns an iterable to each element; each item of it is an output.
 
     >>> import headrace as hr
     >>> with hr.Pipeline() as p:
@@ -202,7 +202,7 @@ class FlatMap(Elementwise):
 
 
 class Filter(Elementwise):
-    """The elements for which `fn(element)` is true.
+    """Keeps the elements for which `fn(element)` is true.
 
     >>> import headrace as hr
     >>> with hr.Pipeline() as p:
@@ -216,7 +216,7 @@ class Filter(Elementwise):
 
 
 class ParDo(Elementwise):
-    """Runs a DoFn: any number of outputs, side inputs, tagged outputs, a life cycle, and state where it declares some.
+    """Runs a DoFn on each element: any number of outputs, tagged ones too, side inputs, a life cycle, state, timers.
 
     >>> import headrace as hr
     >>> class Split(hr.DoFn):
@@ -251,7 +251,7 @@ class ParDo(Elementwise):
         return f"ParDo({getattr(named, '__name__', 'λ')})"
 
     def with_outputs(self, *tags: str, main: str | None = None) -> Self:
-        """The same ParDo with further outputs: it gives a mapping of collections by tag, `main` the untagged one."""
+        """Returns this ParDo with further outputs: applied, it gives collections by tag, `main` the untagged one."""
         if len({*tags, main}) != len(tags) + 1:
             raise PipelineError(f"ParDo: output tags must differ, got {[main, *tags]}")
         if self.handles_exceptions:
@@ -264,12 +264,12 @@ class ParDo(Elementwise):
         if self.stateful:
             raise PipelineError(
                 f"{self.default_label()}: with_exception_handling() is not for a DoFn with state or timers: its state "
-                "would be left half changed; catch what may be raised in its process, and give it as a TaggedOutput"
+                "would be left half changed; catch exceptions in its process, and yield a TaggedOutput"
             )
         if DEAD_LETTERS in self.outputs and not self.handles_exceptions:
             raise PipelineError(
-                f"{self.default_label()}: an output is called {DEAD_LETTERS!r}, which with_exception_handling() is to "
-                "give; choose another tag"
+                f"{self.default_label()}: an output is called {DEAD_LETTERS!r}, the tag that with_exception_handling() "
+                "adds; choose another tag"
             )
         return super().with_exception_handling()
 
@@ -288,7 +288,7 @@ class _FunctionDoFn(DoFn):
 
 
 class Partition(PTransform):
-    """Splits a collection in `n`: `fn(element, n)` says into which part. Returns a tuple of collections.
+    """Splits a collection into `n`: `fn(element, n)` is the number of the element's part. Gives a tuple of collections.
 
     >>> import headrace as hr
     >>> with hr.Pipeline() as p:
@@ -300,7 +300,7 @@ class Partition(PTransform):
 
     def __init__(self, fn: Callable[[Any, int], int], n: int) -> None:
         if n < 1:
-            raise PipelineError(f"Partition: there must be at least one part, got n={n}")
+            raise PipelineError(f"Partition: n must be at least 1, got n={n}; give the number of parts")
         self.fn, self.n = fn, n
 
     def expand(self, inputs: PCollection) -> tuple[PCollection, ...]:
@@ -309,7 +309,7 @@ class Partition(PTransform):
         def split(element: Any) -> Iterable[Any]:
             part = fn(element, n)
             if not 0 <= part < n:
-                raise ValueError(f"Partition: the function must give a part from 0 to {n - 1}, got {part!r}")
+                raise ValueError(f"Partition: the function must return a part from 0 to {n - 1}, got {part!r}")
             return (TaggedOutput(str(part), element),)
 
         parts: TaggedCollections = inputs | ParDo(split).with_outputs(*map(str, range(n)))
@@ -317,7 +317,7 @@ class Partition(PTransform):
 
 
 class WithTimestamps(Primitive):
-    """Gives each element the event time `fn(element)` returns: seconds, datetime or ISO 8601 text.
+    """Sets the event time of each element to `fn(element)`: seconds, a datetime or ISO 8601 text.
 
     >>> import headrace as hr
     >>> with hr.Pipeline() as p:

@@ -1,4 +1,4 @@
-"""Joins in time: pairs of elements of one key whose timestamps are near each other."""
+"""Interval joins: pairs of elements with the same key whose timestamps are near each other."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ LEFT, RIGHT = 0, 1
 
 
 class IntervalJoin(PTransform):
-    """From two collections of pairs, `(key, (left, right))` for each two of a key that are near each other in time.
+    """Joins two collections of pairs by key and time: gives `(key, (left, right))` for each match.
 
-    They are if `left.time + lower <= right.time <= left.time + upper`. The result has the later of the two times. An
-    element is kept until the watermark, and with it the allowed lateness, has passed its last possible partner.
+    Two elements match if `left.time + lower <= right.time <= left.time + upper`. The result has the later of the two
+    times. An element is stored until the watermark has passed its last possible match by the allowed lateness.
 
     >>> import headrace as hr
     >>> at = hr.TimestampedValue
@@ -45,22 +45,25 @@ class IntervalJoin(PTransform):
 
     def expand(self, inputs: Mapping[str, PCollection] | Sequence[PCollection]) -> Any:
         pipeline_of(inputs, self)
-        both = list(inputs.items()) if isinstance(inputs, Mapping) else [(None, pc) for pc in inputs]
-        if len(both) != 2:
+        sides = list(inputs.items()) if isinstance(inputs, Mapping) else [(None, pc) for pc in inputs]
+        if len(sides) != 2:
             raise PipelineError(
-                f"{self.label or self.default_label()!r}: it joins two collections, got {len(both)}; write "
+                f"{self.label or self.default_label()!r}: it joins two collections, got {len(sides)}; write "
                 "(left, right) | IntervalJoin(...), and join the result with a third"
             )
         tagged = tuple(
             pc | f"tag {('left', 'right')[number] if name is None else name}" >> Tag(number)
-            for number, (name, pc) in enumerate(both)
+            for number, (name, pc) in enumerate(sides)
         )
-        lateness = max(pc.windowing.allowed_lateness for _, pc in both)
+        lateness = max(pc.windowing.allowed_lateness for _, pc in sides)
         return tagged | Flatten() | "join" >> ParDo(IntervalJoinFn(self.lower, self.upper, lateness))
 
 
 class IntervalJoinFn(DoFn):
-    """Keeps the elements of both sides that may still find a partner. An element comes as (key, (side, value))."""
+    """Stores the elements of both sides that may still match, and emits the matches of each new element.
+
+    An element comes as (key, (side, value)).
+    """
 
     left, right = ListState("left"), ListState("right")
     due = ValueState("due")
@@ -80,13 +83,13 @@ class IntervalJoinFn(DoFn):
     ) -> Iterator[TimestampedValue]:
         key, (side, value) = element
         time = int(timestamp)
-        mine, others = (left, right) if side == LEFT else (right, left)
-        mine.add((time, value))
+        same_side, opposite_side = (left, right) if side == LEFT else (right, left)
+        same_side.add((time, value))
         self._wake_at(self._end(side, time), due, over)
-        for when, other in others.read():
-            pair = (value, other) if side == LEFT else (other, value)
-            if self.lower <= (when - time if side == LEFT else time - when) <= self.upper:
-                yield TimestampedValue((key, pair), Instant(max(time, when)))
+        for match_time, match in opposite_side.read():
+            pair = (value, match) if side == LEFT else (match, value)
+            if self.lower <= (match_time - time if side == LEFT else time - match_time) <= self.upper:
+                yield TimestampedValue((key, pair), Instant(max(time, match_time)))
 
     @on_timer(over)
     def forget(
@@ -99,15 +102,15 @@ class IntervalJoinFn(DoFn):
     ) -> None:
         due.clear()
         for side, state in ((LEFT, left), (RIGHT, right)):
-            held = state.read()
+            elements = state.read()
             state.clear()
-            for time, value in held:
+            for time, value in elements:
                 if self._end(side, time) > int(timestamp):
                     state.add((time, value))
                     self._wake_at(self._end(side, time), due, over)
 
     def _end(self, side: int, time: int) -> int:
-        """The watermark at which no partner of an element can come any more."""
+        """Returns the watermark from which on nothing can match an element any more."""
         return time + (self.upper if side == LEFT else -self.lower) + self.lateness + 1
 
     def _wake_at(self, time: int, due: Any, over: Any) -> None:

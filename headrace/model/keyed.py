@@ -1,4 +1,4 @@
-"""Transforms that bring elements together: by window, by key, or just into one collection."""
+"""Transforms that bring elements together: windowing, grouping and combining by key, flattening, joining."""
 
 from __future__ import annotations
 
@@ -18,7 +18,14 @@ from headrace.model.windows import WindowFn
 
 
 class WindowInto(Primitive):
-    """Puts elements into windows by their timestamps, and says when a window's panes fire and how they relate.
+    """Assigns elements to windows by their timestamps, and declares when panes fire and how they accumulate.
+
+    - trigger: when a window emits a pane; by default when the watermark passes its end, and for late data
+    - accumulation: a pane has what is new ("discarding"), all so far ("accumulating"), or all so far after a
+      retraction of the pane before ("retracting")
+    - allowed_lateness: how long after its end, by the watermark, a window still accepts late data
+    - timestamp_combiner: the timestamp of a result: "end_of_window", or that of its "earliest" or "latest" element
+    - closing: whether an expiring window emits its last pane "always", or only if it is "non_empty"
 
     >>> import headrace as hr
     >>> visits = [hr.TimestampedValue("a", 10), hr.TimestampedValue("b", 70)]
@@ -66,9 +73,9 @@ class WindowInto(Primitive):
 
 
 class GroupByKey(LateOutput, Primitive):
-    """From pairs (key, value): one (key, values) per key and window.
+    """Groups pairs (key, value) by key: gives one (key, values) per key and window.
 
-    `values` is a read-only sequence. It may be larger than memory: iterating it streams, as often as one likes.
+    `values` is a read-only sequence. It may be larger than memory: you can iterate over it any number of times.
 
     >>> import headrace as hr
     >>> with hr.Pipeline() as p:
@@ -83,9 +90,10 @@ class GroupByKey(LateOutput, Primitive):
 
 
 class CombinePerKey(LateOutput, Primitive):
-    """From pairs (key, value): one (key, aggregate) per key and window, combined before the shuffle.
+    """Aggregates pairs (key, value) by key: gives one (key, aggregate) per key and window.
 
-    `fn` is a CombineFn or a plain callable such as `sum`, `max` or `lambda a, b: a + b`.
+    `fn` is a CombineFn or a plain callable such as `sum`, `max` or `lambda a, b: a + b`. Values are combined before the
+    shuffle already.
 
     >>> import headrace as hr
     >>> with hr.Pipeline() as p:
@@ -109,9 +117,9 @@ class CombinePerKey(LateOutput, Primitive):
 
 
 class CombineGlobally(LateOutput, PTransform):
-    """One aggregate of the whole collection, per window.
+    """Aggregates the whole collection: gives one aggregate per window.
 
-    In the global window an empty collection gives the aggregate of nothing: 0 for a sum.
+    In the global window an empty collection gives the aggregate of no elements, for instance 0 for `sum`.
 
     >>> import headrace as hr
     >>> with hr.Pipeline() as p:
@@ -130,9 +138,9 @@ class CombineGlobally(LateOutput, PTransform):
         pairs, combine = inputs | "pair" >> Map(_with_no_key), "combine" >> CombinePerKey(self.fn)
         if not self.has_late_output:
             return self._or_zero(inputs, pairs | combine | "unpair" >> Values())
-        both = pairs | combine.with_late_output()
-        late = both[LATE] | "unpair late" >> Values()
-        return TaggedCollections({MAIN: self._or_zero(inputs, both[MAIN] | "unpair" >> Values()), LATE: late})
+        outputs = pairs | combine.with_late_output()
+        late = outputs[LATE] | "unpair late" >> Values()
+        return TaggedCollections({MAIN: self._or_zero(inputs, outputs[MAIN] | "unpair" >> Values()), LATE: late})
 
     def _or_zero(self, inputs: PCollection, combined: PCollection) -> PCollection:
         fn = self.fn
@@ -152,7 +160,7 @@ def _with_no_key(element: Any) -> tuple[None, Any]:
 
 
 class Keys(PTransform):
-    """The keys of pairs.
+    """Extracts the keys of pairs.
 
     >>> import headrace as hr
     >>> with hr.Pipeline() as p:
@@ -167,7 +175,7 @@ class Keys(PTransform):
 
 
 class Values(PTransform):
-    """The values of pairs.
+    """Extracts the values of pairs.
 
     >>> import headrace as hr
     >>> with hr.Pipeline() as p:
@@ -190,7 +198,7 @@ def _second(pair: Any) -> Any:
 
 
 class Flatten(Primitive):
-    """Several collections as one: `(a, b) | Flatten()`.
+    """Merges several collections into one: `(a, b) | Flatten()`.
 
     >>> import headrace as hr
     >>> with hr.Pipeline() as p:
@@ -206,7 +214,7 @@ class Flatten(Primitive):
 
 
 class Reshuffle(Primitive):
-    """The same elements spread evenly over the machines anew; what comes before is not fused with what comes after.
+    """Redistributes elements evenly over the workers; the steps before it and after it are not fused.
 
     >>> import headrace as hr
     >>> with hr.Pipeline() as p:
@@ -220,14 +228,14 @@ class Reshuffle(Primitive):
 
 
 class CoGroupByKey(PTransform):
-    """A join: from a dict of collections of pairs, one (key, {name: values}) per key and window.
+    """Joins a dict of collections of pairs by key: gives one (key, {name: values}) per key and window.
 
     >>> import headrace as hr
     >>> with hr.Pipeline() as p:
     ...     emails = p | "emails" >> hr.Create([("amy", "amy@x")])
     ...     phones = p | "phones" >> hr.Create([("amy", "555"), ("bob", "777")])
     ...     people = {"emails": emails, "phones": phones} | hr.CoGroupByKey() | hr.Collect()
-    >>> sorted((name, {k: list(v) for k, v in found.items()}) for name, found in people)
+    >>> sorted((name, {k: list(v) for k, v in contacts.items()}) for name, contacts in people)
     [('amy', {'emails': ['amy@x'], 'phones': ['555']}), ('bob', {'emails': [], 'phones': ['777']})]
     """
 
@@ -246,7 +254,7 @@ class CoGroupByKey(PTransform):
 
 
 class Tag(Map):
-    """Marks which collection of a join a value is from; keyed like its input must be."""
+    """Marks the values of pairs with the number of their collection in a join."""
 
     def __init__(self, number: int) -> None:
         super().__init__(self.tagged)
@@ -261,7 +269,7 @@ class Tag(Map):
 
 
 class TaggedValues(Sequence[Any]):
-    """The values of a group that came from one of the joined collections: a view, so no group must fit in memory."""
+    """The values of a group that came from one of the joined collections; lazy, so a group may exceed memory."""
 
     def __init__(self, pairs: Sequence[tuple[int, Any]], number: int) -> None:
         self._pairs, self._number = pairs, number

@@ -1,4 +1,4 @@
-"""Late outputs: what a grouping could not use any more, as a collection of its own. What is meant only."""
+"""Late outputs: declares the elements that came too late for a grouping as a collection of their own."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ MAIN_AND_LATE: Final[tuple[str | None, ...]] = (MAIN, LATE)
 
 
 class LateOutput:
-    """A transform that groups, and may be asked for the elements that come too late for it."""
+    """Mixin of transforms that group: `with_late_output()` gives the elements that come too late."""
 
     outputs: tuple[str | None, ...] = (None,)
 
     def with_late_output(self) -> Self:
-        """The same transform with two outputs: `main`, and `late`, the elements that came after their window was over.
+        """Returns this transform with two outputs: `main`, and `late` with the elements that came too late.
 
-        An element is late in each window it came too late for, and keeps its value, timestamp and window there. It is
-        still counted as late. In a batch nothing is.
+        An element is in `late` once for each window that had expired when it came, with its value, its timestamp and
+        that window. It is still counted as late. In a batch no element is late.
 
         >>> import headrace as hr
         >>> at = hr.TimestampedValue
@@ -30,10 +30,11 @@ class LateOutput:
         >>> list(main), list(late)
         ([('a', 1)], [('a', 5)])
         """
-        asked = copy.copy(self)
-        asked.outputs = MAIN_AND_LATE
-        return asked
+        transform = copy.copy(self)
+        transform.outputs = MAIN_AND_LATE
+        return transform
 
     @property
     def has_late_output(self) -> bool:
+        """Whether the transform has the output `late`."""
         return self.outputs == MAIN_AND_LATE
