@@ -1,7 +1,7 @@
-"""Keys as bytes: the one encoding by which equal Python keys meet, in every process and on every machine.
+"""Encodes keys as bytes: equal Python keys have equal bytes, in every process and on every machine.
 
-Equal means Python's `==`: 1, 1.0 and True are one key; so are two NaNs, which `==` would keep apart. What lives here is
-the encoding of keys, not of values: a value keeps its type when it travels, a key only has to be recognised.
+Equal means Python's `==`: 1, 1.0 and True are one key; so are two NaNs, although `==` says that they differ. This is
+the encoding of keys, not of values: a value is decoded with its type, a key only has to be compared.
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ _LENGTH = struct.Struct("<I")
 
 
 def encode_key(key: object) -> bytes:
-    """The bytes that stand for `key`: equal keys give equal bytes, unequal keys unequal ones.
+    """Encodes one key: equal keys have equal bytes, unequal keys have unequal bytes.
 
     >>> encode_key(1) == encode_key(1.0) == encode_key(True)
     True
@@ -49,10 +49,10 @@ def encode_key(key: object) -> bytes:
 
 
 def encode_keys(keys: Sequence[object]) -> tuple[pa.BinaryArray, pa.BinaryArray | None]:
-    """Encode many keys at once: the bytes they meet by, and their spelling where the bytes alone do not tell it.
+    """Encodes many keys at once: their bytes to compare by, and their spelling where the bytes lose the type.
 
-    The spelling is a pickle of the key itself, null where decoding the bytes gives back the very same type. Keys that
-    are all int, all str, all bytes or plain tuples of those are encoded column by column, without a Python call each.
+    The spelling is a pickle of the key itself, null where decoding the bytes gives back the same type. Keys that are
+    all int, all str, all bytes or plain tuples of those are encoded column by column, without a Python call per key.
 
     >>> encoded, spelling = encode_keys(["a", "b"])
     >>> encoded.to_pylist(), spelling
@@ -69,7 +69,7 @@ def encode_keys(keys: Sequence[object]) -> tuple[pa.BinaryArray, pa.BinaryArray 
 
 
 def decode_keys(encoded: pa.BinaryArray, spelling: pa.BinaryArray | None) -> list[object]:
-    """The keys that `encode_keys` encoded.
+    """Decodes the keys that `encode_keys` encoded.
 
     >>> decode_keys(*encode_keys([3, 4]))
     [3, 4]
@@ -152,8 +152,8 @@ def _encode_timedelta(key: dt.timedelta) -> bytes:
 
 
 def _encode_range(key: range) -> bytes:
-    told = (len(key), *key[:1], *((key.step,) if len(key) > 1 else ()))  # Python, too, compares ranges as sequences
-    return b"r" + _join([_encode_int(part) for part in told])
+    parts = (len(key), *key[:1], *((key.step,) if len(key) > 1 else ()))  # Python, too, compares ranges as sequences
+    return b"r" + _join([_encode_int(part) for part in parts])
 
 
 _ENCODERS: dict[type, Callable[..., bytes]] = {
@@ -180,7 +180,7 @@ _ENCODERS: dict[type, Callable[..., bytes]] = {
     pathlib.PosixPath: lambda key: b"/" + str(key).encode("utf-8", "surrogateescape"),
 }
 
-# A subclass is equal to its parent's values only if it kept the parent's `==`.
+# An object of a subclass equals one of its parent only if the subclass inherits `==`.
 _OPEN_TO_SUBCLASSES: tuple[Any, ...] = (
     int,
     float,
@@ -234,7 +234,7 @@ def _why_not(key: Any) -> str:
 
 
 def _is_plain(key: Any) -> bool:
-    """Whether the encoded bytes alone give back the key, type and all."""
+    """Whether the encoded bytes alone give back the key with its type."""
     kind = type(key)
     if kind is float:
         return not key.is_integer()
@@ -274,7 +274,7 @@ def _split(body: bytes) -> list[bytes]:
 
 
 def _encode_column(keys: Sequence[Any]) -> pa.BinaryArray | None:
-    """Keys of one plain type, encoded by array operations; None if they are not of one plain type."""
+    """Encodes keys of one plain type by array operations; returns None if they are not of one plain type."""
     kinds = set(map(type, keys))
     if len(kinds) != 1:
         return None
@@ -303,7 +303,7 @@ def _encode_column(keys: Sequence[Any]) -> pa.BinaryArray | None:
 
 
 def encode_tuples(columns: Sequence[pa.BinaryArray]) -> pa.BinaryArray:
-    """Keys that are tuples, out of the encoded columns of their parts.
+    """Encodes keys that are tuples, from the encoded columns of their parts.
 
     >>> encode_tuples([encode_keys(["a", "b"])[0], encode_keys([1, 2])[0]]).equals(encode_keys([("a", 1), ("b", 2)])[0])
     True
@@ -316,7 +316,7 @@ def encode_tuples(columns: Sequence[pa.BinaryArray]) -> pa.BinaryArray:
 
 
 def encode_ints(numbers: np.ndarray) -> pa.BinaryArray:
-    """Keys that are ints of 64 bits, encoded by array operations.
+    """Encodes keys that are ints of 64 bits, by array operations.
 
     >>> encode_ints(np.array([1])).equals(encode_keys([1])[0])
     True
@@ -325,7 +325,7 @@ def encode_ints(numbers: np.ndarray) -> pa.BinaryArray:
 
 
 def tag_cells(tag: bytes, cells: pa.BinaryArray) -> pa.BinaryArray:
-    """Each cell behind a tag.
+    """Puts a tag before each cell.
 
     >>> tag_cells(b"s", pa.array([b"a"])).to_pylist()
     [b'sa']
@@ -334,7 +334,7 @@ def tag_cells(tag: bytes, cells: pa.BinaryArray) -> pa.BinaryArray:
 
 
 def tag_numbers(tag: bytes, numbers: np.ndarray) -> pa.BinaryArray:
-    """Numbers as cells of their bytes behind a tag.
+    """Encodes numbers as cells of fixed width: a tag, then the number's bytes.
 
     >>> tag_numbers(b"i", np.array([1], dtype="<i8")).to_pylist()
     [b'i\\x01\\x00\\x00\\x00\\x00\\x00\\x00\\x00']

@@ -1,4 +1,4 @@
-"""Pickles of what users make: by reference where their classes can be imported, by value where they cannot.
+"""Pickles users' objects: by reference where their classes can be imported, by value where they cannot.
 
 Only what this package pickled is ever unpickled, and only inside one run.
 """
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 
 def dumps(value: object) -> bytes:
-    """A pickle of any value that has one, be its class defined in a function or a notebook.
+    """Pickles a value, also one whose class is defined in a function or a notebook.
 
     >>> def point():
     ...     class Point:
@@ -30,7 +30,7 @@ def dumps(value: object) -> bytes:
 
 
 def classes_of_script() -> dict[str, type]:
-    """The classes a user's script or notebook defines, which no other process can import."""
+    """Returns the classes that the user's script or notebook defines, which no other process can import."""
     script = sys.modules["__main__"]
     return {
         name: kind for name, kind in vars(script).items() if isinstance(kind, type) and kind.__module__ == "__main__"
@@ -38,6 +38,6 @@ def classes_of_script() -> dict[str, type]:
 
 
 def define_in_script(classes: Mapping[str, type]) -> None:
-    """Makes the classes of the user's script known in a worker, under the names their pickles use."""
+    """Defines the classes of the user's script in a worker, under the names that their pickles use."""
     for name, kind in classes.items():
         setattr(sys.modules["__main__"], name, kind)

@@ -1,7 +1,7 @@
-"""The graph and how it is written: Pipeline, PCollection, PTransform, and the `|` and `>>` between them.
+"""The graph and its notation: Pipeline, PCollection, PTransform, and the operators `|` and `>>`.
 
-A Pipeline records nodes and hands out an immutable Graph. Nothing here knows how a graph is run: `run` and `explain`
-pass it to the engine, which is imported only then.
+A Pipeline records nodes and makes an immutable Graph of them. Nothing here knows how a graph is run: `run` and
+`explain` pass it to the engine, which is imported only then.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 @dataclass(frozen=True)
 class Place:
-    """Where in the user's file a transform was applied."""
+    """The file and the line in the user's code where a transform was applied."""
 
     file: str
     line: int
@@ -37,7 +37,7 @@ class Place:
 
     @staticmethod
     def of_caller() -> Place:
-        """The innermost frame outside this package."""
+        """Returns the place of the innermost frame outside this package."""
         frame = sys._getframe(1)
         while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
             frame = frame.f_back
@@ -51,7 +51,7 @@ class Place:
 class PCollection:
     """A collection of elements, each with a timestamp and a window; bounded or unbounded.
 
-    Made by applying a transform, never directly.
+    Applying a transform makes one; do not call the constructor.
 
     >>> import headrace as hr
     >>> p = hr.Pipeline()
@@ -72,12 +72,12 @@ class PCollection:
 
     @property
     def schema(self) -> Schema | None:
-        """The columns of the elements, where their type tells; None for other Python objects."""
+        """The columns of the elements, if their type declares them; None for other Python objects."""
         return schema_of(self.element_type)
 
     @property
     def has_columns(self) -> bool:
-        """Whether the elements are kept as columns: their types are known here, or Spark finds them out."""
+        """Whether the elements are stored as columns, whose types are declared or known to Spark."""
         return self.element_type is ROWS or self.schema is not None
 
     def __repr__(self) -> str:
@@ -89,7 +89,7 @@ class PCollection:
 
 
 class PTransform:
-    """A step of a pipeline. Subclass it and override `expand` to name a composition of others.
+    """A step of a pipeline. To compose one from others, subclass it and override `expand`.
 
     >>> import headrace as hr
     >>> class Shout(hr.PTransform):
@@ -123,13 +123,13 @@ class PTransform:
 
 
 class Primitive(PTransform):
-    """A transform the engine knows how to run. It says what its output is; `expand` is not for it."""
+    """A transform that the engine itself runs. It declares its outputs and is not expanded into others."""
 
     output_type: object = None
     outputs: tuple[str | None, ...] = (None,)
 
     def with_output_types(self, element_type: object) -> Self:
-        """The same transform, declared to give elements of this type, e.g. `tuple[str, int]`."""
+        """Returns this transform, with the type of its output elements declared, e.g. `tuple[str, int]`."""
         typed = copy.copy(self)
         typed.output_type = element_type
         return typed
@@ -141,7 +141,7 @@ class Primitive(PTransform):
         return ()
 
     def functions(self) -> tuple[object, ...]:
-        """What of the user's travels to the workers, and so must be picklable."""
+        """Returns the user's functions and objects that are sent to the workers, and so must be picklable."""
         return ()
 
     def element_type_from(self, inputs: tuple[PCollection, ...]) -> object:
@@ -156,7 +156,7 @@ class Primitive(PTransform):
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """One applied primitive: what it is, what it reads, what it gives, and where it was written."""
+    """One applied primitive: its label, its inputs and outputs, and its place in the user's code."""
 
     label: str
     transform: Primitive
@@ -171,7 +171,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Graph:
-    """The nodes of a pipeline in the order in which they were applied, so that inputs come first."""
+    """The nodes of a pipeline in the order in which they were applied: a node's inputs come before it."""
 
     nodes: tuple[Node, ...]
 
@@ -187,10 +187,10 @@ class Graph:
 
 
 class Pipeline:
-    """A graph in the making. Leaving its `with` block runs it and waits.
+    """A pipeline to which transforms are applied with `|`. Leaving its `with` block runs it and waits for the end.
 
-    `spark` uses a session that exists, as in a notebook; otherwise one is made on `master`, on `SPARK_MASTER`, or on
-    all cores of this machine.
+    `spark` is an existing session to use, as in a notebook; otherwise one is started on `master`, on `SPARK_MASTER`,
+    or on all cores of this machine.
 
     >>> import headrace as hr
     >>> with hr.Pipeline() as p:
@@ -211,7 +211,7 @@ class Pipeline:
         return self.apply(transform, self)
 
     def apply(self, transform: PTransform, inputs: Any) -> Any:
-        """Apply `transform`, giving its whole expansion the transform's label as a prefix."""
+        """Applies `transform`; the labels of all in its expansion get the transform's label as a prefix."""
         if not isinstance(transform, PTransform):
             raise PipelineError(
                 f"{transform!r} at {Place.of_caller()} is not a transform: on the right of | comes a PTransform, "
@@ -226,7 +226,7 @@ class Pipeline:
             self._scopes.pop()
 
     def add(self, transform: Primitive, inputs: Any) -> Any:
-        """Record one primitive and return its outputs: one PCollection, or a dict-like of them by tag."""
+        """Records one primitive and returns its outputs: one PCollection, or several by tag."""
         place = Place.of_caller()
         if self._graph is not None:
             raise PipelineError(
@@ -235,7 +235,7 @@ class Pipeline:
             )
         read = _collections(inputs, transform, place)
         label = self._label_for(transform)
-        made = PCollection(
+        output = PCollection(
             pipeline=self,
             label=label,
             place=place,
@@ -243,10 +243,10 @@ class Pipeline:
             windowing=transform.windowing_from(read),
             bounded=transform.bounded_from(read),
         )
-        main, *others = transform.outputs or (None,)
+        main, *tags = transform.outputs or (None,)
         outputs = (
-            dataclasses.replace(made, tag=main),
-            *(dataclasses.replace(made, tag=tag, element_type=None) for tag in others),
+            dataclasses.replace(output, tag=main),
+            *(dataclasses.replace(output, tag=tag, element_type=None) for tag in tags),
         )
         self._nodes.append(
             Node(
@@ -261,15 +261,15 @@ class Pipeline:
         return outputs[0] if len(outputs) == 1 else TaggedCollections({pc.tag: pc for pc in outputs})
 
     def node_of(self, pc: PCollection) -> Node:
-        """The node that gives a collection."""
+        """Returns the node that a collection is an output of."""
         return next(node for node in self._nodes if pc in node.outputs)
 
     def replace(self, node: Node, transform: Primitive) -> None:
-        """Let another transform with the same outputs stand in a node's place."""
+        """Replaces the transform of a node by another one with the same outputs."""
         self._nodes[self._nodes.index(node)] = dataclasses.replace(node, transform=transform)
 
     def graph(self) -> Graph:
-        """The immutable graph; from here on the pipeline takes no more transforms."""
+        """Returns the immutable graph; after that the pipeline accepts no more transforms."""
         if self._graph is None:
             self._graph = Graph(tuple(self._nodes))
         return self._graph
@@ -285,17 +285,24 @@ class Pipeline:
         max_files_per_batch: int | None = None,
         max_records_per_batch: int | None = None,
     ) -> Handle:
-        """Start the pipeline and return a handle: `wait()`, `stop()`, `status()`, `metrics()`, `savepoint(path)`.
+        """Starts the pipeline and returns a handle: `wait()`, `stop()`, `status()`, `metrics()`, `savepoint(path)`.
 
-        A pipeline with an unbounded source runs as a stream, and `stream=True` streams a bounded one. The others are of
-        streams:
+        A pipeline with an unbounded source runs as a stream, and `stream=True` streams a bounded one. The other options
+        are for streams:
 
-        - checkpoint: the directory of what it needs to go on after a crash or a stop: run it again with the same one
-        - savepoint: what a new checkpoint begins as a copy of; one that is there already goes on
-        - trigger: the time from one micro-batch to the next, e.g. "10 seconds". If it is given, files are read as they
-          arrive until `stop()`; otherwise those that are there are read to the end, in batches as they come
-        - batch_time: how long a micro-batch should take: how much it reads of each source adapts to that
-        - max_files_per_batch, max_records_per_batch: how many files, or records of a topic, it reads of each at most
+        - checkpoint: a directory for the stream's state and progress. Run the pipeline again with the same one, and it
+          continues after a crash or a stop
+        - savepoint: a savepoint to start a new checkpoint from; a checkpoint that exists already continues
+        - trigger: the time between micro-batches, e.g. "10 seconds". With it, files are read as they arrive, until
+          `stop()`; without it, the files that exist are read to the end, one micro-batch after the other
+        - batch_time: how long a micro-batch should take; the amount that it reads from each source adapts to that
+        - max_files_per_batch, max_records_per_batch: the most files, or records of a topic, that it reads per source
+
+        >>> import headrace as hr
+        >>> p = hr.Pipeline()
+        >>> total = p | hr.Create([1, 2, 3]) | hr.CombineGlobally(sum) | hr.Collect()
+        >>> p.run().wait().state, list(total)
+        ('done', [6])
         """
         from headrace.engine.run import run  # the one way from the model to Spark
 
@@ -313,7 +320,7 @@ class Pipeline:
         )
 
     def explain(self, *, stream: bool = False) -> str:
-        """The stages this pipeline runs in, as a tree; of one that is a stream, its line from sources to sinks.
+        """Describes the stages in which this pipeline runs: as a tree for a batch, from sources to sinks for a stream.
 
         >>> import headrace as hr
         >>> p = hr.Pipeline()
@@ -337,11 +344,11 @@ class Pipeline:
 
     def _label_for(self, transform: PTransform) -> str:
         scope = self._scopes[-1]
-        label = wanted = f"{scope}/{transform.label or transform.default_label()}".lstrip("/")
+        label = preferred = f"{scope}/{transform.label or transform.default_label()}".lstrip("/")
         number = 1
         while transform.label is None and label in self._labels:
             number += 1
-            label = f"{wanted} {number}"
+            label = f"{preferred} {number}"
         self._labels.add(label)
         return label
 
@@ -351,7 +358,9 @@ class TaggedCollections(Mapping[str | None, PCollection]):
 
     >>> import headrace as hr
     >>> p = hr.Pipeline()
-    >>> low, high = p | hr.Create([1, 9]) | hr.Partition(lambda x, n: x // 5, 2)
+    >>> parsed = p | hr.Create(["1", "x"]) | hr.Map(int).with_exception_handling()
+    >>> parsed.main is parsed["main"], list(parsed)
+    (True, ['main', 'dead_letters'])
     """
 
     def __init__(self, outputs: Mapping[str | None, PCollection]) -> None:
@@ -377,19 +386,20 @@ class TaggedCollections(Mapping[str | None, PCollection]):
 
 
 def pipeline_of(inputs: Any, transform: PTransform) -> Pipeline:
-    """The pipeline that what stands left of `|` belongs to."""
+    """Returns the pipeline of the inputs on the left of `|`."""
     if isinstance(inputs, Pipeline):
         return inputs
-    found = _collections(inputs, transform, Place.of_caller())
-    if not found:
+    collections = _collections(inputs, transform, Place.of_caller())
+    if not collections:
         raise PipelineError(
-            f"{transform.label or transform.default_label()!r} ({Place.of_caller()}): there is nothing left of |"
+            f"{transform.label or transform.default_label()!r} ({Place.of_caller()}): there is no input on the left of "
+            "|; apply it to a Pipeline or to PCollections"
         )
-    return found[0].pipeline
+    return collections[0].pipeline
 
 
 def _collections(inputs: Any, transform: PTransform, place: Place) -> tuple[PCollection, ...]:
-    """The collections left of `|`: one, several in a tuple, list or dict, or none (a pipeline)."""
+    """Returns the collections on the left of `|`: one, several in a tuple, list or dict, or none (a pipeline)."""
     if isinstance(inputs, Pipeline):
         return ()
     if isinstance(inputs, PCollection):
@@ -404,8 +414,8 @@ def _collections(inputs: Any, transform: PTransform, place: Place) -> tuple[PCol
     name = transform.label or transform.default_label()
     if many is None or not all(isinstance(pc, PCollection) for pc in many):
         raise PipelineError(
-            f"{name!r} ({place}): left of | stands {inputs!r}, which is no collection; apply transforms to a Pipeline, "
-            "a PCollection, or a tuple, list or dict of PCollections"
+            f"{name!r} ({place}): on the left of | is {inputs!r}, which is not a collection; apply transforms to a "
+            "Pipeline, a PCollection, or a tuple, list or dict of PCollections"
         )
     if len({id(pc.pipeline) for pc in many}) > 1:
         raise PipelineError(f"{name!r} ({place}): its inputs belong to different pipelines; build them on one Pipeline")

@@ -1,7 +1,7 @@
-"""Schemas: how elements become columns and come back as the Python objects they were.
+"""Schemas: convert elements to columns, and columns back to the Python objects that they were.
 
-A schema is read from a type: a NamedTuple, a frozen or plain dataclass, tuple[str, int], or one plain type. Types that
-have no columns of their own (a list of mixed things, Any, a class) have no schema and travel as packed Python objects.
+A schema is read from a type: a NamedTuple, a frozen or plain dataclass, tuple[str, int], or one plain type. Other types
+(a list of mixed values, Any, a class) have no schema; their elements are pickled.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Final, Literal
 import pyarrow as pa
 
 ROWS: Final = "rows"
-"""The element type of a collection whose columns only Spark knows: its elements are Rows."""
+"""The element type of a collection whose columns only Spark knows; its elements are Rows."""
 
 _PLAIN: dict[object, pa.DataType] = {
     bool: pa.bool_(),
@@ -34,7 +34,7 @@ _PLAIN: dict[object, pa.DataType] = {
 
 @dataclass(frozen=True)
 class Schema:
-    """Names and Arrow types of an element's columns, and how an element is put together from them.
+    """The names and Arrow types of an element's columns, and how an element is made from them.
 
     >>> schema_of(tuple[str, int]).names
     ('_1', '_2')
@@ -46,7 +46,7 @@ class Schema:
     cls: type | None = None
 
     def to_columns(self, elements: Sequence[Any]) -> list[pa.Array]:
-        """One Arrow array per column."""
+        """Converts elements to columns: one Arrow array per column."""
         if self.kind == "value":
             columns: Sequence[Sequence[Any]] = (elements,)
         elif self.kind == "dataclass":
@@ -58,7 +58,7 @@ class Schema:
         return [pa.array(column, type) for column, type in zip(columns, self.types, strict=True)]
 
     def to_elements(self, columns: Sequence[pa.Array]) -> list[Any]:
-        """The elements that `to_columns` took apart."""
+        """Converts columns back to the elements that `to_columns` got."""
         lists = [_to_list(column) for column in columns]
         if self.kind == "value":
             return list(lists[0])
@@ -77,7 +77,7 @@ def _to_list(column: pa.Array) -> list[Any]:
 
 
 def schema_of(element_type: object) -> Schema | None:
-    """The schema of elements of this type, or None if they have no columns.
+    """Returns the schema of elements of this type, or None if they have no columns.
 
     >>> schema_of(int).names, schema_of(list), schema_of(None)
     (('value',), None, None)
@@ -103,7 +103,7 @@ def schema_of(element_type: object) -> Schema | None:
 
 
 def arrow_type(hint: object) -> pa.DataType | None:
-    """The Arrow type of one column, or None.
+    """Returns the Arrow type of a column with this type hint, or None if there is none.
 
     >>> arrow_type(list[int])
     ListType(list<item: int64>)
@@ -138,7 +138,7 @@ def _hints(cls: object) -> dict[str, Any]:
 
 
 def rows_schema(arrow: pa.Schema) -> Schema:
-    """The schema of Rows with these columns.
+    """Returns the schema of Rows with these columns.
 
     >>> rows_schema(pa.schema({"user": pa.string(), "n": pa.int64()})).to_elements([pa.array(["a"]), pa.array([1])])
     [Row(user='a', n=1)]
@@ -175,7 +175,7 @@ class Row(tuple[Any, ...]):
 
 @lru_cache(maxsize=1024)
 def row_type(names: tuple[str, ...]) -> type[Row]:
-    """The Rows with these fields."""
+    """Returns the class of the Rows with these fields."""
     parts = {name: property(itemgetter(position)) for position, name in enumerate(names)}
     return type("Row", (Row,), {**parts, "_fields": names})
 
@@ -185,14 +185,14 @@ def _row(names: tuple[str, ...], values: tuple[object, ...]) -> Row:
 
 
 def return_type(fn: Callable[..., Any]) -> object:
-    """The declared return type of a function, or None; a class returns its instances."""
+    """Returns the declared return type of a function, or None; the return type of a class is the class itself."""
     if isinstance(fn, type):
         return fn if fn in _PLAIN or schema_of(fn) is not None else None
-    return _telling(_hints(fn).get("return"))
+    return _none_if_any(_hints(fn).get("return"))
 
 
 def item_type(hint: object) -> object:
-    """The type of the items of a declared iterable: `Iterator[int]` gives int; None where it does not say.
+    """Returns the type of the items of an iterable type, int for `Iterator[int]`; None if it is not declared.
 
     >>> item_type(list[str])
     <class 'str'>
@@ -201,18 +201,18 @@ def item_type(hint: object) -> object:
     """
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
-        given = [arg for arg in args if arg is not type(None)]
-        return item_type(given[0]) if len(given) == 1 else None
-    return _telling(args[0]) if args and origin is not tuple else None
+        members = [arg for arg in args if arg is not type(None)]
+        return item_type(members[0]) if len(members) == 1 else None
+    return _none_if_any(args[0]) if args and origin is not tuple else None
 
 
-def _telling(hint: object) -> object:
-    """The hint, or None where it says no more than no hint would."""
+def _none_if_any(hint: object) -> object:
+    """Returns the hint, or None for Any, which says as little as no hint."""
     return None if hint is Any else hint
 
 
 def pair_types(element_type: object) -> tuple[object, object] | None:
-    """Key and value types of pairs; None where the type does not say that elements are pairs.
+    """Returns the types of key and value of pairs, or None if the type is not that of pairs.
 
     >>> pair_types(tuple[str, int])
     (<class 'str'>, <class 'int'>)
@@ -224,7 +224,7 @@ def pair_types(element_type: object) -> tuple[object, object] | None:
 
 
 def common_type(elements: Sequence[Any]) -> object:
-    """The type all these elements share, as far as columns go: a plain type, or a tuple of plain types; else None.
+    """Returns the type that all elements have in common, if it has columns: a plain type, a tuple of them; else None.
 
     >>> common_type([("a", 1), ("b", 2)])
     tuple[str, int]

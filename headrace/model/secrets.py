@@ -1,4 +1,4 @@
-"""URLs of databases without what is secret in them, to be shown and written down."""
+"""Removes passwords from URLs of databases, before they are printed or stored."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from sqlalchemy.engine import URL
 
 
 def redact_url(url: URL) -> str:
-    """A URL as messages have it.
+    """Formats a URL for messages, without its passwords.
 
     >>> from sqlalchemy import make_url
     >>> redact_url(make_url("postgresql://ann:hunter2@db/views"))
@@ -18,7 +18,7 @@ def redact_url(url: URL) -> str:
 
 
 def strip_passwords(url: URL) -> str:
-    """A URL without its passwords, which opens the database where these are not needed.
+    """Formats a URL without its passwords, so that it still opens a database that needs none.
 
     >>> from sqlalchemy import make_url
     >>> strip_passwords(make_url("postgresql://ann:hunter2@db/views?sslpassword=hunter2"))
@@ -28,17 +28,18 @@ def strip_passwords(url: URL) -> str:
 
 
 def redact_text(text: str, url: URL) -> str:
-    """Text that others wrote, without the passwords of a URL."""
-    found = [url.query[name] for name in _secret(url)]
-    for each in [url.password or "", *(value for values in found for value in _each(values))]:
-        text = text.replace(each, "***") if each else text
+    """Replaces the passwords of a URL in a text, for instance in a driver's error message."""
+    values = [url.query[name] for name in _secret(url)]
+    passwords = [url.password or "", *(password for value in values for password in _as_tuple(value))]
+    for password in filter(None, passwords):
+        text = text.replace(password, "***")
     return text
 
 
 def _secret(url: URL) -> list[str]:
-    """Parameters of a URL that are passwords: libpq takes them there, too."""
+    """Returns the names of a URL's parameters that are passwords: libpq accepts them there, too."""
     return [name for name in url.query if "password" in name.lower()]
 
 
-def _each(values: str | tuple[str, ...]) -> tuple[str, ...]:
+def _as_tuple(values: str | tuple[str, ...]) -> tuple[str, ...]:
     return (values,) if isinstance(values, str) else values

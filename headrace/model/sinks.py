@@ -1,4 +1,4 @@
-"""Where elements go: files that appear whole or not at all, a function for each element, or a list in the driver."""
+"""Sinks: files that are written atomically, functions over elements, batches or Arrow, and lists in the driver."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Sink(Primitive):
-    """A primitive that ends a branch of the pipeline."""
+    """A primitive without outputs: the end of a branch of the pipeline."""
 
     outputs = ()
 
@@ -27,18 +27,19 @@ class Sink(Primitive):
 
 
 class BatchSink(Sink):
-    """A sink that takes its elements in the driver, micro-batch by micro-batch; a batch run is one of them."""
+    """A sink that gets its elements in the driver, one micro-batch at a time; a batch run is one micro-batch."""
 
 
 class WriteFiles(Sink):
-    """Writes a directory of files, which appears whole or not at all.
+    """Writes a directory of files, which appears complete or not at all.
 
-    `existing` says what happens if the directory is there already: "refuse" fails before anything runs, "replace" puts
+    `existing` says what happens if the directory exists already: "refuse" fails before anything runs, "replace" puts
     the new output in its place once it is complete.
 
-    In a stream each micro-batch that has elements is a directory of its own in it, `batch-000042`, and it is these that
-    appear whole or not at all, once each even after a crash; read them with a glob, e.g. ReadText("out/*"). "replace"
-    then clears the directory when the stream first begins; one that goes on from its checkpoint goes on writing.
+    In a stream, each micro-batch that has elements writes a directory of its own in it, such as `batch-000042`. Each of
+    these appears complete or not at all, and once, even after a crash; read them with a glob, e.g. ReadText("out/*").
+    "replace" then clears the directory when the stream first starts; a stream that continues from its checkpoint
+    continues to write there.
     """
 
     format: str
@@ -47,7 +48,7 @@ class WriteFiles(Sink):
         if not isinstance(path, str) or not path:
             raise PipelineError(f"{type(self).__name__} takes the path of a directory, got {path!r}")
         if existing not in ("refuse", "replace"):
-            raise PipelineError(f"{type(self).__name__}: existing is 'refuse' or 'replace', got {existing!r}")
+            raise PipelineError(f"{type(self).__name__}: existing must be 'refuse' or 'replace', got {existing!r}")
         self.path, self.existing = path, existing
 
     def __str__(self) -> str:
@@ -69,7 +70,7 @@ class WriteText(WriteFiles):
 
 
 class WriteJson(WriteFiles):
-    """Writes rows as JSON lines. Elements have columns, or are dicts or other JSON values.
+    """Writes each element as a line of JSON: elements with columns as objects, and dicts or other JSON values.
 
     >>> import headrace as hr, pathlib, tempfile
     >>> out = tempfile.mkdtemp() + "/out"
@@ -83,7 +84,7 @@ class WriteJson(WriteFiles):
 
 
 class WriteParquet(WriteFiles):
-    """Writes rows as Parquet; the collection must have columns.
+    """Writes rows as Parquet files; the collection must have columns.
 
     >>> import headrace as hr, pyarrow.parquet, tempfile
     >>> out = tempfile.mkdtemp() + "/out"
@@ -97,7 +98,7 @@ class WriteParquet(WriteFiles):
 
 
 class ForEach(Sink):
-    """Calls a function for each element, on the machines that hold the elements.
+    """Calls a function for each element, in the workers.
 
     >>> import headrace as hr, pathlib, tempfile
     >>> folder = tempfile.mkdtemp()
@@ -145,8 +146,8 @@ class ForEachBatch(BatchSink):
     """Calls `fn(elements, batch_id)` in the driver for each micro-batch of a stream that has elements.
 
     Elements are WindowedValues. After a crash the last batch may come again, with the same id and the same elements: a
-    function that remembers, along with what it writes, the id it wrote last has every batch once. A bounded pipeline
-    that is run as a batch is one batch, with the id 0.
+    function that stores the last id together with its output can skip it, and so writes every batch once. A pipeline
+    that runs as a batch has one batch, with the id 0.
 
     >>> import headrace as hr
     >>> with hr.Pipeline() as p:
@@ -166,8 +167,8 @@ class ForEachBatch(BatchSink):
 class ForEachArrow(Sink):
     """Calls `fn(batch)` in the driver for each Arrow batch of the elements' columns, times and windows, in a batch run.
 
-    They come when all are worked out, in the order of the columns `order`, divided into so many `parts`: the driver has
-    not more than two of those at a time.
+    The batches come when all elements are computed, sorted by the columns `order` and divided into `parts` parts; the
+    driver has at most two parts in memory at a time.
 
     >>> import headrace as hr
     >>> from headrace.model.sinks import ForEachArrow
@@ -188,9 +189,10 @@ class ForEachArrow(Sink):
 
 @dataclass(eq=False)
 class Collected(Sequence[Any]):
-    """What Collect gathered: a sequence of elements once the pipeline has run; `windowed` has times and windows too.
+    """The elements that Collect gathered, as a sequence; `windowed` has their times and windows, too.
 
-    Of a stream it has what came so far, batch by batch; a batch that is run again after a crash replaces itself.
+    Of a batch it has the elements when the pipeline has run; of a stream, those of the micro-batches so far. A batch
+    that runs again after a crash replaces its elements.
     """
 
     label: str
@@ -199,12 +201,12 @@ class Collected(Sequence[Any]):
     batches: dict[int, list[WindowedValue]] = field(default_factory=dict)
 
     def begin(self, stream: str) -> None:
-        """A stream begins, or goes on: what it gave before is kept."""
+        """Starts a stream; one that continues keeps its elements so far."""
         if self.stream != stream:
             self.stream, self.batches, self.gathered = stream, {}, []
 
     def take(self, batch_id: int, elements: list[WindowedValue]) -> None:
-        """The elements of a batch of the stream."""
+        """Adds the elements of a batch of the stream, or replaces them."""
         new = batch_id not in self.batches
         self.batches[batch_id] = elements
         if new and self.gathered is not None:
@@ -215,7 +217,7 @@ class Collected(Sequence[Any]):
     @property
     def windowed(self) -> list[WindowedValue]:
         if self.gathered is None:
-            raise RuntimeError(f"{self.label!r} has gathered nothing yet: the pipeline has not run to its end")
+            raise RuntimeError(f"{self.label!r} has no elements yet: the pipeline has not run to its end; run it first")
         return self.gathered
 
     def __getitem__(self, at: Any) -> Any:
@@ -232,7 +234,7 @@ class Collected(Sequence[Any]):
 
 
 class Collect(BatchSink):
-    """Gathers the elements in the driver's memory, for tests and notebooks: a sequence that the run fills.
+    """Gathers the elements in the driver's memory, for tests and notebooks: returns a sequence that the run fills.
 
     >>> import headrace as hr
     >>> with hr.Pipeline() as p:

@@ -1,7 +1,7 @@
 """Approximate aggregations in bounded memory: distinct values, quantiles, heavy hitters.
 
-Each obeys the laws of `algebra` up to the error its docstring states. Distinct values and quantiles are
-Apache DataSketches, which Spark's own sketch functions read and write too. What is exact is in `algebra`.
+Each obeys the laws of `algebra` up to the error that its docstring states. Distinct values and quantiles use Apache
+DataSketches, which Spark's own sketch functions read and write, too. The exact aggregations are in `algebra`.
 """
 
 import array
@@ -22,11 +22,11 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, repr=False)
 class ApproxDistinctFn(CombineFn[Any, Any, int]):
-    """How many distinct values, by HyperLogLog.
+    """Estimates the number of distinct values, by HyperLogLog.
 
     The relative standard error is 0.83 / sqrt(2**lg_k), once merged 1.04 / sqrt(2**lg_k): 1.3 % and 1.6 % for
-    the default 12. The accumulator is the sketch that Spark's `hll_sketch_agg(column, lg_k)` makes of whole
-    numbers and strings, so the two merge; the empty string and null, which Spark leaves out, count here.
+    the default 12. The accumulator is the sketch that Spark's `hll_sketch_agg(column, lg_k)` makes of integers and
+    strings, so the two can be merged; the empty string and null, which Spark ignores, count here.
 
     >>> distinct = ApproxDistinctFn()
     >>> distinct.finish(distinct.add_all(distinct.zero(), ["a", "b", 1, 1.0, True]))
@@ -68,23 +68,23 @@ class ApproxDistinctFn(CombineFn[Any, Any, int]):
 
 
 def _hashed_as(value: Any) -> int | str:
-    """Whole numbers as int64, strings as themselves, as Spark hashes them; the rest by its key encoding."""
+    """Returns what to hash: integers as int64 and strings as they are, like Spark; other values as encoded keys."""
     if type(value) is int and -(2**63) <= value < 2**63:
         return value
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, str) and value and (value.isascii() or _is_unicode(value)):
         return value
-    if isinstance(value, Number) and (whole := _int64(value)) is not None:
-        return whole
+    if isinstance(value, Number) and (integer := _int64(value)) is not None:
+        return integer
     from headrace.model.keys import encode_key
 
-    # The sketch takes no bytes and passes over the empty string; behind a NUL no usual string collides.
+    # The sketch accepts no bytes and ignores the empty string; after a NUL, no usual string collides.
     return "\0" + encode_key(value).decode("latin-1")
 
 
 def _is_unicode(text: str) -> bool:
-    """Whether the text has no lone surrogate, which UTF-8 cannot say."""
+    """Whether the text has no lone surrogate, which UTF-8 cannot encode."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -93,16 +93,16 @@ def _is_unicode(text: str) -> bool:
 
 
 def _int64(number: Any) -> int | None:
-    """The int64 that equals the number, be it a bool, a float, a Decimal, a Fraction or complex."""
+    """Returns the int64 that equals a bool, float, Decimal, Fraction or complex; None if there is none."""
     try:
-        whole = int(number.real)
+        integer = int(number.real)
     except (ValueError, OverflowError):  # NaN, infinity
         return None
-    return whole if whole == number and -(2**63) <= whole < 2**63 else None
+    return integer if integer == number and -(2**63) <= integer < 2**63 else None
 
 
 class _KllFn(CombineFn[Any, Any, R]):
-    """What the quantile aggregations share: a KLL sketch of doubles."""
+    """Base of the quantile aggregations: a KLL sketch of doubles."""
 
     def zero(self) -> Any:
         return ds.kll_doubles_sketch()
@@ -140,7 +140,7 @@ class _KllFn(CombineFn[Any, Any, R]):
 def _quantile(sketch: Any, q: float) -> float:
     if sketch.is_empty():
         return math.nan
-    # The sketch keeps the extremes apart: its quantiles 0 and 1 come from what the compactions left.
+    # The sketch stores the extremes separately: its quantiles 0 and 1 come from what the compactions left.
     if q == 0:
         return sketch.get_min_value()  # type: ignore[no-any-return]
     if q == 1:
@@ -150,11 +150,11 @@ def _quantile(sketch: Any, q: float) -> float:
 
 @dataclass(frozen=True, repr=False)
 class QuantilesFn(_KllFn[list[float]]):
-    """The minimum, n - 2 equally spaced quantiles, and the maximum, as floats; of no values, the empty list.
+    """Estimates the minimum, n - 2 equally spaced quantiles, and the maximum, as floats; of no values, an empty list.
 
-    Minimum and maximum are exact, and so is the rest up to 200 values; beyond, a quantile's rank is off by at
+    Minimum and maximum are exact. The others are exact up to 200 values; beyond, a quantile's rank is off by at
     most 1.33 % of the count, with 99 % confidence. The sketch draws random bits when it compacts: answers are
-    within that bound, but not the same to the bit from run to run. NaN is left out.
+    within that bound, but not identical from run to run. NaN is ignored.
 
     >>> quartiles = QuantilesFn(5)
     >>> quartiles.finish(quartiles.add_all(quartiles.zero(), range(1, 101)))
@@ -175,7 +175,7 @@ class QuantilesFn(_KllFn[list[float]]):
 
 @dataclass(frozen=True, repr=False)
 class QuantileFn(_KllFn[float]):
-    """The smallest value that at least the share q of all values do not exceed, as a float; of none, nan.
+    """Estimates a quantile: the smallest value that is not exceeded by a fraction q of the values; of none, nan.
 
     The error is that of `QuantilesFn`.
 
@@ -196,12 +196,12 @@ class QuantileFn(_KllFn[float]):
 
 @dataclass(frozen=True, repr=False)
 class HeavyHittersFn(CombineFn[Hashable, dict[Any, int], list[tuple[Any, int]]]):
-    """The k most frequent values with their counts, as (value, count), most frequent first.
+    """Estimates the k most frequent values with their counts, as (value, count), the most frequent first.
 
-    No count is too high, and none too low by more than N / c, where N is the number of values and c the
-    larger of 1000 and 20 * k. Exact up to 2 * c distinct values. The accumulator is a Misra-Gries summary, as
-    a dict: the frequent-items sketch of DataSketches places objects by Python's hash, which differs between
-    processes, and a replay must give the same answer.
+    No count is too high, and none too low by more than N / c, where N is the number of values and c the larger of
+    1000 and 20 * k. Counts are exact up to 2 * c distinct values. The accumulator is a Misra-Gries summary in a dict:
+    the frequent-items sketch of DataSketches orders objects by Python's hash, which differs between processes, and a
+    replay must give the same answer.
 
     >>> hitters = HeavyHittersFn(2)
     >>> hitters.finish(hitters.add_all(hitters.zero(), "abracadabra"))
@@ -216,7 +216,7 @@ class HeavyHittersFn(CombineFn[Hashable, dict[Any, int], list[tuple[Any, int]]])
 
     @property
     def counters(self) -> int:
-        """How many counters a purge leaves; twice as many may be held."""
+        """The number of counters that a purge leaves; there may be twice as many."""
         return max(1000, 20 * self.k)
 
     def zero(self) -> dict[Any, int]:
@@ -244,7 +244,7 @@ class HeavyHittersFn(CombineFn[Hashable, dict[Any, int], list[tuple[Any, int]]])
         return sorted(acc.items(), key=lambda hit: (-hit[1], tie_break(hit[0])))[: self.k]
 
     def _purged(self, acc: dict[Any, int]) -> dict[Any, int]:
-        """Less the largest count that does not fit, which c + 1 counts lose; hence the bound N / c."""
+        """Subtracts the largest count that does not fit from all counts; c + 1 of them lose it, hence N / c."""
         if len(acc) <= 2 * self.counters:
             return acc
         cut = sorted(acc.values(), reverse=True)[self.counters]

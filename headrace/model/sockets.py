@@ -1,4 +1,4 @@
-"""Sockets as sources: what is meant only."""
+"""Declares sockets as sources; the engine connects to them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from headrace.model.watermarks import Monotonic, WatermarkPolicy
 
 
 class ReadSocket(ReadTopic):
-    """The lines that a server sends, as text; the event time of a line is when it was received.
+    """Reads the lines that a server sends, as text; the event time of a line is the time when it was received.
 
     The driver connects, e.g. to `nc -lk 9999`, and writes the lines to a topic before they count as received; the
-    stream reads that, and after a crash again. The topic is in the stream's checkpoint or, if that is named, in the
-    embedded log `log`, where others can read it, too. A new stream begins with what is there already.
+    stream reads that topic, also again after a crash. The topic is in the stream's checkpoint or, with `log`, in that
+    embedded log, where others can read it, too. A new stream starts with the lines that are there already.
 
     >>> import headrace as hr
     >>> p = hr.Pipeline()
@@ -49,7 +49,7 @@ def _endpoint(uri: str) -> tuple[str, str, int]:
     except ValueError as error:
         raise PipelineError(f"{wrong}: {error}") from None
     if "@" in parts.netloc:
-        raise PipelineError(f"{wrong}; a socket has no user or password, got one for {host!r}")
+        raise PipelineError(f"{wrong}; a socket has no user or password, got one for {host!r}; leave it out")
     if parts.scheme != "tcp" or not host or not port or parts.path.strip("/") or parts.query or parts.fragment:
         raise PipelineError(f"{wrong}; got {uri!r}")
     return f"tcp://{parts.netloc}", host, port

@@ -94,7 +94,7 @@ def test_leaving_the_block_with_an_error_does_not_run() -> None:
     with pytest.raises(ZeroDivisionError), hr.Pipeline() as p:
         collected = p | hr.Create([1]) | hr.Collect()
         raise ZeroDivisionError
-    with pytest.raises(RuntimeError, match="has gathered nothing yet"):
+    with pytest.raises(RuntimeError, match="has no elements yet"):
         list(collected)
 
 
@@ -109,15 +109,15 @@ def test_leaving_the_block_with_an_error_does_not_run() -> None:
         (lambda p: p | hr.Create([1]) | hr.Map(3), "Map takes a function, got 3"),
         (lambda p: p | hr.Create([1]) | "" >> hr.Map(abs), "a label is a non-empty string"),
         (lambda p: p | hr.Create([1]) | hr.WindowInto("1 minute"), r"e.g. WindowInto\(FixedWindows"),
-        (lambda p: p | hr.Create([1]) | hr.Partition(lambda x, n: 0, 0), "at least one part"),
+        (lambda p: p | hr.Create([1]) | hr.Partition(lambda x, n: 0, 0), "n must be at least 1, got n=0"),
         (lambda p: p | hr.Create([1]) | hr.Select(), "at least one column"),
         (lambda p: p | hr.Create([1]) | hr.GroupBy("value").aggregate(), "at least one aggregation"),
-        (lambda p: p | hr.Create([1]) | hr.GroupBy("value").aggregate(n=3), "is no aggregation"),
+        (lambda p: p | hr.Create([1]) | hr.GroupBy("value").aggregate(n=3), "is not an aggregation"),
         (lambda p: p | hr.Create([1]) | hr.GroupBy("n").aggregate(n=hr.count()), "already the name of a key"),
         (lambda p: p | hr.Create([1]) | hr.WriteText(""), "takes the path of a directory"),
         (lambda p: p | hr.Create([1]) | hr.WriteText("x", existing="ask"), "'refuse' or 'replace'"),  # type: ignore[arg-type]
         (lambda p: p | hr.ReadText([]), "takes a path or a list of paths"),
-        (lambda p: 3 | hr.Flatten(), "is no collection"),
+        (lambda p: 3 | hr.Flatten(), "is not a collection"),
         (lambda p: (p | hr.Create([1]), hr.Pipeline() | hr.Create([1])) | hr.Flatten(), "different pipelines"),
         (lambda p: p | hr.Create([1]) | hr.CombineGlobally(3), "3"),  # type: ignore[arg-type]
     ],

@@ -128,7 +128,7 @@ def test_a_line_stays_a_line(p: hr.Pipeline, tmp_path: pathlib.Path) -> None:
 
 def test_collecting_before_the_run_is_an_error(p: hr.Pipeline) -> None:
     found = p | hr.Create([1]) | "look" >> hr.Collect()
-    with pytest.raises(RuntimeError, match="'look' has gathered nothing yet"):
+    with pytest.raises(RuntimeError, match="'look' has no elements yet"):
         list(found)
     assert repr(found) == "<look: not run yet>"
 
