@@ -1,7 +1,7 @@
-"""Panes: the results a window emits, and the windowing that decides how it does.
+"""Panes: the results that a window emits, and the windowing that declares how it does.
 
-`Windowing` is everything a collection knows about its windows; `PaneInfo` travels with each element and says
-which firing it came from; `Pane` is a whole firing as tests see it. Nothing here runs.
+`Windowing` is all that a collection declares about its windows; `PaneInfo` is attached to each element and says which
+firing it came from; `Pane` is one firing, as tests get it.
 """
 
 from dataclasses import dataclass, field, fields
@@ -19,10 +19,9 @@ Closing = Literal["always", "non_empty"]
 
 @dataclass(frozen=True)
 class PaneInfo:
-    """Which of its window's firings an element came from.
+    """The pane that an element came from: which of its window's firings.
 
-    `index` counts the panes of the window from 0; `on_time_index` counts from the on-time pane, and is -1
-    before it.
+    `index` counts the panes of the window from 0; `on_time_index` counts from the on-time pane, and is -1 before it.
 
     >>> ONLY_PANE
     PaneInfo(timing='on_time', index=0, on_time_index=0, is_first=True, is_last=True)
@@ -35,16 +34,16 @@ class PaneInfo:
     is_last: bool
 
 
-# Of an element that was never grouped; and of the single pane each window has in a batch.
+# The pane of elements that were never grouped, and the only pane of a window in a batch.
 NO_PANE = PaneInfo("unknown", index=0, on_time_index=0, is_first=True, is_last=True)
 ONLY_PANE = PaneInfo("on_time", index=0, on_time_index=0, is_first=True, is_last=True)
 
 
 @dataclass(frozen=True)
 class Pane:
-    """One firing of one window of one key, as a scripted test gets it: times are in the script's seconds.
+    """One firing of one window of one key, as a scripted test gets it; times are in the script's seconds.
 
-    A retraction takes back the values an earlier pane gave; the pane that replaces it follows.
+    A retraction takes back the values of an earlier pane; the pane that replaces it follows.
 
     >>> Pane("k", window=(0, 10), values=[1, 2], timestamp=9.999999, timing="on_time", index=0,
     ...      on_time_index=0, is_first=True, is_last=False).retraction
@@ -65,13 +64,13 @@ class Pane:
 
 @dataclass(frozen=True, init=False, repr=False)
 class Windowing:
-    """How a collection is windowed: where in event time, when results come out, and how panes relate.
+    """The windowing of a collection: its windows, when results are emitted, and how panes accumulate.
 
-    - accumulation: a pane holds what is new ("discarding"), everything so far ("accumulating"), or everything
-      so far after taking back the pane before ("retracting").
-    - allowed_lateness: how long after its end, by the watermark, a window still takes late data. The
-      constructor takes what `duration` takes; the field holds microseconds.
-    - timestamp_combiner: the time of a result, from its window or from its elements.
+    - accumulation: a pane has what is new ("discarding"), all so far ("accumulating"), or all so far after a
+      retraction of the pane before ("retracting").
+    - allowed_lateness: how long after its end, by the watermark, a window still accepts late data. The constructor
+      accepts what `duration` does; the field is in microseconds.
+    - timestamp_combiner: the timestamp of a result: "end_of_window", or that of its "earliest" or "latest" element.
     - closing: whether a window that expires emits its last pane "always", or only if "non_empty".
 
     >>> from headrace.model.windows import FixedWindows
@@ -126,8 +125,8 @@ class Windowing:
         for item in fields(self)[1:]:
             value = getattr(self, item.name)
             if value != item.default:
-                shown = format_duration(value) if item.name == "allowed_lateness" else value
-                parts.append(f"{item.name}={shown!r}")
+                argument = format_duration(value) if item.name == "allowed_lateness" else value
+                parts.append(f"{item.name}={argument!r}")
         return f"Windowing({', '.join(parts)})"
 
 

@@ -1,4 +1,4 @@
-"""Where elements come from: Create and the readers. What is meant only; the engine opens the files."""
+"""Declares the sources: Create, Rate and the readers of files. The engine opens the files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headrace.model.watermarks import Monotonic, WatermarkPolicy, checked_policy
 
 
 class Source(Primitive):
-    """A primitive that is applied to the pipeline itself."""
+    """A primitive without inputs: it is applied to the pipeline itself."""
 
     bounded: bool = True
     watermark: WatermarkPolicy = Monotonic()
@@ -36,7 +36,7 @@ class Source(Primitive):
 
 
 class Create(Source):
-    """A collection of the given elements; a dict gives its items. TimestampedValue sets an element's event time.
+    """Makes a collection of these elements; of a dict, its items. TimestampedValue sets an element's event time.
 
     >>> import headrace as hr
     >>> with hr.Pipeline() as p:
@@ -82,7 +82,7 @@ class Create(Source):
 
 
 class Rate(Source):
-    """The numbers from 0 on, so many each second, with the time each was due: an endless source to try things with.
+    """Generates the numbers from 0 on, at a fixed rate, with their due times as timestamps: an endless test source.
 
     >>> import headrace as hr
     >>> p = hr.Pipeline()
@@ -95,7 +95,7 @@ class Rate(Source):
 
     def __init__(self, rows_per_second: int) -> None:
         if not isinstance(rows_per_second, int) or rows_per_second < 1:
-            raise PipelineError(f"Rate takes how many numbers a second, at least 1, got {rows_per_second!r}")
+            raise PipelineError(f"Rate takes a number of rows per second, at least 1, got {rows_per_second!r}")
         self.rows_per_second = rows_per_second
 
     def __str__(self) -> str:
@@ -103,9 +103,9 @@ class Rate(Source):
 
 
 class ReadFiles(Source):
-    """A source that reads files at a path: one path or a list of them, globs allowed.
+    """A source that reads files: one path or a list of paths, with globs.
 
-    In a stream, `watermark` is how event times tell how far it has come; each path is a partition of its own.
+    In a stream, `watermark` is the policy that computes the watermark from event times; each path is a partition.
     """
 
     format: str
@@ -121,7 +121,7 @@ class ReadFiles(Source):
 
 
 class ReadText(ReadFiles):
-    """The lines of text files.
+    """Reads the lines of text files.
 
     >>> import headrace as hr, pathlib, tempfile
     >>> folder = pathlib.Path(tempfile.mkdtemp())
@@ -137,15 +137,15 @@ class ReadText(ReadFiles):
 
 
 class ReadRows(ReadFiles, RecordSource):
-    """A source of rows.
+    """A source of files with rows.
 
     `schema` is DDL text, a Spark StructType, or a NamedTuple or dataclass whose objects the elements become;
-    `event_time` names the column that holds the event time: a timestamp, ISO 8601 text or seconds.
+    `event_time` is the name of the column with the event time: a timestamp, ISO 8601 text or seconds.
 
-    A record is bad if it is malformed, a field is not of its column's type, or its event time is missing, no time, or
-    not in the years 1 to 9999. Bad records are no elements. They are counted in `metrics()` by reason, and `status()`
-    shows the last. `bad="fail"` ends the run at the first; "skip" only counts them; by default they are also an output
-    of their own if that is asked for: with_exception_handling().
+    A record is bad if it is malformed, if a field does not have its column's type, or if its event time is missing, is
+    not a time, or is not in the years 1 to 9999. Bad records do not become elements. `metrics()` counts them by reason,
+    and `status()` shows the last one. `bad="fail"` ends the run at the first one; "skip" only counts them; with the
+    default "dead_letters", `with_exception_handling()` also gives them as an output of their own.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class ReadRows(ReadFiles, RecordSource):
 
 
 class ReadJson(ReadRows):
-    """The rows of JSON-lines files: each line an object. Blank lines are none.
+    """Reads the rows of JSON-lines files: each line is an object. Blank lines are ignored.
 
     >>> import headrace as hr, pathlib, tempfile
     >>> folder = pathlib.Path(tempfile.mkdtemp())
@@ -182,7 +182,7 @@ class ReadJson(ReadRows):
 
 
 class ReadCsv(ReadRows):
-    """The rows of CSV files. With `header`, as usual, the first line of each names the columns.
+    """Reads the rows of CSV files. With `header`, the default, the first line of each file names the columns.
 
     >>> import headrace as hr, pathlib, tempfile
     >>> folder = pathlib.Path(tempfile.mkdtemp())
@@ -210,7 +210,7 @@ class ReadCsv(ReadRows):
 
 
 class ReadParquet(ReadRows):
-    """The rows of Parquet files, of which nothing but the event time can be bad.
+    """Reads the rows of Parquet files. A record can be bad only by its event time.
 
     >>> import headrace as hr, pyarrow as pa, pyarrow.parquet, tempfile
     >>> folder = tempfile.mkdtemp()

@@ -1,6 +1,6 @@
-"""Declared state and timers of a stateful DoFn: what is kept per key and window, and when it is woken.
+"""Declares the state and the timers of a stateful DoFn, which it has per key and window.
 
-Only the declarations live here; the engine reads them to lay out state and to fire timers.
+Only the declarations are here; the engine reads them to lay out state and to fire timers.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class StateSpec:
-    """One named piece of state per key and window.
+    """Declares a named piece of state per key and window.
 
-    With `expires` it is empty again once so much event time has passed since it was last written: for the calls of that
-    time or later, and for all of them when the watermark has come there. The field holds microseconds.
+    With `expires`, it is empty again when that much event time has passed since it was last written: for calls at that
+    time or later, and for all calls once the watermark is there. The field is in microseconds.
 
     >>> import headrace as hr
     >>> hr.ValueState("last", expires="1 hour").expires
@@ -32,22 +32,22 @@ class StateSpec:
 
     def __post_init__(self) -> None:
         if not self.name.isidentifier():
-            raise ValueError(f"a state's name is an identifier, got {self.name!r}; use letters, digits and _")
+            raise ValueError(f"a state's name must be an identifier, got {self.name!r}; use letters, digits and _")
         if self.expires is not None:
             object.__setattr__(self, "expires", _lifetime(self.name, self.expires))
 
 
 @dataclass(frozen=True)
 class ValueState(StateSpec):
-    """A single value: `read()`, `write(value)`, `clear()`.
+    """Declares state that is a single value: `read()`, `write(value)`, `clear()`.
 
     >>> import headrace as hr
     >>> class Number(hr.DoFn):
-    ...     seen = hr.ValueState("seen")
-    ...     def process(self, pair, seen=hr.DoFn.StateParam(seen)):
-    ...         count = (seen.read() or 0) + 1
-    ...         seen.write(count)
-    ...         yield pair[0], count
+    ...     count = hr.ValueState("count")
+    ...     def process(self, pair, count=hr.DoFn.StateParam(count)):
+    ...         number = (count.read() or 0) + 1
+    ...         count.write(number)
+    ...         yield pair[0], number
     >>> with hr.Pipeline() as p:
     ...     numbered = p | hr.Create([("a", "x"), ("a", "y")]) | hr.ParDo(Number()) | hr.Collect()
     >>> sorted(numbered)
@@ -57,7 +57,7 @@ class ValueState(StateSpec):
 
 @dataclass(frozen=True)
 class ListState(StateSpec):
-    """A list: `add(value)`, `read()`, `clear()`.
+    """Declares state that is a list: `add(value)`, `read()`, `clear()`.
 
     >>> import headrace as hr
     >>> hr.ListState("waiting").name
@@ -67,7 +67,7 @@ class ListState(StateSpec):
 
 @dataclass(frozen=True)
 class SetState(StateSpec):
-    """A set: `add(value)`, `read()`, `clear()`.
+    """Declares state that is a set: `add(value)`, `read()`, `clear()`.
 
     >>> import headrace as hr
     >>> hr.SetState("users").name
@@ -77,7 +77,7 @@ class SetState(StateSpec):
 
 @dataclass(frozen=True)
 class MapState(StateSpec):
-    """A map: `get(key)`, `put(key, value)`, `remove(key)`, `items()`, `clear()`.
+    """Declares state that is a map: `get(key)`, `put(key, value)`, `remove(key)`, `items()`, `clear()`.
 
     >>> import headrace as hr
     >>> hr.MapState("prices").name
@@ -87,7 +87,7 @@ class MapState(StateSpec):
 
 @dataclass(frozen=True)
 class CombiningState(StateSpec):
-    """An aggregation: `add(value)`, `read()` gives its result, `clear()`.
+    """Declares state that is an aggregate: `add(value)`, `read()` returns the result so far, `clear()`.
 
     >>> import headrace as hr
     >>> hr.CombiningState("total", sum).fn
@@ -103,10 +103,10 @@ class CombiningState(StateSpec):
 
 @dataclass(frozen=True)
 class TimerSpec:
-    """A named timer per key and window: `set(time)`, `after(duration)`, `clear()`; in event or in processing time.
+    """Declares a timer per key and window, in event or processing time: `set(time)`, `after(duration)`, `clear()`.
 
-    `after` counts from the time of the element or timer at hand, or from processing time as it is now. What the timer's
-    method gives has the time of an event timer, or the event time at which a processing timer was set.
+    `after` counts from the time of the current element or timer, or from the current processing time. Outputs of the
+    timer's method have the time of an event timer, or the event time at which a processing timer was set.
 
     >>> import headrace as hr
     >>> class Alarm(hr.DoFn):
@@ -127,14 +127,14 @@ class TimerSpec:
 
     def __post_init__(self) -> None:
         if self.domain not in ("event", "processing"):
-            raise ValueError(f"a timer's domain is 'event' or 'processing', got {self.domain!r}")
+            raise ValueError(f"a timer's domain must be 'event' or 'processing', got {self.domain!r}")
 
 
 def _lifetime(name: str, expires: DurationLike) -> int:
     length = duration(expires)
     if length <= 0:
         raise ValueError(
-            f"the state {name!r} must live for some time, got expires={format_duration(length)!r}; give e.g. '1 hour'"
+            f"the state {name!r}: expires must be positive, got {format_duration(length)!r}; give e.g. '1 hour'"
         )
     return length
 

@@ -1,4 +1,4 @@
-"""Database tables as sinks: what is meant only. How they are opened and written is in `headrace.edges`."""
+"""Declares database tables as sinks. The clients that open and write them are in `headrace.edges`."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 Mode = Literal["append", "upsert", "retract"]
 
 WINDOW_BOUNDS: Final = ("window_start", "window_end")
-"""Columns that are filled with the bounds of an element's window where elements have no columns of these names."""
+"""Columns that get the bounds of an element's window, if the elements have no columns of these names."""
 SIGN: Final = "sign"
-"""The column that tells retractions, -1, from other rows, 1, in a table that is appended to."""
+"""The column that marks rows of an appended table: -1 for retractions, 1 for the others."""
 
 _DRIVERS: Final = {
     "sqlite": "sqlite+pysqlite",
@@ -30,18 +30,18 @@ _SUPPORTED: Final = "'sqlite:///FILE' or 'postgresql://USER:PASSWORD@HOST:PORT/D
 
 
 class WriteTable(BatchSink):
-    """Writes elements to a table of a database, each micro-batch in one transaction, once even after a crash.
+    """Writes elements to a database table, each micro-batch in one transaction, and once even after a crash.
 
-    `url` is SQLAlchemy's, of SQLite or PostgreSQL: "sqlite:///counts.db", "postgresql://user:password@host/database".
-    The table is made if it is missing. Elements are Rows, NamedTuples, dataclasses or dicts, whose names are those of
-    columns; `columns` names the parts of plain tuples. "window_start" and "window_end" in `key`, in `columns` or in a
-    table that exists are the bounds of the element's window.
+    `url` is an SQLAlchemy URL of SQLite or PostgreSQL: "sqlite:///counts.db", "postgresql://user:password@host/db".
+    The table is created if it does not exist. Elements are Rows, NamedTuples, dataclasses or dicts, whose names are
+    those of the columns; `columns` names the parts of plain tuples. "window_start" and "window_end" in `key`, in
+    `columns` or in an existing table are the bounds of the element's window.
 
-    `mode` says what elements do:
+    `mode` says what an element does:
 
-    - "append": each is a row more. If the pipeline takes panes back, a column `sign` is -1 in rows that do, else 1
-    - "upsert": each replaces the row of its `key`. One that is taken back and not replaced is deleted
-    - "retract": each is a row more, and takes one away if it is a retraction: the one of its `key`, or an equal one
+    - "append": adds a row. If the pipeline has retractions, a column `sign` is -1 in their rows and 1 in the others
+    - "upsert": replaces the row with its `key`. A retraction that is not replaced deletes the row
+    - "retract": adds a row; a retraction deletes one, that with its `key`, or else an equal one
 
     >>> import headrace as hr, sqlite3, tempfile
     >>> file = tempfile.mkdtemp() + "/counts.db"
@@ -68,21 +68,21 @@ class WriteTable(BatchSink):
         self.key = _names("key", (key,) if isinstance(key, str) else key)
         self.columns = None if columns is None else _names("columns", columns)
         if mode not in get_args(Mode):
-            raise PipelineError(f"WriteTable: mode is 'append', 'upsert' or 'retract', got {mode!r}")
+            raise PipelineError(f"WriteTable: mode must be 'append', 'upsert' or 'retract', got {mode!r}")
         self.mode = mode
         if mode == "upsert" and not self.key:
             raise PipelineError(
-                "WriteTable: mode='upsert' needs a key: which columns tell rows apart, e.g. key=['url']"
+                "WriteTable: mode='upsert' needs a key, the columns that identify a row, e.g. key=['url']"
             )
         if mode == "append" and self.key:
             raise PipelineError(
-                f"WriteTable: mode='append' adds every element, so it has no key, got {list(self.key)}; say "
+                f"WriteTable: mode='append' adds every element, so it has no key, got {list(self.key)}; write "
                 "mode='upsert' to replace rows, or leave the key out"
             )
         if self.columns is not None:
             for name in self.key:
                 if name not in (*self.columns, *WINDOW_BOUNDS):
-                    raise PipelineError(f"WriteTable: key {name!r} is none of the columns {list(self.columns)}")
+                    raise PipelineError(f"WriteTable: key {name!r} is not among the columns {list(self.columns)}")
 
     def __str__(self) -> str:
         key = f", key={list(self.key)!r}" if self.key else ""
@@ -90,7 +90,7 @@ class WriteTable(BatchSink):
 
     @property
     def parts(self) -> tuple[str, ...] | None:
-        """The names of the parts of a tuple, as `columns` gives them."""
+        """The names of a tuple's parts: `columns` without the bounds of windows."""
         return None if self.columns is None else tuple(name for name in self.columns if name not in WINDOW_BOUNDS)
 
     def expand(self, inputs: Any) -> Any:
@@ -102,8 +102,8 @@ class WriteTable(BatchSink):
         if schema is not None and schema.kind in ("tuple", "value"):
             if self.parts is None:
                 raise PipelineError(
-                    f"{self}: {pc.label!r} ({pc.place}) gives elements without names; say columns=[...] with a name "
-                    f"for each of the {len(schema.names)} parts, e.g. columns=['word', 'n']"
+                    f"{self}: the elements of {pc.label!r} ({pc.place}) have no column names; give columns=[...] with "
+                    f"a name for each of the {len(schema.names)} parts, e.g. columns=['word', 'n']"
                 )
             if len(self.parts) != len(schema.names):
                 raise PipelineError(
@@ -112,38 +112,38 @@ class WriteTable(BatchSink):
                 )
         elif pc.has_columns and self.columns is not None:
             raise PipelineError(
-                f"{self}: columns={list(self.columns)} names the parts of plain tuples, but the elements of "
-                f"{pc.label!r} ({pc.place}) have names of their own; leave it out, or rename with Select"
+                f"{self}: columns={list(self.columns)} is for plain tuples, but the elements of {pc.label!r} "
+                f"({pc.place}) have column names already; leave it out, or rename with Select"
             )
 
 
-def _url(given: Any) -> URL:
-    """The URL, which shows no password when it is printed."""
+def _url(text: Any) -> URL:
+    """Parses a URL; the result hides its password when it is printed."""
     from sqlalchemy.engine import make_url  # not needed by pipelines that write no table
 
     try:
-        url = make_url(given)
+        url = make_url(text)
         driver = _DRIVERS.get(url.drivername)
-    except Exception:  # whose text may hold parts of the password
+    except Exception:  # whose text may contain parts of the password
         raise PipelineError(
-            f"WriteTable: this is no URL of a database, such as {_SUPPORTED}; the signs @ : / % in a password are "
-            "written %40 %3A %2F %25"
+            f"WriteTable: this is not the URL of a database, such as {_SUPPORTED}; the characters @ : / % in a "
+            "password are written %40 %3A %2F %25"
         ) from None
     if driver is None:
         raise PipelineError(f"WriteTable writes to {_SUPPORTED}, got a URL of {url.drivername!r}")
     if url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:"):
         raise PipelineError(
-            "WriteTable: a SQLite database in memory is gone after the run; give a file: 'sqlite:///FILE'"
+            "WriteTable: a SQLite database in memory is lost after the run; give a file: 'sqlite:///FILE'"
         )
     if "password" in url.query:
         url = url.set(password=str(url.query["password"])).difference_update_query(["password"])
     return url.set(drivername=driver)
 
 
-def _names(what: str, given: Any) -> tuple[str, ...]:
-    if isinstance(given, str) or not isinstance(given, Sequence) or not all(isinstance(name, str) for name in given):
-        raise PipelineError(f"WriteTable: {what} is a list of names of columns, got {given!r}")
-    names = tuple(given)
+def _names(option: str, value: Any) -> tuple[str, ...]:
+    if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(name, str) for name in value):
+        raise PipelineError(f"WriteTable: {option} must be a list of column names, got {value!r}")
+    names = tuple(value)
     if len({*names}) < len(names):
-        raise PipelineError(f"WriteTable: {what} has a name twice: {list(names)}")
+        raise PipelineError(f"WriteTable: {option} has a name twice: {list(names)}; give each once")
     return names

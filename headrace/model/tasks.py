@@ -1,7 +1,7 @@
-"""Tasks: a stream's batches go to numbered tasks, each to the one it names, and a task keeps state of its own.
+"""Tasks: a stream's Arrow batches are sent to numbered tasks, and each task has its own state.
 
-Where a grouping sends a row where its key is, here whoever makes a batch decides. A task sees all its batches of a
-micro-batch at once, as Arrow. Its state is stored as blocks of bytes, of what has changed in a micro-batch.
+In a grouping, the key decides where a row goes; here, the producer of a batch names its task. A task gets all its
+batches of a micro-batch at once. Its state is stored as blocks of bytes, with what has changed in a micro-batch.
 """
 
 from __future__ import annotations
@@ -16,34 +16,34 @@ from headrace.model.panes import GLOBAL, Windowing
 from headrace.model.pipeline import PCollection, Primitive
 
 TaskOutput = tuple[str | None, int, pa.RecordBatch]
-"""What a task gives: the tag of the output it belongs to, the task that is to get it, if any is, and rows."""
+"""An output of a task: the tag of its collection, the number of the task that gets it, and the rows."""
 
 
 class Task(Protocol):
-    """One task. It depends on nothing but its batches, the time it is told, and its state: a batch may run again."""
+    """Processes the batches of one task; it depends only on them, on `now` and on its state: a batch may run again."""
 
     def run(self, batches: Sequence[pa.RecordBatch], now: int) -> Iterable[TaskOutput]:
-        """Takes in all that came in a micro-batch of this time, in microseconds; what one sent is in its order."""
+        """Processes all batches of a micro-batch of the time `now`; the batches of one sender are in its order."""
 
     def counts(self) -> Mapping[str, float]:
-        """Numbers about itself, for whoever watches: `status().exchanges[label].counts` of the stream's handle."""
+        """Returns metrics of the task, shown as `status().exchanges[label].counts` of the stream's handle."""
 
     def changes(self) -> list[bytes]:
-        """Blocks of what has changed since this was asked last, or state was loaded."""
+        """Returns blocks with the state that has changed since the last call, or since state was loaded."""
 
     def part(self, low: int, high: int) -> list[bytes]:
-        """Blocks of all the state whose hashes, from 0 to 2**64 - 1, are in a range. It does not count as asked."""
+        """Returns blocks with all state whose hash, of 0 to 2**64 - 1, is in a range; `changes` is not affected."""
 
     def load(self, blocks: Sequence[bytes]) -> None:
-        """Takes over blocks in the order in which they were given, on top of the state it has, if any."""
+        """Loads blocks, in the order in which they were returned, on top of the state that the task has."""
 
 
 class Tasks(Primitive):
-    """Sends batches to `tasks` tasks, which `task(number, of)` makes; for streams only.
+    """Sends Arrow batches to a number of tasks, which `task(number, of)` makes; for streams only.
 
-    Elements of the inputs are pairs (task, Arrow batch), tasks counted from 0. Elements of the outputs are such pairs,
-    too, which tasks give for the tags in `outputs`, at the time of the micro-batch. Where a checkpoint has no state of
-    a task yet, it begins with the blocks that `initial(number)` gives, if that is there.
+    The elements of the inputs are pairs (task number from 0, Arrow batch). The elements of the outputs are such pairs,
+    too: a task yields them with one of the tags in `outputs`, and they have the time of the micro-batch. If a
+    checkpoint has no state of a task yet, the task starts with the blocks that `initial(number)` returns.
 
     >>> import headrace as hr
     >>> class Total:
@@ -82,9 +82,9 @@ class Tasks(Primitive):
         if not callable(task):
             raise PipelineError(f"Tasks takes a class or function that makes a task, task(number, of), got {task!r}")
         if type(tasks) is not int or tasks < 1:
-            raise PipelineError(f"Tasks: tasks is how many there are, at least 1, got {tasks!r}")
+            raise PipelineError(f"Tasks: tasks must be a number of tasks, at least 1, got {tasks!r}")
         if not outputs or len(set(outputs)) != len(outputs):
-            raise PipelineError(f"Tasks: outputs are tags that differ, at least one, got {outputs!r}")
+            raise PipelineError(f"Tasks: outputs must be different tags, at least one, got {outputs!r}")
         self.task, self.tasks, self.outputs, self.initial = task, tasks, tuple(outputs), initial
 
     def default_label(self) -> str:

@@ -1,4 +1,4 @@
-"""TestStream: an unbounded source that a test scripts, step by step, clocks included. What is meant only."""
+"""TestStream: an unbounded source whose elements and clocks a test scripts, step by step."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from headrace.model.watermarks import Monotonic
 
 @dataclass(frozen=True)
 class ScriptStep:
-    """One micro-batch: the elements it brings with their times, and where the clocks stand once it is over.
+    """One micro-batch of a script: its elements with their times, and the clocks after it.
 
-    The watermark is that of a partition or, without one, the least of all; None if the step does not speak of it.
+    The watermark is that of the partition or, without one, of all partitions; None if the step does not set it.
     """
 
     elements: tuple[Any, ...]
@@ -30,25 +30,25 @@ class ScriptStep:
 
 
 class TestStream(Source):
-    """A source that plays a script on real Spark: each call adds a step, and each step is one micro-batch.
+    """A source for tests that plays a script on real Spark: each call adds a step, and each step is one micro-batch.
 
-    Steps add elements, or move the watermark or the processing time, which begins at 0, to a given time: seconds,
-    datetime or ISO 8601 text; math.inf is the end of time. An element without a time of its own (TimestampedValue)
-    gets that of the watermark. `finish()` moves the watermark to the end of time. The run is over after the last step.
+    A step adds elements, or moves the watermark or the processing time, which starts at 0, to a time: seconds, a
+    datetime or ISO 8601 text; math.inf is the end of time. An element without a timestamp (TimestampedValue) gets that
+    of the watermark. `finish()` moves the watermark to the end of time. The run ends after the last step.
 
-    A step may speak of one `partition`: from then on the watermark waits for it, too, but while it has brought nothing
-    for `idle_after` of processing time. What names no partition holds for all of them.
+    A step may name a `partition`: from then on the watermark waits for that partition, too, except while it has had no
+    elements for `idle_after` of processing time. A step without a partition is for all of them.
 
     >>> import headrace as hr
     >>> script = hr.TestStream().add([hr.TimestampedValue("a", 3)]).advance_watermark(60).finish()
     >>> with hr.Pipeline() as p:
     ...     words = p | script | hr.WindowInto(hr.FixedWindows(60))
     ...     counts = words | hr.Count.per_element() | hr.Collect()
-    >>> [(each.value, each.pane.timing) for each in counts.windowed]
+    >>> [(count.value, count.pane.timing) for count in counts.windowed]
     [(('a', 1), 'on_time')]
     """
 
-    __test__ = False  # its name says Test, but it is none that pytest should collect
+    __test__ = False  # pytest collects classes called Test...
     bounded = False
 
     def __init__(self, *, idle_after: Any = None) -> None:
@@ -56,19 +56,19 @@ class TestStream(Source):
         self.steps: tuple[ScriptStep, ...] = ()
 
     def add(self, elements: Iterable[Any], *, partition: str | None = None) -> Self:
-        """The script with a step that brings these elements."""
+        """Returns the script with a further step that adds these elements."""
         if isinstance(elements, str | bytes):
             raise PipelineError(
                 f"TestStream.add takes an iterable of elements, got one string {elements!r}; write add([{elements!r}])"
             )
-        given = list(elements)
+        added = list(elements)
         watermark = self._watermark(partition)
-        times = tuple(e.timestamp if isinstance(e, TimestampedValue) else watermark for e in given)
-        values = tuple(e.value if isinstance(e, TimestampedValue) else e for e in given)
+        times = tuple(e.timestamp if isinstance(e, TimestampedValue) else watermark for e in added)
+        values = tuple(e.value if isinstance(e, TimestampedValue) else e for e in added)
         return self._then(ScriptStep(values, times, watermark, self._clock, partition))
 
     def advance_watermark(self, to: Any, *, partition: str | None = None) -> Self:
-        """The script with a step that moves the watermark."""
+        """Returns the script with a further step that moves the watermark."""
         time, before = _time(to), self._watermark(partition)
         if time < before:
             raise PipelineError(
@@ -78,7 +78,7 @@ class TestStream(Source):
         return self._then(ScriptStep((), (), time, self._clock, partition))
 
     def advance_clock(self, to: Any) -> Self:
-        """The script with a step that moves processing time."""
+        """Returns the script with a further step that moves processing time."""
         time = _time(to)
         if time < self._clock:
             raise PipelineError(
@@ -88,7 +88,7 @@ class TestStream(Source):
         return self._then(ScriptStep((), (), None, time))
 
     def finish(self) -> Self:
-        """The script with a last step, after which nothing can come: every window fires."""
+        """Returns the script with a last step, which moves the watermark to the end of time: every window fires."""
         return self._then(ScriptStep((), (), MAX_TIME, self._clock))
 
     def functions(self) -> tuple[object, ...]:
@@ -98,9 +98,9 @@ class TestStream(Source):
         return f"TestStream({len(self.steps)} steps)"
 
     def _watermark(self, partition: str | None) -> int:
-        """Where the watermark of a partition, or of all of them, is."""
-        told = [step.watermark for step in self.steps if step.partition in (None, partition)]
-        return max((each for each in told if each is not None), default=MIN_TIME)
+        """Returns the watermark of a partition, or of all of them."""
+        watermarks = [step.watermark for step in self.steps if step.partition in (None, partition)]
+        return max((watermark for watermark in watermarks if watermark is not None), default=MIN_TIME)
 
     @property
     def _clock(self) -> int:
@@ -108,13 +108,13 @@ class TestStream(Source):
 
     def _then(self, step: ScriptStep) -> Self:
         if self._watermark(None) == MAX_TIME:
-            raise PipelineError("TestStream: nothing can follow finish(); put it last")
+            raise PipelineError("TestStream: no step can follow finish(); put it last")
         if step.partition is not None and not (isinstance(step.partition, str) and step.partition):
-            raise PipelineError(f"TestStream: a partition is named by some text, got {step.partition!r}")
+            raise PipelineError(f"TestStream: a partition's name must be text, got {step.partition!r}")
         longer = copy.copy(self)
         longer.steps = (*self.steps, step)
         return longer
 
 
-def _time(given: Any) -> int:
-    return MAX_TIME if given == math.inf else instant(given)
+def _time(value: Any) -> int:
+    return MAX_TIME if value == math.inf else instant(value)

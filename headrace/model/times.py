@@ -1,7 +1,7 @@
-"""Durations and instants: how people write them, and how the model holds them.
+"""Parses and formats durations and instants.
 
-Inside, every time is an int (or an int64 array) of microseconds, counted from the epoch in UTC. This is
-the only module that reads what people write; what is done with times lives with windows and watermarks.
+Inside, every time is an int (or an int64 array) of microseconds since the epoch, in UTC. This is the only module that
+parses what people write; computations with times are in the modules of windows and watermarks.
 """
 
 import calendar
@@ -31,7 +31,7 @@ MAX_TIME = 2**62
 _NUMBERS = (int, float, Decimal, np.integer, np.floating)
 _UNITS = (("d", DAY), ("h", 3_600 * SECOND), ("min", 60 * SECOND), ("s", SECOND), ("ms", 1_000), ("us", 1))
 
-# Spellings people use and pandas.Timedelta does not know, or knows with a warning.
+# Spellings that people use and pandas.Timedelta does not accept, or accepts with a warning.
 _SPELLINGS = {
     **dict.fromkeys(("week", "weeks", "wk", "wks"), "W"),
     **dict.fromkeys(("h", "hrs"), "h"),
@@ -42,13 +42,12 @@ _ISO = re.compile(r"[-+]?P")
 # In ISO 8601, an M before the T is a month; pandas takes it for a minute.
 _ISO_MONTHS = re.compile(r"P[^T]*[MY]")
 _MONTHS = re.compile(r"\d\s*(?:[MyY]|(?i:mon?|months?|quarters?|yrs?|years?))(?![A-Za-z])")
-# What pandas.Timedelta reads, but not as it is meant: "10" as nanoseconds, "10 1h" as 101 hours, "1.5.2h"
-# as a sum, "PT1H30" as one hour.
+# What pandas.Timedelta misreads: "10" as nanoseconds, "10 1h" as 101 hours, "1.5.2h" as a sum, "PT1H30" as one hour.
 _WITHOUT_UNIT = re.compile(r"^[-+]?[\d.,\s]+$|\d\s+[\d.]|\.\d*\.|P.*\d$")
 
 
 def duration(value: DurationLike) -> int:
-    """Microseconds of a duration: text, a timedelta, or a number of seconds.
+    """Converts a duration to microseconds: text, a timedelta, or a number of seconds.
 
     >>> duration("1 hour 30 min"), duration("PT1H30M"), duration(5400)
     (5400000000, 5400000000, 5400000000)
@@ -74,9 +73,9 @@ def duration(value: DurationLike) -> int:
 
 
 def instant(value: InstantLike) -> int:
-    """Microseconds since the epoch of an instant: ISO 8601 text, a datetime, a date, or seconds.
+    """Converts an instant to microseconds since the epoch: ISO 8601 text, a datetime, a date, or seconds.
 
-    What names no time zone is UTC; numbers count seconds since the epoch.
+    Without a time zone it is in UTC; numbers are seconds since the epoch.
 
     >>> instant("1970-01-01T00:01:00"), instant("1970-01-01T02:01:00+02:00"), instant(60)
     (60000000, 60000000, 60000000)
@@ -109,7 +108,7 @@ def instant(value: InstantLike) -> int:
 
 
 class Instant(int):
-    """An event time as functions get it: microseconds since the epoch, to which one adds durations as people write.
+    """An event time as functions get it: microseconds since the epoch, with `+` and `-` for durations.
 
     >>> time = Instant(60_000_000)
     >>> print(time + 60, time + "5 minutes", time - timedelta(seconds=60))
@@ -133,7 +132,7 @@ class Instant(int):
 
 
 def format_instant(us: int) -> str:
-    """An instant as ISO 8601 in UTC; the ends of time as infinities.
+    """Formats an instant as ISO 8601 in UTC; the ends of time as infinities.
 
     >>> format_instant(1_767_268_800_000_000), format_instant(1_500_000), format_instant(MIN_TIME)
     ('2026-01-01T12:00:00Z', '1970-01-01T00:00:01.5Z', '-inf')
@@ -144,12 +143,12 @@ def format_instant(us: int) -> str:
         return "+inf"
     seconds, fraction = divmod(int(us), SECOND)
     # numpy, unlike datetime, also writes years beyond 9999.
-    whole = np.datetime_as_string(np.datetime64(seconds, "s"))
-    return whole + (f".{fraction:06d}".rstrip("0") if fraction else "") + "Z"
+    to_second = np.datetime_as_string(np.datetime64(seconds, "s"))
+    return to_second + (f".{fraction:06d}".rstrip("0") if fraction else "") + "Z"
 
 
 def format_duration(us: int) -> str:
-    """A duration in the units people say; `duration` reads it back.
+    """Formats a duration in days, hours, minutes and so on; `duration` parses it.
 
     >>> format_duration(5_400_000_000), format_duration(2 * DAY), format_duration(250_000)
     ('1 h 30 min', '2 d', '250 ms')
@@ -184,7 +183,7 @@ def _read_duration(value: str | np.timedelta64) -> int:
     try:
         parsed = pandas.Timedelta(text)
         if parsed is pandas.NaT:
-            raise ValueError("it is no time at all")
+            raise ValueError("it is not a time")
     except ValueError as error:
         raise ValueError(
             f"duration: cannot read {value!r}: {error}; write for instance '90 seconds' or 'PT1H30M'"
@@ -194,16 +193,16 @@ def _read_duration(value: str | np.timedelta64) -> int:
 
 def _microseconds(value: timedelta) -> int:
     microsecond = timedelta(microseconds=1)
-    # A pandas.Timedelta may hold nanoseconds: adding the remainder to itself rounds them to the nearest.
+    # A pandas.Timedelta may have nanoseconds: adding the remainder to itself rounds them to the nearest.
     return int((value + value % microsecond) // microsecond)
 
 
-def _from_seconds(what: str, value: Seconds) -> int:
+def _from_seconds(caller: str, value: Seconds) -> int:
     exact = value if isinstance(value, int | float | Decimal) else value.item()
     try:
         return round(Fraction(exact) * SECOND)
     except (ValueError, OverflowError):
-        raise ValueError(f"{what}: expected a finite number of seconds, got {value!r}") from None
+        raise ValueError(f"{caller}: expected a finite number of seconds, got {value!r}") from None
 
 
 def _from_datetime(value: datetime) -> int:
@@ -221,14 +220,14 @@ def _from_datetime64(value: np.datetime64) -> int:
     return int(converted.astype(np.int64))
 
 
-def _in_range(what: str, value: object, us: int) -> int:
+def _in_range(caller: str, value: object, us: int) -> int:
     if not MIN_TIME < us < MAX_TIME:
-        raise ValueError(f"{what}: {value!r} is too far out; times reach about 146 000 years from the epoch")
+        raise ValueError(f"{caller}: {value!r} is out of range; times reach about 146 000 years from the epoch")
     return us
 
 
 def now() -> int:
-    """The time of this machine, for those who were given no other clock.
+    """Returns the time of this machine, in microseconds since the epoch: the default clock.
 
     >>> now() > instant("2020-01-01")
     True

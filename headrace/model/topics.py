@@ -1,4 +1,4 @@
-"""Topics as sources and sinks: what is meant only. Whether a topic is embedded or Kafka's, the meaning is the same."""
+"""Declares topics as sources and sinks, of the embedded log or of Kafka alike."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headrace.model.times import InstantLike, instant
 from headrace.model.watermarks import Monotonic, WatermarkPolicy, checked_policy
 
 Bound = Literal["earliest", "latest"] | int
-"""A place in every partition of a topic: its first record, its end, or the first not older than a time."""
+"""A position in every partition of a topic: its first record, its end, or the first record at or after a time."""
 
 _DEFAULT_LOG: Final = "headrace-log"
 _SUPPORTED: Final = (
@@ -28,7 +28,7 @@ _SUPPORTED: Final = (
 
 @dataclass(frozen=True)
 class Address:
-    """Where a topic is: in an embedded log, which is a directory, or with Kafka's brokers. One of both is None.
+    """The address of a topic: its name, and the directory of its embedded log or the Kafka brokers; the other is None.
 
     >>> address("visits", log="/data/log"), address("topic:///data/log/visits")
     (Address(name='visits', log='/data/log', brokers=None), Address(name='visits', log='/data/log', brokers=None))
@@ -37,7 +37,7 @@ class Address:
     >>> address("http://example.com/visits")
     Traceback (most recent call last):
         ...
-    headrace.model.errors.PipelineError: a topic is a name in the embedded log, 'topic:DIRECTORY/NAME' for one in \
+    headrace.model.errors.PipelineError: a topic must be a name in the embedded log, 'topic:DIRECTORY/NAME' for one in \
 another directory, or 'kafka://HOST:PORT/NAME'; got 'http://example.com/visits'
     """
 
@@ -50,8 +50,8 @@ another directory, or 'kafka://HOST:PORT/NAME'; got 'http://example.com/visits'
 
 
 def address(topic: str, *, log: str | None = None) -> Address:
-    """The address a user means by a name or a URI."""
-    wrong = PipelineError(f"a topic is {_SUPPORTED}; got {topic!r}")
+    """Parses a topic's name or URI."""
+    wrong = PipelineError(f"a topic must be {_SUPPORTED}; got {topic!r}")
     if not isinstance(topic, str) or not topic:
         raise wrong
     parts = urlsplit(topic)
@@ -60,9 +60,9 @@ def address(topic: str, *, log: str | None = None) -> Address:
             raise wrong
         return Address(topic, log or os.environ.get("HEADRACE_LOG") or _DEFAULT_LOG, None)
     if log is not None:
-        raise PipelineError(f"the URI {topic!r} says where the topic is, and so does log={log!r}; give one of them")
+        raise PipelineError(f"the topic's place is both in the URI {topic!r} and in log={log!r}; give one of them")
     if "@" in parts.netloc:
-        raise PipelineError(f"a topic's URI has no user or password; got one for {parts.hostname!r}")
+        raise PipelineError(f"a topic's URI has no user or password, got one for {parts.hostname!r}; leave it out")
     folder, _, name = unquote(parts.path).rpartition("/")
     if parts.scheme == "topic" and not parts.netloc and folder and name:
         return Address(name, folder, None)
@@ -72,26 +72,25 @@ def address(topic: str, *, log: str | None = None) -> Address:
 
 
 class ReadTopic(Source, RecordSource):
-    """The records of a topic, from `start` on: as they come, or up to `end` if that is given.
+    """Reads the records of a topic from `start` on: without end as they arrive, or up to `end`.
 
     `topic` is a name in the embedded log in the directory `log` (else HEADRACE_LOG, else headrace-log), or a URI:
     "topic:DIRECTORY/NAME", or "kafka://HOST:PORT/NAME". `start` and `end` are "earliest", "latest" or a time; `start`
-    can be an offset for each partition, too, e.g. {0: 25, 1: 7}; that of a partition which is not named is 0.
+    can also be an offset for each partition, e.g. {0: 25, 1: 7}; partitions that are not named start at 0.
 
-    Elements are Rows where values have columns: those of the embedded topic, or `schema` for values that are JSON (DDL
-    text, a Spark StructType, or a NamedTuple or dataclass whose objects they become). Otherwise they are what JSON says
-    in an embedded topic of JSON, and bytes elsewhere.
+    Elements are Rows if values have columns: those of the embedded topic, or those of `schema` for JSON values (DDL
+    text, a Spark StructType, or a NamedTuple or dataclass whose objects the elements become). Otherwise they are the
+    parsed JSON values of an embedded topic of JSON, and bytes elsewhere.
 
-    `event_time` names the column of the event time; without it, it is the timestamp of the record. Each partition has
-    a watermark, by the policy `watermark`, and the topic's is the least of them.
+    `event_time` is the name of the column with the event time; without it, the event time is the record's timestamp.
+    Each partition has a watermark, computed by the policy `watermark`; the topic's watermark is the smallest of them.
 
-    With `schema` for values that are JSON, or `event_time`, records may be bad: `bad` is as for ReadJson, and the
+    With a `schema` for JSON values, or with `event_time`, records may be bad: `bad` is as for ReadJson, and the
     position of a dead letter is topic/partition@offset.
 
     >>> import headrace as hr, tempfile
-    >>> from headrace.log import Log
     >>> log = tempfile.mkdtemp()
-    >>> _ = Log(log).create("visits", values="user string, ts timestamp")
+    >>> _ = hr.Log(log).create("visits", values="user string, ts timestamp")
     >>> p = hr.Pipeline()
     >>> p | hr.ReadTopic("visits", log=log, event_time="ts", watermark=hr.BoundedDisorder("10 seconds"))
     <PCollection of rows from 'ReadTopic', unbounded>
@@ -116,14 +115,13 @@ class ReadTopic(Source, RecordSource):
         self.start = self._offsets(start) if isinstance(start, Mapping) else _bound("start", start)
         self.end = None if end is None else _bound("end", end)
         if self.end == "earliest":
-            raise PipelineError("ReadTopic: end='earliest' would read nothing; end is 'latest', a time, or None")
+            raise PipelineError("ReadTopic: end='earliest' would read nothing; give 'latest', a time, or None")
         self.bounded = self.end is not None
 
     def _offsets(self, start: Mapping[int, int]) -> Mapping[int, int]:
-        whole = all(type(each) is int and each >= 0 for each in (*start, *start.values()))
-        if not whole:
+        if not all(type(number) is int and number >= 0 for number in (*start, *start.values())):
             raise PipelineError(
-                f"ReadTopic: start is an offset for each partition, e.g. {{0: 25, 1: 7}}, got {dict(start)!r} for "
+                f"ReadTopic: start must be an offset for each partition, e.g. {{0: 25, 1: 7}}, got {dict(start)!r} for "
                 f"{str(self.address)!r}"
             )
         return dict(start)
@@ -152,10 +150,11 @@ class ReadTopic(Source, RecordSource):
 
 
 class WriteTopic(BatchSink):
-    """Appends each element to a topic, as a record, once even after a crash. `topic` and `log` are as for ReadTopic.
+    """Appends each element to a topic as a record, once even after a crash. `topic` and `log` are as for ReadTopic.
 
-    `key` and `timestamp` name the columns of the record's key and its time, or are functions of the element. Records
-    of a key are in one partition; without a key, those of a micro-batch are. Without `timestamp` it is the event time.
+    `key` and `timestamp` are the names of the columns with the record's key and time, or functions of the element.
+    Records with the same key go to the same partition; without a key, those of a micro-batch do. Without `timestamp`,
+    a record has the event time of its element.
 
     >>> import headrace as hr
     >>> print(hr.WriteTopic("hits", log="/data/log", key="url"))
@@ -171,19 +170,19 @@ class WriteTopic(BatchSink):
         timestamp: str | Callable[[Any], Any] | None = None,
     ) -> None:
         self.address = address(topic, log=log)
-        for name, given in (("key", key), ("timestamp", timestamp)):
-            if not (given is None or isinstance(given, str) or callable(given)):
-                raise PipelineError(f"WriteTopic: {name} names a column or is a function of the element, got {given!r}")
+        for name, value in (("key", key), ("timestamp", timestamp)):
+            if not (value is None or isinstance(value, str) or callable(value)):
+                raise PipelineError(f"WriteTopic: {name} must be a column or a function of the element, got {value!r}")
         self.key, self.timestamp = key, timestamp
 
     def __str__(self) -> str:
         return f"WriteTopic({str(self.address)!r})"
 
 
-def _bound(name: str, given: Any) -> Bound:
-    if given in ("earliest", "latest"):
-        return given  # type: ignore[no-any-return]
+def _bound(name: str, value: Any) -> Bound:
+    if value in ("earliest", "latest"):
+        return value  # type: ignore[no-any-return]
     try:
-        return instant(given)
+        return instant(value)
     except (ValueError, TypeError) as error:
-        raise PipelineError(f"ReadTopic: {name} is 'earliest', 'latest' or a time; {error}") from None
+        raise PipelineError(f"ReadTopic: {name} must be 'earliest', 'latest' or a time; {error}") from None

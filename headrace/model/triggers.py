@@ -1,8 +1,8 @@
-"""Triggers: when the results of a window are emitted. Declarations only; the engine runs them.
+"""Triggers: declare when a window emits its results. The engine runs them.
 
-Each firing of a trigger emits a pane. Once-triggers finish with their first firing; what arrives in a window
-whose trigger has finished is dropped. Conditions are judged when a bundle of input has been added or a clock
-has moved: a bundle of five elements satisfies AfterCount(2) once, not twice.
+Each firing of a trigger emits a pane. Some triggers finish with their first firing; elements that arrive in a window
+whose trigger has finished are dropped. Conditions are tested when a bundle of input has been added or a clock has
+moved: a bundle of five elements satisfies AfterCount(2) once, not twice.
 """
 
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from headrace.model.times import DurationLike, duration, format_duration
 
 @dataclass(frozen=True)
 class Trigger:
-    """When a window fires. Triggers nest; `children` are the triggers inside one.
+    """Declares when a window fires. Triggers can be nested; `children()` are the triggers inside one.
 
     >>> Repeatedly(AfterAny(AfterCount(100), AfterProcessingTime("1 min"))).children()
     (AfterAny(AfterCount(100), AfterProcessingTime('1 min')),)
@@ -28,10 +28,10 @@ class Trigger:
 
 @dataclass(frozen=True, repr=False)
 class AfterWatermark(Trigger):
-    """On time: once, when the watermark passes the end of the window.
+    """Fires once on time: when the watermark passes the end of the window.
 
-    Until then `early` fires, over and over as if in Repeatedly; from then on `late` does in the same way, for
-    late data. Without `late` the trigger finishes with its on-time pane, and late data is dropped.
+    Before that, `early` fires repeatedly, as if in Repeatedly; after it, `late` does so for late data. Without `late`,
+    the trigger finishes with its on-time pane, and late data is dropped.
 
     >>> AfterWatermark(early=AfterProcessingTime("10 seconds"), late=AfterCount(1))
     AfterWatermark(early=AfterProcessingTime('10 s'), late=AfterCount(1))
@@ -50,13 +50,13 @@ class AfterWatermark(Trigger):
 
     def __repr__(self) -> str:
         named = {"early": self.early, "late": self.late}
-        shown = (f"{name}={child!r}" for name, child in named.items() if child is not None)
-        return f"AfterWatermark({', '.join(shown)})"
+        arguments = (f"{name}={child!r}" for name, child in named.items() if child is not None)
+        return f"AfterWatermark({', '.join(arguments)})"
 
 
 @dataclass(frozen=True, init=False, repr=False)
 class AfterProcessingTime(Trigger):
-    """Once, when processing time has moved on by `delay` since the pane's first element arrived.
+    """Fires once, when `delay` of processing time has passed since the pane's first element arrived.
 
     >>> AfterProcessingTime("1 minute").delay  # microseconds
     60000000
@@ -79,9 +79,9 @@ class AfterProcessingTime(Trigger):
 
 @dataclass(frozen=True, init=False, repr=False)
 class AfterCount(Trigger):
-    """Once, at the end of the first bundle with which the pane holds at least `n` elements, perhaps many more.
+    """Fires once, at the end of the first bundle after which the pane has at least `n` elements, maybe many more.
 
-    It is judged once per bundle, which in a stream is what a micro-batch brings.
+    The number is tested once per bundle; in a stream, a bundle is the elements of a micro-batch.
 
     >>> AfterCount(0)
     Traceback (most recent call last):
@@ -102,10 +102,10 @@ class AfterCount(Trigger):
 
 @dataclass(frozen=True, repr=False)
 class AfterPercentile(Trigger):
-    """Once, when the watermark of the fastest fraction `q` of the input passes the end of the window.
+    """Fires once, when the watermark of the fastest fraction `q` of the input passes the end of the window.
 
-    It does not wait for the slowest stragglers: 0.99 ignores the slowest hundredth of the input, 1 is the
-    watermark itself.
+    It does not wait for the slowest elements: 0.99 ignores the slowest hundredth of the input, 1 is the watermark
+    itself.
 
     >>> AfterPercentile(99)
     Traceback (most recent call last):
@@ -130,7 +130,7 @@ class AfterPercentile(Trigger):
 
 @dataclass(frozen=True, repr=False)
 class Repeatedly(Trigger):
-    """Whenever `trigger` fires; when that finishes, it starts afresh. Never finishes.
+    """Fires whenever `trigger` fires, and restarts it when it finishes. Never finishes.
 
     >>> finishes(AfterCount(10)), finishes(Repeatedly(AfterCount(10)))
     (True, False)
@@ -150,7 +150,7 @@ class Repeatedly(Trigger):
 
 @dataclass(frozen=True, init=False, repr=False)
 class _Several(Trigger):
-    """What AfterAny, AfterAll and AfterEach share: one trigger or more, in order."""
+    """Base of AfterAny, AfterAll and AfterEach: one trigger or more, in order."""
 
     triggers: tuple[Trigger, ...] = field(init=False)
 
@@ -170,7 +170,7 @@ class _Several(Trigger):
 
 
 class AfterAny(_Several):
-    """Whenever at least one of `triggers` is ready to fire. Finishes when one of them finishes.
+    """Fires whenever at least one of `triggers` is ready to fire. Finishes when one of them finishes.
 
     >>> AfterAny(AfterCount(100), AfterProcessingTime("1 min"))
     AfterAny(AfterCount(100), AfterProcessingTime('1 min'))
@@ -178,7 +178,7 @@ class AfterAny(_Several):
 
 
 class AfterAll(_Several):
-    """When all of `triggers` are ready to fire at once. Finishes when all of them have finished.
+    """Fires when all of `triggers` are ready to fire at the same time. Finishes when all of them have finished.
 
     >>> AfterAll(AfterCount(100), AfterWatermark())
     AfterAll(AfterCount(100), AfterWatermark())
@@ -186,9 +186,9 @@ class AfterAll(_Several):
 
 
 class AfterEach(_Several):
-    """Whenever the current one of `triggers` fires; when that finishes, the next is current.
+    """Fires whenever the current one of `triggers` fires; when that one finishes, the next becomes current.
 
-    Finishes with the last.
+    Finishes with the last one.
 
     >>> AfterEach(AfterCount(1), Repeatedly(AfterCount(100)))  # a first answer at once, then larger panes
     AfterEach(AfterCount(1), Repeatedly(AfterCount(100)))
@@ -197,7 +197,7 @@ class AfterEach(_Several):
 
 @dataclass(frozen=True, repr=False)
 class OrFinally(Trigger):
-    """Whenever `trigger` fires, until `until` fires: that fires one last pane and finishes.
+    """Fires whenever `trigger` fires, until `until` fires: then it fires a last pane and finishes.
 
     It also finishes when `trigger` does.
 
@@ -221,7 +221,7 @@ class OrFinally(Trigger):
 
 @dataclass(frozen=True)
 class Always(Trigger):
-    """After every bundle that brought the window an element. Never finishes.
+    """Fires after every bundle with elements of the window. Never finishes.
 
     >>> Always()
     Always()
@@ -230,7 +230,7 @@ class Always(Trigger):
 
 @dataclass(frozen=True)
 class Never(Trigger):
-    """Not at all: what the window holds comes out, if at all, in the pane that closes it. Never finishes.
+    """Does not fire: a window's elements are emitted, if at all, in the pane that closes it. Never finishes.
 
     >>> Never()
     Never()
@@ -239,9 +239,9 @@ class Never(Trigger):
 
 @dataclass(frozen=True)
 class DefaultTrigger(Trigger):
-    """When the watermark passes the end of the window, then after every bundle with late data.
+    """Fires when the watermark passes the end of the window, then after every bundle with late data.
 
-    Never finishes, so no data is lost.
+    Never finishes, so it drops no data.
 
     >>> DefaultTrigger()
     DefaultTrigger()
@@ -249,7 +249,7 @@ class DefaultTrigger(Trigger):
 
 
 def finishes(trigger: Trigger) -> bool:
-    """Whether a trigger may finish, after which what still arrives in the window is dropped.
+    """Whether a trigger may finish; elements that arrive after that are dropped.
 
     >>> finishes(AfterWatermark()), finishes(AfterWatermark(late=AfterCount(1)))
     (True, False)

@@ -1,4 +1,4 @@
-"""Sources and sinks by URI: which transform is meant, and with which options. What is meant only."""
+"""Read and Write: find the source or sink for a URI, with its options."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from headrace.model.topics import ReadTopic, WriteTopic
 
 
 def Read(uri: str, **options: Any) -> Primitive:
-    """The source that a URI names. Options that are text may be in the URI: they are those of the source.
+    """Returns the source for a URI. The source's options are arguments or, if they are text, parameters of the URI.
 
-    - files: "text:data/*.txt", "json:", "csv:", "parquet:"; elsewhere "parquet+s3a://bucket/visits", "json+hdfs://..."
+    - files: "text:data/*.txt", "json:", "csv:", "parquet:"; remote "parquet+s3a://bucket/visits", "json+hdfs://..."
     - topics: "topic:DIRECTORY/NAME", "kafka://HOST:PORT/NAME"
-    - lines of a socket: "tcp://HOST:PORT"; numbers: "rate:100", so many a second
+    - lines of a socket: "tcp://HOST:PORT"; numbers: "rate:100", rows per second
 
     >>> import headrace as hr
     >>> hr.Pipeline() | hr.Read("csv:visits/?event_time=ts&schema=user string, ts timestamp")
@@ -36,13 +36,13 @@ def Read(uri: str, **options: Any) -> Primitive:
 text:PATH, json:PATH, csv:PATH, parquet:PATH, FORMAT+s3a://BUCKET/PATH and the like, topic:DIRECTORY/NAME, \
 kafka://HOST:PORT/NAME, tcp://HOST:PORT, rate:NUMBER
     """
-    return _Meant("Read", uri, options, _SOURCES, _SINKS).transform()
+    return _Request("Read", uri, options, _SOURCES, _SINKS).transform()
 
 
 def Write(uri: str, **options: Any) -> Primitive:
-    """The sink that a URI names. Options that are text may be in the URI: they are those of the sink.
+    """Returns the sink for a URI. The sink's options are arguments or, if they are text, parameters of the URI.
 
-    - files: "text:out/", "json:", "parquet:"; elsewhere "parquet+s3a://bucket/out"
+    - files: "text:out/", "json:", "parquet:"; remote "parquet+s3a://bucket/out"
     - topics: "topic:DIRECTORY/NAME", "kafka://HOST:PORT/NAME"
     - tables: "sqlite:///FILE?table=hits", "postgresql://USER:PASSWORD@HOST/DATABASE?table=hits&mode=upsert&key=url,day"
 
@@ -50,29 +50,30 @@ def Write(uri: str, **options: Any) -> Primitive:
     >>> print(hr.Write("sqlite:///counts.db?table=counts&mode=upsert", key=["word"]))
     WriteTable('sqlite+pysqlite:///counts.db', 'counts', key=['word'], mode='upsert')
     """
-    return _Meant("Write", uri, options, _SINKS, _SOURCES).transform()
+    return _Request("Write", uri, options, _SINKS, _SOURCES).transform()
 
 
 @dataclass(frozen=True)
 class _Kind:
-    """What a scheme stands for: how it is written, the transform, and how that is made of the URI."""
+    """A kind of source or sink: the form of its URIs, its transform, and the function that makes it."""
 
     form: str
     transform: type[Any]
-    make: Callable[[_Meant, type[Any]], Primitive]
+    make: Callable[[_Request, type[Any]], Primitive]
 
 
 @dataclass(frozen=True)
-class _Meant:
-    """A URI that somebody gave, and what there is: `kinds` by scheme, and `others`, which are for the other way."""
+class _Request:
+    """A call of Read or Write: the URI and the options, the kinds by scheme, and those of the opposite call."""
 
     caller: str
     uri: str
     options: dict[str, Any]
     kinds: dict[str, _Kind]
-    others: dict[str, _Kind]
+    opposite: dict[str, _Kind]
 
     def transform(self) -> Primitive:
+        """Returns the transform for the URI."""
         if not isinstance(self.uri, str) or not self.uri:
             raise PipelineError(f"{self.caller} takes a URI, got {self.uri!r}; there are {self._forms()}")
         scheme, plus, _ = self.scheme.partition("+")
@@ -86,7 +87,7 @@ class _Meant:
         try:
             return urlsplit(self.uri, allow_fragments=False)  # files may have a # in their names
         except ValueError as error:
-            raise PipelineError(f"{self.caller}: this is no URI: {error}; there are {self._forms()}") from None
+            raise PipelineError(f"{self.caller}: this is not a URI: {error}; there are {self._forms()}") from None
 
     @property
     def scheme(self) -> str:
@@ -94,49 +95,53 @@ class _Meant:
 
     @property
     def plain(self) -> str:
-        """The URI without options."""
+        """The URI without its parameters."""
         return self.uri.partition("?")[0]
 
-    def in_query(self) -> dict[str, str]:
-        """The options in the URI."""
+    def parameters(self) -> dict[str, str]:
+        """Returns the options in the URI."""
         try:
-            given = parse_qsl(self.parts.query, keep_blank_values=True, strict_parsing=bool(self.parts.query))
+            pairs = parse_qsl(self.parts.query, keep_blank_values=True, strict_parsing=bool(self.parts.query))
         except ValueError:
-            raise self.wrong("after ? come options such as ?event_time=ts; a ? that is part of a glob is %3F") from None
-        if twice := sorted({name for name, _ in given if [each for each, _ in given].count(name) > 1}):
-            raise self.wrong(f"it has the option {twice[0]} twice; give it once")
-        return dict(given)
+            raise self.error("after ? come options such as ?event_time=ts; a ? that is part of a glob is %3F") from None
+        names = [name for name, _ in pairs]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise self.error(f"it has the option {twice[0]} twice; give it once")
+        return dict(pairs)
 
-    def made(self, transform: type[Any], place: Any, given: dict[str, Any]) -> Primitive:
-        """The transform of a place, with the options that were given in the URI and those that are arguments."""
-        if both := sorted({*given} & {*self.options}):
-            raise self.wrong(f"the option {both[0]} is in the URI and an argument, too; give one of them")
-        name, known = transform.__name__, dict([*inspect.signature(transform).parameters.items()][1:])
-        for each in sorted({*given, *self.options} - {*known}):
-            there = f"there are {', '.join(known)}" if known else "there are none"
-            raise self.wrong(f"{name} has no option {each}{_meant(each, [*known])}; {there}")
-        for each, option in known.items():
-            if option.default is option.empty and each not in {**given, **self.options}:
-                raise self.wrong(f"{name} needs the {each}: ?{each}=... in the URI, or the argument {each}=...")
-            if each in given and isinstance(option.default, bool):
-                given[each] = self._flag(each, given[each])
-        if "watermark" in given:
-            raise self.wrong("a watermark policy is no text; give it as an argument, watermark=hr.BoundedDisorder(...)")
-        meant: Primitive = transform(place, **given, **self.options)
-        return meant
+    def build(self, transform: type[Any], place: Any, parameters: dict[str, Any]) -> Primitive:
+        """Makes the transform for a place, with the options in the URI and those that are arguments."""
+        if twice := sorted({*parameters} & {*self.options}):
+            raise self.error(f"the option {twice[0]} is in the URI and an argument, too; give one of them")
+        kind, options = transform.__name__, dict([*inspect.signature(transform).parameters.items()][1:])
+        for name in sorted({*parameters, *self.options} - {*options}):
+            existing = f"there are {', '.join(options)}" if options else "there are none"
+            raise self.error(f"{kind} has no option {name}{_suggestion(name, [*options])}; {existing}")
+        for name, option in options.items():
+            if option.default is option.empty and name not in {**parameters, **self.options}:
+                raise self.error(f"{kind} needs the {name}: ?{name}=... in the URI, or the argument {name}=...")
+            if name in parameters and isinstance(option.default, bool):
+                parameters[name] = self._flag(name, parameters[name])
+        if "watermark" in parameters:
+            raise self.error(
+                "a watermark policy cannot be text; give it as an argument, watermark=hr.BoundedDisorder(...)"
+            )
+        built: Primitive = transform(place, **parameters, **self.options)
+        return built
 
-    def wrong(self, why: str) -> PipelineError:
-        return PipelineError(f"{self.caller}({self.shown()!r}): {why}")
+    def error(self, message: str) -> PipelineError:
+        """Returns an error about the URI."""
+        return PipelineError(f"{self.caller}({self.redacted()!r}): {message}")
 
-    def _flag(self, name: str, given: str) -> bool:
-        if given not in ("true", "false"):
-            raise self.wrong(f"{name} is true or false, got {given!r}")
-        return given == "true"
+    def _flag(self, name: str, text: str) -> bool:
+        if text not in ("true", "false"):
+            raise self.error(f"{name} must be true or false, got {text!r}")
+        return text == "true"
 
-    def shown(self) -> str:
-        """The URI as it may be shown: without its password, and without options, which may hold one."""
-        scheme, _, rest = self.uri.partition("://")
-        user, at, host = rest.rpartition("@")  # a password that was not quoted may have any sign
+    def redacted(self) -> str:
+        """Returns the URI for messages: without its password, and without parameters, which may contain one."""
+        scheme, _, authority = self.uri.partition("://")
+        user, at, host = authority.rpartition("@")  # a password that is not quoted may contain any character
         if not at or ":" not in user:
             return self.plain
         return f"{scheme}://{user.partition(':')[0]}:***@{host.partition('?')[0]}"
@@ -145,69 +150,73 @@ class _Meant:
         return ", ".join(dict.fromkeys(kind.form for kind in self.kinds.values()))
 
     def _unknown(self) -> PipelineError:
-        what = {"Read": "source", "Write": "sink"}
-        scheme, there = self.scheme, f"There are {self._forms()}"
-        if scheme.partition("+")[0] in self.others:
-            other = next(caller for caller in what if caller != self.caller)
-            return self.wrong(f"{scheme}: is only a {what[other]}, for hr.{other}. {there}")
+        nouns = {"Read": "source", "Write": "sink"}
+        scheme, forms = self.scheme, f"There are {self._forms()}"
+        if scheme.partition("+")[0] in self.opposite:
+            opposite = next(caller for caller in nouns if caller != self.caller)
+            return self.error(f"{scheme}: is only a {nouns[opposite]}, for hr.{opposite}. {forms}")
         format = _FORMATS.get(posixpath.splitext(self.parts.path)[1])
         if format in self.kinds and (not scheme or self.parts.netloc):
-            written = f"{format}+{self.shown()}" if scheme else f"{format}:{self.shown()}"
-            return self.wrong(f"it does not say in which format; did you mean {written!r}? {there}")
+            uri = f"{format}+{self.redacted()}" if scheme else f"{format}:{self.redacted()}"
+            return self.error(f"it does not say in which format; did you mean {uri!r}? {forms}")
         if not scheme:
-            return self.wrong(f"it has no scheme. {there}")
-        near = _meant(scheme, [*self.kinds], ":")
-        return self.wrong(f"there is no {what[self.caller]} {scheme}:{near}{'?' if near else '.'} {there}")
+            return self.error(f"it has no scheme. {forms}")
+        suggestion = _suggestion(scheme, [*self.kinds], ":")
+        end = "?" if suggestion else "."
+        return self.error(f"there is no {nouns[self.caller]} {scheme}:{suggestion}{end} {forms}")
 
 
-def _meant(given: str, names: list[str], after: str = "") -> str:
-    near = get_close_matches(_ALSO.get(given, given), names, 1)
-    return f", did you mean {near[0]}{after}" if near else ""
+def _suggestion(name: str, names: list[str], suffix: str = "") -> str:
+    matches = get_close_matches(_ALIASES.get(name, name), names, 1)
+    return f", did you mean {matches[0]}{suffix}" if matches else ""
 
 
-def _of_files(meant: _Meant, transform: type[Any]) -> Primitive:
-    format, _, elsewhere = meant.scheme.partition("+")
-    parts = meant.parts
-    if not elsewhere and parts.netloc:
-        path = meant.shown().partition("://")[2]
-        raise meant.wrong(f"a path on this machine has no host; write '{format}:{path}' or '{format}:///{path}'")
+def _of_files(request: _Request, transform: type[Any]) -> Primitive:
+    format, _, file_system = request.scheme.partition("+")
+    parts = request.parts
+    if not file_system and parts.netloc:
+        path = request.redacted().partition("://")[2]
+        raise request.error(f"a path on this machine has no host; write '{format}:{path}' or '{format}:///{path}'")
     path = unquote(parts.path)
-    if elsewhere:
-        path = f"{elsewhere}://{parts.netloc}{path}"
+    if file_system:
+        path = f"{file_system}://{parts.netloc}{path}"
     elif not path:
-        raise meant.wrong(f"it has no path; write for instance '{format}:data/'")
-    return meant.made(transform, path, meant.in_query())
+        raise request.error(f"it has no path; write for instance '{format}:data/'")
+    return request.build(transform, path, request.parameters())
 
 
-def _by_uri(meant: _Meant, transform: type[Any]) -> Primitive:
-    """By transforms that take the URI themselves."""
-    return meant.made(transform, meant.plain, meant.in_query())
+def _by_uri(request: _Request, transform: type[Any]) -> Primitive:
+    """Makes a transform that parses the URI itself."""
+    return request.build(transform, request.plain, request.parameters())
 
 
-def _of_tables(meant: _Meant, transform: type[Any]) -> Primitive:
-    """What is no option of the transform is one of the database."""
-    given = meant.in_query()
-    options: dict[str, Any] = {name: given.pop(name) for name in ("table", "mode", "key", "columns") if name in given}
+def _of_tables(request: _Request, transform: type[Any]) -> Primitive:
+    """Makes a sink of tables; parameters that are not its options are those of the database."""
+    parameters = request.parameters()
+    names = [name for name in ("table", "mode", "key", "columns") if name in parameters]
+    options: dict[str, Any] = {name: parameters.pop(name) for name in names}
     for name in ("key", "columns"):
         if name in options:
             options[name] = options[name].split(",")
-    return meant.made(transform, f"{meant.plain}?{urlencode(given)}" if given else meant.plain, options)
+    return request.build(
+        transform, f"{request.plain}?{urlencode(parameters)}" if parameters else request.plain, options
+    )
 
 
-def _of_numbers(meant: _Meant, transform: type[Any]) -> Primitive:
-    number = meant.parts.path
+def _of_numbers(request: _Request, transform: type[Any]) -> Primitive:
+    number = request.parts.path
     if not number.isdecimal():
-        raise meant.wrong(f"it takes how many numbers a second, as in 'rate:100', got {number!r}")
-    return meant.made(transform, int(number), meant.in_query())
+        raise request.error(f"it takes a number of rows per second, as in 'rate:100', got {number!r}")
+    return request.build(transform, int(number), request.parameters())
 
 
-_ELSEWHERE: Final = "FORMAT+s3a://BUCKET/PATH and the like"
+_REMOTE: Final = "FORMAT+s3a://BUCKET/PATH and the like"
 
 _SOURCES: Final[dict[str, _Kind]] = {
     "text": _Kind("text:PATH", ReadText, _of_files),
     "json": _Kind("json:PATH", ReadJson, _of_files),
     "csv": _Kind("csv:PATH", ReadCsv, _of_files),
-    "parquet": _Kind(f"parquet:PATH, {_ELSEWHERE}", ReadParquet, _of_files),
+    "parquet": _Kind(f"parquet:PATH, {_REMOTE}", ReadParquet, _of_files),
     "topic": _Kind("topic:DIRECTORY/NAME", ReadTopic, _by_uri),
     "kafka": _Kind("kafka://HOST:PORT/NAME", ReadTopic, _by_uri),
     "tcp": _Kind("tcp://HOST:PORT", ReadSocket, _by_uri),
@@ -217,7 +226,7 @@ _SOURCES: Final[dict[str, _Kind]] = {
 _SINKS: Final[dict[str, _Kind]] = {
     "text": _Kind("text:PATH", WriteText, _of_files),
     "json": _Kind("json:PATH", WriteJson, _of_files),
-    "parquet": _Kind(f"parquet:PATH, {_ELSEWHERE}", WriteParquet, _of_files),
+    "parquet": _Kind(f"parquet:PATH, {_REMOTE}", WriteParquet, _of_files),
     "topic": _Kind("topic:DIRECTORY/NAME", WriteTopic, _by_uri),
     "kafka": _Kind("kafka://HOST:PORT/NAME", WriteTopic, _by_uri),
     "sqlite": _Kind("sqlite:///FILE?table=NAME", WriteTable, _of_tables),
@@ -225,7 +234,7 @@ _SINKS: Final[dict[str, _Kind]] = {
 }
 
 _FORMATS: Final = {".txt": "text", ".json": "json", ".jsonl": "json", ".csv": "csv", ".parquet": "parquet"}
-_ALSO: Final = {
+_ALIASES: Final = {
     "jsonl": "json",
     "txt": "text",
     "file": "text",

@@ -1,4 +1,4 @@
-"""What must hold of a graph before anything runs: a tuple of rules, each of which raises PipelineError or passes."""
+"""Checks a graph before anything runs: a tuple of rules, each of which raises PipelineError or passes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from headrace.model.windows import CountWindows, GlobalWindows
 
 
 def is_keyed(node: Node) -> bool:
-    """Whether a node needs pairs (key, value)."""
+    """Whether a node's input must be pairs (key, value)."""
     transform = node.transform
     return isinstance(transform, GroupByKey | CombinePerKey | Tag) or (
         isinstance(transform, ParDo) and transform.stateful
@@ -27,16 +27,18 @@ def is_keyed(node: Node) -> bool:
 
 
 def is_grouping(node: Node) -> bool:
-    """Whether a node waits for the elements of a window."""
+    """Whether a node groups elements, and so waits for its windows to fire."""
     return isinstance(node.transform, GroupByKey | CombinePerKey) or type(node.transform).__name__ == "Aggregate"
 
 
-def not_empty(graph: Graph) -> None:
+def is_not_empty(graph: Graph) -> None:
+    """Checks that there is a transform."""
     if not graph.nodes:
         raise PipelineError("the pipeline is empty: apply at least one transform, e.g. p | hr.Create([1])")
 
 
-def labels_differ(graph: Graph) -> None:
+def labels_are_unique(graph: Graph) -> None:
+    """Checks that no two nodes have the same label."""
     by_label: dict[str, list[Node]] = defaultdict(list)
     for node in graph:
         by_label[node.label].append(node)
@@ -46,28 +48,31 @@ def labels_differ(graph: Graph) -> None:
             raise PipelineError(f"the label {label!r} is used twice, at {places}: labels must differ, rename one")
 
 
-def inputs_are_there(graph: Graph) -> None:
-    made = {id(pc) for node in graph for pc in node.outputs}
+def inputs_belong_to_the_graph(graph: Graph) -> None:
+    """Checks that each input and side input is an output of the same pipeline."""
+    outputs = {id(pc) for node in graph for pc in node.outputs}
     for node in graph:
         for pc in (*node.inputs, *node.transform.side_inputs()):
-            if id(pc) not in made:
+            if id(pc) not in outputs:
                 raise PipelineError(f"{node}: it reads {pc!r} of another pipeline; build both on one Pipeline")
 
 
 def keyed_inputs_are_pairs(graph: Graph) -> None:
+    """Checks that the inputs of keyed transforms are pairs, where their types are known."""
     for node in filter(is_keyed, graph):
         (pc,) = node.inputs
         kind, schema = pc.element_type, pc.schema
-        # Types without a schema tell too little; what is no pair then shows when it comes.
+        # Without a schema the type says too little; an element that is not a pair then fails in the run.
         if schema is not None and (schema.kind in ("value", "dataclass") or len(schema.names) != 2):
-            shown = getattr(kind, "__name__", kind) if isinstance(kind, type) else kind
+            name = getattr(kind, "__name__", kind) if isinstance(kind, type) else kind
             raise PipelineError(
-                f"{node}: it needs pairs (key, value), but {pc.label!r} ({pc.place}) gives {shown}; "
+                f"{node}: it needs pairs (key, value), but {pc.label!r} ({pc.place}) gives {name}; "
                 "put KeyBy(...) or Map(lambda x: (key, value)) before it"
             )
 
 
 def column_inputs_have_columns(graph: Graph) -> None:
+    """Checks that the inputs of transforms of columns have columns."""
     for node in graph:
         if isinstance(node.transform, Columnwise | WriteParquet | ForEachArrow) and not node.inputs[0].has_columns:
             pc = node.inputs[0]
@@ -78,21 +83,23 @@ def column_inputs_have_columns(graph: Graph) -> None:
             )
 
 
-def windows_agree(graph: Graph) -> None:
+def flattened_windows_agree(graph: Graph) -> None:
+    """Checks that the inputs of each Flatten are in the same windows."""
     for node in graph:
         if isinstance(node.transform, Flatten):
             if not node.inputs:
                 raise PipelineError(f"{node}: Flatten needs at least one collection")
             first = node.inputs[0]
-            for other in node.inputs[1:]:
-                if other.windowing.window != first.windowing.window:
+            for pc in node.inputs[1:]:
+                if pc.windowing.window != first.windowing.window:
                     raise PipelineError(
                         f"{node}: its inputs have different windows: {first.label!r} is in {first.windowing.window!r}, "
-                        f"{other.label!r} in {other.windowing.window!r}; apply the same WindowInto to each"
+                        f"{pc.label!r} in {pc.windowing.window!r}; apply the same WindowInto to each"
                     )
 
 
-def groupings_end(graph: Graph) -> None:
+def groupings_fire(graph: Graph) -> None:
+    """Checks that no grouping waits for the end of an unbounded global window."""
     for node in filter(is_grouping, graph):
         pc: PCollection = node.inputs[0]
         waits = isinstance(pc.windowing.window, GlobalWindows) and isinstance(pc.windowing.trigger, DefaultTrigger)
@@ -104,26 +111,30 @@ def groupings_end(graph: Graph) -> None:
 
 
 def windows_can_be_assigned(graph: Graph) -> None:
+    """Checks that no aggregation of columns is in count windows."""
     for node in graph:
         window = node.outputs[0].windowing.window if node.outputs else None
         if isinstance(window, CountWindows) and isinstance(node.transform, Columnwise) and is_grouping(node):
             raise PipelineError(
-                f"{node}: {window!r} counts the elements of a key and works with GroupByKey and CombinePerKey only"
+                f"{node}: {window!r} counts the elements of a key and works only with GroupByKey and CombinePerKey; "
+                "use one of them, or windows of time"
             )
 
 
-def side_inputs_have_one_window(graph: Graph) -> None:
+def side_inputs_have_a_window_per_instant(graph: Graph) -> None:
+    """Checks that no side input is in merging or keyed windows."""
     for node in graph:
         for pc in node.transform.side_inputs():
             window = pc.windowing.window
             if window.merging or window.keyed:
                 raise PipelineError(
-                    f"{node}: its side input {pc.label!r} is in {window!r}, where no window belongs to an instant; "
+                    f"{node}: its side input {pc.label!r} is in {window!r}, where an instant has no one window; "
                     "put it into the global window or into fixed windows first"
                 )
 
 
-def side_inputs_are_seen(graph: Graph) -> None:
+def side_inputs_become_ready(graph: Graph) -> None:
+    """Checks that no element waits for ever for an unbounded side input."""
     for node in graph:
         for pc in node.transform.side_inputs():
             if pc.bounded:
@@ -136,13 +147,14 @@ def side_inputs_are_seen(graph: Graph) -> None:
                 )
             if node.inputs[0].windowing.is_global and not pc.windowing.is_global:
                 raise PipelineError(
-                    f"{node}: it would wait for ever: its input is in the global window, whose last instant no window "
-                    f"of its side input {pc.label!r} will hold; put its input into windows, or the side input into "
-                    "GlobalWindows with a trigger"
+                    f"{node}: it would wait for ever: its input is in the global window, and no window of its side "
+                    f"input {pc.label!r} contains the last instant of that; put its input into windows, or the side "
+                    "input into GlobalWindows with a trigger"
                 )
 
 
 def timers_have_methods(graph: Graph) -> None:
+    """Checks that each timer of a DoFn has a method that it calls."""
     for node in graph:
         if isinstance(node.transform, ParDo):
             fn = node.transform.fn
@@ -154,42 +166,43 @@ def timers_have_methods(graph: Graph) -> None:
             for spec in fn.specs():
                 if isinstance(spec, TimerSpec) and spec.name not in fired:
                     raise PipelineError(
-                        f"{node}: its timer {spec.name!r} would fire nothing; mark a method of {type(fn).__name__} "
+                        f"{node}: its timer {spec.name!r} has no method to call; mark a method of {type(fn).__name__} "
                         "with @hr.on_timer(...)"
                     )
 
 
-def functions_travel(graph: Graph) -> None:
+def functions_are_picklable(graph: Graph) -> None:
+    """Checks that all that is sent to the workers can be pickled."""
     for node in graph:
         for fn in node.transform.functions():
             try:
                 cloudpickle.dumps(fn)
-            except Exception as error:  # whatever a __reduce__ may raise
+            except Exception as error:  # a __reduce__ may raise anything
                 raise PipelineError(
-                    f"{node}: {getattr(fn, '__name__', fn)!r} cannot be pickled and so cannot reach the workers: "
-                    f"{error}. It holds on to something that lives in this process only (a lock, a file, a connection, "
+                    f"{node}: {getattr(fn, '__name__', fn)!r} cannot be pickled and so cannot be sent to the workers: "
+                    f"{error}. It refers to an object that exists in this process only (a lock, a file, a connection, "
                     "a session); open that in DoFn.setup"
                 ) from None
 
 
 RULES: tuple[Callable[[Graph], None], ...] = (
-    not_empty,
-    labels_differ,
-    inputs_are_there,
+    is_not_empty,
+    labels_are_unique,
+    inputs_belong_to_the_graph,
     keyed_inputs_are_pairs,
     column_inputs_have_columns,
-    windows_agree,
-    groupings_end,
+    flattened_windows_agree,
+    groupings_fire,
     windows_can_be_assigned,
-    side_inputs_have_one_window,
-    side_inputs_are_seen,
+    side_inputs_have_a_window_per_instant,
+    side_inputs_become_ready,
     timers_have_methods,
-    functions_travel,
+    functions_are_picklable,
 )
 
 
 def validate(graph: Graph) -> Graph:
-    """The same graph, if it keeps every rule."""
+    """Returns the graph if it passes every rule, else raises PipelineError."""
     for rule in RULES:
         rule(graph)
     return graph

@@ -1,4 +1,4 @@
-"""Watermark policies: what the event times of a source say about how far it has come. What is meant only."""
+"""Watermark policies: declare how a source's watermark follows from the event times of its elements."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from typing import Any, Final
 from headrace.model.errors import PipelineError
 from headrace.model.times import DAY, DurationLike, Int64Array, duration, format_duration
 
-_SKEW: Final = timedelta(days=1)  # as text it would take long to read, whenever this is imported
+_SKEW: Final = timedelta(days=1)  # text would take long to parse, at every import
 
 
 @dataclass(frozen=True, init=False, repr=False)
 class WatermarkPolicy:
-    """How a source's watermark follows from event times: by partition, and their minimum is the source's.
+    """Computes a watermark for each partition of a source from event times; their minimum is the source's watermark.
 
-    - max_skew: an element further ahead of processing time has a wrong clock: it is counted and moves no watermark
-    - idle_after: a partition that brought nothing for so long, in processing time, is not waited for until it does;
-      if that is all of them, the watermark stays where it is
+    - max_skew: an element further ahead of processing time than this has a wrong clock; it is counted and does not
+      move the watermark
+    - idle_after: after so much processing time without elements a partition is idle, and is not waited for until it
+      has elements again; if all partitions are idle, the watermark does not move
 
-    The fields hold microseconds.
+    The fields are in microseconds.
 
-    A policy of your own is a subclass with the method `low_watermark`. Here, what comes in a micro-batch is never
-    older than what came in the one before:
+    For a policy of your own, subclass it and override `low_watermark`. Here, no element is older than those of the
+    micro-batch before:
 
     >>> import headrace as hr, numpy as np
     >>> class BatchByBatch(hr.WatermarkPolicy):
@@ -39,25 +40,25 @@ class WatermarkPolicy:
 
     def __init__(self, *, max_skew: DurationLike = _SKEW, idle_after: DurationLike | None = None) -> None:
         object.__setattr__(self, "max_skew", self._checked("max_skew", max_skew))
-        waits = None if idle_after is None else self._checked("idle_after", idle_after)
-        if waits == 0:
+        idle_us = None if idle_after is None else self._checked("idle_after", idle_after)
+        if idle_us == 0:
             raise ValueError(
-                f"{type(self).__name__}: idle_after must be longer than no time, or nothing is ever waited for; "
+                f"{type(self).__name__}: idle_after must be positive, or no partition is ever waited for; "
                 "give a duration such as '1 minute', or None to wait for ever"
             )
-        object.__setattr__(self, "idle_after", waits)
+        object.__setattr__(self, "idle_after", idle_us)
 
     def low_watermark(self, times: Int64Array) -> int:
-        """How far a partition has come, in microseconds, that brought elements of these times in a micro-batch.
+        """Returns a partition's watermark, in microseconds, after elements of these times in a micro-batch.
 
-        There is at least one, and they are in the order in which they were read. The answer must depend on nothing
-        else, or a replay differs. A watermark never goes back: one that is lower than before changes nothing. Where
-        several tasks read of one partition, each asks for what it read, and the latest answer counts.
+        There is at least one time, and they are in the order in which they were read. The result must depend on nothing
+        else, or a replay differs. A watermark never goes back: a result lower than before changes nothing. If several
+        tasks read from one partition, each calls this for the elements it read, and the highest result counts.
         """
         raise NotImplementedError(f"{type(self).__name__} has no method low_watermark(times)")
 
-    def _checked(self, name: str, given: DurationLike) -> int:
-        us = duration(given)
+    def _checked(self, name: str, value: DurationLike) -> int:
+        us = duration(value)
         if us < 0:
             raise ValueError(
                 f"{type(self).__name__}: {name} must not be negative, got {format_duration(us)}; "
@@ -66,7 +67,7 @@ class WatermarkPolicy:
         return us
 
     def _first(self) -> list[str]:
-        """What a repr says before the durations that all have."""
+        """Returns the arguments that a repr has before those of every policy."""
         return []
 
     def __repr__(self) -> str:
@@ -79,7 +80,7 @@ class WatermarkPolicy:
 
 
 class Monotonic(WatermarkPolicy):
-    """Event times do not go back within a partition: its watermark is the latest it brought.
+    """A policy for partitions in order of event time: the watermark is the latest event time of the partition.
 
     >>> import headrace as hr
     >>> hr.Monotonic(idle_after="1 minute")
@@ -92,7 +93,9 @@ class Monotonic(WatermarkPolicy):
 
 @dataclass(frozen=True, init=False, repr=False)
 class BoundedDisorder(WatermarkPolicy):
-    """Elements of a partition come at most `disorder` behind its latest: the watermark trails that one by as much.
+    """A policy for bounded disorder: the watermark is the partition's latest event time less `disorder`.
+
+    Elements that come more than `disorder` behind the latest one are late.
 
     >>> import headrace as hr
     >>> hr.BoundedDisorder("10 seconds", max_skew="1 hour")
@@ -116,11 +119,11 @@ class BoundedDisorder(WatermarkPolicy):
 
 @dataclass(frozen=True, init=False, repr=False)
 class Percentile(WatermarkPolicy):
-    """A guess that learns: the watermark trails the latest element by the delay that a fraction q did not exceed.
+    """A policy that learns: the watermark is the latest event time less the delay that a fraction q does not exceed.
 
-    The delay of an element is how far it is behind the latest of its partition that came before it, and nothing if it
-    is itself the latest. All elements of the partition count, from the first. So about 1 - q of them come behind the
-    watermark, as long as delays stay as they were: these are late, and counted as any.
+    The delay of an element is how far it is behind the latest element of its partition so far, and 0 if it is the
+    latest itself. All elements of the partition count, from the first on. So about 1 - q of them come behind the
+    watermark as long as delays do not change: these are late, and counted like any late element.
 
     >>> import headrace as hr
     >>> hr.Percentile(0.99, idle_after="1 minute")
@@ -144,10 +147,10 @@ class Percentile(WatermarkPolicy):
 
 @dataclass(frozen=True, init=False, repr=False)
 class Punctuated(WatermarkPolicy):
-    """The producer tells: where `column` is not null, it is the watermark of the row's partition.
+    """A policy for watermarks that the producer sends: a `column` of the rows, in which most rows have null.
 
-    It holds a timestamp, ISO 8601 text or seconds, as the column of the event time does: of what comes after the row,
-    nothing is older. A row with a punctuation is an element as any.
+    Elsewhere it is the watermark of the row's partition: a timestamp, ISO 8601 text or seconds, like the column of the
+    event time. No later row of the partition is older. A row with a watermark is an element like any other.
 
     >>> import headrace as hr
     >>> hr.Punctuated("complete_to")
@@ -163,7 +166,7 @@ class Punctuated(WatermarkPolicy):
         object.__setattr__(self, "column", column)
 
     def low_watermark(self, times: Int64Array) -> int:
-        """By the punctuations, not by the times of elements."""
+        """Returns the latest watermark of the column, not of the elements' times."""
         return int(times.max())
 
     def _first(self) -> list[str]:
@@ -171,7 +174,7 @@ class Punctuated(WatermarkPolicy):
 
 
 def checked_policy(source: str, policy: Any) -> WatermarkPolicy:
-    """The policy of a source; refuses what is none."""
+    """Returns the policy of a source if it is valid, else raises."""
     if not isinstance(policy, WatermarkPolicy):
         raise PipelineError(
             f"{source}: watermark must be a policy, got {policy!r}; write for instance "
@@ -179,7 +182,7 @@ def checked_policy(source: str, policy: Any) -> WatermarkPolicy:
         )
     if type(policy).low_watermark is WatermarkPolicy.low_watermark and not isinstance(policy, Percentile):
         raise PipelineError(
-            f"{source}: {type(policy).__name__} does not say how far a partition has come; give it the method "
+            f"{source}: the policy {type(policy).__name__} does not compute a watermark; give it the method "
             "low_watermark(self, times)"
         )
     return policy

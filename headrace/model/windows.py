@@ -1,7 +1,7 @@
-"""Windows: which intervals of time an element belongs to, as arithmetic on int64 arrays of microseconds.
+"""Window functions: assign elements to intervals of time, by arithmetic on int64 arrays of microseconds.
 
-A window is a half-open interval. Here are the window functions, built-in and custom, and the merging of
-sessions. When a window's result is emitted is the business of triggers; nothing here holds state.
+A window is a half-open interval. Here are the window functions, built-in and custom, and the merging of sessions. The
+triggers decide when a window emits a result; nothing here has state.
 """
 
 from bisect import bisect_left
@@ -30,7 +30,7 @@ from headrace.model.times import (
 
 
 class Window(NamedTuple):
-    """The interval [start, end), in microseconds since the epoch.
+    """A window: the interval [start, end), in microseconds since the epoch.
 
     >>> print(Window(0, 60_000_000))
     [1970-01-01T00:00:00Z, 1970-01-01T00:01:00Z)
@@ -53,9 +53,9 @@ GLOBAL_WINDOW = Window(MIN_TIME, MAX_TIME)
 
 
 class Assigned(NamedTuple):
-    """The windows of many elements: window i is [start[i], end[i]) and belongs to element index[i].
+    """The windows of many elements, as arrays: window i is [start[i], end[i]) and belongs to element index[i].
 
-    `index` never decreases. An element of several windows appears several times, one of none not at all.
+    `index` is ascending. An element in several windows appears several times, an element in no window does not.
 
     >>> Assigned(*(np.array(column) for column in ([0, 0], [-5, 0], [5, 10]))).start.tolist()
     [-5, 0]
@@ -67,10 +67,10 @@ class Assigned(NamedTuple):
 
 
 class WindowFn:
-    """Assigns windows to elements. Subclass it and override `windows_of` for windows of your own.
+    """Assigns elements to windows. For windows of your own, subclass it and override `windows_of`.
 
-    An element that gets no window is dropped. `merging` windows of one key may grow together (see `merge`);
-    `keyed` ones depend on the element's key. Window functions are equal if their types and attributes are.
+    An element without a window is dropped. `merging` windows of one key may become one (see `merge`); `keyed` windows
+    depend on the element's key. Window functions are equal if their types and attributes are.
 
     >>> class Around(WindowFn):
     ...     "The second before and the second after each element."
@@ -86,17 +86,17 @@ class WindowFn:
     keyed: ClassVar[bool] = False
 
     def windows_of(self, time: int, key: object) -> Iterable[tuple[int, int]]:
-        """The windows, as (start, end) in microseconds, of one element."""
+        """Returns the windows of one element, as (start, end) in microseconds."""
         if type(self).assign is WindowFn.assign:
             raise NotImplementedError(
-                f"{type(self).__name__}: a WindowFn must say its windows; override windows_of(time, key) "
+                f"{type(self).__name__}: a WindowFn must define its windows; override windows_of(time, key) "
                 "to return (start, end) pairs of microseconds"
             )
         _, start, end = self.assign(np.array([time], np.int64), [key])
         return zip(start.tolist(), end.tolist(), strict=True)
 
     def assign(self, times: Int64Array, keys: Sequence[object] | None = None) -> Assigned:
-        """The windows of many elements at once; `keys` is needed only where `keyed` is true."""
+        """Returns the windows of many elements at once; `keys` is needed only if `keyed` is true."""
         if keys is None:
             if self.keyed:
                 raise TypeError(f"{type(self).__name__}: windows depend on the key; give the elements' keys")
@@ -109,7 +109,7 @@ class WindowFn:
         return Assigned(*np.array(rows, np.int64).reshape(-1, 3).T)
 
     def merge(self, windows: Sequence[Window]) -> list[list[int]]:
-        """Of a merging function: groups of positions in `windows`; a group becomes one window spanning it."""
+        """Groups the windows of a key that become one: lists of positions in `windows`. For merging windows."""
         start, end = np.array(windows, np.int64).reshape(-1, 2).T
         label, merged_start, _ = merge_overlapping(np.zeros(len(windows), np.int64), start, end)
         groups: list[list[int]] = [[] for _ in merged_start]
@@ -122,7 +122,7 @@ class WindowFn:
             case (int() | np.integer() as start, int() | np.integer() as end) if start < end:
                 return int(start), int(end)
         raise ValueError(
-            f"{type(self).__name__}.windows_of({time}) must give pairs (start, end) of int microseconds with "
+            f"{type(self).__name__}.windows_of({time}) must return pairs (start, end) of int microseconds with "
             f"start < end, got {window!r}; times are microseconds since the epoch, not seconds"
         )
 
@@ -133,13 +133,13 @@ class WindowFn:
         return hash(type(self))  # attributes of a custom function may not be hashable
 
 
-# Constructors take what `duration` takes, where an int means seconds; the fields hold microseconds. Fields
+# Constructors accept what `duration` accepts, where an int means seconds; the fields are in microseconds. Fields
 # are init=False so that dataclasses.replace refuses, instead of reading microseconds as seconds.
 
 
 @dataclass(frozen=True)
 class GlobalWindows(WindowFn):
-    """One window for all of time.
+    """Assigns all elements to one window, which is all of time.
 
     >>> GlobalWindows().assign(np.array([3, 4])).index.tolist()
     [0, 1]
@@ -152,7 +152,7 @@ class GlobalWindows(WindowFn):
 
 @dataclass(frozen=True, init=False, repr=False)
 class FixedWindows(WindowFn):
-    """Windows of one size, one after the other, aligned to the epoch plus `offset`.
+    """Assigns elements to windows of one size, one after the other, aligned to the epoch plus `offset`.
 
     >>> FixedWindows("1 minute").assign(np.array([59_999_999, 60_000_000])).start.tolist()
     [0, 60000000]
@@ -177,9 +177,9 @@ class FixedWindows(WindowFn):
 
 @dataclass(frozen=True, init=False, repr=False)
 class SlidingWindows(WindowFn):
-    """A window of `size` begins every `period`: an element is in each one that contains it, earliest first.
+    """Assigns elements to overlapping windows: one of `size` starts every `period`, and an element is in several.
 
-    A period longer than the size samples: elements between two windows get none, and are dropped.
+    If the period is longer than the size, elements between two windows are dropped: this samples.
 
     >>> SlidingWindows(10, period=5).assign(np.array([7_000_000])).start.tolist()
     [0, 5000000]
@@ -210,9 +210,9 @@ class SlidingWindows(WindowFn):
 
 @dataclass(frozen=True, init=False, repr=False)
 class Sessions(WindowFn):
-    """Bursts of activity of one key: elements less than `gap` apart share a window.
+    """Assigns elements to sessions: elements of a key that are less than `gap` apart share a window.
 
-    Each element starts as its own window [time, time + gap); those that overlap merge, so a session ends one
+    Each element starts with its own window [time, time + gap); windows that overlap are merged, so a session ends one
     gap after its last element.
 
     >>> Sessions("30 min").merge([Window(0, 10), Window(10, 20), Window(5, 10)])
@@ -234,7 +234,7 @@ class Sessions(WindowFn):
 
 @dataclass(frozen=True, init=False, repr=False)
 class CountWindows(WindowFn):
-    """Every `n` elements of a key, in order of arrival. Bounds are ordinals of elements, not times.
+    """Assigns every `n` elements of a key, in order of arrival, to a window; bounds are ordinals, not times.
 
     >>> CountWindows(2).assign_ordinals(np.array([0, 1, 2])).start.tolist()
     [0, 0, 2]
@@ -250,12 +250,12 @@ class CountWindows(WindowFn):
 
     def assign(self, times: Int64Array, keys: Sequence[object] | None = None) -> Assigned:
         raise TypeError(
-            f"{self!r}: a window of elements does not follow from their times; number the elements of each "
-            "key from 0 and call assign_ordinals"
+            f"{self!r}: count windows do not depend on times; number the elements of each key from 0 and call "
+            "assign_ordinals"
         )
 
     def assign_ordinals(self, ordinals: Int64Array) -> Assigned:
-        """The windows of elements that are the ordinals[i]-th of their keys, from 0."""
+        """Returns the windows of elements from their ordinals: their numbers among those of their key, from 0."""
         start = ordinals - ordinals % self.n
         return Assigned(np.arange(len(ordinals)), start, start + self.n)
 
@@ -265,9 +265,9 @@ class CountWindows(WindowFn):
 
 @dataclass(frozen=True, init=False, repr=False)
 class UnalignedWindows(WindowFn):
-    """Fixed windows, shifted for each key by an offset drawn from the key, so that not all keys fire at once.
+    """Assigns elements to fixed windows with an offset per key, so that not all keys fire at once.
 
-    The offset depends on nothing but the key: every run, machine and process agrees on it.
+    The offset is a hash of the key: it is the same in every run, machine and process.
 
     >>> UnalignedWindows("1 hour")
     UnalignedWindows('1 h')
@@ -302,10 +302,10 @@ CalendarUnit = Literal["day", "week", "month"]
 
 @dataclass(frozen=True, repr=False)
 class CalendarWindows(WindowFn):
-    """Days, weeks (from Monday) or months as the clocks of a time zone show them, of whatever length.
+    """Assigns elements to days, weeks (from Monday) or months of a time zone, however long they are.
 
-    A window begins at the first instant its first day has in that zone: where the clocks skip midnight, when
-    they skip it; where they show midnight twice, at the first. A day that was skipped has no window.
+    A window starts at the first instant of its first day in that zone: if the clocks skip midnight, when they skip it;
+    if they show midnight twice, at the first one. A day that was skipped has no window.
 
     >>> berlin = CalendarWindows("day", timezone="Europe/Berlin")
     >>> (window,) = berlin.windows_of(instant("2026-03-29T12:00:00Z"), None)
@@ -326,7 +326,7 @@ class CalendarWindows(WindowFn):
             ZoneInfo(self.timezone)
         except (LookupError, ValueError, OSError, TypeError, AttributeError) as error:
             raise ValueError(
-                f"CalendarWindows: no time zone is called {self.timezone!r}; give an IANA name such as 'Europe/Berlin'"
+                f"CalendarWindows: there is no time zone {self.timezone!r}; give an IANA name such as 'Europe/Berlin'"
             ) from error
 
     def assign(self, times: Int64Array, keys: Sequence[object] | None = None) -> Assigned:
@@ -341,7 +341,7 @@ class CalendarWindows(WindowFn):
         return f"CalendarWindows({self.unit!r}, timezone={self.timezone!r})"
 
     def _boundaries(self, days: Int64Array) -> Int64Array:
-        """Where windows begin: at least on either side of every instant of these UTC days (ascending)."""
+        """Returns starts of windows, at least on either side of every instant of these UTC days (ascending)."""
         if days[0] < _FIRST_DAY or days[-1] > _LAST_DAY:
             outside = int(days[0] if days[0] < _FIRST_DAY else days[-1])
             raise ValueError(
@@ -360,7 +360,7 @@ _LAST_DAY = instant("9998-12-31") // DAY
 
 
 def _unit_around(days: Int64Array, unit: CalendarUnit) -> tuple[Int64Array, Int64Array]:
-    """The first days of the units these days are in, and of the units after; days count from the epoch."""
+    """Returns the first days of the units that these days are in, and of the next ones; days since the epoch."""
     if unit == "day":
         return days, days + 1
     if unit == "week":
@@ -372,24 +372,24 @@ def _unit_around(days: Int64Array, unit: CalendarUnit) -> tuple[Int64Array, Int6
 
 
 def _first_second(day: date, zone: ZoneInfo) -> int:
-    """The first second since the epoch at which the clocks of a zone show this day or a later one."""
+    """Returns the first second since the epoch at which the clocks of a zone show this day or a later one."""
     midnight = datetime(day.year, day.month, day.day, tzinfo=zone)
     first, second = (int(midnight.replace(fold=fold).timestamp()) for fold in (0, 1))
     if first <= second:  # the same, or midnight comes twice
         return first
     # The clocks skip midnight somewhere between the two readings, not always exactly from midnight on.
-    wanted = midnight.replace(tzinfo=None)
+    local = midnight.replace(tzinfo=None)
     skipping = range(second, first)
-    return second + bisect_left(skipping, wanted, key=lambda at: datetime.fromtimestamp(at, zone).replace(tzinfo=None))
+    return second + bisect_left(skipping, local, key=lambda at: datetime.fromtimestamp(at, zone).replace(tzinfo=None))
 
 
 def merge_overlapping(
     group: Int64Array, start: Int64Array, end: Int64Array
 ) -> tuple[Int64Array, Int64Array, Int64Array]:
-    """Merges the overlapping windows of each group (a code per key); windows that only touch stay apart.
+    """Merges the overlapping windows of each group (a code per key); windows that only touch are not merged.
 
-    Returns the number of the merged window each row falls into, and the merged windows' starts and ends,
-    in order of group and start.
+    Returns the number of the merged window of each row, and the merged windows' starts and ends, ordered by group and
+    start.
 
     >>> label, start, end = merge_overlapping(*np.array([[7, 7, 7, 8], [20, 0, 5, 0], [30, 10, 15, 10]]))
     >>> label.tolist(), start.tolist(), end.tolist()
@@ -416,7 +416,7 @@ def merge_overlapping(
 
 
 def _order_within(group: Int64Array, values: Int64Array) -> Int64Array:
-    """np.lexsort((values, group)) for dense groups, but several times faster: it sorts single ints only."""
+    """Computes np.lexsort((values, group)) for dense groups, several times faster: it sorts single ints only."""
     by_value: Int64Array = np.argsort(values)
     n = len(values)
     rank_within = np.sort(group[by_value] * n + np.arange(n)) % max(n, 1)
@@ -437,9 +437,8 @@ def _offset(owner: str, name: str, period: int, value: DurationLike) -> int:
     us = duration(value)
     if not 0 <= us < period:
         raise ValueError(
-            f"{owner}: offset must be at least 0 and less than the {name}, got {format_duration(us)}; "
-            f"there would be a second name for the same windows, which repeat every "
-            f"{format_duration(period)}: give {format_duration(us % period)!r}"
+            f"{owner}: offset must be at least 0 and less than the {name}, got {format_duration(us)}; the windows "
+            f"repeat every {format_duration(period)}, so give {format_duration(us % period)!r}"
         )
     return us
 

@@ -108,7 +108,7 @@ def test_output_tags_must_differ() -> None:
 def test_states_may_expire() -> None:
     assert hr.ValueState("x").expires is None
     assert hr.CombiningState("x", sum, expires=1.5).expires == 1_500_000
-    with pytest.raises(ValueError, match=r"the state 'x' must live for some time, got expires='0 s'; give e.g."):
+    with pytest.raises(ValueError, match=r"the state 'x': expires must be positive, got '0 s'; give e.g."):
         hr.ListState("x", expires=0)
     with pytest.raises(ValueError, match="duration: every number needs a unit"):
         hr.MapState("x", expires="10")

@@ -15,7 +15,7 @@ def test_states_have_names(kind: Any) -> None:
     assert kind("seen").name == "seen"
     assert kind("seen") == kind("seen") != kind("other")
     for bad in ("", "two words", "1st", "a-b"):
-        with pytest.raises(ValueError, match="a state's name is an identifier"):
+        with pytest.raises(ValueError, match="a state's name must be an identifier"):
             kind(bad)
 
 

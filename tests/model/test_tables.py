@@ -35,10 +35,10 @@ def test_a_url_is_shown_without_its_password(url: str, shown: str, password: str
     [
         ("mysql://amy:s3cret@host/db", "got a URL of 'mysql'"),
         ("postgresql+asyncpg://amy:s3cret@host/db", "got a URL of 'postgresql+asyncpg'"),
-        ("postgresql://amy:s3cret@host:s3cret/db", "no URL of a database"),
+        ("postgresql://amy:s3cret@host:s3cret/db", "not the URL of a database"),
         ("hits.db", "such as 'sqlite:///FILE' or 'postgresql://USER:PASSWORD@HOST:PORT/DATABASE'"),
-        (None, "no URL of a database"),
-        ("sqlite://", "a SQLite database in memory is gone after the run; give a file"),
+        (None, "not the URL of a database"),
+        ("sqlite://", "a SQLite database in memory is lost after the run; give a file"),
     ],
 )
 def test_a_url_of_nothing_we_know_says_what_is_supported(url: Any, told: str) -> None:
@@ -51,13 +51,13 @@ def test_a_url_of_nothing_we_know_says_what_is_supported(url: Any, told: str) ->
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"mode": "replace"}, "mode is 'append', 'upsert' or 'retract', got 'replace'"),
+        ({"mode": "replace"}, "mode must be 'append', 'upsert' or 'retract', got 'replace'"),
         ({"mode": "upsert"}, "mode='upsert' needs a key"),
         ({"key": ["url"]}, "mode='append' adds every element, so it has no key, got ['url']"),
-        ({"key": 5, "mode": "upsert"}, "key is a list of names of columns, got 5"),
+        ({"key": 5, "mode": "upsert"}, "key must be a list of column names, got 5"),
         ({"key": ["url", "url"], "mode": "upsert"}, "key has a name twice"),
-        ({"columns": "url"}, "columns is a list of names of columns, got 'url'"),
-        ({"columns": ["a"], "key": ["b"], "mode": "upsert"}, "key 'b' is none of the columns ['a']"),
+        ({"columns": "url"}, "columns must be a list of column names, got 'url'"),
+        ({"columns": ["a"], "key": ["b"], "mode": "upsert"}, "key 'b' is not among the columns ['a']"),
         ({"table": ""}, "takes the name of a table, got ''"),
     ],
 )
@@ -70,10 +70,10 @@ def test_options_that_do_not_go_together_are_refused(options: Any, told: str) ->
 @pytest.mark.parametrize(
     ("elements", "columns", "told"),
     [
-        ([("a", 1)], None, "gives elements without names; say columns=[...] with a name for each of the 2 parts"),
+        ([("a", 1)], None, "have no column names; give columns=[...] with a name for each of the 2 parts"),
         (["a"], None, "a name for each of the 1 parts"),
         ([("a", 1)], ["word"], "columns names 1 parts, ['word'], but the elements of 'given'"),
-        ([Hit("a", 1)], ["url", "hits"], "have names of their own; leave it out, or rename with Select"),
+        ([Hit("a", 1)], ["url", "hits"], "have column names already; leave it out, or rename with Select"),
     ],
 )
 def test_elements_whose_columns_have_no_names_are_refused_where_it_is_written(

@@ -50,10 +50,10 @@ def test_a_script_is_never_changed() -> None:
     [
         (lambda: hr.TestStream().advance_watermark(5).advance_watermark(4), "watermark cannot go back"),
         (lambda: hr.TestStream().advance_watermark(5).advance_watermark(4, partition="a"), "cannot go back from"),
-        (lambda: hr.TestStream().add([1], partition=""), "a partition is named by some text, got ''"),
+        (lambda: hr.TestStream().add([1], partition=""), "a partition's name must be text, got ''"),
         (lambda: hr.ReadText("in", watermark=10), r"must be a policy, got 10; write .*BoundedDisorder"),  # type: ignore[arg-type]
         (lambda: hr.TestStream().advance_clock(5).advance_clock(4), "processing time cannot go back"),
-        (lambda: hr.TestStream().finish().add([1]), "nothing can follow finish"),
+        (lambda: hr.TestStream().finish().add([1]), "no step can follow finish"),
         (lambda: hr.TestStream().add("abc"), r"write add\(\['abc'\]\)"),
         (lambda: hr.Rate(0), "at least 1, got 0"),
         (lambda: hr.ForEachBatch(3), "takes a function of elements and batch id, got 3"),  # type: ignore[arg-type]

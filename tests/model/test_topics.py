@@ -85,7 +85,7 @@ def test_with_an_end_it_is_bounded(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"start": "yesterday"}, "start is 'earliest', 'latest' or a time"),
+        ({"start": "yesterday"}, "start must be 'earliest', 'latest' or a time"),
         ({"end": "earliest"}, "would read nothing"),
         ({"watermark": "10 seconds"}, "must be a policy"),
     ],
@@ -96,7 +96,7 @@ def test_wrong_arguments(options: dict[str, Any], message: str) -> None:
 
 
 def test_a_key_is_a_column_or_a_function() -> None:
-    with pytest.raises(PipelineError, match="key names a column"):
+    with pytest.raises(PipelineError, match="key must be a column"):
         hr.WriteTopic("visits", key=3)  # type: ignore[arg-type]
 
 
@@ -105,6 +105,6 @@ def test_offsets_to_start_at_are_whole_numbers() -> None:
         assert hr.ReadTopic(topic, start={0: 25, 1: 7}).start == {0: 25, 1: 7}
         for start in ({0: -1}, {0: "latest"}, {"0": 1}):
             with pytest.raises(
-                hr.PipelineError, match=r"start is an offset for each partition, e\.g\. \{0: 25, 1: 7\}"
+                hr.PipelineError, match=r"start must be an offset for each partition, e\.g\. \{0: 25, 1: 7\}"
             ):
                 hr.ReadTopic(topic, start=start)  # type: ignore[arg-type]

@@ -46,8 +46,11 @@ def test_a_policy_of_ones_own_may_have_settings() -> None:
         (lambda: hr.Percentile(99), "above 0 and at most 1, got 99"),
         (lambda: hr.Percentile(True), "got True"),
         (lambda: hr.Punctuated(""), "takes the name of a column, got ''"),
-        (lambda: hr.ReadText("in", watermark=hr.WatermarkPolicy()), "WatermarkPolicy does not say how far .* method"),
-        (lambda: hr.Monotonic(idle_after=0), "idle_after must be longer than no time"),
+        (
+            lambda: hr.ReadText("in", watermark=hr.WatermarkPolicy()),
+            "WatermarkPolicy does not compute a watermark",
+        ),
+        (lambda: hr.Monotonic(idle_after=0), "idle_after must be positive"),
     ],
 )
 def test_mistakes_are_told(build: Callable[[], Any], match: str) -> None:
