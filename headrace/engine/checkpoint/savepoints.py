@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 from py4j.protocol import Py4JJavaError
 
+from headrace.engine.spark.filelogs import names_files, relocated
 from headrace.engine.spark.files import Folder, copy_file
 from headrace.model.errors import PipelineError
 
@@ -33,13 +34,9 @@ def copy(source: Folder, target: Folder) -> Iterator[Folder]:
 
 def _copied(source: Folder, new: Folder, target: Folder, name: str) -> None:
     try:
-        if name.startswith("spark/sources/") or "/_metadata/" in name:
-            # Spark's logs of the files it has read, and of where state is described: those here are the copies now.
-            text = source.read(name) or b""
-            for was, now in ((source.uri(), target.uri()), (str(source), str(target))):
-                text = text.replace(f'"{was}/'.encode(), f'"{now}/'.encode())
+        if name.startswith("spark/") and names_files(name.removeprefix("spark/")):
             folder, _, file = name.rpartition("/")
-            new.folder(folder).write(file, text)
+            new.folder(folder).write(file, relocated(source.read(name) or b"", source, target))
         else:
             # Spark reads files of the checkpoint in the order of their times.
             copy_file(source, new, name, same_time=name.startswith("control/"))

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from headrace.engine.columns.arrowbytes import arrow_bytes
 from headrace.engine.columns.hashing import hash_bytes
+from headrace.engine.columns.sparkhash import spark_hash
 from headrace.engine.shard.clocks import WHOLE
 from headrace.engine.shard.delays import Delays, Sketch
 from headrace.engine.shard.sourceprogress import Progress
@@ -69,13 +70,13 @@ def shard_dests(exchange: int, shards: int, partitions: int) -> tuple[int, ...]:
     """The destinations of an exchange's shards: numbers that Spark's hash spreads evenly over so many partitions.
 
     >>> dests = shard_dests(3, 4, 2)
-    >>> [exchange_of(dest) for dest in dests], [_spark_hash(dest) % 2 for dest in dests]
+    >>> [exchange_of(dest) for dest in dests], [spark_hash(dest) % 2 for dest in dests]
     ([3, 3, 3, 3], [0, 1, 0, 1])
     """
     dests: list[int] = []
     candidate = exchange << _SHARD_BITS
     while len(dests) < shards:
-        if _spark_hash(candidate) % partitions == len(dests) % partitions:
+        if spark_hash(candidate) % partitions == len(dests) % partitions:
             dests.append(candidate)
         candidate += 1
     return tuple(dests)
@@ -123,24 +124,6 @@ def shards_of(keys: pa.BinaryArray, shards: int) -> Int64Array:
     # A shard finds its windows by the lower half of the hash, which must not be the same for all its keys.
     numbers: Int64Array = (hash_bytes(keys) >> np.uint64(32)).astype(np.int64) % shards
     return numbers
-
-
-def _spark_hash(number: int) -> int:
-    """Spark's hash of a long (Murmur3 with seed 42), as an unsigned number's remainder sees it: signed."""
-    mask = 0xFFFFFFFF
-
-    def rotated(x: int, bits: int) -> int:
-        return (x << bits | x >> (32 - bits)) & mask
-
-    hashed = 42
-    for word in (number & mask, number >> 32 & mask):
-        hashed ^= rotated(word * 0xCC9E2D51 & mask, 15) * 0x1B873593 & mask
-        hashed = (rotated(hashed, 13) * 5 + 0xE6546B64) & mask
-    hashed ^= 8
-    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
-        hashed = (hashed ^ hashed >> shift) * factor & mask
-    hashed ^= hashed >> 16
-    return hashed - (1 << 32) if hashed >> 31 else hashed
 
 
 @dataclass

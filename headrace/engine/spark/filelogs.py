@@ -1,8 +1,8 @@
-"""The logs in which Spark's file sources note the files of each micro-batch.
+"""Edits the logs of Spark's checkpoint that name files.
 
-A source notes them before the batch itself is logged. If the process dies in between, Spark would put the files that
-follow into the same batch: steps of a script would run into one another. So what no batch has taken is forgotten before
-a stream goes on, and found again.
+A file source logs the files of a micro-batch before the batch itself is logged. If the process dies in between, Spark
+would put the files that follow into the same batch: steps of a script would run into one another. So entries that no
+batch has taken are deleted before a stream goes on, and their files are found again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from headrace.engine.spark.files import Folder
 
 
 def forget_untaken(checkpoint: Folder) -> None:
-    """Deletes what file sources noted after the last batch that is logged in Spark's checkpoint."""
+    """Deletes what file sources logged after the last batch in Spark's log of offsets."""
     taken = _taken(checkpoint.folder("offsets"))
     sources = checkpoint.folder("sources")
     for number in _numbers(sources):
@@ -23,6 +23,18 @@ def forget_untaken(checkpoint: Folder) -> None:
                 log.folder(name).delete()
 
 
+def names_files(name: str) -> bool:
+    """Whether a file of Spark's checkpoint holds paths: the logs of file sources, and where state is described."""
+    return name.startswith("sources/") or "/_metadata/" in name
+
+
+def relocated(log: bytes, source: Folder, target: Folder) -> bytes:
+    """Returns the contents of such a file with paths in `target` in place of those in `source`."""
+    for before, after in ((source.uri(), target.uri()), (str(source), str(target))):
+        log = log.replace(f'"{before}/'.encode(), f'"{after}/'.encode())
+    return log
+
+
 def _taken(offsets: Folder) -> dict[int, int]:
     """The last entry of each file source's log that a batch has taken, by the source's number."""
     batches = _numbers(offsets)
@@ -30,8 +42,8 @@ def _taken(offsets: Folder) -> dict[int, int]:
         return {}
     # A version, what Spark knows of the batch, and a line for each source, "-" if it has had nothing yet.
     lines = (offsets.read(batches[max(batches)]) or b"").decode().splitlines()[2:]
-    told = {number: json.loads(line) for number, line in enumerate(lines) if line.startswith("{")}
-    return {number: offset["logOffset"] for number, offset in told.items() if "logOffset" in offset}
+    ends = {number: json.loads(line) for number, line in enumerate(lines) if line.startswith("{")}
+    return {number: offset["logOffset"] for number, offset in ends.items() if "logOffset" in offset}
 
 
 def _numbers(folder: Folder) -> dict[int, str]:

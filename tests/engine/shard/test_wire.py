@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace.engine.aggregation.vectors import load_accumulator
 from headrace.engine.columns.cells import decode_cells
+from headrace.engine.columns.sparkhash import spark_hash
 from headrace.engine.shard.delays import Delays
 from headrace.engine.shard.rows import to_pairs, to_partials
 from headrace.engine.shard.wire import (
     Tidings,
     ToShards,
-    _spark_hash,
     exchange_of,
     pack,
     shard_dests,
@@ -41,13 +41,13 @@ FIXED = Windowing(hr.FixedWindows(10))
 def test_the_hash_is_that_of_spark(spark: SparkSession) -> None:
     numbers = [0, 1, -1, 2**31, 2**32 + 7, 5 << 32, 2**62, -(2**62)]
     rows = spark.createDataFrame([(number,) for number in numbers], "n long").selectExpr("hash(n)").collect()
-    assert [_spark_hash(number) for number in numbers] == [row[0] for row in rows]
+    assert [spark_hash(number) for number in numbers] == [row[0] for row in rows]
 
 
 @given(st.integers(0, 50), st.integers(1, 20), st.integers(1, 8))
 def test_shards_are_spread_evenly(exchange: int, shards: int, partitions: int) -> None:
     dests = shard_dests(exchange, shards, partitions)
-    assert [_spark_hash(dest) % partitions for dest in dests] == [shard % partitions for shard in range(shards)]
+    assert [spark_hash(dest) % partitions for dest in dests] == [shard % partitions for shard in range(shards)]
     assert {exchange_of(dest) for dest in dests} == {exchange}
 
 

@@ -1,0 +1,235 @@
+"""Spark's insides that Headrace relies on, a test each, by the names of docs/upgrading.md.
+
+None of this is Spark's public API. After an upgrade of PySpark, whatever changed fails here by its name.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+from headrace.engine.columns.sparkhash import spark_hash
+from headrace.engine.plan.taps import _GENERATOR
+from headrace.engine.spark.filelogs import names_files
+from headrace.engine.spark.files import Folder
+from headrace.engine.spark.offsetlog import OffsetLog
+from headrace.views.sparksql.sparkfunctions import FUNCTIONS
+from headrace.views.sparksql.sparkplans import check
+
+PAGE = Path(__file__).parents[3] / "docs" / "upgrading.md"
+PROPERTIES = Path("headrace/engine/spark/log4j2.properties")
+SQL = "org.apache.spark.sql.execution."
+
+
+class Stream:
+    """A query of Spark's own that has read two files in two batches, and goes on."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.spark, self.checkpoint = spark, folder / "checkpoint"
+        self.times: list[int] = []
+        self.input = folder / "in"
+        self.input.mkdir()
+        data = spark.readStream.text(str(self.input)).groupBy("value").count()
+        writer = data.withColumn("now", F.current_timestamp()).writeStream.outputMode("update").foreachBatch(self._note)
+        self.query: StreamingQuery = writer.option("checkpointLocation", str(self.checkpoint)).start()
+        for number in range(2):
+            (self.input / f"{number}.txt").write_text("a\n")
+            self.query.processAllAvailable()
+
+    def _note(self, rows: Any, batch_id: int) -> None:
+        (time,) = {row[0] for row in rows.select(F.unix_millis("now")).collect()}
+        self.times.append(time)
+
+    @property
+    def execution(self) -> Any:
+        return self.query._jsq.streamingQuery()
+
+    def log(self, name: str) -> list[str]:
+        return (self.checkpoint / name).read_text().splitlines()
+
+
+@pytest.fixture(scope="module")
+def stream(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stream]:
+    stream = Stream(spark, tmp_path_factory.mktemp("stream"))
+    yield stream
+    stream.query.stop()
+
+
+ITEMS: dict[str, Callable[[Stream], None]] = {}
+
+
+def item(name: str) -> Callable[[Callable[[Stream], None]], None]:
+    """Registers a check under its name on the page."""
+
+    def add(check: Callable[[Stream], None]) -> None:
+        ITEMS[name] = check
+
+    return add
+
+
+def loadable(stream: Stream, *names: str) -> list[str]:
+    """Those of these classes that Spark's JVM does not have."""
+    jvm: Any = stream.spark._jvm
+    return [name for name in names if not jvm.org.apache.spark.util.Utils.classIsLoadable(name)]
+
+
+@item("limits of a running query")
+def _(stream: Stream) -> None:
+    limits = stream.execution.uniqueSources().iterator()
+    pair = limits.next()
+    assert not limits.hasNext()
+    assert str(pair._1()).startswith("FileStreamSource[")
+    assert hasattr(stream.execution, "uniqueSources_$eq")
+    jvm: Any = stream.spark._jvm
+    jvm.org.apache.spark.sql.connector.read.streaming.ReadLimit.maxFiles(1)
+    limit = json.dumps({"_type": "ReadMaxRows", "max_rows": 7})
+    read = jvm.org.apache.spark.sql.execution.datasources.v2.python.PythonStreamingSourceReadLimit(limit)
+    assert json.loads(read.json()) == json.loads(limit)
+
+
+@item("files that a file source has seen")
+def _(stream: Stream) -> None:
+    source = stream.execution.uniqueSources().iterator().next()._1()
+    assert source.seenFiles().size() == 2
+
+
+@item("offsets of a running query")
+def _(stream: Stream) -> None:
+    source = stream.execution.uniqueSources().iterator().next()._1()
+    for offsets in (stream.execution.committedOffsets(), stream.execution.availableOffsets()):
+        assert json.loads(offsets.get(source).get().json()) == {"logOffset": 1}
+
+
+@item("classes of sources of topics")
+def _(stream: Stream) -> None:
+    python = f"{SQL}datasources.v2.python.PythonMicroBatchStream"
+    assert loadable(stream, python) == []
+
+
+@item("log of offsets")
+def _(stream: Stream) -> None:
+    version, metadata, *sources = stream.log("offsets/1")
+    assert version == "v1"
+    assert json.loads(metadata)["batchTimestampMs"] > 0
+    assert [json.loads(source) for source in sources] == [{"logOffset": 1}]
+    assert OffsetLog(Folder(stream.spark, str(stream.checkpoint))).ends_of(1) == [{"logOffset": 1}]
+
+
+@item("time of a batch")
+def _(stream: Stream) -> None:
+    log = OffsetLog(Folder(stream.spark, str(stream.checkpoint)))
+    assert stream.times == [log.time_of(batch) // 1000 for batch in range(2)]
+
+
+@item("log of a file source")
+def _(stream: Stream) -> None:
+    _, entry = stream.log("sources/0/1")
+    assert json.loads(entry)["path"].endswith("/in/1.txt")
+    assert entry.startswith('{"path":')
+
+
+@item("files of a checkpoint that name paths")
+def _(stream: Stream) -> None:
+    names = [str(path.relative_to(stream.checkpoint)) for path in stream.checkpoint.rglob("*") if path.is_file()]
+    holding = {name for name in names if str(stream.checkpoint).encode() in (stream.checkpoint / name).read_bytes()}
+    assert {name for name in holding if not names_files(name)} == set()
+    assert {name for name in names if name.startswith("sources/0/")} >= {"sources/0/0", "sources/0/1"}
+
+
+@item("progress of a query")
+def _(stream: Stream) -> None:
+    progress = json.loads(stream.query.lastProgress.json)  # type: ignore[union-attr]
+    assert progress["durationMs"]["triggerExecution"] >= 0
+    (source,) = progress["sources"]
+    assert {"numInputRows", "processedRowsPerSecond", "startOffset", "endOffset", "latestOffset"} <= set(source)
+
+
+@item("hash of a partition")
+def _(stream: Stream) -> None:
+    numbers = [0, 1, -1, 2**40, -(2**40)]
+    rows = stream.spark.createDataFrame([(number,) for number in numbers], "n long").select("n", F.hash("n")).collect()
+    assert [row[1] for row in rows] == [spark_hash(row[0]) for row in rows]
+    placed = stream.spark.createDataFrame([(number,) for number in numbers], "n long").repartition(3, "n")
+    assert {row.n: row.p for row in placed.select("n", F.spark_partition_id().alias("p")).collect()} == {
+        number: spark_hash(number) % 3 for number in numbers
+    }
+
+
+@item("planning of a stateful operator")
+def _(stream: Stream) -> None:
+    from pyspark.sql.streaming import transform_with_state_driver_worker as planning
+
+    text = inspect.getsource(planning)
+    assert "TransformWithStateInPandasFuncMode.PRE_INIT" in text
+    assert 'log_name = "Streaming TransformWithStateInPandas Python worker"' in text
+    assert 'print(f"Starting {log_name}.\\n")' in text
+
+
+@item("standard error of the JVM")
+def _(stream: Stream) -> None:
+    from pyspark.java_gateway import launch_gateway
+
+    assert list(inspect.signature(launch_gateway).parameters) == ["conf", "popen_kwargs"]
+    assert "gateway" in inspect.signature(type(stream.spark.sparkContext)).parameters
+
+
+@item("loggers")
+def _(stream: Stream) -> None:
+    text = (PAGE.parent.parent / PROPERTIES).read_text("utf-8")
+    names = re.findall(r"^logger\.\w+\.name = (\S+)$", text, flags=re.MULTILINE)
+    assert names
+    assert [name for name in loadable(stream, *names) if loadable(stream, f"{name}$")] == []
+
+
+@item("generators in the text of a column")
+def _(stream: Stream) -> None:
+    array = F.array(F.lit(1), F.lit(2))
+    generators = (F.explode(array), F.explode_outer(array), F.posexplode(array), F.inline(F.array(F.struct(F.lit(1)))))
+    assert all(_GENERATOR.search(str(column)) for column in generators)
+    assert not any(_GENERATOR.search(str(column)) for column in (F.col("stacked"), F.size(array), F.lit(1)))
+
+
+@item("parsed plans")
+def _(stream: Stream) -> None:
+    parser = stream.spark._jsparkSession.sessionState().sqlParser()
+    check(parser.parsePlan("SELECT url, count(*) AS n FROM hits WHERE user > 1 GROUP BY url ORDER BY n"), ["hits"])
+
+
+@item("names of functions")
+def _(stream: Stream) -> None:
+    known = {function.name for function in stream.spark.catalog.listFunctions()}
+    assert sorted(name for name in FUNCTIONS if name not in known) == []
+
+
+@item("collection of garbage in workers")
+def _(stream: Stream) -> None:
+    from pyspark import daemon
+
+    assert "gc.collect()" in inspect.getsource(daemon)
+
+
+@item("file systems of Hadoop")
+def _(stream: Stream) -> None:
+    conf = stream.spark._jsparkSession.sessionState().newHadoopConf()
+    assert conf.get("fs.defaultFS")
+    jvm: Any = stream.spark._jvm
+    assert jvm.org.apache.hadoop.fs.FileUtil.copy is not None
+
+
+@pytest.mark.parametrize("name", ITEMS)
+def test_spark_is_as_we_rely_on(name: str, stream: Stream) -> None:
+    ITEMS[name](stream)
+
+
+def test_the_page_lists_every_item() -> None:
+    section = PAGE.read_text("utf-8").partition("## Spark")[2].partition("\n## ")[0]
+    assert re.findall(r"^\| ([a-z][^|]+?) \|", section, flags=re.MULTILINE) == list(ITEMS)
