@@ -1,4 +1,4 @@
-"""The test kit: drive windows, triggers and pipelines by a script, with time in the hands of the test."""
+"""Tools for tests: drive windows, triggers and pipelines by a script in which the test moves the clocks."""
 
 from headrace.model.teststream import TestStream
 from headrace.testing.play import play

@@ -1,4 +1,4 @@
-"""`play`: a script of inputs and clock moves for the very processor that runs a pipeline's shards, without Spark."""
+"""`play`: runs a script of inputs and clock moves on the engine's shard processor, without Spark."""
 
 from __future__ import annotations
 
@@ -36,29 +36,32 @@ def play(
 ) -> list[list[Pane]]:
     """Plays a script and returns the panes of each of its steps, ordered by window and then by arrival.
 
-    A step is `("input", elements)`, one bundle; `("watermark", t)`, the input watermark moves to `t`; or
-    `("clock", t)`, processing time, which begins at 0, moves to `t`. An element is a number that is its own timestamp,
-    of the key None, or `(key, value, timestamp)`. Times are seconds, or anything an instant can be written as; math.inf
-    is the end of time. A clock told to go back stays.
+    A step is `("input", elements)`, one bundle; `("watermark", t)`, which moves the input watermark to `t`; or
+    `("clock", t)`, which moves processing time, at first 0, to `t`. An element is a number, which is also its timestamp
+    and whose key is None, or `(key, value, timestamp)`. Times are seconds, or anything that `instant` accepts; math.inf
+    is the end of time. A clock does not go back.
 
-    Windows and timestamps come back in seconds, bounds of CountWindows as ordinals. A window's last instant, the
-    timestamp by "end_of_window", is a microsecond before its end: 9.999999 for a window that ends at 10. A pane's
-    values are in order of arrival, those of merged windows one window after the other; with `combine`, one result.
+    Windows and timestamps of the panes are in seconds, bounds of CountWindows are ordinals. The last instant of a
+    window, the timestamp by "end_of_window", is a microsecond before its end: 9.999999 for a window that ends at 10. A
+    pane's values are in order of arrival, those of merged windows one window after the other; with `combine`, there is
+    one value, the result.
 
-    - Triggers are judged once per bundle for the windows it touched, and when an alarm they set rings: the end of the
-      window, a processing time, a percentile.
-    - A pane is early until the watermark has passed the end of its window. The first after that is on time, unless all
-      elements of the window came after its end; any other is late, also if it merges windows that were on time.
-    - If the trigger fires, the on-time pane comes out even if nothing has arrived since the pane before: with no values
-      if discarding, with the same ones if accumulating. An early or late pane without anything new does not.
-    - A window closes when the watermark passes its end plus the allowed lateness. What it has not emitted comes out
-      then, whatever the trigger says; with closing="always" a last pane does in any case. Later elements are dropped;
-      one of a session is late by its own time and gap, even if the session it would join is not over.
-    - A trigger that has finished drops what still comes. Merged windows are finished if one of them was.
-    - A merged window is a new one and numbers its panes from 0, unless its bounds are those of one that was there.
-    - An element behind the watermark does not set a pane's "earliest" or "latest" timestamp; if all are, it is
-      the window's last instant. In the modes that accumulate, it covers all elements up to the on-time pane.
-    - A percentile's watermark is estimated: processing time less the delay most elements of the script so far had.
+    - Triggers are tested once per bundle for the windows that it changed, and when a time that they wait for has come:
+      the end of the window, a processing time, a percentile.
+    - A pane is early until the watermark has passed the end of its window. The first pane after that is on time, unless
+      all elements of the window came after its end; any other is late, also if it merges windows that were on time.
+    - If the trigger fires, the on-time pane is emitted even if no element has arrived since the pane before: without
+      values if discarding, with the same values if accumulating. An early or late pane without new elements is not.
+    - A window closes when the watermark passes its end plus the allowed lateness. It then emits the elements that no
+      pane has had, whatever the trigger says; with closing="always" it emits a last pane in any case. Later elements
+      are dropped; whether an element of a session is late depends on its own time and gap, even if it would join a
+      session that is still open.
+    - Elements that arrive after the trigger has finished are dropped. A merged window is finished if one of its parts
+      was.
+    - A merged window is a new window, whose panes are numbered from 0, unless it has the bounds of one of its parts.
+    - Elements behind the watermark do not count for a pane's "earliest" or "latest" timestamp; if all are behind it,
+      that is the window's last instant. In the modes that accumulate, it covers all elements up to the on-time pane.
+    - The watermark of a percentile is estimated: processing time less the delay of that part of the elements so far.
 
     >>> from headrace.model.triggers import AfterCount, AfterWatermark
     >>> from headrace.model.windows import FixedWindows
@@ -75,15 +78,15 @@ def play(
     processor.step(None, Clocks(now=0))
     delays = Delays()
     steps = []
-    for number, (action, what) in enumerate(script, 1):
+    for number, (action, argument) in enumerate(script, 1):
         rows, clocks = None, Clocks()
         if action == "input":
-            rows = _rows([_element(number, one) for one in what], window)
+            rows = _rows([_element(number, element) for element in argument], window)
             delays.observe(np.asarray(rows.column(TIME)), now=processor.clocks.now)
         elif action == "watermark":
-            clocks = Clocks(watermark=_instant(what))
+            clocks = Clocks(watermark=_instant(argument))
         elif action == "clock":
-            clocks = Clocks(now=_instant(what))
+            clocks = Clocks(now=_instant(argument))
         else:
             raise ValueError(
                 f"play: step {number} must be 'input', 'watermark' or 'clock', got {action!r}; "
@@ -108,11 +111,11 @@ def _element(number: int, element: Any) -> tuple[Any, Any, int]:
 
 
 def _rows(elements: Sequence[tuple[Any, Any, int]], window: WindowFn) -> pa.RecordBatch:
-    """A bundle as rows, one for each window of each element."""
+    """Converts a bundle to rows, one for each window of each element."""
     keys, values = [key for key, _, _ in elements], [value for _, value, _ in elements]
     times = np.array([time for _, _, time in elements], np.int64)
     columns: dict[str, Any] = {}
-    if not isinstance(window, CountWindows):  # of which the processor numbers the elements itself
+    if not isinstance(window, CountWindows):  # there the processor numbers the elements itself
         index, columns[START], columns[END] = window.assign(times, keys)
         keys, values, times = [keys[i] for i in index.tolist()], [values[i] for i in index.tolist()], times[index]
     encoded, spelling = encode_keys(keys)
@@ -125,7 +128,7 @@ def _panes(panes: pa.RecordBatch, windowing: Windowing, *, combined: bool) -> li
     values = decode_cells(panes.column(VALUE))
     bound = _same if isinstance(windowing.window, CountWindows) else _seconds
     names = ("timing", "index", "on_time_index", "is_first", "is_last", "retraction")
-    described = zip(*(panes.column(name).to_pylist() for name in (START, END, TIME, *names)), strict=True)
+    infos = zip(*(panes.column(name).to_pylist() for name in (START, END, TIME, *names)), strict=True)
     return [
         Pane(
             key,
@@ -133,9 +136,9 @@ def _panes(panes: pa.RecordBatch, windowing: Windowing, *, combined: bool) -> li
             [value] if combined else value,
             _seconds(time),
             TIMINGS[timing],
-            *rest,
+            *info,
         )
-        for key, value, (start, end, time, timing, *rest) in zip(keys, values, described, strict=True)
+        for key, value, (start, end, time, timing, *info) in zip(keys, values, infos, strict=True)
     ]
 
 
@@ -144,7 +147,7 @@ def _instant(time: Any) -> int:
 
 
 def _seconds(us: int) -> float:
-    if not MIN_TIME < us < MAX_TIME - 1:  # the last instant of all time is no nearer than its end
+    if not MIN_TIME < us < MAX_TIME - 1:  # the last instant of the global window is infinite, too
         return math.inf if us > 0 else -math.inf
     return us // SECOND if us % SECOND == 0 else us / SECOND
 

@@ -427,7 +427,9 @@ def test_a_callable_holds_few_values():
 def test_a_callable_without_an_answer_for_nothing():
     assert CallableFn(operator.add).finish([]) is None
     assert CallableFn(all).finish([]) is True
-    with pytest.raises(ValueError, match=r"CallableFn\(<lambda>\): no answer for no values, .*; let it accept"):
+    with pytest.raises(
+        ValueError, match=r"CallableFn\(<lambda>\): the function failed for no values with .*; let it accept"
+    ):
         CallableFn(lambda xs: max(xs)).finish([])
 
 

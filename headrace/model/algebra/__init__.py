@@ -1,7 +1,7 @@
-"""Aggregations as algebra: `zero, add, merge, finish`, and `subtract` where it exists; the exact ones.
+"""Exact aggregations as algebra: `zero, add, merge, finish`, and `subtract` where it exists.
 
-Any split of the values, added apart and merged in any order, finishes to the same answer; whatever runs in
-parts rests on that. The approximate ones are in `sketches`; columns and Arrow kernels live elsewhere.
+However the values are split, adding the parts separately and merging them in any order gives the same answer; all
+parallel and incremental execution relies on that. The approximate aggregations are in `sketches`.
 """
 
 from headrace.model.algebra.arithmetic import CountFn, MeanFn, SumFn, VarianceFn

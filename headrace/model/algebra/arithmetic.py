@@ -1,4 +1,4 @@
-"""Aggregations by arithmetic: count, sum, mean, variance."""
+"""Aggregations by arithmetic: count, sum, mean and variance."""
 
 import math
 from collections import Counter
@@ -10,16 +10,16 @@ from headrace.model.algebra.protocol import CombineFn
 
 
 def _plus(a: Any, b: Any) -> Any:
-    """`a + b` after Python refused it: one side may be the int 0 that every sum begins with."""
-    for zero, other in ((a, b), (b, a)):
-        if type(zero) is int and zero == 0 and hasattr(other, "__add__") and not isinstance(other, Sequence):
-            return other
+    """Computes `a + b` where Python refuses it, because one side is the int 0 that every sum starts with."""
+    for zero, value in ((a, b), (b, a)):
+        if type(zero) is int and zero == 0 and hasattr(value, "__add__") and not isinstance(value, Sequence):
+            return value
     raise TypeError(f"SumFn: values need a + that commutes, got {a!r} + {b!r}; map them to numbers")
 
 
 @dataclass(frozen=True, repr=False)
 class CountFn(CombineFn[object, int, int]):
-    """How many values.
+    """Counts values.
 
     >>> CountFn().finish(CountFn().add_all(0, ["a", "b"]))
     2
@@ -40,14 +40,14 @@ class CountFn(CombineFn[object, int, int]):
     def add_all(self, acc: int, values: Sequence[object]) -> int:
         return acc + len(values)
 
-    def add_by_key(self, held: dict[Any, int], pairs: Iterable[tuple[Any, object]]) -> None:
+    def add_by_key(self, accumulators: dict[Any, int], pairs: Iterable[tuple[Any, object]]) -> None:
         for key, count in Counter(key for key, _ in pairs).items():
-            held[key] = held.get(key, 0) + count
+            accumulators[key] = accumulators.get(key, 0) + count
 
 
 @dataclass(frozen=True, repr=False)
 class SumFn(CombineFn[Any, Any, Any]):
-    """The sum by `+`: exact for ints of any size and Fraction; floats round, and infinities do not subtract.
+    """Adds values up with `+`: exact for ints of any size and Fraction; floats round, and infinities do not subtract.
 
     >>> SumFn().finish(SumFn().add_all(0, [1, 2**70]))
     1180591620717411303425
@@ -74,18 +74,18 @@ class SumFn(CombineFn[Any, Any, Any]):
         except TypeError:
             return super().add_all(acc, values)
 
-    def add_by_key(self, held: dict[Any, Any], pairs: Iterable[tuple[Any, Any]]) -> None:
-        get = held.get
+    def add_by_key(self, accumulators: dict[Any, Any], pairs: Iterable[tuple[Any, Any]]) -> None:
+        get = accumulators.get
         for key, value in pairs:
             try:
-                held[key] = get(key, 0) + value
+                accumulators[key] = get(key, 0) + value
             except TypeError:
-                held[key] = self.add(get(key, 0), value)
+                accumulators[key] = self.add(get(key, 0), value)
 
 
 @dataclass(frozen=True, repr=False)
 class MeanFn(CombineFn[Any, tuple[Any, int], Any]):
-    """The arithmetic mean; of no values, nan.
+    """Computes the arithmetic mean; of no values, nan.
 
     >>> MeanFn().finish(MeanFn().add_all((0, 0), [1, 2, 6]))
     3.0
@@ -112,10 +112,10 @@ class MeanFn(CombineFn[Any, tuple[Any, int], Any]):
 
 @dataclass(frozen=True, repr=False)
 class VarianceFn(CombineFn[Any, tuple[int, Any, Any], Any]):
-    """The sample variance (divided by count - 1); of fewer than two values, nan.
+    """Computes the sample variance (divided by count - 1); of fewer than two values, nan.
 
-    The accumulator is (count, mean, sum of squared deviations), merged by Chan's formula, which does not
-    cancel as sums of squares do. No `subtract`: taking out an outlier would leave its rounding error behind.
+    The accumulator is (count, mean, sum of squared deviations), merged by Chan's formula, which loses no digits as sums
+    of squares do. There is no `subtract`: removing an outlier would leave its rounding error behind.
 
     >>> VarianceFn().finish(VarianceFn().add_all((0, 0, 0), [1, 2, 3, 4]))
     1.6666666666666667

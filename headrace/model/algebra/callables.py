@@ -1,4 +1,4 @@
-"""What users may give for an aggregation: a plain function, several aggregations at once, or a CombineFn."""
+"""Aggregations made from what users pass: a plain function, several aggregations at once, or a CombineFn."""
 
 import functools
 import inspect
@@ -15,7 +15,7 @@ from headrace.model.algebra.ranking import MaxFn, MinFn
 
 @dataclass(frozen=True, init=False, repr=False)
 class TupleFn(CombineFn[Any, list[Any], tuple[Any, ...]]):
-    """Several aggregations of the same values, as a tuple; those not `timed` see the values alone.
+    """Computes several aggregations of the same values, as a tuple; those that are not `timed` get no times.
 
     >>> TupleFn(len, max).finish(TupleFn(len, max).add_all([0, []], [3, 5, 4]))
     (3, 5)
@@ -56,15 +56,15 @@ class TupleFn(CombineFn[Any, list[Any], tuple[Any, ...]]):
         return [fn.load(part) for fn, part in zip(self.fns, data, strict=True)]
 
 
-_COMPACT_AT = 64  # enough values to be worth a call of the function, few enough to hold for every key
+_COMPACT_AT = 64  # enough values to be worth a call of the function, few enough to store for every key
 
 
 @dataclass(frozen=True, repr=False)
 class CallableFn(CombineFn[Any, list[Any], Any]):
-    """A plain function as an aggregation: of two values, or of an iterable of values.
+    """Aggregates with a plain function: of two values, or of an iterable of values.
 
-    It must be associative and commutative, as it is applied to parts of the values and to its own results:
-    `fn([fn(a), fn(b)]) == fn(a + b)`; and it must not change its arguments. Of no values, a function of two
+    The function must be associative and commutative, as it is applied to parts of the values and to its own results:
+    `fn([fn(a), fn(b)]) == fn(a + b)`; and it must not change its arguments. Of no values, a function of two values
     gives None, a function of an iterable gives `fn([])`.
 
     >>> product = CallableFn(lambda a, b: a * b)
@@ -99,31 +99,31 @@ class CallableFn(CombineFn[Any, list[Any], Any]):
             return self.fn([])
         except Exception as error:
             remedy = "let it accept an empty list, or use a CombineFn"
-            raise ValueError(f"{self!r}: no answer for no values, it raised {error!r}; {remedy}") from error
+            raise ValueError(f"{self!r}: the function failed for no values with {error!r}; {remedy}") from error
 
     def add_all(self, acc: list[Any], values: Sequence[Any]) -> list[Any]:
         acc.extend(values)
         return acc if len(acc) < _COMPACT_AT else [self._reduced(acc)]
 
-    def add_by_key(self, held: dict[Any, list[Any]], pairs: Iterable[tuple[Any, Any]]) -> None:
-        get = held.get
+    def add_by_key(self, accumulators: dict[Any, list[Any]], pairs: Iterable[tuple[Any, Any]]) -> None:
+        get = accumulators.get
         for key, value in pairs:
             acc = get(key)
             if acc is None:
-                held[key] = [value]
+                accumulators[key] = [value]
             else:
                 acc.append(value)
                 if len(acc) >= _COMPACT_AT:
-                    held[key] = [self._reduced(acc)]
+                    accumulators[key] = [self._reduced(acc)]
 
 
 def _takes_two(fn: Callable[..., Any]) -> bool:
     try:
         parameters = inspect.signature(fn).parameters.values()
-    except (TypeError, ValueError):  # a builtin such as max, which tells nothing of itself
+    except (TypeError, ValueError):  # a builtin such as max, which has no signature
         return False
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return sum(each.kind in positional and each.default is each.empty for each in parameters) == 2
+    return sum(parameter.kind in positional and parameter.default is parameter.empty for parameter in parameters) == 2
 
 
 _NATIVE: tuple[tuple[Callable[..., Any], CombineFn[Any, Any, Any]], ...] = (
@@ -139,7 +139,7 @@ _NATIVE: tuple[tuple[Callable[..., Any], CombineFn[Any, Any, Any]], ...] = (
 
 
 def combine_fn(x: object) -> CombineFn[Any, Any, Any]:
-    """The aggregation that `x` means: a CombineFn, its class, a function such as `sum`, any other callable.
+    """Converts `x` to a CombineFn: a CombineFn, its class, a function such as `sum`, or another callable.
 
     >>> combine_fn(sum), combine_fn(MeanFn), combine_fn(max)
     (SumFn(), MeanFn(), MaxFn())
@@ -150,14 +150,14 @@ def combine_fn(x: object) -> CombineFn[Any, Any, Any]:
     """
     if isinstance(x, CombineFn):
         return x
-    for known, native in _NATIVE:
-        if x is known:
+    for function, native in _NATIVE:
+        if x is function:
             return native
     if isinstance(x, type) and issubclass(x, CombineFn):
         return x()
     if not callable(x):
         raise TypeError(f"combine_fn: takes a CombineFn or a callable, got {x!r}; give e.g. sum or SumFn()")
-    # A container of containers is not the container of all; nor is a median of medians the median.
+    # A list of lists is not the list of all values, and a median of medians is not the median.
     if isinstance(x, type) or x is sorted or getattr(x, "__module__", "") == "statistics":
         name = getattr(x, "__name__", repr(x))
         raise TypeError(f"combine_fn: {name} is not associative; use CollectFn() and map {name} over the lists")

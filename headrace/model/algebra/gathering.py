@@ -1,4 +1,4 @@
-"""Aggregations that keep values: all of them, the different ones, or a uniform sample."""
+"""Aggregations that store values: all of them, the different ones, or a uniform sample."""
 
 import hashlib
 import json
@@ -14,12 +14,12 @@ import numpy as np
 
 from headrace.model.algebra.protocol import CombineFn, check_size, tie_break
 
-Reservoir = tuple[int, int, list[Any]]  # (random bits, count, values kept)
+Reservoir = tuple[int, int, list[Any]]  # (random bits, count, sampled values)
 
 
 @dataclass(frozen=True, repr=False)
 class CollectFn(CombineFn[Any, list[Any], list[Any]]):
-    """All values as a list, in no promised order.
+    """Collects all values in a list, in no particular order.
 
     >>> CollectFn().finish(CollectFn().add_all([], "ab"))
     ['a', 'b']
@@ -46,10 +46,10 @@ class CollectFn(CombineFn[Any, list[Any], list[Any]]):
 
 @dataclass(frozen=True, repr=False)
 class CountDistinctFn(CombineFn[Any, set[Any], int]):
-    """How many different values, exactly. The accumulator is the set of them, so it grows with the answer.
+    """Counts the different values exactly. The accumulator is the set of them, so it grows with the answer.
 
-    Dumped, a set of whole numbers takes 1 to 8 bytes a value, and a set of text about half of what the text has; an
-    answer reads it all. Where there are millions for a key, `ApproxDistinctFn` takes 4 KB.
+    Dumped, a set of integers takes 1 to 8 bytes per value, and a set of text about half the size of the text; an answer
+    reads it all. With millions of values per key, use `ApproxDistinctFn`, which takes 4 KB.
 
     >>> distinct = CountDistinctFn()
     >>> distinct.finish(distinct.add_all(distinct.zero(), ["a", "b", 1, 1.0, True]))
@@ -64,9 +64,9 @@ class CountDistinctFn(CombineFn[Any, set[Any], int]):
 
     def add_all(self, acc: set[Any], values: Sequence[Any]) -> set[Any]:
         try:
-            # Not-a-numbers are one value, as in SQL, and Python tells them apart.
-            alike = [math.nan if value != value else value for value in values] if _any_nan(values) else values
-            acc.update(alike)
+            # All NaNs are one value, as in SQL, although Python says that they differ.
+            unified = [math.nan if value != value else value for value in values] if _any_nan(values) else values
+            acc.update(unified)
         except TypeError:
             raise TypeError(
                 f"CountDistinctFn: values must be hashable, got e.g. {values[0]!r}; map them to text or tuples first"
@@ -102,19 +102,19 @@ def _any_nan(values: Sequence[Any]) -> bool:
 
 
 def _random_bits(*origin: int | bytes) -> int:
-    """64 bits that pass for random, the same for the same origin in every process."""
+    """Returns 64 pseudo-random bits, the same for the same origin in every process."""
     return int.from_bytes(hashlib.blake2b(repr(origin).encode(), digest_size=8).digest())
 
 
 @dataclass(frozen=True, repr=False)
 class SampleFn(CombineFn[Any, Reservoir, list[Any]]):
-    """A uniform sample of at most n values, without replacement, in no promised order.
+    """Draws a uniform sample of at most n values, without replacement, in no particular order.
 
-    The same adds and merges in the same order give the same sample; another split, another one as uniform.
+    The same adds and merges in the same order give the same sample; another split gives another uniform sample.
 
     >>> sample = SampleFn(3, seed=7)
-    >>> kept = sample.finish(sample.add_all(sample.zero(), range(100)))
-    >>> len(set(kept)), set(kept) <= set(range(100))
+    >>> values = sample.finish(sample.add_all(sample.zero(), range(100)))
+    >>> len(set(values)), set(values) <= set(range(100))
     (3, True)
     """
 
@@ -128,13 +128,13 @@ class SampleFn(CombineFn[Any, Reservoir, list[Any]]):
         return (_random_bits(self.seed), 0, [])
 
     def add(self, acc: Reservoir, value: Any) -> Reservoir:
-        # Without the value stirred in, every part of the data would keep the same places.
-        bits, count, kept = _random_bits(acc[0], repr(tie_break(value)).encode()), acc[1] + 1, acc[2]
+        # Without the value in the bits, the sample of every part of the data would have the same positions.
+        bits, count, sample = _random_bits(acc[0], repr(tie_break(value)).encode()), acc[1] + 1, acc[2]
         if count <= self.n:
-            kept.append(value)
+            sample.append(value)
         elif (place := bits * count >> 64) < self.n:
-            kept[place] = value
-        return (bits, count, kept)
+            sample[place] = value
+        return (bits, count, sample)
 
     def merge(self, a: Reservoir, b: Reservoir) -> Reservoir:
         if not a[1]:

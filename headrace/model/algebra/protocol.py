@@ -1,4 +1,4 @@
-"""The protocol of aggregations, CombineFn, and what breaks ties so that no split of the values changes the answer."""
+"""CombineFn, the protocol of aggregations, and the order that breaks ties the same way on every machine."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
@@ -10,10 +10,10 @@ R = TypeVar("R")
 
 
 class CombineFn(Generic[V, A, R]):
-    """An aggregation: zero, add, merge, finish; and subtract where it exists.
+    """An aggregation: `zero`, `add`, `merge` and `finish`, and `subtract` where it exists. Subclass it for your own.
 
-    `add` and `merge` may change and return their first argument; `merge` leaves its second fit for other use,
-    and `finish` leaves the accumulator as it was. With `timed`, values arrive as `(time_us, value)` pairs.
+    `add` and `merge` may change and return their first argument; `merge` must not change its second one, and `finish`
+    must not change the accumulator. With `timed`, values arrive as `(time_us, value)` pairs.
 
     >>> from headrace.model.algebra import MeanFn
     >>> mean = MeanFn()
@@ -25,27 +25,27 @@ class CombineFn(Generic[V, A, R]):
     timed: bool = False
 
     def zero(self) -> A:
-        """The accumulator of no values, new at every call."""
+        """Returns a new accumulator of no values."""
         raise NotImplementedError(f"{self!r} must define zero")
 
     def add(self, acc: A, value: V) -> A:
-        """The accumulator with one value more."""
+        """Adds one value to an accumulator and returns the result."""
         raise NotImplementedError(f"{self!r} must define add")
 
     def merge(self, a: A, b: A) -> A:
-        """The accumulator of the values of both."""
+        """Merges two accumulators: returns that of the values of both."""
         raise NotImplementedError(f"{self!r} must define merge")
 
     def finish(self, acc: A) -> R:
-        """The answer for the values added so far; unless told otherwise, the accumulator itself."""
+        """Returns the result for the values added so far; by default the accumulator itself."""
         return acc  # type: ignore[return-value]
 
     def is_exact(self, acc: A) -> bool:
-        """Whether the answer is exact, up to the rounding of floats; one of a sketch is not."""
+        """Whether the result is exact, up to the rounding of floats; that of a sketch is not."""
         return True
 
     def subtract(self, acc: A, value: V) -> A:
-        """The accumulator with one value, added before, taken out again."""
+        """Removes one value that was added before from an accumulator, and returns the result."""
         raise NotImplementedError(f"{self!r} has no subtract; merge the parts that remain instead")
 
     @property
@@ -54,42 +54,42 @@ class CombineFn(Generic[V, A, R]):
         return type(self).subtract is not CombineFn.subtract
 
     def add_all(self, acc: A, values: Sequence[V]) -> A:
-        """The accumulator with many values more."""
+        """Adds many values to an accumulator and returns the result."""
         add = self.add
         for value in values:
             acc = add(acc, value)
         return acc
 
-    def add_by_key(self, held: dict[Any, A], pairs: Iterable[tuple[Any, V]]) -> None:
-        """Adds each value to its key's accumulator in `held`: the inner loop of every keyed aggregation."""
+    def add_by_key(self, accumulators: dict[Any, A], pairs: Iterable[tuple[Any, V]]) -> None:
+        """Adds each value to the accumulator of its key: the inner loop of every keyed aggregation."""
         zero, add = self.zero, self.add
         for key, value in pairs:
-            held[key] = add(held[key] if key in held else zero(), value)
+            accumulators[key] = add(accumulators[key] if key in accumulators else zero(), value)
 
     def dump(self, acc: A) -> object:
-        """A picklable form of the accumulator, to store or to send."""
+        """Converts an accumulator to a picklable value, to store or to send."""
         return acc
 
     def load(self, data: Any) -> A:
-        """The accumulator that `dump` wrote."""
+        """Converts what `dump` returned back to the accumulator."""
         return data  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:
-        shown: list[str] = []
+        arguments: list[str] = []
         declared: tuple[Field[Any], ...] = fields(self) if is_dataclass(self) else ()
-        for each in declared:
-            value = getattr(self, each.name)
-            if each.init and value != each.default:
+        for item in declared:
+            value = getattr(self, item.name)
+            if item.init and value != item.default:
                 text = getattr(value, "__name__", None) or repr(value)
-                shown.append(text if each.default is MISSING else f"{each.name}={text}")
-        return f"{type(self).__name__}({', '.join(shown)})"
+                arguments.append(text if item.default is MISSING else f"{item.name}={text}")
+        return f"{type(self).__name__}({', '.join(arguments)})"
 
 
 def tie_break(value: object) -> tuple[int, bool, Any]:
-    """What decides between values of equal rank: the same on every machine, so that no split changes the answer.
+    """Returns a sort key for values of equal rank, the same on every machine, so that no split changes the answer.
 
-    None comes first, as in Spark; numbers, text and bytes are in their own order, NaN above all numbers; other values
-    in that of their key encoding or, without one, of their `repr`.
+    None comes first, as in Spark; numbers, text and bytes are in their usual order, NaN above all numbers; other values
+    in the order of their key encoding or, without one, of their `repr`.
 
     >>> tie_break(2) < tie_break(2.5) < tie_break(10) < tie_break(float("nan")) < tie_break("a") < tie_break([1])
     True

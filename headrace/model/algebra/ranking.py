@@ -1,4 +1,4 @@
-"""Aggregations by order: minimum, maximum, first and last by time, the n largest or smallest."""
+"""Aggregations by rank: minimum, maximum, first and last by time, the n largest or smallest."""
 
 import datetime as dt
 import heapq
@@ -11,12 +11,12 @@ from headrace.model.algebra.protocol import CombineFn, check_size, tie_break
 
 Key = Callable[[Any], Any]
 
-# Types whose equal values are interchangeable, so that plain comparison picks a right one.
+# Types whose equal values are interchangeable, so that plain comparison is enough.
 _INTERCHANGEABLE = frozenset({bool, int, float, str, bytes, dt.date, dt.datetime, dt.timedelta})
 
 
 def _before(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
-    """The total order of entries (rank, value): by rank, NaN above all as in Spark, then by `tie_break`."""
+    """Whether an entry (rank, value) is before another: by rank, NaN above all as in Spark, then by `tie_break`."""
     if a[0] < b[0]:
         return True
     if b[0] < a[0]:
@@ -29,7 +29,7 @@ def _before(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
     return tie_break(a[1]) < tie_break(b[1])
 
 
-# Entries for a heap that gives up its smallest, and for one that gives up its largest.
+# Entries for a heap that pops its smallest, and for one that pops its largest.
 class _Rising(tuple[Any, ...]):
     __slots__ = ()
 
@@ -45,7 +45,7 @@ class _Falling(tuple[Any, ...]):
 
 
 class _BestFn(CombineFn[Any, list[Any], Any]):
-    """A heap of the `n` largest values, in `reverse` the smallest, by `key` or by time."""
+    """Base of these aggregations: a heap of the `n` largest values, in `reverse` the smallest, by `key` or by time."""
 
     n: int
     key: Key | None = None
@@ -87,7 +87,7 @@ class _BestFn(CombineFn[Any, list[Any], Any]):
 
 @dataclass(frozen=True, repr=False)
 class MinFn(_BestFn):
-    """The smallest value, or the value with the smallest `key`; NaN counts as larger than any number.
+    """Finds the smallest value, or the value with the smallest `key`; NaN counts as larger than any number.
 
     >>> MinFn(key=len).finish(MinFn(key=len).add_all([], ["mill", "headrace"]))
     'mill'
@@ -100,7 +100,7 @@ class MinFn(_BestFn):
 
 @dataclass(frozen=True, repr=False)
 class MaxFn(_BestFn):
-    """The largest value, or the value with the largest `key`; NaN counts as larger than any number.
+    """Finds the largest value, or the value with the largest `key`; NaN counts as larger than any number.
 
     >>> MaxFn(key=len).finish(MaxFn(key=len).add_all([], ["mill", "headrace"]))
     'headrace'
@@ -112,7 +112,7 @@ class MaxFn(_BestFn):
 
 @dataclass(frozen=True, repr=False)
 class FirstFn(_BestFn):
-    """The value with the earliest time.
+    """Finds the value with the earliest time.
 
     >>> FirstFn().finish(FirstFn().add_all([], [(20, "b"), (10, "a")]))
     'a'
@@ -125,7 +125,7 @@ class FirstFn(_BestFn):
 
 @dataclass(frozen=True, repr=False)
 class LastFn(_BestFn):
-    """The value with the latest time.
+    """Finds the value with the latest time.
 
     >>> LastFn().finish(LastFn().add_all([], [(20, "b"), (10, "a")]))
     'b'
@@ -137,9 +137,9 @@ class LastFn(_BestFn):
 
 @dataclass(frozen=True, repr=False)
 class TopFn(_BestFn):
-    """The n largest values (by `key`), largest first; with `reverse`, the n smallest, smallest first.
+    """Finds the n largest values (by `key`), the largest first; with `reverse`, the n smallest, the smallest first.
 
-    Holds n values at most. NaN counts as larger than any number.
+    It stores at most n values. NaN counts as larger than any number.
 
     >>> top = TopFn(2)
     >>> top.finish(top.add_all(top.zero(), [3, 1, 4, 1, 5]))
