@@ -1,6 +1,6 @@
-"""Accumulators as bytes, for stores: what `CombineFn.dump` gives, written so that reading it back runs no code.
+"""Encodes accumulators as bytes for stores, without pickles: decoding them runs no code.
 
-A store may be shared or restored from a backup, so nothing here is a pickle.
+A store may be shared or restored from a backup, so its bytes are not trusted as a checkpoint's are.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _BYTES, _JSON = b"b", b"j"
 
 
 class EncodingError(HeadraceError, ValueError):
-    """A value has no safe bytes, or bytes are not those of a value."""
+    """A value cannot be encoded, or bytes cannot be decoded."""
 
 
 def encode(value: Any) -> bytes:
-    """The bytes of a dumped accumulator.
+    """Encodes what `CombineFn.dump` returned as bytes.
 
     >>> decode(encode([("a", 1.5), None, b"sketch", {"x": 2}]))
     [('a', 1.5), None, b'sketch', {'x': 2}]
@@ -39,13 +39,13 @@ time or bytes first
 
 
 def decode(data: bytes) -> Any:
-    """The value that `encode` wrote."""
-    kind, rest = data[:1], data[1:]
+    """Decodes what `encode` returned."""
+    kind, body = data[:1], data[1:]
     if kind == _BYTES:
-        return bytes(rest)
+        return bytes(body)
     try:
         if kind == _JSON:
-            return _value(json.loads(rest))
+            return _value(json.loads(body))
     except (ValueError, KeyError, TypeError, ArithmeticError, RecursionError):
         pass
     raise EncodingError(f"these are not the bytes of an accumulator: {data[:40]!r}; compute the view anew")
@@ -56,7 +56,7 @@ def _plain(value: Any) -> Any:
     if kind in (str, int, bool, type(None)) or (kind is float and math.isfinite(value)):
         return value
     if kind is list:
-        return [_plain(each) for each in value]
+        return [_plain(item) for item in value]
     if kind not in _TAGS:
         raise EncodingError(
             f"a store cannot keep a value of type {kind.__name__}; map it to text, a number, a time or bytes first"
@@ -67,7 +67,7 @@ def _plain(value: Any) -> Any:
 
 def _value(plain: Any) -> Any:
     if isinstance(plain, list):
-        return [_value(each) for each in plain]
+        return [_value(item) for item in plain]
     if isinstance(plain, dict):
         ((tag, inner),) = plain.items()
         return _READERS[tag](inner)
@@ -75,8 +75,8 @@ def _value(plain: Any) -> Any:
 
 
 _TAGS: Final[dict[type, tuple[str, Callable[[Any], Any]]]] = {
-    tuple: ("t", lambda value: [_plain(each) for each in value]),
-    dict: ("m", lambda value: [[_plain(key), _plain(each)] for key, each in value.items()]),
+    tuple: ("t", lambda value: [_plain(item) for item in value]),
+    dict: ("m", lambda value: [[_plain(key), _plain(item)] for key, item in value.items()]),
     bytes: ("b", lambda value: base64.b64encode(value).decode()),
     float: ("f", str),  # nan and the infinities, which JSON does not have
     dt.datetime: ("d", dt.datetime.isoformat),
@@ -86,8 +86,8 @@ _TAGS: Final[dict[type, tuple[str, Callable[[Any], Any]]]] = {
 }
 
 _READERS: Final[dict[str, Callable[[Any], Any]]] = {
-    "t": lambda inner: tuple(_value(each) for each in inner),
-    "m": lambda inner: {_value(key): _value(each) for key, each in inner},
+    "t": lambda inner: tuple(_value(item) for item in inner),
+    "m": lambda inner: {_value(key): _value(item) for key, item in inner},
     "b": lambda inner: base64.b64decode(inner, validate=True),
     "f": float,
     "d": dt.datetime.fromisoformat,
