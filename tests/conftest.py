@@ -1,12 +1,13 @@
-"""What the whole suite shares: one Spark session, made only when a test asks for it, and hypothesis profiles.
+"""What the whole suite shares: one Spark session, made only when a test asks for it, other servers, and settings.
 
-The default profile, "ci", tries the same examples in every run; `pytest --hypothesis-profile=dev` tries new
-ones.
+The default profile of hypothesis, "ci", tries the same examples in every run; `pytest --hypothesis-profile=dev` tries
+new ones.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ import sqlalchemy as sa
 from hypothesis import HealthCheck, settings
 
 from headrace.log import Log
+from tests.durations import Durations
 from tests.scale import scaled
 
 if TYPE_CHECKING:
@@ -33,6 +35,28 @@ settings.register_profile(
 )
 settings.register_profile("ci", settings.get_profile("dev"), derandomize=True)
 settings.load_profile("ci")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Durations(config))
+    if config.pluginmanager.hasplugin("xdist"):
+        from tests.workers import Workers
+
+        config.pluginmanager.register(Workers(config))
+
+
+@pytest.fixture(autouse=True)
+def no_session_unasked(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test that makes a Spark session of its own would leave it to others, with other settings than the suite's."""
+    before = _session_runs()
+    yield
+    if not before and "spark" not in request.fixturenames and _session_runs():
+        pytest.fail("it started a Spark session: a test on Spark asks for the fixture `spark`")
+
+
+def _session_runs() -> bool:
+    context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
+    return context is not None and context._active_spark_context is not None
 
 
 @pytest.fixture(scope="session")
@@ -54,6 +78,15 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     )
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a real Spark cluster of processes."""
+    from tests.engine import sparkcluster
+
+    with sparkcluster.running(tmp_path_factory.mktemp("cluster")) as url:
+        yield url
 
 
 @pytest.fixture(scope="session")

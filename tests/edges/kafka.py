@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import time
 from pathlib import Path
@@ -14,6 +13,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from headrace.engine.spark.kafkajars import cache
+from tests.ports import free_port
 
 VERSION: Final = "4.1.1"
 _CLUSTER: Final = "aGVhZHJhY2UtdGVzdHMtMQ"  # 16 bytes in base64
@@ -47,7 +47,7 @@ class Broker:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self._process = folder, None
-        port, controller = _free_ports(2)
+        port, controller = free_port(), free_port()
         self.address = f"127.0.0.1:{port}"
         (folder / "settings").write_text(_SETTINGS.format(port=port, controller=controller, folder=folder))
         subprocess.run(
@@ -143,14 +143,3 @@ class Broker:
         assert java is not None
         small = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         return [java, *small, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", f"{jars()}/*", *command]
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()

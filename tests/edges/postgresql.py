@@ -12,7 +12,6 @@ import os
 import pwd
 import secrets
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -21,6 +20,8 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+
+from tests.ports import free_port
 
 PASSWORD = secrets.token_hex(8)
 # It ends with its input, so that a suite that is killed leaves nothing running, and nothing on the disk.
@@ -52,7 +53,7 @@ def running() -> Iterator[str]:
     (folder / "password").write_text(PASSWORD)
     for each in (folder, *folder.rglob("*")):
         shutil.chown(each, user)
-    port = _free_port()
+    port = free_port()
     settings = f"-c listen_addresses=127.0.0.1 -p {port} -c unix_socket_directories= -c fsync=off"
     server = subprocess.Popen(
         ["sh", "-c", _SERVE, "sh", programs, folder, settings],
@@ -107,10 +108,3 @@ def _user() -> str:
         return pwd.getpwuid(os.geteuid()).pw_name
     names = {entry.pw_name for entry in pwd.getpwall()}
     return "postgres" if "postgres" in names else "nobody"
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,22 +11,17 @@ import sqlalchemy as sa
 
 from tests.commands.test_system import APP
 from tests.edges import postgresql
-from tests.engine.test_cluster import cluster
 from tests.system.test_up import SECONDS, headrace, hits, send, up, wait_for
-
-__all__ = ["cluster"]  # a fixture
 
 
 @pytest.fixture
-def store() -> Iterator[str]:
-    with postgresql.running() as url:
-        yield url
+def store(postgresql_server: str) -> str:
+    return postgresql.empty(postgresql_server, "elsewhere")
 
 
-@pytest.mark.cluster
-def test_up_on_a_cluster_and_in_postgresql(cluster: str, store: str, tmp_path: Path) -> None:
+def test_up_on_a_cluster_and_in_postgresql(spark_cluster: str, store: str, tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(APP)
-    with up(tmp_path, master=cluster, HEADRACE_STORE=store) as (process, client):
+    with up(tmp_path, master=spark_cluster, HEADRACE_STORE=store) as (process, client):
         send(client, 70)
         wait_for(client, 70)
         assert "version 1 answers" in headrace(tmp_path, "batch", str(tmp_path / "app.py"), "hits")

@@ -14,16 +14,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from headrace import storm
 from headrace.log import Log
 from tests.dialects.storm.cluster.test_control import said
-from tests.engine.test_cluster import cluster
-
-__all__ = ["cluster"]  # a fixture
 
 SECONDS = 240  # a loaded machine is no reason to fail
 
@@ -126,9 +122,8 @@ def wait(process: subprocess.Popen[str], reached: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
-@pytest.mark.cluster
 @pytest.mark.timeout(900)
-def test_submit_command_stop_and_submit_again_elsewhere(request: Any, tmp_path: Path) -> None:
+def test_submit_command_stop_and_submit_again_elsewhere(spark_cluster: str, tmp_path: Path) -> None:
     numbers, directory = Numbers(tmp_path), tmp_path / "cluster"
     with submitted(tmp_path) as process:
         numbers.until(process, 40)
@@ -151,7 +146,7 @@ def test_submit_command_stop_and_submit_again_elsewhere(request: Any, tmp_path: 
         assert process.wait(SECONDS) == 0
     assert len(numbers.counted()) < 220
 
-    with submitted(tmp_path, master=request.getfixturevalue("cluster")) as process:
+    with submitted(tmp_path, master=spark_cluster) as process:
         numbers.until(process, 220)
         status = said(directory, "status", "wc")
         assert status.startswith("wc is active")
