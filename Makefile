@@ -37,11 +37,11 @@ define static_checks
 .venv/bin/mypy
 endef
 
-test: setup ## check, and run every kind of test; FULL=1: every test there is, on all its examples
+test: setup ## check, and run every kind of test in two processes; FULL=1: every test there is, on all its examples
 	$(static_checks)
 	-@scripts/with-java scripts/fetch-kafka
 	-@command -v chromium >/dev/null || scripts/apt-install "Tests of the web page need a browser" chromium
-	$(if $(FULL),HEADRACE_FULL=1) $(PYTEST) --durations=10
+	$(if $(FULL),HEADRACE_FULL=1) $(PYTEST) -n 2 --durations=10
 
 check: setup ## formatting, lint, types, and the examples in docstrings, README and docs
 	$(static_checks)

@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.scale import FULL
+
 KILL = Path(__file__).parents[2] / "chaos" / "kill.py"
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("job", "seeds"), [("job", 3), ("logjob", 1)])
+@pytest.mark.slow("a driver is started undisturbed, killed, and started again")
+@pytest.mark.parametrize(("job", "seeds"), [("job", 3 if FULL else 1), ("logjob", 1)])
 def test_killed_drivers_leave_no_trace(job: str, seeds: int) -> None:
     command = [sys.executable, str(KILL), "--job", job, "--seeds", str(seeds)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
