@@ -27,6 +27,8 @@ _SETTINGS: Mapping[str, str] = {
     "spark.driver.extraJavaOptions": JAVA_OPTIONS,
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # How long Python and the JVM wait for each other when they connect. The default, 15 s, is short on a busy machine.
+    "spark.python.authenticate.socketTimeout": "120s",
 }
 
 

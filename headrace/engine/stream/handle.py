@@ -8,10 +8,12 @@ from concurrent.futures import Future
 from typing import Any
 
 from pyspark import InheritableThread
+from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.engine.handle import Status, StreamStatus
 from headrace.engine.settings import current
+from headrace.engine.spark.driverworkers import STARTS, never_connected
 from headrace.engine.stream.query import Stream
 from headrace.engine.stream.status import exchange_status, source_statuses
 from headrace.engine.worker.blame import plain
@@ -28,6 +30,7 @@ class StreamHandle:
         self._status = Status()
         self._error: BaseException | None = None
         self._stopping = False
+        self._starting = threading.Lock()  # held to start the query again, or never to do so any more
         self._query: StreamingQuery = stream.start()
         self._thread = InheritableThread(target=self._run, daemon=True)
         self._thread.start()
@@ -56,8 +59,9 @@ class StreamHandle:
             self._stream.drain()
             while self._thread.is_alive() and not self._stream.delivery.drained.wait(_LOOK):
                 pass
-        self._stopping = True
-        self._query.stop()
+        with self._starting:
+            self._stopping = True
+            self._query.stop()
         self._thread.join()
         if drain and self._error is not None:
             raise self._error
@@ -176,6 +180,19 @@ class StreamHandle:
             self._stream.receivers.check()
 
     def _await_end(self) -> None:
+        """Waits for the end of the query, and starts it again if no batch came of it for want of a Python worker."""
+        for start in range(1, STARTS + 1):
+            try:
+                return self._await_query()
+            except StreamingQueryException as error:
+                if start == STARTS or self._stream.delivery.batches or not never_connected(error):
+                    raise
+            with self._starting:
+                if self._stopping:
+                    return
+                self._query = self._stream.start_query()
+
+    def _await_query(self) -> None:
         if self._stream.draining:  # and was not done with it when it last stopped
             self._stream.drain()
             while self._query.isActive and not self._stream.delivery.drained.wait(_LOOK):

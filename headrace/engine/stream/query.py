@@ -171,11 +171,17 @@ class Stream:
             data = self._through_columns(self._mapped(data, self._after(level), (level, 0)), level)
         self.delivery.begin(self.spark, self._manifest, known=self.checkpoint.manifest.sinks)
         self.checkpoint.write(self._manifest)
-        forget_untaken(Folder(self.spark, self.checkpoint.spark_path))
-        query = self._started(data)
-        self.delivery.started(query)
-        self.receivers.start(failed=query.stop)
+        self._data = data
+        query = self.start_query()
+        self.receivers.start(failed=lambda: self.query.stop())
         return query
+
+    def start_query(self) -> StreamingQuery:
+        """Starts Spark's query: for the first time, or again after one that failed before its first batch."""
+        forget_untaken(Folder(self.spark, self.checkpoint.spark_path))
+        self.query = self._started(self._data)
+        self.delivery.started(self.query)
+        return self.query
 
     def end(self) -> None:
         """Files and topics were read to their end: nothing will come that is older than the end of time."""

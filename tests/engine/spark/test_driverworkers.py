@@ -1,0 +1,80 @@
+"""Streams on a machine that is too busy for Spark's ten seconds, and the limits that can be raised."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyspark
+import pytest
+from pyspark.errors import StreamingQueryException
+
+import headrace as hr
+from headrace.engine.spark import driverworkers
+from headrace.engine.stream.query import Stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class NeverConnected:
+    """A query that ended before its first batch, as one does whose Python worker is not there after ten seconds."""
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    def processAllAvailable(self) -> None:
+        raise StreamingQueryException(f"[STREAM_FAILED] Query terminated with exception: {self._reason}.")
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Why queries fail, one after the other, before others start in earnest."""
+    reasons: list[str] = []
+    started = Stream._started
+
+    def starting(stream: Stream, data: Any) -> Any:
+        return NeverConnected(reasons.pop(0)) if reasons else started(stream, data)
+
+    monkeypatch.setattr(Stream, "_started", starting)
+    return reasons
+
+
+def counted(spark: SparkSession) -> list[tuple[str, int]]:
+    p = hr.Pipeline(spark=spark)
+    words = p | hr.TestStream().add(["a", "b", "a"]).finish() | hr.WindowInto(hr.FixedWindows(10))
+    counts = words | hr.Count.per_element() | hr.Collect()
+    p.run().wait()
+    return sorted(counts)
+
+
+def test_a_query_whose_worker_is_late_is_started_again(spark: SparkSession, failing: list[str]) -> None:
+    failing += ["Python worker failed to connect back"] * (driverworkers.STARTS - 1)
+    assert counted(spark) == [("a", 2), ("b", 1)]
+    assert failing == []
+
+
+def test_it_is_not_started_again_for_ever(spark: SparkSession, failing: list[str]) -> None:
+    failing += ["Python worker failed to connect back"] * driverworkers.STARTS
+    with pytest.raises(StreamingQueryException, match="failed to connect back"):
+        counted(spark)
+    assert failing == []
+
+
+def test_nor_for_other_reasons(spark: SparkSession, failing: list[str]) -> None:
+    failing += ["Python worker exited unexpectedly", "and again"]
+    with pytest.raises(StreamingQueryException, match="exited unexpectedly"):
+        counted(spark)
+    assert failing == ["and again"]
+
+
+def test_spark_says_so_in_these_words() -> None:
+    (jar,) = Path(pyspark.__file__).parent.glob("jars/spark-core_*.jar")
+    with zipfile.ZipFile(jar) as classes:
+        factory = classes.read("org/apache/spark/api/python/PythonWorkerFactory.class")
+    assert driverworkers._MESSAGE.encode() in factory
+
+
+def test_sessions_wait_longer_than_spark_would(spark: SparkSession) -> None:
+    assert spark.sparkContext.getConf().get("spark.python.authenticate.socketTimeout") == "120s"
