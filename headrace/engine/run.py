@@ -11,6 +11,7 @@ from headrace.engine.batch.handle import BatchHandle
 from headrace.engine.explain import explain
 from headrace.engine.handle import Handle as Handle
 from headrace.engine.plan import plan
+from headrace.engine.plan.topictypes import with_topic_types
 from headrace.engine.settings import current
 from headrace.engine.spark.counters import Counters
 from headrace.engine.spark.session import ship_package, spark_session
@@ -28,6 +29,7 @@ def run(
     **options: Any,
 ) -> Handle:
     """Plans the graph and starts it; `options` are those of a stream."""
+    graph = with_topic_types(graph)
     streaming = stream or not graph.bounded
     planned = None if streaming else plan(graph)
     validate(graph)

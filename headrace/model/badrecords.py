@@ -60,13 +60,17 @@ class RecordSource(Primitive):
                 "with_exception_handling()"
             )
         if not self.checks:
-            raise PipelineError(
-                f"{self.default_label()}: without event_time, none of its records can be bad; leave out "
-                "with_exception_handling()"
-            )
+            raise self.cannot_be_bad()
         handling = copy.copy(self)
         handling.outputs, handling.handles_exceptions = ("main", DEAD_LETTERS), True
         return handling
+
+    def cannot_be_bad(self) -> PipelineError:
+        """Returns the error of a source that is to handle bad records and has none."""
+        return PipelineError(
+            f"{self.default_label()}: without event_time, none of its records can be bad; leave out "
+            "with_exception_handling()"
+        )
 
     def checked_bad(self, bad: Bad) -> Bad:
         """Returns `bad` if it is valid, else raises."""

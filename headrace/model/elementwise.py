@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from types import GenericAlias
 from typing import Any, ClassVar, Final, Self
 
@@ -141,6 +141,20 @@ class Elementwise(Primitive):
 
     def side_inputs(self) -> tuple[PCollection, ...]:
         return tuple(a.collection for a in (*self.args, *self.kwargs.values()) if isinstance(a, SideInput))
+
+    def with_side_inputs(self, replacements: Mapping[PCollection, PCollection]) -> Self:
+        if not any(pc in replacements for pc in self.side_inputs()):
+            return self
+
+        def replaced(argument: Any) -> Any:
+            if not isinstance(argument, SideInput):
+                return argument
+            return replace(argument, collection=replacements.get(argument.collection, argument.collection))
+
+        other = copy.copy(self)
+        other.args = tuple(map(replaced, self.args))
+        other.kwargs = {name: replaced(argument) for name, argument in self.kwargs.items()}
+        return other
 
     def functions(self) -> tuple[object, ...]:
         plain = [a for a in (*self.args, *self.kwargs.values()) if not isinstance(a, SideInput)]

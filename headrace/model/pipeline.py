@@ -140,6 +140,10 @@ class Primitive(PTransform):
     def side_inputs(self) -> tuple[PCollection, ...]:
         return ()
 
+    def with_side_inputs(self, replacements: Mapping[PCollection, PCollection]) -> Self:
+        """Returns the transform with other collections in place of its side inputs."""
+        return self
+
     def functions(self) -> tuple[object, ...]:
         """Returns the user's functions and objects that are sent to the workers, and so must be picklable."""
         return ()
@@ -184,6 +188,30 @@ class Graph:
     @property
     def bounded(self) -> bool:
         return all(pc.bounded for node in self.nodes for pc in node.outputs)
+
+    def with_transforms(self, transforms: Mapping[Node, Primitive]) -> Graph:
+        """Returns the graph with other transforms in some nodes; element types that depend on them are derived again.
+
+        >>> import headrace as hr
+        >>> p = hr.Pipeline()
+        >>> _ = p | hr.Create([1, 2]) | hr.Filter(bool)
+        >>> graph = p.graph()
+        >>> [node.outputs[0] for node in graph.with_transforms({graph.nodes[0]: hr.Create(["a"])})]
+        [<PCollection of str from 'Create', bounded>, <PCollection of str from 'Filter(bool)', bounded>]
+        """
+        replaced: dict[PCollection, PCollection] = {}
+        nodes = []
+        for node in self.nodes:
+            inputs = tuple(replaced.get(pc, pc) for pc in node.inputs)
+            transform = transforms.get(node, node.transform).with_side_inputs(replaced)
+            outputs = node.outputs
+            if outputs:
+                element_type = transform.output_type or transform.element_type_from(inputs)
+                if element_type != outputs[0].element_type:
+                    outputs = (dataclasses.replace(outputs[0], element_type=element_type), *outputs[1:])
+                    replaced[node.outputs[0]] = outputs[0]
+            nodes.append(dataclasses.replace(node, transform=transform, inputs=inputs, outputs=outputs))
+        return Graph(tuple(nodes))
 
 
 class Pipeline:

@@ -23,6 +23,8 @@ class ReadSocket(ReadTopic):
     <PCollection of str from 'ReadSocket', unbounded>
     """
 
+    values = "value string"
+
     def __init__(self, uri: str, *, log: str | None = None, watermark: WatermarkPolicy = Monotonic()) -> None:
         self.uri, self.host, self.port = _endpoint(uri)
         plain = "".join(c if c.isalnum() and c.isascii() else "-" for c in self.host)
@@ -34,9 +36,6 @@ class ReadSocket(ReadTopic):
 
     def element_type_from(self, inputs: tuple[PCollection, ...]) -> object:
         return str
-
-    def values(self) -> str:
-        return "value string"
 
 
 def _endpoint(uri: str) -> tuple[str, str, int]:

@@ -95,9 +95,10 @@ class WriteTable(BatchSink):
 
     def expand(self, inputs: Any) -> Any:
         super().expand(inputs)
-        self._check(inputs)
+        self.check(inputs)
 
-    def _check(self, pc: PCollection) -> None:
+    def check(self, pc: PCollection) -> None:
+        """Refuses elements whose columns have no names, or names of their own beside `columns`."""
         schema = pc.schema
         if schema is not None and schema.kind in ("tuple", "value"):
             if self.parts is None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Self
 from urllib.parse import unquote, urlsplit
 
 from headrace.model.badrecords import Bad, RecordSource
@@ -19,6 +20,9 @@ from headrace.model.watermarks import Monotonic, WatermarkPolicy, checked_policy
 
 Bound = Literal["earliest", "latest"] | int
 """A position in every partition of a topic: its first record, its end, or the first record at or after a time."""
+
+UNKNOWN_VALUES: Final = "the topic's values"
+"""The element type of an embedded topic that has not been looked at."""
 
 _DEFAULT_LOG: Final = "headrace-log"
 _SUPPORTED: Final = (
@@ -88,13 +92,16 @@ class ReadTopic(Source, RecordSource):
     With a `schema` for JSON values, or with `event_time`, records may be bad: `bad` is as for ReadJson, and the
     position of a dead letter is topic/partition@offset.
 
-    >>> import headrace as hr, tempfile
-    >>> log = tempfile.mkdtemp()
-    >>> _ = hr.Log(log).create("visits", values="user string, ts timestamp")
+    The topic is looked at when the pipeline is run or explained, not before.
+
+    >>> import headrace as hr
     >>> p = hr.Pipeline()
-    >>> p | hr.ReadTopic("visits", log=log, event_time="ts", watermark=hr.BoundedDisorder("10 seconds"))
-    <PCollection of rows from 'ReadTopic', unbounded>
+    >>> p | hr.ReadTopic("visits", log="/data/log", event_time="ts", watermark=hr.BoundedDisorder("10 seconds"))
+    <PCollection of the topic's values from 'ReadTopic', unbounded>
     """
+
+    values: str | None = None
+    """What the values of the topic are: "json", "bytes", or columns as DDL text; None until the topic is looked at."""
 
     def __init__(
         self,
@@ -109,6 +116,8 @@ class ReadTopic(Source, RecordSource):
         bad: Bad = "dead_letters",
     ) -> None:
         self.address = address(topic, log=log)
+        if self.address.log is None:
+            self.values = "bytes"  # Kafka knows no more
         self.schema, self.event_time = schema, event_time
         self.watermark = checked_policy(type(self).__name__, watermark)
         self.bad = self.checked_bad(bad)
@@ -129,24 +138,25 @@ class ReadTopic(Source, RecordSource):
     def __str__(self) -> str:
         return f"ReadTopic({str(self.address)!r})"
 
+    def with_values(self, values: str) -> Self:
+        """Returns the same source of a topic whose values are known."""
+        known = copy.copy(self)
+        known.values = values
+        if known.handles_exceptions and not known.checks:
+            raise known.cannot_be_bad()
+        return known
+
     @property
     def checks(self) -> bool:
-        parses = self.schema is not None and self.values() in ("json", "bytes")
+        """Whether a record can be bad, as far as the topic's values are known."""
+        parses = self.schema is not None and self.values in ("json", "bytes", None)
         return parses or self.event_time is not None
 
     def element_type_from(self, inputs: tuple[PCollection, ...]) -> object:
-        values = self.values()
-        if values not in ("json", "bytes") or self.schema is not None:
+        if self.schema is not None:
             return self.schema if isinstance(self.schema, type) and schema_of(self.schema) is not None else ROWS
-        return bytes if values == "bytes" else None
-
-    def values(self) -> str:
-        """What the values of the topic are: "json", "bytes", or columns as DDL text. Of Kafka's, nobody knows."""
-        if self.address.log is None:
-            return "bytes"
-        from headrace.log import Log  # which is not needed by pipelines that read no topic
-
-        return Log(self.address.log).topic(self.address.name).settings.values
+        types = {None: UNKNOWN_VALUES, "json": None, "bytes": bytes}
+        return types.get(self.values, ROWS)
 
 
 class WriteTopic(BatchSink):

@@ -14,6 +14,7 @@ from headrace.model.keyed import CombinePerKey, Flatten, GroupByKey, Tag
 from headrace.model.pipeline import Graph, Node, PCollection
 from headrace.model.sinks import ForEachArrow, WriteParquet
 from headrace.model.state import TimerSpec
+from headrace.model.tables import WriteTable
 from headrace.model.triggers import DefaultTrigger
 from headrace.model.windows import CountWindows, GlobalWindows
 
@@ -81,6 +82,13 @@ def column_inputs_have_columns(graph: Graph) -> None:
                 "declare them by the function's return type or .with_output_types(...): a NamedTuple, a dataclass or "
                 "tuple[str, int]"
             )
+
+
+def tables_have_named_columns(graph: Graph) -> None:
+    """Checks that the elements written to each table have names for its columns."""
+    for node in graph:
+        if isinstance(node.transform, WriteTable):
+            node.transform.check(node.inputs[0])
 
 
 def flattened_windows_agree(graph: Graph) -> None:
@@ -191,6 +199,7 @@ RULES: tuple[Callable[[Graph], None], ...] = (
     inputs_belong_to_the_graph,
     keyed_inputs_are_pairs,
     column_inputs_have_columns,
+    tables_have_named_columns,
     flattened_windows_agree,
     groupings_fire,
     windows_can_be_assigned,

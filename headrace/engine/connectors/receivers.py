@@ -36,7 +36,7 @@ class Receivers:
         for address, source in {source.address: source for source in self._sockets.values()}.items():
             log = Log(address.log or "")
             if address.name not in log.topics():
-                log.create(address.name, values=source.values(), keep_age=DAY)  # and longer, until it is read
+                log.create(address.name, values=source.values, keep_age=DAY)  # and longer, until it is read
             lock = file_lock(log.topic(address.name).folder / "receiver", wait=False)
             if not self._mine.enter_context(lock):
                 raise PipelineError(

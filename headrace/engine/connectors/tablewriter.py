@@ -151,8 +151,8 @@ class TableWriter:
 
 
 def takes_back(graph: Graph, pc: PCollection) -> bool:
-    """Whether some elements of a collection may be retractions."""
-    node = graph.producer(pc)
+    """Tells whether some elements of a collection may be retractions."""
+    node = next(node for node in graph if node.label == pc.label)  # its own may be of other element types
     if is_grouping(node):
         return node.inputs[0].windowing.accumulation == "retracting"
     return any(takes_back(graph, read) for read in node.inputs)

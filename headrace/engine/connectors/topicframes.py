@@ -29,7 +29,7 @@ def elements(node: Node, records: DataFrame) -> DataFrame:
     """The frame of a topic's elements: their columns, TIME and PART; and BAD, if records may be bad."""
     source, own = _source(node), from_arrow_schema(columns(node))
     position = F.concat(F.lit(f"{source.address.name}/"), PART, F.lit("@"), OFFSET)
-    if kind_of(source.values()) != "rows" and source.schema is not None:
+    if kind_of(values_of(source)) != "rows" and source.schema is not None:
         values = records.select(F.col(VALUE).cast("string").alias(parsing.TEXT), TIME, PART, OFFSET)
         read = parsing.json_records(values, own, position)
     else:
@@ -45,7 +45,8 @@ def elements(node: Node, records: DataFrame) -> DataFrame:
 
 def columns(node: Node) -> pa.Schema:
     """The columns of a topic's elements: those of `schema` or else of its values."""
-    source, values = _source(node), _source(node).values()
+    source = _source(node)
+    values = values_of(source)
     there = columns_of(values)
     if source.schema is None:
         return _with_time(node, there)
@@ -54,6 +55,12 @@ def columns(node: Node) -> pa.Schema:
         for field in asked:
             _check_column(node, there, field)
     return _with_time(node, asked)
+
+
+def values_of(source: ReadTopic) -> str:
+    """What the values of a topic are, which a plan has looked up."""
+    assert source.values is not None
+    return source.values
 
 
 def _with_time(node: Node, columns: pa.Schema) -> pa.Schema:

@@ -89,7 +89,7 @@ class Topics:
         if not is_embedded(node) or not all(_is_window(each) for reading in tap.readings for each in reading.columns):
             return None
         source, columns = _source(node), topicframes.columns(node)
-        if source.schema is not None and kind_of(source.values()) != "rows":
+        if source.schema is not None and kind_of(topicframes.values_of(source)) != "rows":
             return None
         if source.event_time is not None and not has_times(columns.field(source.event_time).type):
             return None
@@ -159,7 +159,7 @@ def _is_window(node: Node) -> bool:
 
 def _as_objects(source: ReadTopic) -> bool:
     """Whether the elements are what JSON says, rather than columns."""
-    return kind_of(source.values()) == "json" and source.schema is None
+    return kind_of(topicframes.values_of(source)) == "json" and source.schema is None
 
 
 def _place(node: Node) -> tuple[str, str]:

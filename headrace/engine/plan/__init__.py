@@ -8,10 +8,12 @@ from typing import Any
 
 from headrace.engine.plan.fusion import count_readers, fuse
 from headrace.engine.plan.stages import Plan
+from headrace.engine.plan.topictypes import with_topic_types
 from headrace.model.pipeline import Graph
 from headrace.model.validate import validate
 
 PASSES: tuple[Callable[[Any], Any], ...] = (
+    with_topic_types,  # a graph whose element types are known
     validate,  # a graph that keeps every rule of the model
     fuse,  # from nodes to stages
     count_readers,  # what is read twice is kept

@@ -66,7 +66,7 @@ class EmbeddedFeed:
         return {name: Group(self.log, self.topic.name, name).committed() for name in names}
 
     def read(self, start: Offsets | None, watermark: WatermarkPolicy) -> ReadTopic:
-        return ReadTopic(
+        read = ReadTopic(
             self.topic.name,
             log=self.folder,
             schema=self.topic.schema,
@@ -74,6 +74,7 @@ class EmbeddedFeed:
             start="earliest" if start is None else start,
             watermark=watermark,
         )
+        return read.with_values(self._topic.settings.values)
 
     def logged(self, end: Any) -> Offsets:
         return {int(partition): int(offset) for partition, offset in end.items()}

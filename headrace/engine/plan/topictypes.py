@@ -1,0 +1,35 @@
+"""Looks up what the values of embedded topics are, and derives the element types of a graph from it. No Spark."""
+
+from __future__ import annotations
+
+from headrace.edges.topicranges import topic_at
+from headrace.log import LogError
+from headrace.model.errors import PipelineError
+from headrace.model.pipeline import Graph, Node
+from headrace.model.topics import ReadTopic
+
+
+def with_topic_types(graph: Graph) -> Graph:
+    """Returns the graph with the element types of the embedded topics that it reads. Refuses topics that do not exist.
+
+    >>> import headrace as hr, tempfile
+    >>> log = hr.Log(tempfile.mkdtemp())
+    >>> _ = log.create("visits", values="user string, ts timestamp")
+    >>> p = hr.Pipeline()
+    >>> p | hr.ReadTopic("visits", log=str(log.path))
+    <PCollection of the topic's values from 'ReadTopic', unbounded>
+    >>> with_topic_types(p.graph()).nodes[0].outputs[0]
+    <PCollection of rows from 'ReadTopic', unbounded>
+    """
+    unknown = [node for node in graph if isinstance(node.transform, ReadTopic) and node.transform.values is None]
+    return graph.with_transforms({node: _known(node) for node in unknown}) if unknown else graph
+
+
+def _known(node: Node) -> ReadTopic:
+    source = node.transform
+    assert isinstance(source, ReadTopic)
+    assert source.address.log is not None
+    try:
+        return source.with_values(topic_at(source.address.log, source.address.name).settings.values)
+    except (LogError, PipelineError) as error:
+        raise PipelineError(f"{node}: {error}") from None
