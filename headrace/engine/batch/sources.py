@@ -45,13 +45,13 @@ def read(spark: SparkSession, node: Node, conditions: Sequence[Node] = ()) -> Da
         return elements(node, replace(files, data=data))
     if isinstance(source, ReadTopic):
         from headrace.engine.connectors import (
-            kafkareading,
-            topicreading,  # which read event times as files do
+            embeddedreader,  # which read event times as files do
+            kafkareader,
         )
 
-        if kafkareading.is_kafka(node):
-            return kafkareading.batch_frame(spark, node)
-        return topicreading.batch_frame(spark, node)
+        if kafkareader.is_kafka(node):
+            return kafkareader.batch_frame(spark, node)
+        return embeddedreader.batch_frame(spark, node)
     raise NotImplementedError(f"no batch form for {source!r}")
 
 

@@ -23,9 +23,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from headrace.engine.catalyst import relational
 from headrace.engine.catalyst.badrecords import Letters
 from headrace.engine.checkpoint.checkpoint import Checkpoint
+from headrace.engine.connectors.embeddedreader import Topics
 from headrace.engine.connectors.fromrecords import Records
 from headrace.engine.connectors.receivers import Receivers
-from headrace.engine.connectors.topicreading import Topics
 from headrace.engine.plan.lowering import Exchange, lower
 from headrace.engine.plan.taps import Tap
 from headrace.engine.shard.columnrows import columns_read

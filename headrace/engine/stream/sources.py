@@ -20,8 +20,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from headrace.engine.batch import sources
 from headrace.engine.catalyst import relational
 from headrace.engine.catalyst.eventtime import event_time_of
-from headrace.engine.connectors import kafkareading
-from headrace.engine.connectors.topicreading import Topics, is_embedded, topic_of
+from headrace.engine.connectors import kafkareader
+from headrace.engine.connectors.embeddedreader import Topics, is_embedded, topic_of
 from headrace.engine.plan.taps import Tap
 from headrace.engine.shard.wire import HEARTBEAT
 from headrace.engine.spark.files import Folder, located, plain_name
@@ -78,8 +78,8 @@ class Sources:
             return self.alive(self._files(node, source))
         if is_embedded(node):
             return self.alive(self.topics.frame(node))
-        if kafkareading.is_kafka(node):
-            return self.alive(kafkareading.stream_frame(self.spark, node, self.control, self.topics.max_records))
+        if kafkareader.is_kafka(node):
+            return self.alive(kafkareader.stream_frame(self.spark, node, self.control, self.topics.max_records))
         raise PipelineError(f"{node}: not yet in a stream: {source}")
 
     def ends(self) -> DataFrame:
@@ -149,8 +149,8 @@ def partitions_of(source: Node) -> tuple[str, ...]:
     transform = source.transform
     if is_embedded(source):
         return tuple(map(str, range(len(topic_of(source).partitions))))
-    if kafkareading.is_kafka(source):
-        return kafkareading.partitions_of(source)
+    if kafkareader.is_kafka(source):
+        return kafkareader.partitions_of(source)
     return tuple(transform.paths) if isinstance(transform, ReadFiles) and len(transform.paths) > 1 else ()
 
 

@@ -8,9 +8,9 @@ from itertools import islice
 from typing import Any
 
 from headrace.edges.topicranges import available
-from headrace.engine.connectors.kafkareading import is_kafka, offsets_told
+from headrace.engine.connectors.embeddedreader import is_embedded, topic_of
+from headrace.engine.connectors.kafkareader import is_kafka, offsets_told
 from headrace.engine.connectors.topicdatasource import offsets_of
-from headrace.engine.connectors.topicreading import is_embedded, topic_of
 from headrace.engine.handle import ExchangeStatus, SourceStatus
 from headrace.engine.plan.lowering import Exchange, Line
 from headrace.engine.shard.processor import Waiting

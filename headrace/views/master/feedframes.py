@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
 from headrace.engine.catalyst import parsing
-from headrace.engine.connectors import fromrecords, kafkareading, topicdatasource
+from headrace.engine.connectors import fromrecords, kafkareader, topicdatasource
 from headrace.engine.spark import kafkajars
 from headrace.engine.worker import hidden
 from headrace.log.values import VALUE
@@ -46,7 +46,7 @@ def _embedded_records(spark: SparkSession, feed: EmbeddedFeed, since: Offsets, u
 def _kafka_records(spark: SparkSession, feed: KafkaFeed, since: Offsets, until: Offsets) -> DataFrame:
     kafkajars.check(spark, feed.label)
     feed.check_kept(since, until)
-    records = kafkareading.between(spark, feed.address, dict(since), dict(until)).select(
+    records = kafkareader.between(spark, feed.address, dict(since), dict(until)).select(
         F.col(VALUE).cast("string").alias(parsing.TEXT),
         F.col(VALUE).alias(_RAW),
         hidden.TIME,
