@@ -21,6 +21,7 @@ from pyspark.sql.types import (
 
 from headrace.engine.catalyst import parsing, relational
 from headrace.engine.catalyst.eventtime import event_time_of
+from headrace.engine.connectors.topicreaders import reader_of
 from headrace.engine.spark.files import located
 from headrace.engine.worker.bundles import BLOCK_SCHEMA, Bundle, to_block
 from headrace.engine.worker.hidden import TIME
@@ -29,7 +30,6 @@ from headrace.model.pipeline import Node
 from headrace.model.schema import schema_of
 from headrace.model.sources import Create, ReadCsv, ReadFiles, ReadJson, ReadParquet, ReadRows
 from headrace.model.times import MIN_TIME
-from headrace.model.topics import ReadTopic
 
 _BLOCK_SIZE = 1000  # elements of Create in one block
 
@@ -43,15 +43,8 @@ def read(spark: SparkSession, node: Node, conditions: Sequence[Node] = ()) -> Da
         files = as_files(spark, node, source)
         data = reduce(lambda data, condition: relational.apply(condition, data), conditions, files.data)
         return elements(node, replace(files, data=data))
-    if isinstance(source, ReadTopic):
-        from headrace.engine.connectors import (
-            embeddedreader,  # which read event times as files do
-            kafkareader,
-        )
-
-        if kafkareader.is_kafka(node):
-            return kafkareader.batch_frame(spark, node)
-        return embeddedreader.batch_frame(spark, node)
+    if (reader := reader_of(node)) is not None:
+        return reader.batch_frame(spark)
     raise NotImplementedError(f"no batch form for {source!r}")
 
 

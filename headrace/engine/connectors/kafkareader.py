@@ -1,9 +1,10 @@
-"""Kafka's topics as sources, by Spark's own connector: where reading begins and ends, and what Spark is given."""
+"""Reads topics of Kafka by Spark's own connector: where reading begins and ends, and as what frames."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -13,36 +14,84 @@ from headrace.edges import kafkaclient
 from headrace.edges.topicranges import Offsets
 from headrace.engine.connectors import topicframes
 from headrace.engine.connectors.fromrecords import OFFSET
-from headrace.engine.connectors.topicdatasource import offsets_of
+from headrace.engine.connectors.streamtopics import Positions, StreamTopics, offsets_of
+from headrace.engine.handle import SourceStatus
+from headrace.engine.plan.taps import Tap
 from headrace.engine.spark import kafkajars
-from headrace.engine.spark.files import Folder, plain_name
 from headrace.engine.worker.hidden import PART, TIME
 from headrace.log.values import VALUE
 from headrace.model.errors import PipelineError
 from headrace.model.pipeline import Node
-from headrace.model.topics import Address, ReadTopic
+from headrace.model.topics import Address
 
 
-def is_kafka(node: Node) -> bool:
-    """Whether a node reads a topic of Kafka's."""
-    return isinstance(node.transform, ReadTopic) and node.transform.address.brokers is not None
+class KafkaReader:
+    """Reads the topic of one source from Kafka, by Spark's own connector."""
 
+    def __init__(self, node: Node) -> None:
+        self.node, self.source = node, topicframes.source_of(node)
+        self.address = self.source.address
 
-def partitions_of(node: Node) -> tuple[str, ...]:
-    """The partitions of the topic that a node reads, by the names they have in PART."""
-    return tuple(map(str, kafkaclient.partitions(node, _source(node).address)))
+    def partitions(self) -> tuple[str, ...]:
+        return tuple(map(str, kafkaclient.partitions(self.node, self.address)))
 
+    def batch_frame(self, spark: SparkSession) -> DataFrame:
+        """As the protocol says. Where the end is, is asked once, however often the frame is read."""
+        kafkajars.check(spark, self.node)
+        start, end = self._positions()
+        assert end is not None
+        return topicframes.elements(self.node, between(spark, self.address, start, end)).drop(PART)
 
-def batch_frame(spark: SparkSession, node: Node) -> DataFrame:
-    """The frame of a topic's elements up to its end. Where that is, is asked once, however often it is read."""
-    kafkajars.check(spark, node)
-    start, end = _positions(node)
-    assert end is not None
-    return topicframes.elements(node, between(spark, _source(node).address, start, end)).drop(PART)
+    def stream_frame(self, topics: StreamTopics) -> DataFrame:
+        kafkajars.check(topics.spark, self.node)
+        start, end = topics.positions(self.node.label, self._positions)
+        name = self.address.name
+        options = {**_options(self.address), "subscribe": name, "startingOffsets": _json(name, start)}
+        if topics.max_records is not None:
+            options["maxOffsetsPerTrigger"] = str(topics.max_records)
+        records = _records(topics.spark.readStream.format("kafka").options(**options).load())
+        return topicframes.elements(self.node, records if end is None else records.where(_before(end)))
+
+    def direct(self, tap: Tap, columns: list[set[str] | None]) -> None:
+        """Always None: only Spark's connector reads Kafka."""
+
+    def status(self, status: SourceStatus, progress: Mapping[str, Any], seconds: float) -> SourceStatus:
+        """As the protocol says. The end of the topic is that before the last batch."""
+        offsets, ends = self._offsets(progress["endOffset"]), self._offsets(progress["latestOffset"])
+        return replace(status, offsets=offsets, lag=sum(max(at - offsets.get(n, at), 0) for n, at in ends.items()))
+
+    def _offsets(self, reported: Mapping[str, Any] | None) -> Offsets:
+        return offsets_of((reported or {}).get(self.address.name, {}))
+
+    def _positions(self) -> Positions:
+        """Returns where a new run begins and ends."""
+        source = self.source
+        if isinstance(source.start, Mapping):
+            start = self._checked(source.start)
+        else:
+            start = kafkaclient.offsets(self.node, self.address, source.start)
+        if source.end is None:
+            return start, None
+        ends = kafkaclient.offsets(self.node, self.address, source.end)
+        return start, {number: max(at, ends[number]) for number, at in start.items()}
+
+    def _checked(self, wanted: Mapping[int, int]) -> Offsets:
+        """Returns an offset for each partition. Refuses those that are gone, with which Spark would fail later."""
+        node, address = self.node, self.address
+        firsts, ends = (kafkaclient.offsets(node, address, at) for at in ("earliest", "latest"))
+        if unknown := sorted(set(wanted) - set(ends)):
+            raise PipelineError(f"{node}: {address} has no partition {unknown[0]}; it has {len(ends)}")
+        for number, first in firsts.items():
+            if not first <= wanted.get(number, 0) <= ends[number]:
+                raise PipelineError(
+                    f"{node}: {address} has no offset {wanted.get(number, 0)} in partition {number}; choose one from "
+                    f"{first} to {ends[number]}"
+                )
+        return {number: wanted.get(number, 0) for number in ends}
 
 
 def between(spark: SparkSession, address: Address, start: Offsets, end: Offsets) -> DataFrame:
-    """The records of a topic from offsets to before others, of these partitions: VALUE, TIME, PART and OFFSET."""
+    """Returns the records between these offsets, `end` excluded, of the partitions in it: VALUE, TIME, PART, OFFSET."""
     options = {
         **_options(address),
         "assign": json.dumps({address.name: sorted(end)}),
@@ -52,33 +101,13 @@ def between(spark: SparkSession, address: Address, start: Offsets, end: Offsets)
     return _records(spark.read.format("kafka").options(**options).load())
 
 
-def stream_frame(spark: SparkSession, node: Node, control: Folder, max_records: int | None) -> DataFrame:
-    """The frame of a topic's elements as they come: their columns, TIME and PART.
-
-    Where reading begins and ends is kept in `control`, so that the stream means the same when it goes on.
-    """
-    kafkajars.check(spark, node)
-    start, end = _kept_positions(node, control)
-    address = _source(node).address
-    options = {**_options(address), "subscribe": address.name, "startingOffsets": _json(address.name, start)}
-    if max_records is not None:
-        options["maxOffsetsPerTrigger"] = str(max_records)
-    records = _records(spark.readStream.format("kafka").options(**options).load())
-    return topicframes.elements(node, records if end is None else records.where(_before(end)))
-
-
-def offsets_told(node: Node, told: Mapping[str, Any] | None) -> Offsets:
-    """The offsets of a topic in what Spark tells of its progress."""
-    return offsets_of((told or {}).get(_source(node).address.name, {}))
-
-
 def _options(address: Address) -> dict[str, str]:
     assert address.brokers is not None
     return {"kafka.bootstrap.servers": address.brokers, "kafka.isolation.level": "read_committed"}
 
 
 def _records(data: DataFrame) -> DataFrame:
-    """Records as `topicframes` takes them."""
+    """Returns records with the columns that `topicframes.elements` reads."""
     return data.select(
         F.col("value").alias(VALUE),
         F.unix_micros("timestamp").alias(TIME),
@@ -88,51 +117,10 @@ def _records(data: DataFrame) -> DataFrame:
 
 
 def _before(end: Offsets) -> Column:
-    """Whether a record is before the end of its partition; of one that came later, none is."""
-    ends = F.create_map(*[F.lit(each) for partition, at in end.items() for each in (str(partition), at)])
+    """Tells whether a record is before the end of its partition; none is in a partition that came later."""
+    ends = F.create_map(*[F.lit(value) for partition, at in end.items() for value in (str(partition), at)])
     return F.coalesce(F.col(OFFSET) < ends[F.col(PART)], F.lit(False))
-
-
-def _kept_positions(node: Node, control: Folder) -> tuple[Offsets, Offsets | None]:
-    name = f"topic-{plain_name(node.label)}.json"
-    if (held := control.read(name)) is None:
-        held = json.dumps(_positions(node)).encode()
-        control.write(name, held)
-    start, end = json.loads(held)
-    return offsets_of(start), None if end is None else offsets_of(end)
-
-
-def _positions(node: Node) -> tuple[Offsets, Offsets | None]:
-    source = _source(node)
-    if isinstance(source.start, Mapping):
-        start = _given(node, source.start)
-    else:
-        start = kafkaclient.offsets(node, source.address, source.start)
-    if source.end is None:
-        return start, None
-    ends = kafkaclient.offsets(node, source.address, source.end)
-    return start, {number: max(at, ends[number]) for number, at in start.items()}
-
-
-def _given(node: Node, wanted: Mapping[int, int]) -> Offsets:
-    """Offsets that a user says, for each partition. Spark would take those that are gone, and fail later."""
-    address = _source(node).address
-    firsts, ends = (kafkaclient.offsets(node, address, at) for at in ("earliest", "latest"))
-    if unknown := sorted(set(wanted) - set(ends)):
-        raise PipelineError(f"{node}: {address} has no partition {unknown[0]}; it has {len(ends)}")
-    for number, first in firsts.items():
-        if not first <= wanted.get(number, 0) <= ends[number]:
-            raise PipelineError(
-                f"{node}: {address} has no offset {wanted.get(number, 0)} in partition {number}; choose one from "
-                f"{first} to {ends[number]}"
-            )
-    return {number: wanted.get(number, 0) for number in ends}
 
 
 def _json(topic: str, offsets: Offsets) -> str:
     return json.dumps({topic: offsets})
-
-
-def _source(node: Node) -> ReadTopic:
-    assert isinstance(node.transform, ReadTopic)
-    return node.transform

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -21,6 +21,7 @@ from pyspark.sql.types import StructType
 
 from headrace.edges.topicranges import Offsets, Range, admitted, available, dealt, topic_at
 from headrace.engine.connectors.fromrecords import OFFSET, OFFSET_BITS, PLACE, FromJson, Records, columns_of
+from headrace.engine.connectors.streamtopics import offsets_of
 from headrace.engine.worker.blame import blame
 from headrace.engine.worker.bundles import BLOCK_SCHEMA, to_block
 from headrace.engine.worker.hidden import PART
@@ -201,11 +202,6 @@ def _check_continued(scan: Scan, begin: Offsets, there: Offsets) -> None:
             raise LogError(
                 f"{scan.topic}/{number} ends at offset {there[number]}, but the stream has read up to {at}: {another}"
             )
-
-
-def offsets_of(held: dict[str, Any]) -> Offsets:
-    """Offsets as they are after JSON, whose names are text."""
-    return {int(partition): int(offset) for partition, offset in held.items()}
 
 
 def _json(offsets: Offsets) -> dict[str, int]:

@@ -27,7 +27,7 @@ from headrace.model.topics import ReadTopic
 
 def elements(node: Node, records: DataFrame) -> DataFrame:
     """The frame of a topic's elements: their columns, TIME and PART; and BAD, if records may be bad."""
-    source, own = _source(node), from_arrow_schema(columns(node))
+    source, own = source_of(node), from_arrow_schema(columns(node))
     position = F.concat(F.lit(f"{source.address.name}/"), PART, F.lit("@"), OFFSET)
     if kind_of(values_of(source)) != "rows" and source.schema is not None:
         values = records.select(F.col(VALUE).cast("string").alias(parsing.TEXT), TIME, PART, OFFSET)
@@ -45,7 +45,7 @@ def elements(node: Node, records: DataFrame) -> DataFrame:
 
 def columns(node: Node) -> pa.Schema:
     """The columns of a topic's elements: those of `schema` or else of its values."""
-    source = _source(node)
+    source = source_of(node)
     values = values_of(source)
     there = columns_of(values)
     if source.schema is None:
@@ -57,6 +57,12 @@ def columns(node: Node) -> pa.Schema:
     return _with_time(node, asked)
 
 
+def source_of(node: Node) -> ReadTopic:
+    """Returns the transform of a node that reads a topic."""
+    assert isinstance(node.transform, ReadTopic)
+    return node.transform
+
+
 def values_of(source: ReadTopic) -> str:
     """What the values of a topic are, which a plan has looked up."""
     assert source.values is not None
@@ -65,7 +71,7 @@ def values_of(source: ReadTopic) -> str:
 
 def _with_time(node: Node, columns: pa.Schema) -> pa.Schema:
     """The columns, if the event time is one of them."""
-    source = _source(node)
+    source = source_of(node)
     if source.event_time is None or (source.event_time in columns.names and columns.names != [VALUE]):
         return columns
     if columns.names == [VALUE]:
@@ -101,8 +107,3 @@ def _struct(node: Node, schema: Any) -> StructType:
     if not isinstance(struct, StructType):
         raise PipelineError(f"{node}: schema is columns such as 'user string, ts timestamp', got {schema!r}")
     return struct
-
-
-def _source(node: Node) -> ReadTopic:
-    assert isinstance(node.transform, ReadTopic)
-    return node.transform

@@ -23,9 +23,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from headrace.engine.catalyst import relational
 from headrace.engine.catalyst.badrecords import Letters
 from headrace.engine.checkpoint.checkpoint import Checkpoint
-from headrace.engine.connectors.embeddedreader import Topics
-from headrace.engine.connectors.fromrecords import Records
+from headrace.engine.connectors.embeddedreader import DirectRead
 from headrace.engine.connectors.receivers import Receivers
+from headrace.engine.connectors.streamtopics import StreamTopics
+from headrace.engine.connectors.topicreaders import reader_of
 from headrace.engine.plan.lowering import Exchange, lower
 from headrace.engine.plan.taps import Tap
 from headrace.engine.shard.columnrows import columns_read
@@ -123,7 +124,8 @@ class Stream:
         self._heartbeat = (timed or held.heartbeat) and not self.ends and not scripted_clock
         self._manifest = self.checkpoint.check(self.line, heartbeat=self._heartbeat)
         self.receivers = Receivers(self.line.taps, self.checkpoint)
-        self._topics = Topics(spark, self.checkpoint.control, self.checkpoint.name, temporary=self.checkpoint.temporary)
+        control, name = self.checkpoint.control, self.checkpoint.name
+        self._topics = StreamTopics(spark, control, name, temporary=self.checkpoint.temporary)
         self._sources = Sources(spark, self.checkpoint.control, self._topics, scripted_clock=scripted_clock)
         self._sides = SideInputs(spark, graph)
         self._columns = ColumnsOf(spark, graph)
@@ -217,8 +219,10 @@ class Stream:
     def _tapped(self, tap: Tap) -> tuple[DataFrame, Program]:
         read = [columns_read(reading.readers, self.line.outputs) for reading in tap.readings]
         watermarks = watermarks_of(tap.source)
-        if watermarks == "from times" and (records := self._topics.direct(tap, read)) is not None:
-            return self._direct(tap, records)
+        if watermarks == "from times" and (reader := reader_of(tap.source)) is not None:
+            direct = reader.direct(tap, read)
+            if direct is not None:
+                return self._direct(tap, direct)
         opened = self._columns.opened(tap.source, self._sources.open)
         data = frame_of(tap, opened, self._columns.note, timed=watermarks in ("from times", "punctuated"))
         if len(read) == 1 and read[0] is not None:
@@ -241,16 +245,17 @@ class Stream:
             ),
         )
 
-    def _direct(self, tap: Tap, records: Records) -> tuple[DataFrame, Program]:
+    def _direct(self, tap: Tap, direct: DirectRead) -> tuple[DataFrame, Program]:
         """A tap whose program reads records by itself."""
-        columns = self._columns.opened(tap.source, self._topics.nothing)
+        reader, records = direct.reader, direct.records
+        columns = self._columns.opened(tap.source, lambda node: reader.no_rows(self.spark))
         for node in (node for reading in tap.readings for node in reading.columns):
             self._columns.note(node.outputs[0], columns)
         label, rows = tap.source.label, [head_of(reading.pc, tap.source.label) for reading in tap.readings]
         policy, tidings = policy_of(tap.source), self.line.tidings
         source = FromTopic(tap.name, rows, "from times", policy, tidings, label=label, records=records)
         source.letters = Letters.of(tap.source, records.event_time is not None)
-        return self._sources.alive(self._topics.ranges(tap.source)), self._entering(tap, source)
+        return self._sources.alive(reader.ranges(self._topics)), self._entering(tap, source)
 
     def _entering(self, tap: Tap, source: FromSource) -> Program:
         return SourceProgram(

@@ -20,8 +20,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from headrace.engine.batch import sources
 from headrace.engine.catalyst import relational
 from headrace.engine.catalyst.eventtime import event_time_of
-from headrace.engine.connectors import kafkareader
-from headrace.engine.connectors.embeddedreader import Topics, is_embedded, topic_of
+from headrace.engine.connectors.streamtopics import StreamTopics
+from headrace.engine.connectors.topicreaders import reader_of
 from headrace.engine.plan.taps import Tap
 from headrace.engine.shard.wire import HEARTBEAT
 from headrace.engine.spark.files import Folder, located, plain_name
@@ -48,7 +48,7 @@ class Sources:
     If a script moves processing time, no other source tells it.
     """
 
-    def __init__(self, spark: SparkSession, control: Folder, topics: Topics, *, scripted_clock: bool) -> None:
+    def __init__(self, spark: SparkSession, control: Folder, topics: StreamTopics, *, scripted_clock: bool) -> None:
         self.spark, self.control, self._ends = spark, control, control.folder("ends")
         self.topics = topics
         self.max_files: int | None = None  # that a batch takes from each source of files at first
@@ -76,10 +76,8 @@ class Sources:
             return self.alive(numbers.select("value", F.unix_micros("timestamp").alias(TIME)))
         if isinstance(source, ReadFiles):
             return self.alive(self._files(node, source))
-        if is_embedded(node):
-            return self.alive(self.topics.frame(node))
-        if kafkareader.is_kafka(node):
-            return self.alive(kafkareader.stream_frame(self.spark, node, self.control, self.topics.max_records))
+        if (reader := reader_of(node)) is not None:
+            return self.alive(reader.stream_frame(self.topics))
         raise PipelineError(f"{node}: not yet in a stream: {source}")
 
     def ends(self) -> DataFrame:
@@ -147,10 +145,8 @@ def watermarks_of(source: Node) -> Watermarks:
 def partitions_of(source: Node) -> tuple[str, ...]:
     """The partitions of a source that are known beforehand: of a topic, all; of files, the paths, if several."""
     transform = source.transform
-    if is_embedded(source):
-        return tuple(map(str, range(len(topic_of(source).partitions))))
-    if kafkareader.is_kafka(source):
-        return kafkareader.partitions_of(source)
+    if (reader := reader_of(source)) is not None:
+        return reader.partitions()
     return tuple(transform.paths) if isinstance(transform, ReadFiles) and len(transform.paths) > 1 else ()
 
 

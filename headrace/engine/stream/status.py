@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from headrace.edges.topicranges import available
-from headrace.engine.connectors.embeddedreader import is_embedded, topic_of
-from headrace.engine.connectors.kafkareader import is_kafka, offsets_told
-from headrace.engine.connectors.topicdatasource import offsets_of
+from headrace.engine.connectors.topicreaders import reader_of
 from headrace.engine.handle import ExchangeStatus, SourceStatus
 from headrace.engine.plan.lowering import Exchange, Line
 from headrace.engine.shard.processor import Waiting
-from headrace.model.pipeline import Node
 from headrace.model.times import MAX_TIME, MIN_TIME
 
 
@@ -57,22 +52,6 @@ def source_statuses(
             sum(each["numInputRows"] for each in own) if own else None,
             sum(each["processedRowsPerSecond"] for each in own) if own else None,
         )
-        if is_embedded(tap.source) and own:
-            statuses[tap.name] = _of_topic(statuses[tap.name], tap.source, own[0], seconds)
-        elif is_kafka(tap.source) and own:
-            statuses[tap.name] = _of_kafka(statuses[tap.name], tap.source, own[0])
+        if own and (reader := reader_of(tap.source)) is not None:
+            statuses[tap.name] = reader.status(statuses[tap.name], own[0], seconds)
     return statuses
-
-
-def _of_topic(status: SourceStatus, source: Node, told: Mapping[str, Any], seconds: float) -> SourceStatus:
-    """That of a topic, whose records Spark does not count."""
-    offsets, before = offsets_of(told["endOffset"] or {}), offsets_of(told["startOffset"] or {})
-    rows = sum(at - before.get(number, at) for number, at in offsets.items())
-    lag = sum(at - offsets.get(number, at) for number, at in available(topic_of(source)).items())
-    return replace(status, rows=rows, rows_per_second=rows / seconds if seconds else None, offsets=offsets, lag=lag)
-
-
-def _of_kafka(status: SourceStatus, source: Node, told: Mapping[str, Any]) -> SourceStatus:
-    """That of a topic of Kafka's, whose end is as it was before the last batch."""
-    offsets, there = offsets_told(source, told["endOffset"]), offsets_told(source, told["latestOffset"])
-    return replace(status, offsets=offsets, lag=sum(max(at - offsets.get(n, at), 0) for n, at in there.items()))

@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from headrace.engine.checkpoint.checkpoint import stream_of
-from headrace.engine.connectors.embeddedreader import began_at
+from headrace.engine.connectors.streamtopics import began_at
 from headrace.engine.handle import Handle
 from headrace.engine.spark.files import Folder
 from headrace.engine.spark.offsetlog import OffsetLog
