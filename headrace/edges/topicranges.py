@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from headrace.log import Log, LogError, Topic
+from headrace.model.errors import PipelineError
+from headrace.model.topics import Address
 
 Offsets = dict[int, int]
 """The offset of the next record, by partition."""
@@ -36,6 +38,15 @@ def topic_at(log: str, name: str) -> Topic:
     except OSError:
         return Log(log).topic(name)  # which says what is wrong
     return _opened(log, name, stamp.st_ino, stamp.st_mtime_ns, threading.get_ident())
+
+
+def open_topic(node: object, address: Address) -> Topic:
+    """Opens the embedded topic at an address, for a node of a pipeline. Refuses one that does not exist."""
+    assert address.log is not None
+    try:
+        return Log(address.log).topic(address.name)
+    except LogError as error:
+        raise PipelineError(f"{node}: {error}") from None
 
 
 @lru_cache(maxsize=64)

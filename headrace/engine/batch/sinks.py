@@ -11,9 +11,9 @@ from pyspark.sql import functions as F
 
 from headrace.edges.outputs import seal
 from headrace.engine.columns.arrowbytes import arrow_bytes
-from headrace.engine.connectors.topicwriter import kept
 from headrace.engine.plan.stages import Columns, Form, Text
 from headrace.engine.spark import files
+from headrace.engine.spark.persistence import computed
 from headrace.engine.worker.bundles import Bundle, FromBlocks, FromColumns
 from headrace.engine.worker.hidden import END, START, TIME
 from headrace.model.errors import PipelineError
@@ -62,7 +62,7 @@ def hand_over(node: Node, data: DataFrame) -> None:
     assert isinstance(sink, ForEachArrow)
     ordered = data.repartitionByRange(sink.parts, *sink.order).sortWithinPartitions(*sink.order)
     packed = ordered.mapInArrow(_packed, "batch binary")
-    with kept(packed):
+    with computed(packed):
         for row in packed.toLocalIterator(prefetchPartitions=True):
             with pa.ipc.open_stream(row[0]) as batches:
                 for batch in batches:

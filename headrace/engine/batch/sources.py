@@ -12,7 +12,6 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import (
     StringType,
     StructField,
@@ -27,7 +26,6 @@ from headrace.engine.worker.bundles import BLOCK_SCHEMA, Bundle, to_block
 from headrace.engine.worker.hidden import TIME
 from headrace.model.errors import PipelineError
 from headrace.model.pipeline import Node
-from headrace.model.schema import schema_of
 from headrace.model.sources import Create, ReadCsv, ReadFiles, ReadJson, ReadParquet, ReadRows
 from headrace.model.times import MIN_TIME
 
@@ -91,7 +89,7 @@ def _files(spark: SparkSession, source: ReadFiles, paths: list[str]) -> Files:
     if not isinstance(source, ReadRows):
         data = reader.format(source.format).load(paths)
         return Files(data, data.schema)
-    columns = None if source.schema is None else _struct(source.schema)
+    columns = None if source.schema is None else parsing.struct_of(source.schema)
     if isinstance(source, ReadParquet):
         data = (reader if columns is None else reader.schema(columns)).parquet(*paths)
         return Files(data, data.schema)
@@ -134,15 +132,6 @@ def elements(node: Node, files: Files) -> DataFrame:
         records = parsing.typed_records(data, files.columns, shown, position)
     time = event_time_of(node, records.data.select(*map(parsing.quoted, files.columns.names)), source.event_time)
     return parsing.checked(records, source.event_time, time)
-
-
-def _struct(schema: Any) -> StructType:
-    own = schema_of(schema) if isinstance(schema, type) else None
-    if own is not None:
-        return from_arrow_schema(pa.schema(list(zip(own.names, own.types, strict=True))))
-    struct = StructType.fromDDL(schema) if isinstance(schema, str) else schema
-    assert isinstance(struct, StructType)
-    return struct
 
 
 def _missing(source: ReadFiles, error: AnalysisException) -> str:

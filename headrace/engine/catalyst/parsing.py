@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import BooleanType, StringType, StructField, StructType
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import BooleanType, DataType, StringType, StructField, StructType
 
 from headrace.engine.worker.hidden import BAD, TIME
 from headrace.model.badrecords import ABSURD_TIME, MALFORMED, NO_TIME, WRONG_TYPE
+from headrace.model.schema import schema_of
 
 TEXT: Final = "__text"
 """The column of records that are text."""
@@ -153,6 +156,20 @@ def quoted(name: str) -> str:
     '`odd.name`'
     """
     return "`" + name.replace("`", "``") + "`"
+
+
+def struct_of(schema: Any) -> StructType:
+    """Returns the columns that a source's `schema` names: of a class, of DDL text, or of Spark's own type.
+
+    Raises AnalysisException for DDL text that Spark cannot read, and TypeError for what names no columns.
+    """
+    declared = schema_of(schema) if isinstance(schema, type) else None
+    if declared is not None:
+        return from_arrow_schema(pa.schema(list(zip(declared.names, declared.types, strict=True))))
+    struct = DataType.fromDDL(schema) if isinstance(schema, str) else schema
+    if not isinstance(struct, StructType):
+        raise TypeError(f"schema is columns such as 'user string, ts timestamp', got {schema!r}")
+    return struct
 
 
 def _mistyped(records: Records) -> Column:

@@ -81,7 +81,7 @@ class Records:
         if self.event_time is None:
             return batch.column(TIMESTAMP)
         index = batch.schema.field(VALUE).type.get_field_index(self.event_time)
-        return times_of(_column(batch, batch.schema.field(VALUE).type.field(index)))
+        return checked_times(_column(batch, batch.schema.field(VALUE).type.field(index)))
 
     def _bad(self, place: str, first: int, batch: pa.RecordBatch, times: pa.Array) -> pa.Array:
         """What is wrong with the records that have no event time."""
@@ -101,7 +101,7 @@ class Records:
         return pa.array(wrong, BAD_TYPE)
 
 
-def times_of(column: pa.Array) -> pa.Array:
+def checked_times(column: pa.Array) -> pa.Array:
     """Microseconds from a column of timestamps or of whole seconds; null if they are not in the years 1 to 9999."""
     unit = 1 if pa.types.is_timestamp(column.type) else SECOND
     if unit == 1:
@@ -114,7 +114,7 @@ def times_of(column: pa.Array) -> pa.Array:
 
 
 def has_times(kind: pa.DataType) -> bool:
-    """Whether `times_of` knows such a column."""
+    """Whether `checked_times` knows such a column."""
     return bool(pa.types.is_timestamp(kind) or pa.types.is_integer(kind))
 
 

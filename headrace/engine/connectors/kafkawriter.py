@@ -10,7 +10,8 @@ from pyspark.sql import DataFrame
 
 from headrace.edges import kafkaclient
 from headrace.edges.kafkatransactions import Message, Transactions
-from headrace.engine.connectors.topicwriter import gathered, kept
+from headrace.engine.connectors.topicwriter import gathered
+from headrace.engine.spark.persistence import computed
 from headrace.engine.worker.blame import blame
 from headrace.engine.worker.torecords import unblocked
 from headrace.log.partitions import TIMESTAMP
@@ -44,7 +45,7 @@ class KafkaWriter:
         """All that a batch run gives, in one transaction."""
         assert self._transactions is not None
         began = now()
-        with kept(data), blame(self.node.label):  # a transaction must not wait for work
+        with computed(data), blame(self.node.label):  # a transaction must not wait for work
             rows = data.toLocalIterator(prefetchPartitions=True)
             self._transactions.write_all(_messages(blocks, lambda: began) for blocks in gathered(rows))
 

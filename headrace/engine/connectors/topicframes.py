@@ -12,7 +12,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import StructType
 
 from headrace.engine.catalyst import parsing
 from headrace.engine.catalyst.eventtime import event_time_of
@@ -21,7 +21,6 @@ from headrace.engine.worker.hidden import PART, TIME
 from headrace.log.values import VALUE
 from headrace.model.errors import PipelineError
 from headrace.model.pipeline import Node
-from headrace.model.schema import schema_of
 from headrace.model.topics import ReadTopic
 
 
@@ -97,13 +96,9 @@ def _check_column(node: Node, there: pa.Schema, asked: pa.Field) -> None:
 
 
 def _struct(node: Node, schema: Any) -> StructType:
-    own = schema_of(schema) if isinstance(schema, type) else None
-    if own is not None:
-        return from_arrow_schema(pa.schema(list(zip(own.names, own.types, strict=True))))
     try:
-        struct = DataType.fromDDL(schema) if isinstance(schema, str) else schema
+        return parsing.struct_of(schema)
     except AnalysisException as error:
         raise PipelineError(f"{node}: schema={schema!r} is no columns: {str(error).splitlines()[0]}") from None
-    if not isinstance(struct, StructType):
-        raise PipelineError(f"{node}: schema is columns such as 'user string, ts timestamp', got {schema!r}")
-    return struct
+    except TypeError as error:
+        raise PipelineError(f"{node}: {error}") from None

@@ -7,19 +7,21 @@ So the log itself tells a batch that comes again, and no other place has to reme
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, Row
 
+from headrace.edges.topicranges import open_topic
+from headrace.engine.spark.persistence import computed
 from headrace.engine.worker.blame import blame
-from headrace.engine.worker.torecords import ANY, topic_of, unblocked
+from headrace.engine.worker.torecords import ANY, unblocked
 from headrace.log import LogError
 from headrace.log.partitions import TIMESTAMP
 from headrace.log.producers import producer_id
 from headrace.model.pipeline import Node
 from headrace.model.times import now
+from headrace.model.topics import WriteTopic
 
 _HELD_BYTES: Final = 64 << 20
 """About how much a batch run brings to the driver before it is appended."""
@@ -29,7 +31,8 @@ class TopicWriter:
     """Appends the records of one sink."""
 
     def __init__(self, node: Node) -> None:
-        self.label, self.topic = node.label, topic_of(node)
+        assert isinstance(node.transform, WriteTopic)
+        self.label, self.topic = node.label, open_topic(node, node.transform.address)
         self.producer = 0
 
     def begin(self, stream: str) -> None:
@@ -59,7 +62,7 @@ class TopicWriter:
     def append_all(self, data: DataFrame) -> None:
         """All that a batch run gives. Nothing is appended before all of it is there."""
         began = now()
-        with kept(data):
+        with computed(data):
             for number, blocks in enumerate(gathered(data.toLocalIterator(prefetchPartitions=True))):
                 self.append(blocks, number, lambda: began)
 
@@ -97,14 +100,3 @@ def _timed(records: pa.RecordBatch, time: Callable[[], int]) -> pa.RecordBatch:
     if not times.null_count:
         return records
     return records.set_column(records.schema.get_field_index(TIMESTAMP), TIMESTAMP, times.fill_null(time()))
-
-
-@contextmanager
-def kept(data: DataFrame) -> Iterator[None]:
-    """Works a frame out, and keeps what it gives while it is read piece by piece."""
-    data.persist()
-    try:
-        data.write.format("noop").mode("overwrite").save()
-        yield
-    finally:
-        data.unpersist()

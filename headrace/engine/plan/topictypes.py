@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.edges.topicranges import topic_at
-from headrace.log import LogError
+from headrace.edges.topicranges import open_topic
 from headrace.model.errors import PipelineError
 from headrace.model.pipeline import Graph, Node
 from headrace.model.topics import ReadTopic
@@ -28,8 +27,8 @@ def with_topic_types(graph: Graph) -> Graph:
 def _known(node: Node) -> ReadTopic:
     source = node.transform
     assert isinstance(source, ReadTopic)
-    assert source.address.log is not None
+    values = open_topic(node, source.address).settings.values
     try:
-        return source.with_values(topic_at(source.address.log, source.address.name).settings.values)
-    except (LogError, PipelineError) as error:
+        return source.with_values(values)
+    except PipelineError as error:
         raise PipelineError(f"{node}: {error}") from None

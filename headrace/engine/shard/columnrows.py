@@ -18,11 +18,11 @@ from headrace.engine.aggregation.kernels import kernels_of
 from headrace.engine.aggregation.vectors import Vectors
 from headrace.engine.columns.keycolumns import encode_key_columns
 from headrace.engine.columns.numbercells import Numbers, is_numbers, write_records
-from headrace.engine.shard.placing import COUNT, RETRACTION
+from headrace.engine.shard.placing import COUNT
 from headrace.engine.shard.rows import ToPairs, ToPartials, last_instants
 from headrace.engine.worker.blame import blame
 from headrace.engine.worker.bundles import Bundle
-from headrace.engine.worker.columnbundles import ColumnBundle
+from headrace.engine.worker.columnbundles import RETRACTION, ColumnBundle
 from headrace.engine.worker.hidden import END, START, TIME
 from headrace.engine.worker.program import Output, Readers
 from headrace.engine.worker.shuffle import KEY, SPELLING, VALUE

@@ -14,10 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.engine.shard.clocks import Clocks
-from headrace.engine.shard.placing import RETRACTION
 from headrace.engine.shard.processor import PANES, ShardProcessor, Step
 from headrace.engine.worker.bundles import Bundle
-from headrace.engine.worker.columnbundles import pair_bundle
+from headrace.engine.worker.columnbundles import RETRACTION, pair_bundle
 from headrace.engine.worker.hidden import END, START, TIME
 from headrace.engine.worker.shuffle import KEY, SPELLING, VALUE
 from headrace.model.algebra import CombineFn

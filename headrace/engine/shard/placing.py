@@ -23,8 +23,6 @@ from headrace.model.windows import GLOBAL_WINDOW, CountWindows, Window, WindowFn
 
 COUNT: Final = "count"
 """A column of rows that stand for several elements each: how many."""
-RETRACTION: Final = "retraction"
-"""A column that tells rows which take an earlier one back, as in the panes of a stage that retracts."""
 
 
 def expired(deadline: Int64Array, lateness: int, watermark: int) -> Mask:

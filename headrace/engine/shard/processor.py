@@ -19,12 +19,13 @@ from headrace.engine.columns.arrays import distinct
 from headrace.engine.columns.hashing import HASHES
 from headrace.engine.shard.clocks import Clocks, output_watermark
 from headrace.engine.shard.compiledtriggers import Program
-from headrace.engine.shard.placing import COUNT, RETRACTION, Placing, expired
+from headrace.engine.shard.placing import COUNT, Placing, expired
 from headrace.engine.shard.retractions import PANE, PaneArray
 from headrace.engine.shard.stateblocks import Gone, State, read_state, write_state
 from headrace.engine.shard.triggernodes import Mask, Moment
 from headrace.engine.shard.windowtable import GONE, NO_HOLD, Table, runs
 from headrace.engine.worker.blame import shortened
+from headrace.engine.worker.columnbundles import RETRACTION
 from headrace.engine.worker.hidden import END, START, TIME
 from headrace.engine.worker.shuffle import KEY, SPELLING, VALUE
 from headrace.model.algebra import CombineFn

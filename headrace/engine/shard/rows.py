@@ -16,8 +16,9 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.engine.aggregation.vectors import encode_accumulators
-from headrace.engine.shard.placing import COUNT, RETRACTION
+from headrace.engine.shard.placing import COUNT
 from headrace.engine.worker.bundles import Bundle
+from headrace.engine.worker.columnbundles import RETRACTION
 from headrace.engine.worker.hidden import END, TIME
 from headrace.engine.worker.shuffle import ToAccumulators, ToRows, shuffle_schema
 from headrace.model.algebra import CombineFn

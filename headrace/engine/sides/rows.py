@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from headrace.engine.columns.cells import encode_cells
 from headrace.engine.shard.clocks import WHOLE
-from headrace.engine.shard.placing import RETRACTION
 from headrace.engine.shard.wire import ToShards, shards_of, wire
 from headrace.engine.worker.bundles import Bundle, Gathering
+from headrace.engine.worker.columnbundles import RETRACTION
 from headrace.engine.worker.hidden import END, START, TIME
 from headrace.engine.worker.shuffle import KEY, VALUE
 from headrace.model.times import Int64Array

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -31,6 +31,7 @@ from headrace.engine.shard.wire import sink_dests, sink_of, unpack
 from headrace.engine.spark.admission import Admission
 from headrace.engine.spark.counters import Counters
 from headrace.engine.spark.files import Folder
+from headrace.engine.spark.persistence import persisted
 from headrace.engine.worker.blame import blame
 from headrace.engine.worker.bundles import FromBlocks
 from headrace.engine.worker.hidden import TIME
@@ -170,16 +171,6 @@ class Delivery:
             new.rename(folder.folder(name))
         else:
             new.delete()
-
-
-@contextmanager
-def persisted(frame: DataFrame) -> Iterator[None]:
-    """Keeps what a frame gives for as long as several jobs read it."""
-    frame.persist()
-    try:
-        yield
-    finally:
-        frame.unpersist()
 
 
 class Drained(Exception):

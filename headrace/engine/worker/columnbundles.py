@@ -22,7 +22,9 @@ from headrace.model.schema import Schema
 from headrace.model.times import MIN_TIME, Int64Array
 from headrace.model.windows import FixedWindows
 
-PANE_COLUMNS: Final = ("retraction", "timing", "index", "on_time_index", "is_first", "is_last")
+RETRACTION: Final = "retraction"
+"""The column, of panes and of rows on their way to a shard, that tells whether a row takes an earlier one back."""
+PANE_COLUMNS: Final = (RETRACTION, "timing", "index", "on_time_index", "is_first", "is_last")
 """What tells panes apart besides their windows."""
 _TIMINGS: Final[tuple[Timing, ...]] = get_args(Timing)
 

@@ -17,14 +17,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.edges.jsoncolumns import json_arrays, json_objects, json_text, json_values
+from headrace.edges.topicranges import open_topic
 from headrace.engine.columns.arrowbytes import arrow_bytes
 from headrace.engine.worker.blame import blame
 from headrace.engine.worker.bundles import BLOCK_SCHEMA, Bundle, Gathering
-from headrace.engine.worker.columnbundles import ColumnBundle
+from headrace.engine.worker.columnbundles import RETRACTION, ColumnBundle
 from headrace.engine.worker.hidden import END, START, TIME
-from headrace.log import Log, LogError
+from headrace.log import LogError
 from headrace.log.partitioning import partitions_of
-from headrace.log.topics import Topic
 from headrace.log.values import Values
 from headrace.model.errors import PipelineError
 from headrace.model.pipeline import Node, PCollection
@@ -32,8 +32,8 @@ from headrace.model.schema import Schema
 from headrace.model.times import MAX_TIME, MIN_TIME, SECOND, Int64Array, instant
 from headrace.model.topics import WriteTopic
 
-RETRACTION: Final = "retraction"
-"""The header of a record that takes one back."""
+RETRACTION_HEADER: Final = "retraction"
+"""The name of the header of a record that takes an earlier one back."""
 ANY: Final = -1
 """The partition of records without a key: all of a batch go to one, which the driver chooses."""
 _PARTITION: Final = b"partition"
@@ -191,7 +191,7 @@ def _headers(back: npt.NDArray[np.bool_]) -> pa.MapArray:
     """No headers, but for records that take one back."""
     offsets = np.concatenate([[0], np.cumsum(back)]).astype(np.int32)
     count = int(offsets[-1])
-    names, marks = pa.array([RETRACTION] * count, pa.string()), pa.array([b"true"] * count, pa.binary())
+    names, marks = pa.array([RETRACTION_HEADER] * count, pa.string()), pa.array([b"true"] * count, pa.binary())
     return pa.MapArray.from_arrays(pa.array(offsets), names, marks)
 
 
@@ -241,17 +241,6 @@ def _octets(key: Any) -> bytes | None:
     return (key if isinstance(key, str) else json_text(key)).encode()
 
 
-def topic_of(node: Node) -> Topic:
-    """The embedded topic of a sink, which must exist."""
-    sink = node.transform
-    assert isinstance(sink, WriteTopic)
-    assert sink.address.log is not None
-    try:
-        return Log(sink.address.log).topic(sink.address.name)
-    except LogError as error:
-        raise PipelineError(f"{node}: {error}") from None
-
-
 def to_records(node: Node, pc: PCollection) -> ToRecords:
     """How a sink's elements become records. Refuses those that the topic's values cannot be."""
     sink, schema = node.transform, pc.schema
@@ -259,7 +248,7 @@ def to_records(node: Node, pc: PCollection) -> ToRecords:
     if sink.address.brokers is not None:
         values, partitions = kafka_values(schema), 1  # its client knows the partitions
     else:
-        topic = topic_of(node)
+        topic = open_topic(node, sink.address)
         values, partitions = topic.values, len(topic.partitions)
     if schema is not None:
         _check(node, schema, values)

@@ -11,8 +11,8 @@ import pytest
 
 from headrace.engine.columns.cells import decode_cells, encode_cells
 from headrace.engine.shard.clocks import Clocks
-from headrace.engine.shard.placing import RETRACTION
 from headrace.engine.shard.processor import PANES, TIMINGS, ShardProcessor, Step
+from headrace.engine.worker.columnbundles import RETRACTION
 from headrace.engine.worker.hidden import END, START, TIME
 from headrace.engine.worker.shuffle import KEY, SPELLING, VALUE
 from headrace.model.algebra import CombineFn, MaxFn, MeanFn, SumFn

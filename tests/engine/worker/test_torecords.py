@@ -22,14 +22,14 @@ from headrace.engine.plan.lowering import lower
 from headrace.engine.worker.bundles import Bundle
 from headrace.engine.worker.columnbundles import PANE_COLUMNS, ColumnBundle
 from headrace.engine.worker.hidden import TIME
-from headrace.engine.worker.torecords import ANY, RETRACTION, ToRecords, to_records, unblocked
+from headrace.engine.worker.torecords import ANY, RETRACTION_HEADER, ToRecords, to_records, unblocked
 from headrace.log import Log, LogError
 from headrace.log.partitioning import partitions_of
 from headrace.log.values import Values
 from headrace.model.schema import schema_of
 from headrace.model.times import MAX_TIME, MIN_TIME, SECOND
 
-MARKED = {RETRACTION: b"true"}
+MARKED = {RETRACTION_HEADER: b"true"}
 
 
 class Visit(NamedTuple):
