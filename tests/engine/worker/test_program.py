@@ -21,7 +21,7 @@ import pytest
 
 import headrace as hr
 from headrace.engine.batch.sinks import windowed_values
-from headrace.engine.plan import fusion as planning
+from headrace.engine.plan import plan
 from headrace.engine.plan.stages import Columns, Exchange, Frame, Python, Read, Stage, Union, Write
 from headrace.engine.worker.blame import WorkerFailure, told_plainly
 from headrace.engine.worker.bundles import BLOCK_SCHEMA, Bundle, FromBlocks, FromColumns, to_block
@@ -42,7 +42,7 @@ class Cluster:
 
     def run(self, pipeline: hr.Pipeline) -> None:
         self._made: dict[int, Partitions] = {}
-        for stage in planning.plan(pipeline.graph()).ends():
+        for stage in plan(pipeline.graph()).ends():
             if isinstance(stage, Write):
                 (frame,) = stage.inputs
                 assert isinstance(stage.node.transform, hr.Collect)
