@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from headrace.log import LogError
 from headrace.log.values import Values
-from headrace.views.feeds import Feed, Receipt, Tried
+from headrace.views.feeds import Feed, Receipt, RequestKey
 
 _TOLD: Final = 100  # bad lines that are told one by one
 
@@ -37,7 +37,7 @@ class Ingestion:
     >>> feed.create()
     >>> ingestion = Ingestion(feed)
     >>> line = b'{"user": "ann", "ts": "2026-01-31T12:00:00Z"}'
-    >>> ingestion.append(line, Tried("a1")), ingestion.append(line, Tried("a1"))
+    >>> ingestion.append(line, RequestKey("a1")), ingestion.append(line, RequestKey("a1"))
     (Receipt(records=1, offsets={0: 0}, repeated=False), Receipt(records=1, offsets={0: 0}, repeated=True))
     """
 
@@ -45,7 +45,7 @@ class Ingestion:
         self.feed, self.declared = feed, feed.topic
         self._values = Values(feed.topic.schema)
 
-    def append(self, body: bytes, tried: Tried | None = None) -> Receipt:
+    def append(self, body: bytes, tried: RequestKey | None = None) -> Receipt:
         """Appends the events of a body, one in each line that is not empty. Safe when it returns."""
         events, times = self._parsed(body)
         return self.feed.append(events, times, tried)

@@ -111,7 +111,7 @@ class Resting:
                 "provenance": encode_provenance(stored.provenance()),
                 "versions": [encode_version(each) for each in stored.versions()],
             }
-        return _json({"pid": None, "views": views, "dead_letters": self._store.letters.counts(), "jobs": []})
+        return _json({"pid": None, "views": views, "dead_letters": self._store.dead_letters.counts(), "jobs": []})
 
     def _stored(self, name: str) -> StoredView:
         return self._store.view(view_of(self._app, name, self._runs.app).layout())

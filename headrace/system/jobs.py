@@ -12,13 +12,13 @@ from typing import Any, Final, Literal
 from headrace.model.times import SECOND
 from headrace.views.errors import ViewError
 from headrace.views.jsonencoding import encode_time
-from headrace.views.layers.batchlayer import Report
+from headrace.views.layers.batchlayer import ProgressListener
 
 _log = logging.getLogger("headrace.system")
 
 _REMEMBERED: Final = 20  # jobs that have ended; those that have not are all known
 
-Work = Callable[[Report], int]
+Work = Callable[[ProgressListener], int]
 """Does a job, reports its steps, and says which version came of it."""
 
 

@@ -29,7 +29,7 @@ from headrace.views.declare.app import App
 from headrace.views.declare.declarations import View
 from headrace.views.errors import ViewError
 from headrace.views.jsonencoding import encode_time
-from headrace.views.layers.batchlayer import BatchLayer, Report
+from headrace.views.layers.batchlayer import BatchLayer, ProgressListener
 from headrace.views.layers.speedlayer import SpeedLayer
 from headrace.views.master.masterdata import Master
 from headrace.views.offsets import Offsets
@@ -135,7 +135,7 @@ class System:
             self.app.views[view], self.service.views[view], self.masters[self.app.views[view].topic.name]
         )
 
-        def work(report: Report) -> int:
+        def work(report: ProgressListener) -> int:
             context = self.spark.sparkContext
             context.setLocalProperty("spark.scheduler.pool", "batch")
             context.addJobTag(_BATCH_TAG)
@@ -159,7 +159,7 @@ class System:
                 for name, master in self.masters.items()
             },
             "views": {name: view_status(speed, self.service.views[name]) for name, speed in self.speeds.items()},
-            "dead_letters": self.store.letters.counts(),
+            "dead_letters": self.store.dead_letters.counts(),
             "jobs": [job.told(time) for job in self.jobs.list()],
         }
 
@@ -174,7 +174,7 @@ class System:
                 "record": each.record,
                 "time": encode_time(each.met),
             }
-            for each in self.store.letters.newest(limit)
+            for each in self.store.dead_letters.newest(limit)
         ]
 
     def close(self) -> None:
@@ -198,7 +198,7 @@ class System:
             self.service.topics[view.topic.name].feed,
             checkpoint=str(self.home.checkpoint(view.name, stored.identity())),
             spark=self.spark,
-            letters=self.store.letters,
+            dead_letters=self.store.dead_letters,
         )
 
     def _read(self, topic: str) -> dict[str, Offsets]:

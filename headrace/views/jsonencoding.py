@@ -14,58 +14,58 @@ from headrace.views.query.queries import Answer, Provenance, Row
 from headrace.views.stores.versions import Version
 
 
-def encode_answer(view: str, found: Answer) -> dict[str, Any]:
-    """The rows of an answer and where they come from."""
+def encode_answer(view: str, answer: Answer) -> dict[str, Any]:
+    """Encodes the rows of an answer and their origin."""
     return {
         "view": view,
-        "rows": [encode_row(each) for each in found.rows],
-        "next": found.next,
-        **encode_provenance(found.provenance),
+        "rows": [encode_row(row) for row in answer.rows],
+        "next": answer.next,
+        **encode_provenance(answer.provenance),
     }
 
 
-def encode_row(found: Row) -> dict[str, Any]:
-    """A row of an answer; it names those of its values that are approximate, if some are."""
-    start, end = found.window
-    shown = {"key": found.key, "window": {"start": encode_time(start), "end": encode_time(end)}, "values": found.values}
-    return shown | {"approximate": found.approximate} if found.approximate else shown
+def encode_row(row: Row) -> dict[str, Any]:
+    """Encodes a row of an answer; names its approximate values, if there are any."""
+    start, end = row.window
+    encoded = {"key": row.key, "window": {"start": encode_time(start), "end": encode_time(end)}, "values": row.values}
+    return encoded | {"approximate": row.approximate} if row.approximate else encoded
 
 
-def encode_provenance(found: Provenance) -> dict[str, Any]:
-    """Where an answer comes from."""
+def encode_provenance(provenance: Provenance) -> dict[str, Any]:
+    """Encodes the origin of an answer."""
     return {
-        "version": found.version,
-        "boundary": found.boundary,
-        "reached": found.reached,
-        "watermark": encode_time(found.watermark),
-        "updated": encode_time(found.updated),
-        "freshness": None if found.freshness is None else found.freshness / SECOND,
+        "version": provenance.version,
+        "boundary": provenance.boundary,
+        "reached": provenance.reached,
+        "watermark": encode_time(provenance.watermark),
+        "updated": encode_time(provenance.updated),
+        "freshness": None if provenance.freshness is None else provenance.freshness / SECOND,
     }
 
 
-def encode_version(found: Version) -> dict[str, Any]:
-    """A batch version."""
+def encode_version(version: Version) -> dict[str, Any]:
+    """Encodes a batch version."""
     return {
-        "version": found.number,
-        "boundary": found.boundary,
-        "base": found.base,
-        "rows": found.rows,
-        "made": encode_time(found.made),
-        "current": found.current,
+        "version": version.number,
+        "boundary": version.boundary,
+        "base": version.base,
+        "rows": version.rows,
+        "made": encode_time(version.made),
+        "current": version.current,
     }
 
 
-def encode_layout(found: Layout) -> dict[str, Any]:
-    """What a view is."""
+def encode_layout(layout: Layout) -> dict[str, Any]:
+    """Encodes the columns and windows of a view."""
     return {
-        "name": found.name,
-        "keys": {name: kind.name for name, kind in zip(found.keys, found.types, strict=True)},
-        "aggregates": list(found.aggregations),
-        "window": found.window,
+        "name": layout.name,
+        "keys": {name: kind.name for name, kind in zip(layout.keys, layout.types, strict=True)},
+        "aggregates": list(layout.aggregations),
+        "window": layout.window,
     }
 
 
 @lru_cache(4096)
 def encode_time(us: int | None) -> str | None:
-    """A time, or None for none and for the ends of time."""
+    """Encodes a time; None for none and for the ends of time."""
     return None if us is None or not MIN_TIME < us < MAX_TIME else format_instant(us)

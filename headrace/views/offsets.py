@@ -1,4 +1,4 @@
-"""How far a view is: the offsets of its topic that are in it, and which micro-batch comes next."""
+"""Offsets of a topic, and the progress of a view's speed layer through them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from headrace.views.errors import ViewError
 
 Offsets = Mapping[int, int]
-"""Of each partition, the first offset that is not meant. A partition that is missing is at its beginning, 0."""
+"""The first offset of each partition that is not included. A missing partition is at its beginning, 0."""
 
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """A micro-batch of a speed layer: its stream and its number there, its offsets, and the watermark after it.
+    """A micro-batch of a speed layer: its stream, its number in that stream, its offsets, and the watermark after it.
 
     >>> MicroBatch("s1", 7, since={0: 10}, until={0: 25}).until
     {0: 25}
@@ -33,7 +33,7 @@ class MicroBatch:
 
 @dataclass(frozen=True)
 class Progress:
-    """How far the speed layer of a view is: its last micro-batch, and the offsets before which all events are in."""
+    """The progress of a view's speed layer: its last micro-batch, and the offsets that it has reached."""
 
     stream: str | None = None
     number: int = -1
@@ -41,15 +41,15 @@ class Progress:
     watermark: int | None = None
     updated: int | None = None
 
-    def takes(self, batch: MicroBatch) -> bool:
-        """Whether the micro-batch is new; one that was taken before is not. Refuses one that would count events twice.
+    def accepts(self, batch: MicroBatch) -> bool:
+        """Returns whether a micro-batch is new, or was added before. Refuses one that would count events twice.
 
-        A stream may leave out micro-batches that have nothing for the view; another stream begins where it ended.
+        A stream may leave out micro-batches that have nothing for the view. Another stream must begin where it ended.
 
-        >>> seen = Progress("s1", 7, {0: 25})
-        >>> seen.takes(MicroBatch("s1", 7, {0: 10}, {0: 25})), seen.takes(MicroBatch("s1", 8, {0: 25}, {0: 30}))
-        (False, True)
-        >>> seen.takes(MicroBatch("s2", 0, {0: 0}, {0: 30}))
+        >>> progress = Progress("s1", 7, {0: 25})
+        >>> [progress.accepts(MicroBatch("s1", number, {0: 25}, {0: 30})) for number in (7, 8)]
+        [False, True]
+        >>> progress.accepts(MicroBatch("s2", 0, {0: 0}, {0: 30}))
         Traceback (most recent call last):
             ...
         headrace.views.errors.ViewError: micro-batch 0 of stream 's2' begins at {0: 0}, but the view has reached \
@@ -71,17 +71,17 @@ class Progress:
         return True
 
 
-def reaches(there: Offsets, here: Offsets) -> bool:
-    """Whether `there` is in no partition before `here`.
+def reaches(reached: Offsets, wanted: Offsets) -> bool:
+    """Returns whether `reached` is at or after `wanted` in every partition.
 
     >>> reaches({0: 5, 1: 1}, {0: 5}), reaches({0: 5}, {1: 1})
     (True, False)
     """
-    return all(there.get(partition, 0) >= offset for partition, offset in here.items())
+    return all(reached.get(partition, 0) >= offset for partition, offset in wanted.items())
 
 
 def dump_offsets(offsets: Offsets) -> str:
-    """Offsets as JSON.
+    """Encodes offsets as JSON.
 
     >>> load_offsets(dump_offsets({0: 5}))
     {0: 5}
@@ -90,5 +90,5 @@ def dump_offsets(offsets: Offsets) -> str:
 
 
 def load_offsets(text: str) -> dict[int, int]:
-    """What `dump_offsets` wrote."""
+    """Decodes what `dump_offsets` wrote."""
     return {int(partition): int(offset) for partition, offset in json.loads(text).items()}

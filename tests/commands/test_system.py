@@ -94,7 +94,7 @@ def test_going_back_and_forth(system: Home) -> None:
     gone = run(system, "rollback", "hits", "--to", "9")
     assert (gone.exit_code, gone.stderr) == (
         1,
-        "error: view 'hits' has not kept version 9; there are [1, 2]\n",
+        "error: view 'hits' has no version 9; there are [1, 2]\n",
     )
 
 

@@ -116,5 +116,5 @@ def test_keys_of_another_type_are_refused(kind: str, value: Any) -> None:
 
 def test_totals_beyond_64_bits_are_refused_by_name() -> None:
     layout = Layout.of("v", keys={}, aggregations={"total": hr.sum("x")}, columns={"x": "bigint"})
-    with pytest.raises(ViewError, match="'total' must be a whole number of 64 bits, got 9223372036854775808"):
+    with pytest.raises(ViewError, match="'total' must be an integer of 64 bits, got 9223372036854775808"):
         layout.stored((2**63,))

@@ -9,7 +9,7 @@ import pytest
 
 from headrace.system.jobs import _REMEMBERED, Jobs
 from headrace.views.errors import ViewError
-from headrace.views.layers.batchlayer import Report
+from headrace.views.layers.batchlayer import ProgressListener
 
 
 @pytest.fixture
@@ -22,13 +22,13 @@ def jobs() -> Iterator[Jobs]:
 def test_jobs_run_in_order_and_one_of_a_view_is_refused_meanwhile(jobs: Jobs) -> None:
     go, order = threading.Event(), []
 
-    def first(report: Report) -> int:
+    def first(report: ProgressListener) -> int:
         report("computing", 3, 9)
         order.append("visitors")
         go.wait(60)
         return 1
 
-    def second(report: Report) -> int:
+    def second(report: ProgressListener) -> int:
         order.append("users")
         return 5
 
@@ -44,7 +44,7 @@ def test_jobs_run_in_order_and_one_of_a_view_is_refused_meanwhile(jobs: Jobs) ->
 
 
 def test_what_fails_says_why_and_the_next_runs(jobs: Jobs, caplog: pytest.LogCaptureFixture) -> None:
-    def fails(report: Report) -> int:
+    def fails(report: ProgressListener) -> int:
         raise ViewError("the disk is full")
 
     jobs.between(lambda: 1 / 0)
@@ -59,7 +59,7 @@ def test_what_fails_says_why_and_the_next_runs(jobs: Jobs, caplog: pytest.LogCap
 def test_closing_ends_a_job_at_its_next_step(jobs: Jobs) -> None:
     begun, go = threading.Event(), threading.Event()
 
-    def works(report: Report) -> int:
+    def works(report: ProgressListener) -> int:
         begun.set()
         go.wait(60)
         report("loading", None, None)
@@ -81,7 +81,7 @@ def test_closing_ends_a_job_at_its_next_step(jobs: Jobs) -> None:
 def test_a_job_is_known_until_it_has_ended_however_many_there_are(jobs: Jobs) -> None:
     go = threading.Event()
 
-    def works(report: Report) -> int:
+    def works(report: ProgressListener) -> int:
         go.wait(60)
         return 1
 

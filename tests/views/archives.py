@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace.views.archive.archivetable import Archive
-from headrace.views.archive.manifests import File, Step
+from headrace.views.archive.manifests import ArchiveStep, MasterFile
 
 Event = tuple[int, dict[str, Any], int | None]
 """A partition, the values, and the day since 1970 that its directory is of."""
@@ -39,8 +39,8 @@ def write(archive: Archive, folder: Path, *steps: Sequence[Event]) -> None:
             size = (folder / "data" / path).stat().st_size
             partitions = {row["_partition"] for row in found}
             offsets = {n: [row["_offset"] for row in found if row["_partition"] == n] for n in partitions}
-            files.append(File(path, len(found), size, {n: (min(at), max(at)) for n, at in offsets.items()}))
-        step = Step(number, since, dict(ends), files=tuple(files), before=before)
+            files.append(MasterFile(path, len(found), size, {n: (min(at), max(at)) for n, at in offsets.items()}))
+        step = ArchiveStep(number, since, dict(ends), files=tuple(files), before=before)
         (folder / "manifests").mkdir(exist_ok=True, parents=True)
         (folder / "manifests" / step.name).write_bytes(step.write())
-        before = Step.read(step.write()).seal
+        before = ArchiveStep.read(step.write()).seal

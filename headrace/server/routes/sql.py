@@ -96,7 +96,7 @@ class Sandbox:
         self._limits, self._lock = limits, threading.Lock()
         self._adhoc: adhoc.AdHoc | None = None
 
-    def query(self, sql: str, tables: adhoc.Tables) -> adhoc.Found:
+    def query(self, sql: str, tables: adhoc.Tables) -> adhoc.SqlResult:
         """The rows of a statement."""
         with self._lock:
             self._adhoc = self._adhoc or adhoc.AdHoc(self._limits)

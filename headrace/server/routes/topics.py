@@ -18,7 +18,7 @@ from headrace.server.ingestion import BadLines, Ingestion
 from headrace.server.limits import Gate, Limits
 from headrace.server.routes.metrics import Metrics
 from headrace.server.routes.viewparameters import body
-from headrace.views.feeds import OtherRequest, Tried, Unavailable
+from headrace.views.feeds import RequestConflict, RequestKey, TopicUnavailable
 
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,200}")
 _SEQUENCE: Final = re.compile(r"\d{1,18}", re.ASCII)
@@ -67,9 +67,9 @@ def _add_topic(
                 metrics.refused(name, bad.count)
                 told = [{"line": line, "reason": reason} for line, reason in bad.reasons.items()]
                 raise Refused(422, str(bad), bad=bad.count, lines=told) from None
-            except OtherRequest as other:
+            except RequestConflict as other:
                 raise Refused(422, str(other)) from None
-            except Unavailable as away:
+            except TopicUnavailable as away:
                 raise Refused(503, str(away)) from None
             except (CorruptionError, OSError):
                 raise
@@ -86,7 +86,7 @@ def _add_topic(
     router.add_api_route(f"/topics/{name}", append, methods=["POST"], summary=f"Append to {name}", openapi_extra=asked)
 
 
-def _tried(request: Request) -> Tried | None:
+def _tried(request: Request) -> RequestKey | None:
     key, sequence = request.headers.get("idempotency-key"), request.headers.get("idempotency-sequence")
     if key is None:
         if sequence is not None:
@@ -96,4 +96,4 @@ def _tried(request: Request) -> Tried | None:
         raise Refused(400, "an Idempotency-Key has 1 to 200 letters, digits or signs, and no spaces")
     if sequence is not None and not _SEQUENCE.fullmatch(sequence):
         raise Refused(400, f"an Idempotency-Sequence is a whole number from 0 on, got {sequence!r}")
-    return Tried(key, int(sequence or 0))
+    return RequestKey(key, int(sequence or 0))

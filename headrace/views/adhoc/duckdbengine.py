@@ -1,7 +1,7 @@
-"""Ad-hoc SQL: read-only questions about tables that are given, whatever the statement tries. DuckDB answers them.
+"""Ad-hoc SQL on DuckDB: read-only queries of given tables, whatever the statement tries.
 
-Each statement runs in a process of its own (see `sandbox`): DuckDB's own limits do not hold for every function, and a
-process can be killed. One is started ahead, so that nobody waits for it.
+Each statement runs in a process of its own (see `duckdbsandbox`): DuckDB's own limits do not hold for every function,
+and a process can be killed. One is started ahead, so that nobody waits for it.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing import Final, Self
 
 import pyarrow as pa
 
-from headrace.views.adhoc.sqlrequest import DUCKDB, Found, Limits, Tables, request
+from headrace.views.adhoc.sqlrequest import DUCKDB, Limits, SqlResult, Tables, encode_request
 from headrace.views.errors import ViewError
 
-__all__ = ["AdHoc", "Found", "Limits", "Tables"]
+__all__ = ["AdHoc", "Limits", "SqlResult", "Tables"]
 
 _SANDBOX: Final = Path(__file__).with_name("duckdbsandbox.py")
 
 
 class AdHoc:
-    """Runs statements, one SELECT each, within limits. Any number of threads may ask.
+    """Runs statements, one SELECT each, within limits. Safe for any number of threads.
 
     >>> hits = pa.table({"url": ["foo.com", "oof.com"], "n": [3, 4]})
     >>> with AdHoc() as adhoc:
@@ -36,40 +36,40 @@ class AdHoc:
     ...     adhoc.query("SELECT * FROM read_csv('/etc/passwd')", {"hits": hits})
     Traceback (most recent call last):
         ...
-    headrace.views.errors.ViewError: the function read_csv is not for ad-hoc SQL; those that give tables are range \
+    headrace.views.errors.ViewError: the function read_csv is not allowed in ad-hoc SQL; table functions are range \
 and unnest
     """
 
     def __init__(self, limits: Limits = Limits()) -> None:
         self.limits = limits
         self._lock = threading.Lock()
-        self._spare: subprocess.Popen[bytes] | None = _started()
+        self._spare: subprocess.Popen[bytes] | None = _start()
 
-    def query(self, sql: str, tables: Tables) -> Found:
-        """The rows of one SELECT over these tables."""
-        asked = request(sql, tables, self.limits, DUCKDB)
+    def query(self, sql: str, tables: Tables) -> SqlResult:
+        """Runs one SELECT over these tables."""
+        request = encode_request(sql, tables, self.limits, DUCKDB)
         with self._lock:
-            process, self._spare = self._spare or _started(), _started()
+            process, self._spare = self._spare or _start(), _start()
         with process:
             try:
                 assert process.stdout is not None
-                process.stdout.readline()  # ready: from here on its time counts
-                output, _ = process.communicate(asked, timeout=self.limits.seconds)
+                process.stdout.readline()  # ready: its time counts from here on
+                output, _ = process.communicate(request, timeout=self.limits.seconds)
             except subprocess.TimeoutExpired:
                 limit = f"{self.limits.seconds:g} seconds"
-                raise ViewError(f"the statement took longer than {limit}; ask for less at once") from None
+                raise ViewError(f"the statement took longer than {limit}; query less at once") from None
             finally:
                 process.kill()
-        said, _, rows = output.partition(b"\n")
-        if not said:
+        line, _, rows = output.partition(b"\n")
+        if not line:
             raise ViewError(
                 f"the statement ended its process (status {process.returncode}), most likely by needing more than "
-                f"{self.limits.megabytes} MB of memory; ask for less at once"
+                f"{self.limits.megabytes} MB of memory; query less at once"
             )
-        result = json.loads(said)
-        if "error" in result:
-            raise ViewError(result["error"])
-        return Found(pa.ipc.open_stream(rows).read_all(), result["truncated"])
+        reply = json.loads(line)
+        if "error" in reply:
+            raise ViewError(reply["error"])
+        return SqlResult(pa.ipc.open_stream(rows).read_all(), reply["truncated"])
 
     def close(self) -> None:
         """Ends the process that was started ahead."""
@@ -88,11 +88,11 @@ and unnest
         self.close()
 
 
-def _started() -> subprocess.Popen[bytes]:
+def _start() -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-P", str(_SANDBOX)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        env={"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},  # and no secret of this process
+        env={"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},  # but no secrets of this process
     )

@@ -1,8 +1,8 @@
-"""The inner side of ad-hoc SQL: a process of its own that runs one statement on DuckDB, prints the result and ends.
+"""The sandbox process of ad-hoc SQL on DuckDB: runs one statement, prints the result and ends.
 
-Three walls, each enough for most attacks: the statement's syntax tree, as DuckDB's own parser gives it, may hold
-nothing but queries of the given tables; DuckDB is configured to touch nothing else, and the configuration is locked;
-and the operating system lets this process write no file and use no more memory. `adhoc` starts it and kills it in time.
+Three walls, each enough for most attacks: the statement's syntax tree, as DuckDB's own parser returns it, may have
+nothing but queries of the given tables; DuckDB is configured to access nothing else, and the configuration is locked;
+and the operating system lets this process write no file and use no more memory. `duckdbengine` starts and kills it.
 """
 
 from __future__ import annotations
@@ -10,10 +10,14 @@ from __future__ import annotations
 import json
 import resource
 import sys
-from typing import Any, BinaryIO, Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import duckdb
 import pyarrow as pa
+
+if TYPE_CHECKING:  # importing Headrace would double the time in which this process starts
+    from headrace.views.adhoc.sqlrequest import ParquetTable, RequestHead
 
 _MEGABYTE: Final = 1 << 20
 
@@ -28,22 +32,22 @@ _CONFIGURATION: Final = {
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
     "allow_community_extensions": "false",
-    "python_enable_replacements": "false",  # variables of this process are no tables
+    "python_enable_replacements": "false",  # variables of this process are not tables
     "temp_directory": "",
     "threads": "1",
 }
 
 
 class Refused(Exception):
-    """The statement may not run."""
+    """The statement is not allowed."""
 
 
 def answer(source: BinaryIO) -> bytes:
-    """What one request gets: a line of JSON, and if all went well the rows as an Arrow stream."""
-    request = json.loads(source.readline())
+    """Answers one request: a line of JSON, and after success the rows as an Arrow stream."""
+    request: RequestHead = json.loads(source.readline())
     limits = request["limits"]
     arrow = {name: pa.ipc.open_stream(source.read(size)).read_all() for name, size in request["arrow"].items()}
-    connection = opened(arrow, request["parquet"], limits["megabytes"])
+    connection = open_tables(arrow, request["parquet"], limits["megabytes"])
     _limit(limits["megabytes"])
     try:
         check(connection, request["sql"], {*arrow, *request["parquet"]})
@@ -51,13 +55,15 @@ def answer(source: BinaryIO) -> bytes:
     except Refused as error:
         return _line(error=str(error))
     except (MemoryError, duckdb.OutOfMemoryException):
-        return _line(error=f"the statement needs more than {limits['megabytes']} MB of memory; ask for less at once")
+        return _line(error=f"the statement needs more than {limits['megabytes']} MB of memory; query less at once")
     except duckdb.Error as error:
         return _line(error=str(error).partition("\n\nLINE")[0])
 
 
-def opened(arrow: dict[str, pa.Table], parquet: dict[str, dict[str, Any]], megabytes: int) -> duckdb.DuckDBPyConnection:
-    """DuckDB with these tables and rows of files, and with access to nothing else."""
+def open_tables(
+    arrow: Mapping[str, pa.Table], parquet: Mapping[str, ParquetTable], megabytes: int
+) -> duckdb.DuckDBPyConnection:
+    """Opens a DuckDB with these tables and files, and with access to nothing else."""
     connection = duckdb.connect(":memory:", config={**_CONFIGURATION, "memory_limit": f"{megabytes}MB"})
     connection.execute("SET TimeZone='UTC'")
     for name, table in arrow.items():
@@ -68,15 +74,15 @@ def opened(arrow: dict[str, pa.Table], parquet: dict[str, dict[str, Any]], megab
     for name, files in parquet.items():
         zoned = {column: f'"{column}"::TIMESTAMPTZ AS "{column}"' for column in files["zoned"]}
         columns = ", ".join(zoned.get(column, f'"{column}"') for column in files["columns"]) or "*"
-        listed, where = ", ".join(map(_quoted, files["paths"])), f" WHERE {files['where']}" if files["where"] else ""
-        read = f"read_parquet([{listed}], hive_partitioning=false)"
+        where = f" WHERE {files['where']}" if files["where"] else ""
+        read = f"read_parquet([{', '.join(map(_quoted, files['paths']))}], hive_partitioning=false)"
         connection.execute(f'CREATE VIEW "{name}" AS SELECT {columns} FROM {read}{where}')
     connection.execute("SET lock_configuration=true")
     return connection
 
 
 def check(connection: duckdb.DuckDBPyConnection, sql: str, tables: set[str]) -> None:
-    """Refuses all but one query of these tables."""
+    """Refuses a statement that is not one query of these tables."""
     try:
         kinds = [statement.type for statement in connection.extract_statements(sql)]
     except duckdb.Error as error:
@@ -90,35 +96,35 @@ def check(connection: duckdb.DuckDBPyConnection, sql: str, tables: set[str]) -> 
     internal = connection.execute("SELECT view_name FROM duckdb_views() WHERE internal").fetchall()
     system = {name for (name,) in internal}
     named = set()
-    found = []
+    nodes = []
     rest: list[Any] = [tree["statements"]]
     while rest:  # no recursion, which a deep statement would exhaust
-        each = rest.pop()
-        if isinstance(each, dict):
-            found.append(each)
-            rest += each.values()
-            named |= {entry["key"] for entry in each.get("cte_map", {}).get("map", [])}
-            if each.get("type") in ("RECURSIVE_CTE_NODE", "CTE_NODE"):
-                named.add(each["cte_name"])
-        elif isinstance(each, list):
-            rest += each
+        node = rest.pop()
+        if isinstance(node, dict):
+            nodes.append(node)
+            rest += node.values()
+            named |= {entry["key"] for entry in node.get("cte_map", {}).get("map", [])}
+            if node.get("type") in ("RECURSIVE_CTE_NODE", "CTE_NODE"):
+                named.add(node["cte_name"])
+        elif isinstance(node, list):
+            rest += node
     if hidden := named & system:
         raise Refused(f"{sorted(hidden)[0]!r} is the name of a system table; choose another")
     allowed = {name.lower() for name in tables | named}
-    for each in found:
-        _check_node(each, allowed, tables)
+    for node in nodes:
+        _check_node(node, allowed, tables)
 
 
 def _check_node(node: dict[str, Any], allowed: set[str], tables: set[str]) -> None:
     kind = node.get("type")
     if node.get("function_name", "").lower() in _REFUSED_FUNCTIONS:
-        raise Refused(f"the function {node['function_name']} is not for ad-hoc SQL")
+        raise Refused(f"the function {node['function_name']} is not allowed in ad-hoc SQL")
     if not isinstance(kind, str) or "class" in node or "id" in node:
         return  # an expression, or the type of a value
     if kind not in _NODES | _MODIFIERS | _ORDERS | _FROM and not kind.endswith("_TYPE_INFO"):
-        raise Refused(f"{kind} is not for ad-hoc SQL; write SELECT ... FROM one of {', '.join(sorted(tables))}")
+        raise Refused(f"{kind} is not allowed in ad-hoc SQL; write SELECT ... FROM one of {', '.join(sorted(tables))}")
     if kind == "TABLE_FUNCTION" and (name := node["function"]["function_name"].lower()) not in _TABLE_FUNCTIONS:
-        raise Refused(f"the function {name} is not for ad-hoc SQL; those that give tables are range and unnest")
+        raise Refused(f"the function {name} is not allowed in ad-hoc SQL; table functions are range and unnest")
     if kind == "BASE_TABLE":
         name = ".".join(filter(None, (node["catalog_name"], node["schema_name"], node["table_name"])))
         if name.lower() not in allowed:
@@ -143,12 +149,12 @@ def _run(connection: duckdb.DuckDBPyConnection, sql: str, most: int, megabytes: 
 
 
 def _limit(megabytes: int) -> None:
-    """No file to write to, and so much memory more than what is used already."""
+    """Forbids this process to write files, and to use more than so much memory beyond what it uses now."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with open("/proc/self/statm") as statistics:
         data = int(statistics.read().split()[5]) * resource.getpagesize()
-    limit = data + 2 * megabytes * _MEGABYTE  # DuckDB keeps to its own limit; what it does not count must fit beside it
+    limit = data + 2 * megabytes * _MEGABYTE  # DuckDB observes its own limit; what it does not count must fit beside it
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 
@@ -156,8 +162,8 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _line(**said: Any) -> bytes:
-    return json.dumps(said).encode() + b"\n"
+def _line(**fields: Any) -> bytes:
+    return json.dumps(fields).encode() + b"\n"
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Ad-hoc SQL on Spark, for what is too large for one process: read-only questions, whatever the statement tries.
+"""Ad-hoc SQL on Spark, for data too large for DuckDB: read-only queries of given tables, whatever the statement tries.
 
-Spark runs in a process of its own (see `sparksandbox`), which begins with the first statement and stays: one that takes
-too long is cancelled, and if that does not help, or memory runs out, the process ends and the next statement gets a
-new one. Nothing that runs elsewhere, such as speed layers, shares memory or a session with it.
+Spark runs in a process of its own (see `sparksql.sparksandbox`), which starts with the first statement and stays. A
+statement that takes too long is cancelled; if that does not help, or memory runs out, the process ends and the next
+statement gets a new one. Nothing else, such as a speed layer, shares memory or a session with it.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from typing import Final, Self
 
 import pyarrow as pa
 
-from headrace.views.adhoc.sqlrequest import SPARK, Found, Limits, Tables, request
+from headrace.views.adhoc.sqlrequest import SPARK, Limits, SqlResult, Tables, encode_request
 from headrace.views.errors import ViewError
 
 _SANDBOX: Final = Path(__file__).parents[1] / "sparksql" / "sparksandbox.py"
-_START: Final = 120  # seconds in which Spark must have started
-_GRACE: Final = 5  # seconds in which a statement must have been cancelled
-_KEPT: Final = ("JAVA_HOME", "PATH", "LANG", "SPARK_LOCAL_IP")  # of the environment; no secret of this process
+_START: Final = 120  # seconds for Spark to start
+_GRACE: Final = 5  # seconds for a statement to be cancelled
+_ENVIRONMENT: Final = ("JAVA_HOME", "PATH", "LANG", "SPARK_LOCAL_IP")  # passed on; no secrets of this process
 
 
 class SparkAdHoc:
-    """Runs statements, one SELECT each, one after the other; any number of threads may ask.
+    """Runs statements, one SELECT each, one after the other. Safe for any number of threads.
 
     >>> hits = pa.table({"url": ["foo.com", "oof.com"], "n": [3, 4]})
     >>> with SparkAdHoc(master="local[1]") as adhoc:
@@ -47,46 +47,46 @@ class SparkAdHoc:
         self._process: subprocess.Popen[bytes] | None = None
         self._folder = ""
 
-    def query(self, sql: str, tables: Tables) -> Found:
-        """The rows of one SELECT over these tables."""
-        asked = request(sql, tables, self.limits, SPARK)
+    def query(self, sql: str, tables: Tables) -> SqlResult:
+        """Runs one SELECT over these tables."""
+        request = encode_request(sql, tables, self.limits, SPARK)
         with self._lock:
-            process = self._started()
+            process = self._start()
             assert process.stdin is not None
             assert process.stdout is not None
             with _killed_after(process, self.limits.seconds + _GRACE) as late:
                 try:
-                    process.stdin.write(asked)
+                    process.stdin.write(request)
                     process.stdin.flush()
-                    said = process.stdout.readline()
-                    result = json.loads(said) if said else {}
-                    rows = process.stdout.read(result.get("bytes", 0))
+                    line = process.stdout.readline()
+                    reply = json.loads(line) if line else {}
+                    rows = process.stdout.read(reply.get("bytes", 0))
                 except (BrokenPipeError, ValueError):
-                    result = {}
-            if not result:
+                    reply = {}
+            if not reply:
                 self._end()
                 if late.is_set():
                     limit = f"{self.limits.seconds:g} seconds"
-                    raise ViewError(f"the statement took longer than {limit}; ask for less at once")
+                    raise ViewError(f"the statement took longer than {limit}; query less at once")
                 raise ViewError(
                     f"the statement ended its process, most likely by needing more than {self.limits.megabytes} MB of "
-                    "memory; ask for less at once"
+                    "memory; query less at once"
                 )
-        if "error" in result:
-            raise ViewError(result["error"])
-        return Found(pa.ipc.open_stream(rows).read_all(), result["truncated"])
+        if "error" in reply:
+            raise ViewError(reply["error"])
+        return SqlResult(pa.ipc.open_stream(rows).read_all(), reply["truncated"])
 
     def close(self) -> None:
         """Ends its process."""
         with self._lock:
             self._end()
 
-    def _started(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> subprocess.Popen[bytes]:
         if self._process is not None and self._process.poll() is None:
             return self._process
         self._end()
         self._folder = tempfile.mkdtemp(prefix="headrace-sql-")
-        kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+        environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
         process = subprocess.Popen(
             [sys.executable, "-P", str(_SANDBOX), self.master, str(self.limits.megabytes), self._folder],
             stdin=subprocess.PIPE,
@@ -95,7 +95,7 @@ class SparkAdHoc:
             cwd=self._folder,
             start_new_session=True,  # so that its JVM can be killed with it
             env={
-                **kept,
+                **environment,
                 "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
                 "PYSPARK_PYTHON": sys.executable,
                 "SPARK_USER": "headrace",
@@ -107,7 +107,7 @@ class SparkAdHoc:
             ready = process.stdout.readline()
         if not ready:
             self._end()
-            raise ViewError("Spark did not start for ad-hoc SQL; leave engine out, or see that JAVA_HOME names a Java")
+            raise ViewError("Spark did not start for ad-hoc SQL; leave out `engine`, or set JAVA_HOME to a Java")
         return process
 
     def _end(self) -> None:
@@ -131,7 +131,7 @@ class SparkAdHoc:
 
 @contextlib.contextmanager
 def _killed_after(process: subprocess.Popen[bytes], seconds: float) -> Iterator[threading.Event]:
-    """Kills a process that is still at work after so many seconds; the event tells whether it was."""
+    """Kills a process that still runs after so many seconds, and then sets the event that it yields."""
     late = threading.Event()
 
     def kill() -> None:
@@ -147,6 +147,6 @@ def _killed_after(process: subprocess.Popen[bytes], seconds: float) -> Iterator[
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Ends a process and the JVM that it has started; they are a group of their own."""
+    """Kills a process and the JVM that it has started, which are a process group."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)

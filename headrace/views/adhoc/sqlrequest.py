@@ -1,4 +1,4 @@
-"""What ad-hoc SQL is asked of: tables in memory and rows of Parquet files; and how they travel to who answers."""
+"""Requests of ad-hoc SQL: a statement, its tables in memory or in Parquet files, its limits, and their encoding."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypedDict
 
 import pyarrow as pa
 
@@ -15,11 +15,11 @@ from headrace.model.times import format_instant
 from headrace.views.declare.layout import check_name
 from headrace.views.errors import ViewError
 
-_LONGEST: Final = 100_000  # letters of a statement
+_LONGEST: Final = 100_000  # characters of a statement
 
 
 class Dialect(NamedTuple):
-    """How a column is quoted, and how a time with a time zone begins."""
+    """The SQL dialect of an engine: how a column is quoted, and the keyword of a timestamp with a time zone."""
 
     quote: str
     time: str
@@ -30,13 +30,13 @@ SPARK: Final = Dialect("`", "TIMESTAMP")
 
 
 @dataclass(frozen=True)
-class Files:
-    """Rows of Parquet files: of each partition those from one offset to before another, and between two times.
+class ParquetRows:
+    """A table that consists of rows of Parquet files: ranges of offsets of partitions, between two times.
 
-    They have these columns, or all if none are given. `column` is the one that times are of; `zoned` are those of
-    times, which files may not tell to be in UTC. `bad` is a column that is null in the rows that are meant.
+    It has these columns, or all if none are given. `column` has the times of rows; `zoned` are columns of times in UTC,
+    which files may not say. `bad` is a column that is null in the rows of the table.
 
-    >>> Files(("a.parquet",), {0: (5, 9)}).condition(SPARK)
+    >>> ParquetRows(("a.parquet",), {0: (5, 9)}).condition(SPARK)
     '(_partition = 0 AND _offset >= 5 AND _offset < 9)'
     """
 
@@ -50,7 +50,7 @@ class Files:
     bad: str | None = None
 
     def condition(self, dialect: Dialect) -> str:
-        """Which rows are meant, in SQL."""
+        """Returns the SQL condition of the rows."""
         parts = []
         if self.offsets is not None:
             ranges = [
@@ -67,13 +67,13 @@ class Files:
         return " AND ".join(f"({part})" for part in parts) if len(parts) > 1 else "".join(parts)
 
 
-Tables = Mapping[str, pa.Table | Files]
-"""By name, an Arrow table or Parquet files."""
+Tables = Mapping[str, pa.Table | ParquetRows]
+"""Tables by name: an Arrow table, or rows of Parquet files."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What one statement may use: seconds, rows of the result, and megabytes beside its tables."""
+    """The limits of one statement: seconds, rows of the result, and megabytes beside its tables."""
 
     seconds: float = 10
     rows: int = 10_000
@@ -81,36 +81,65 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Found:
-    """The rows a statement gave; `truncated` if there were more than the limit."""
+class SqlResult:
+    """The rows of a statement; `truncated` if there were more than the limit."""
 
     table: pa.Table
     truncated: bool
 
 
+# Dicts, since the DuckDB sandbox reads them: importing Headrace would double the time in which that process starts.
+
+
+class ParquetTable(TypedDict):
+    """A table of Parquet files as a sandbox gets it: columns, those of times in UTC, and an SQL condition on rows."""
+
+    paths: list[str]
+    columns: list[str]
+    zoned: list[str]
+    where: str
+
+
+class StatementLimits(TypedDict):
+    """The limits of a statement as a sandbox gets them."""
+
+    seconds: float
+    rows: int
+    megabytes: int
+
+
+class RequestHead(TypedDict):
+    """The head of a request: the statement, its limits, the sizes of its Arrow tables in bytes, and Parquet tables."""
+
+    sql: str
+    limits: StatementLimits
+    arrow: dict[str, int]
+    parquet: dict[str, ParquetTable]
+
+
 class Engine(Protocol):
-    """Who answers statements: one SELECT each, read-only, within limits."""
+    """An engine that runs statements: one SELECT each, read-only, within limits."""
 
     @property
     def limits(self) -> Limits: ...
 
-    def query(self, sql: str, tables: Tables) -> Found:
-        """The rows of one SELECT over these tables."""
+    def query(self, sql: str, tables: Tables) -> SqlResult:
+        """Runs one SELECT over these tables."""
 
     def close(self) -> None:
-        """Ends what it has started."""
+        """Ends its processes."""
 
 
-def request(sql: str, tables: Tables, limits: Limits, dialect: Dialect) -> bytes:
-    """A statement as a process reads it: a line of JSON, and the Arrow tables behind it.
+def encode_request(sql: str, tables: Tables, limits: Limits, dialect: Dialect) -> bytes:
+    """Encodes a statement for a sandbox process: a line of JSON, and the Arrow tables after it.
 
-    >>> request("SELECT 1", {}, Limits(), SPARK).partition(b', "limits"')[0]
+    >>> encode_request("SELECT 1", {}, Limits(), SPARK).partition(b', "limits"')[0]
     b'{"sql": "SELECT 1"'
     """
     if not isinstance(sql, str) or len(sql) > _LONGEST:
-        raise ViewError(f"a statement is text of at most {_LONGEST:,} letters")
+        raise ViewError(f"a statement is text of at most {_LONGEST:,} characters")
     arrow: dict[str, bytes] = {}
-    parquet: dict[str, dict[str, Any]] = {}
+    parquet: dict[str, ParquetTable] = {}
     for name, table in tables.items():
         check_name(name)
         if isinstance(table, pa.Table):
@@ -118,13 +147,16 @@ def request(sql: str, tables: Tables, limits: Limits, dialect: Dialect) -> bytes
         else:
             parquet[name] = {
                 "paths": [_absolute(path) for path in table.paths],
-                "columns": table.columns,
-                "zoned": table.zoned,
+                "columns": list(table.columns),
+                "zoned": list(table.zoned),
                 "where": table.condition(dialect),
             }
-    asked = {"seconds": limits.seconds, "rows": limits.rows, "megabytes": limits.megabytes}
-    sizes = {name: len(data) for name, data in arrow.items()}
-    head = {"sql": sql, "limits": asked, "arrow": sizes, "parquet": parquet}
+    head: RequestHead = {
+        "sql": sql,
+        "limits": {"seconds": limits.seconds, "rows": limits.rows, "megabytes": limits.megabytes},
+        "arrow": {name: len(data) for name, data in arrow.items()},
+        "parquet": parquet,
+    }
     return b"".join([json.dumps(head).encode(), b"\n", *arrow.values()])
 
 

@@ -14,7 +14,7 @@ from headrace.views.errors import ViewError
 
 @dataclass(frozen=True)
 class App:
-    """Topics and views by their names.
+    """The topics and views of an app, by name.
 
     >>> import headrace as hr
     >>> clicks = hr.Topic("clicks", schema="user string")
@@ -31,7 +31,7 @@ class App:
 
     @staticmethod
     def load(path: str | Path) -> App:
-        """The app of a Python file, which is run."""
+        """Runs a Python file and returns the app that it declares."""
         file = Path(path)
         if not file.is_file():
             raise ViewError(f"there is no file {str(file)!r}; an app is a Python file with hr.Topic(...) and @hr.view")
@@ -39,23 +39,22 @@ class App:
 
     @staticmethod
     def of(names: Mapping[str, Any], origin: str = "the app") -> App:
-        """The app of a module's names."""
-        found = {id(each): each for each in names.values() if isinstance(each, Topic | View)}.values()
-        views = [each for each in found if isinstance(each, View)]
-        topics = [each for each in found if isinstance(each, Topic)] + [each.topic for each in views]
+        """Returns the app of a module's names."""
+        declared = {id(value): value for value in names.values() if isinstance(value, Topic | View)}.values()
+        views = [value for value in declared if isinstance(value, View)]
+        topics = [value for value in declared if isinstance(value, Topic)] + [view.topic for view in views]
         if not views:
             raise ViewError(f"{origin} declares no view; write a function with @hr.view(topic, ...)")
         return App(_by_name("topics", topics, origin), _by_name("views", views, origin))
 
 
 def _by_name(kind: str, declared: list[Any], origin: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for each in declared:
-        other = found.setdefault(each.name, each)
-        if other != each:
-            raise ViewError(f"{origin} declares two {kind} with the name {each.name!r}; names must differ")
+    by_name: dict[str, Any] = {}
+    for declaration in declared:
+        if by_name.setdefault(declaration.name, declaration) != declaration:
+            raise ViewError(f"{origin} declares two {kind} with the name {declaration.name!r}; names must differ")
     folded: dict[str, str] = {}
-    for name in found:
+    for name in by_name:
         if (other := folded.setdefault(name.lower(), name)) != name:
             raise ViewError(f"{origin} declares {kind} {other!r} and {name!r}; names must differ by more than case")
-    return found
+    return by_name

@@ -1,7 +1,7 @@
-"""What a user declares: topics, and views of them, each a pipeline written once. Nothing here runs.
+"""Declarations of topics and of views, each view a pipeline written once. Nothing here runs.
 
-A view's function is applied once when it is declared, to a collection that stands for the topic's events, so that what
-is wrong with it is known before anything runs.
+A view's function is applied once when it is declared, to a placeholder for the topic's events, so that its errors are
+found before anything runs.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from headrace.model.times import SECOND, DurationLike, duration, format_duration
 from headrace.model.triggers import Trigger
 from headrace.model.windows import GlobalWindows, WindowFn
 from headrace.views.declare.layout import Layout, check_name
-from headrace.views.declare.partialaggregates import kept
+from headrace.views.declare.partialaggregates import to_partials
 from headrace.views.declare.restrictions import refusal
 from headrace.views.errors import ViewError
 
 Columns = Mapping[str, str | None]
-"""Columns and their types; None where only Spark knows."""
+"""Columns and their types; None where only Spark knows the type."""
 
 
 @dataclass(frozen=True)
 class Topic:
-    """A topic and the columns of its values: where the events of views come from.
+    """A topic whose records are the events of views, with the columns of its values.
 
-    `event_time` and `key` name columns: the time of an event, without which it is the record's, and what decides about
-    the partition.
+    `event_time` names the column of the time of an event; without it the time of the record is used. `key` names the
+    column that decides about the partition.
 
     >>> import headrace as hr
     >>> visits = hr.Topic("visits", schema="user string, url string, ts timestamp", event_time="ts", key="url")
@@ -87,17 +87,19 @@ class View:
         _ = self.aggregate
 
     def __call__(self, events: PCollection, *, trigger: Trigger | None = None) -> PCollection:
-        """The view's aggregates of these events."""
+        """Applies the view's pipeline to events; returns its aggregates."""
         lateness = self.allowed_lateness / SECOND
         return self.function(events | WindowInto(self.window, trigger=trigger, allowed_lateness=lateness))
 
     def partials(self, events: PCollection, *, trigger: Trigger | None = None) -> PCollection:
-        """The view's accumulators of these events, for `partial_of`; with a trigger, those of the speed layer, and of
-        the events since the last firing."""
+        """Applies the view's pipeline, with accumulators in place of results, for `partial_of`.
+
+        With a trigger they are the accumulators of the speed layer, of the events since the last firing.
+        """
         result = self(events, trigger=trigger)
         node = result.pipeline.node_of(result)
         assert isinstance(node.transform, Aggregate)  # or it would not have been declared
-        result.pipeline.replace(node, kept(node.transform, speed=trigger is not None))
+        result.pipeline.replace(node, to_partials(node.transform, speed=trigger is not None))
         return result
 
     def __str__(self) -> str:
@@ -106,16 +108,16 @@ class View:
 
     @cached_property
     def aggregate(self) -> Aggregate:
-        """The aggregation that the view ends in."""
+        """The aggregation that ends the view's pipeline."""
         return self._traced[0]
 
     def layout(self) -> Layout:
-        """The columns of the view."""
+        """Returns the layout of the view's rows."""
         known = {name: kind for name, kind in self._traced[1].items() if kind is not None} | dict(self.types)
         keys = self.aggregate.keys
         if unknown := [name for name in keys if name not in known]:
             self._refuse(
-                f"the type of the key {unknown[0]!r}, which it computes, is not known before Spark has seen it; say "
+                f"the type of the computed key {unknown[0]!r} is known to Spark alone; declare it: "
                 f"@hr.view(..., types={{{unknown[0]!r}: 'string'}})"
             )
         return Layout.of(
@@ -128,7 +130,7 @@ class View:
 
     @cached_property
     def _traced(self) -> tuple[Aggregate, Columns]:
-        """The view's aggregation, and the columns that come into it."""
+        """The view's aggregation and the columns of its input."""
         pipeline = Pipeline()
         try:
             result = self(pipeline | _Events())
@@ -141,7 +143,9 @@ class View:
         last = graph.producer(result)
         if not isinstance(last.transform, Aggregate):
             self._refuse(f"it ends in {last.label!r}, which cannot be merged; {remedy}")
-        if (reason := refusal(graph, graph.nodes[1], last)) is not None:  # after the source, the view's own windows
+        if (
+            reason := refusal(graph, graph.nodes[1], last)
+        ) is not None:  # the node after the source: the view's own windows
             self._refuse(reason)
         columns = _columns_of(graph, last.inputs[0], self.topic)
         for name in (*last.transform.keys, *(each.column for each in last.transform.aggregations.values())):
@@ -160,10 +164,10 @@ def view(
     allowed_lateness: DurationLike = 0,
     types: Mapping[str, str] | None = None,
 ) -> Callable[[Callable[[PCollection], PCollection]], View]:
-    """Declares a view of a topic: a function from its events, in windows, to aggregates of groups of them.
+    """Declares a view of a topic by a function from its events, in windows, to aggregates of groups.
 
     The function is the pipeline of the batch layer and of the speed layer. Its name is that of the view. `types` are
-    those of keys that it computes by expressions, which Spark alone could tell, e.g. {"domain": "string"}.
+    the types of keys that it computes by expressions, which only Spark could infer, e.g. {"domain": "string"}.
 
     >>> import headrace as hr
     >>> visits = hr.Topic("visits", schema="user string, url string, ts timestamp", event_time="ts", key="url")
@@ -188,7 +192,7 @@ def view(
 
 
 class _Events(Source):
-    """Stands for the events of a topic while a view is declared."""
+    """The placeholder for the events of a topic while a view is declared."""
 
     bounded = False
     output_type: object = ROWS
@@ -215,7 +219,7 @@ def _columns(topic: str, schema: str) -> dict[str, str]:
 
 
 def _columns_of(graph: Graph, collection: PCollection, topic: Topic) -> Columns | None:
-    """The columns of a collection of a view, as far as one can tell without Spark; None if not even their names."""
+    """Infers the columns of a collection without Spark, as far as possible; None if not even their names are known."""
     node = graph.producer(collection)
     transform = node.transform
     if isinstance(transform, _Events):
@@ -232,5 +236,5 @@ def _columns_of(graph: Graph, collection: PCollection, topic: Topic) -> Columns 
 
 
 def _in_common(columns: list[Columns | None]) -> Columns | None:
-    """The columns of all of several collections, if they are the same."""
+    """Returns the columns of several collections if they are the same, else None."""
     return columns[0] if columns and all(each == columns[0] for each in columns) else None

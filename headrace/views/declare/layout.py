@@ -1,8 +1,8 @@
-"""The layout of a view: the types of its keys, and how its accumulators are kept. What batch, speed and stores share.
+"""The layout of a view's rows: the types of its keys and of its stored accumulators. Batch, speed and stores share it.
 
-Rows of a store are (place, accumulators). A place is a tuple of text, bytes and whole numbers, in the order in which
-stores sort: the keys, a bit for each key that is null, and the window's start and end. A null is the zero of its type
-with its bit set.
+Rows of a store are (place, accumulators). A place is a tuple of text, bytes and integers, in the order in which stores
+sort: the keys, a bitmap of the keys that are null, and the window's start and end. A null key is stored as the zero of
+its type, with its bit set.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from headrace.model.times import SECOND, instant
 from headrace.views.errors import ViewError
 
 Place = tuple[Any, ...]
-"""Where a row is: keys, nulls, start, end."""
+"""The primary key of a row: keys, bitmap of nulls, window start, window end."""
 Stored = tuple[Any, ...]
-"""The accumulators of a row as a store keeps them: int, float (None for NaN) or bytes."""
+"""The stored accumulators of a row: int, float (None for NaN) or bytes."""
 
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,47}")
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -33,7 +33,7 @@ _INT64: Final = 2**63
 
 
 class Partial(NamedTuple):
-    """What some of the events say of one key and window: an accumulator each, as `CombineFn.dump` gives it.
+    """The partial aggregates of some events for one key and window: accumulators as `CombineFn.dump` returns them.
 
     >>> Partial(("foo.com",), 0, 3_600_000_000, (2,)).accumulators
     (2,)
@@ -46,7 +46,7 @@ class Partial(NamedTuple):
 
 
 class KeyType(NamedTuple):
-    """A type that keys can have: the type of its values, that of the stored ones, and the zero that stands for null."""
+    """A type of keys: the Python type of its values, the stored type, and the zero that stands for null."""
 
     name: str
     python: type
@@ -65,13 +65,13 @@ _KEY_TYPES: Final = {
         KeyType("binary", bytes, bytes, b""),
     )
 }
-_WHOLE: Final = ("tinyint", "smallint", "int", "integer", "bigint", "long")
+_INTEGERS: Final = ("tinyint", "smallint", "int", "integer", "bigint", "long")
 _FLOATING: Final = ("float", "real", "double")
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The columns of a view: keys with their types, aggregations, and of each the kind of column it is kept in.
+    """The columns of a view: keys with their types, and aggregations with the kind of column that stores each.
 
     >>> import headrace as hr
     >>> hits = Layout.of("hits", keys={"url": "string"}, aggregations={"n": hr.count(), "people":
@@ -99,7 +99,7 @@ class Layout:
         columns: Mapping[str, str] | None = None,
         window: object = "",
     ) -> Layout:
-        """The layout of a view. `columns` are the types of what is aggregated; a sum of whole numbers is one itself."""
+        """Makes a layout. `columns` has the types of the aggregated columns: a sum of integers is an integer."""
         for each in (name, *keys, *aggregations):
             check_name(each)
         if len({each.lower() for each in (*keys, *aggregations)}) < len(keys) + len(aggregations):
@@ -108,7 +108,7 @@ class Layout:
         return Layout(
             name,
             tuple(keys),
-            tuple(_key_type(name, key, given) for key, given in keys.items()),
+            tuple(_key_type(name, key, declared) for key, declared in keys.items()),
             tuple(aggregations),
             tuple(each.fn for each in aggregations.values()),
             tuple(_kind(each, columns.get(each.column or "")) for each in aggregations.values()),
@@ -116,13 +116,13 @@ class Layout:
         )
 
     def fingerprint(self) -> str:
-        """Text that is the same for layouts whose rows may be merged."""
+        """Returns a text that is equal for layouts whose rows may be merged."""
         fns = dict(zip(self.aggregations, map(repr, self.fns), strict=True))
         types = dict(zip(self.keys, (each.name for each in self.types), strict=True))
         return json.dumps({"keys": types, "aggregations": fns, "kinds": self.kinds, "window": self.window})
 
     def place(self, key: Sequence[Any], start: int, end: int) -> Place:
-        """Where the row of a key and window is."""
+        """Returns the place of the row of a key and window."""
         if len(key) != len(self.keys):
             raise ViewError(f"view {self.name!r}: a key has {len(self.keys)} parts, {list(self.keys)}; got {key!r}")
         stored = [self.stored_key(position, value) for position, value in enumerate(key)]
@@ -130,7 +130,7 @@ class Layout:
         return (*stored, nulls, start, end)
 
     def stored_key(self, position: int, value: Any) -> Any:
-        """A part of a key as a store keeps it."""
+        """Converts one part of a key to its stored form."""
         kind = self.types[position]
         if value is None:
             return kind.zero
@@ -139,49 +139,49 @@ class Layout:
                 return instant(value)
             except (TypeError, ValueError):
                 pass
-        elif type(value) is kind.python and _can_be_kept(value):
-            return _STORED[kind.name](value)
+        elif type(value) is kind.python and _is_storable(value):
+            return _TO_STORED[kind.name](value)
         raise ViewError(f"view {self.name!r}: the key {self.keys[position]!r} is a {kind.name}, got {value!r}")
 
     def key(self, place: Place) -> tuple[Any, ...]:
-        """The key of a place, as users see it."""
+        """Returns the key of a place, as users see it."""
         nulls = place[len(self.keys)]
         return tuple(
-            None if nulls >> position & 1 else _SHOWN[kind.name](stored)
+            None if nulls >> position & 1 else _FROM_STORED[kind.name](stored)
             for position, (kind, stored) in enumerate(zip(self.types, place, strict=False))
         )
 
-    def is_place(self, found: object) -> bool:
-        """Whether a value that came from outside is a place of this layout."""
+    def is_place(self, value: object) -> bool:
+        """Returns whether a value that came from outside is a place of this layout."""
         kinds = (*(each.stored for each in self.types), int, int, int)
-        return isinstance(found, tuple) and tuple(map(type, found)) == kinds and all(map(_can_be_kept, found))
+        return isinstance(value, tuple) and tuple(map(type, value)) == kinds and all(map(_is_storable, value))
 
     def stored(self, accumulators: Sequence[Any]) -> Stored:
-        """Dumped accumulators as a store keeps them."""
+        """Converts dumped accumulators to their stored form."""
         return tuple(map(self._stored, self.kinds, self.aggregations, accumulators))
 
     def load(self, stored: Stored) -> list[Any]:
-        """The accumulators of a stored row."""
+        """Loads the accumulators of a stored row."""
         return [
             fn.load(decode(value) if kind == "bytes" else math.nan if value is None else value)
             for fn, kind, value in zip(self.fns, self.kinds, stored, strict=True)
         ]
 
     def merge(self, a: list[Any], b: list[Any]) -> list[Any]:
-        """The accumulators of the events of both; may change the first."""
+        """Merges two rows of accumulators; may change the first."""
         return [fn.merge(left, right) for fn, left, right in zip(self.fns, a, b, strict=True)]
 
     def dump(self, accumulators: list[Any]) -> Stored:
-        """Accumulators as a store keeps them."""
+        """Dumps accumulators to their stored form."""
         return self.stored([fn.dump(each) for fn, each in zip(self.fns, accumulators, strict=True)])
 
     def finish(self, accumulators: list[Any]) -> dict[str, Any]:
-        """The answers, by the names of the aggregations."""
+        """Finishes accumulators; returns the results by the names of the aggregations."""
         finished = (fn.finish(each) for fn, each in zip(self.fns, accumulators, strict=True))
         return dict(zip(self.aggregations, finished, strict=True))
 
     def approximate(self, accumulators: list[Any]) -> tuple[str, ...]:
-        """The names of the aggregations whose answers are approximate."""
+        """Returns the names of the aggregations whose results are approximate."""
         return tuple(
             self.aggregations[position]
             for position in self._inexact
@@ -190,17 +190,17 @@ class Layout:
 
     @cached_property
     def _inexact(self) -> tuple[int, ...]:
-        """Which of the aggregations may have approximate answers."""
+        """The positions of the aggregations that may have approximate results."""
         return tuple(at for at, fn in enumerate(self.fns) if type(fn).is_exact is not CombineFn.is_exact)
 
     def position(self, key: str) -> int:
-        """Which of the keys has this name."""
+        """Returns the position of a key by its name."""
         if key not in self.keys:
             raise ViewError(f"view {self.name!r} has no key {key!r}; there are {', '.join(self.keys) or 'none'}")
         return self.keys.index(key)
 
     def aggregation(self, name: str) -> int:
-        """Which of the aggregations has this name."""
+        """Returns the position of an aggregation by its name."""
         if name not in self.aggregations:
             raise ViewError(f"view {self.name!r} has no aggregation {name!r}; there are {', '.join(self.aggregations)}")
         return self.aggregations.index(name)
@@ -211,12 +211,12 @@ class Layout:
         if kind == "bigint":
             if type(value) is int and -_INT64 <= value < _INT64:
                 return value
-            raise ViewError(f"view {self.name!r}: {name!r} must be a whole number of 64 bits, got {value!r}")
-        return None if math.isnan(value) else float(value)  # SQLite keeps no NaN
+            raise ViewError(f"view {self.name!r}: {name!r} must be an integer of 64 bits, got {value!r}")
+        return None if math.isnan(value) else float(value)  # SQLite stores no NaN
 
 
 def check_name(name: object) -> None:
-    """Refuses names that are not plain words, which stores, URLs and SQL all take.
+    """Refuses names that are not plain words, which stores, URLs and SQL all accept.
 
     >>> check_name("visits; drop table x")
     Traceback (most recent call last):
@@ -231,11 +231,11 @@ and begin with a letter; got 'visits; drop table x'
         )
 
 
-def _key_type(view: str, key: str, given: str) -> KeyType:
-    name = "bigint" if given.lower() in _WHOLE else given.lower()
+def _key_type(view: str, key: str, declared: str) -> KeyType:
+    name = "bigint" if declared.lower() in _INTEGERS else declared.lower()
     if name not in _KEY_TYPES:
         raise ViewError(
-            f"view {view!r}: the key {key!r} is a {given}; keys are {', '.join(_KEY_TYPES)}: "
+            f"view {view!r}: the key {key!r} is a {declared}; keys are {', '.join(_KEY_TYPES)}: "
             "turn it into one of them with Select first"
         )
     return _KEY_TYPES[name]
@@ -245,12 +245,12 @@ def _kind(aggregation: Aggregation, column: str | None) -> str:
     if isinstance(aggregation.fn, CountFn):
         return "bigint"
     if isinstance(aggregation.fn, SumFn) and column is not None:
-        return "bigint" if column.lower() in _WHOLE else "double" if column.lower() in _FLOATING else "bytes"
+        return "bigint" if column.lower() in _INTEGERS else "double" if column.lower() in _FLOATING else "bytes"
     return "bytes"
 
 
-def _can_be_kept(value: Any) -> bool:
-    """Whether an integer has 64 bits, and text is Unicode: a lone surrogate is not."""
+def _is_storable(value: Any) -> bool:
+    """Returns whether stores accept a value: integers have 64 bits, and text has no lone surrogates."""
     if type(value) is int:
         return -_INT64 <= value < _INT64
     if type(value) is str and not value.isascii():
@@ -258,31 +258,31 @@ def _can_be_kept(value: Any) -> bool:
     return True
 
 
-def _escaped(text: str) -> str:
-    """Text without NUL, which PostgreSQL does not take; in the same order, and prefixes stay prefixes."""
+def _escape(text: str) -> str:
+    """Escapes NUL, which PostgreSQL does not accept, such that the order of texts and their prefixes stay."""
     if "\0" not in text and "\1" not in text:
         return text
     return text.replace("\1", "\1\2").replace("\0", "\1\1")
 
 
-def _unescaped(text: str) -> str:
+def _unescape(text: str) -> str:
     return text.replace("\1\1", "\0").replace("\1\2", "\1") if "\1" in text else text
 
 
-def _same(value: Any) -> Any:
+def _identity(value: Any) -> Any:
     return value
 
 
-_STORED: Final[dict[str, Callable[[Any], Any]]] = {
-    "string": _escaped,
-    "bigint": _same,
+_TO_STORED: Final[dict[str, Callable[[Any], Any]]] = {
+    "string": _escape,
+    "bigint": _identity,
     "boolean": int,
     "date": lambda date: (date - _EPOCH.date()).days,
-    "binary": _same,
+    "binary": _identity,
 }
-_SHOWN: Final[dict[str, Callable[[Any], Any]]] = {
-    "string": _unescaped,
-    "bigint": _same,
+_FROM_STORED: Final[dict[str, Callable[[Any], Any]]] = {
+    "string": _unescape,
+    "bigint": _identity,
     "boolean": bool,
     "date": lambda days: _EPOCH.date() + dt.timedelta(days),
     "timestamp": lambda time: _EPOCH + dt.timedelta(seconds=time // SECOND, microseconds=time % SECOND),

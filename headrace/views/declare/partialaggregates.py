@@ -1,6 +1,6 @@
-"""Accumulators as what a pipeline gives: the same view, with what stores keep in place of answers.
+"""Partial aggregates: the pipeline of a view with accumulators in place of results.
 
-Counts and sums are their own accumulators. Of others the accumulator comes as bytes, so that it is one column.
+Counts and sums are their own accumulators. Accumulators of other aggregations are bytes, so that each is one column.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from headrace.model.sinks import WindowedValue
 from headrace.views.declare.layout import Layout, Partial
 
 
-def kept(aggregate: Aggregate, *, speed: bool = False) -> Aggregate:
-    """The same groups with their accumulators: those of the batch layer, or of the speed layer where it has others.
+def to_partials(aggregate: Aggregate, *, speed: bool = False) -> Aggregate:
+    """Returns an aggregation of the same groups to accumulators: of the batch layer, or those of the speed layer.
 
     >>> import headrace as hr
-    >>> kept(hr.GroupBy("url").aggregate(n=hr.count(), people=hr.approx_distinct("user"))).aggregations["people"].column
-    'user'
+    >>> to_partials(hr.GroupBy("url").aggregate(n=hr.count(), people=hr.approx_distinct("user"))).keys
+    ('url',)
     """
-    return Aggregate(aggregate.keys, {name: _kept(each, speed) for name, each in aggregate.aggregations.items()})
+    return Aggregate(aggregate.keys, {name: _to_partial(one, speed) for name, one in aggregate.aggregations.items()})
 
 
 def partial_of(layout: Layout, element: WindowedValue) -> Partial:
-    """What an element of such a pipeline says."""
+    """Reads the partial aggregates of one element of such a pipeline."""
     row, keys = element.value, len(layout.keys)
     accumulators = [value if is_number(fn) else decode(value) for fn, value in zip(layout.fns, row[keys:], strict=True)]
     return Partial(tuple(row[:keys]), *element.window, tuple(accumulators))
 
 
-def _kept(aggregation: Aggregation, speed: bool) -> Aggregation:
+def _to_partial(aggregation: Aggregation, speed: bool) -> Aggregation:
     fn = aggregation.fn
     if speed and isinstance(fn, EitherFn):
         fn = fn.speed
@@ -41,4 +41,5 @@ def _kept(aggregation: Aggregation, speed: bool) -> Aggregation:
 
 
 def is_number(fn: CombineFn[Any, Any, Any]) -> bool:
+    """Returns whether the accumulator of an aggregation is a number, and so its own column."""
     return isinstance(fn, CountFn | SumFn)

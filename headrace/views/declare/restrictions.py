@@ -1,7 +1,7 @@
-"""What a view may do before its aggregation: whatever it does with each event alone.
+"""The restrictions on a view's pipeline: before its aggregation, it must treat each event alone.
 
-Batch and speed see different events, and an answer merges what they say. That is what all events say only if nothing
-before the aggregation depends on other events, on the time at which it runs, or on chance.
+The batch and speed layers see different events, and an answer merges their results. The merged result is that of all
+events only if nothing before the aggregation depends on other events, on the time at which it runs, or on chance.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _TEXT: Final = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`")
 
 
 def refusal(graph: Graph, events: Node, last: Node) -> str | None:
-    """Why batch and speed could not be merged, and what to do; None if they can.
+    """Returns why the results of batch and speed cannot be merged and what to do; None if they can.
 
-    `events` gives the topic's events in the view's windows, and `last` aggregates.
+    `events` is the node of the topic's events in the view's windows, and `last` the aggregation.
     """
     for node in graph:
         if isinstance(node.transform, Sink):
@@ -46,7 +46,7 @@ def refusal(graph: Graph, events: Node, last: Node) -> str | None:
 
 
 def _before(graph: Graph, last: Node, *, sides: bool = True) -> Iterator[Node]:
-    """The nodes whose elements come into a node, and with `sides` those that its functions look at."""
+    """Yields the nodes whose elements reach a node; with `sides`, also the nodes of side inputs."""
     seen, waiting = {id(last)}, [last]
     while waiting:
         node = waiting.pop()
@@ -81,17 +81,19 @@ def _reason(node: Node) -> str | None:
         if not side.bounded:
             return f"looks at {side.label!r}, which changes as events come; its side inputs must be bounded"
     if isinstance(transform, Select | Where):
-        return _of_expressions(transform)
+        return _refuse_expressions(transform)
     return None
 
 
-def _of_expressions(transform: Select | Where) -> str | None:
-    given = (transform.condition,) if isinstance(transform, Where) else (*transform.columns, *transform.named.values())
-    for each in given:
-        text = _TEXT.sub("''", str(each)) if isinstance(each, str) else str(each)
+def _refuse_expressions(transform: Select | Where) -> str | None:
+    expressions = (
+        (transform.condition,) if isinstance(transform, Where) else (*transform.columns, *transform.named.values())
+    )
+    for expression in expressions:
+        text = _TEXT.sub("''", expression) if isinstance(expression, str) else str(expression)
         if _OVER.search(text):
             return "looks at other rows (OVER), of which batch and speed have only some; use an aggregation"
-        if (found := _CHANCE.search(text)) is not None:
-            name = found[0].partition("(")[0].strip()
-            return f"uses {name}, which says something else when an event is computed again; use the event's columns"
+        if (match := _CHANCE.search(text)) is not None:
+            name = match[0].partition("(")[0].strip()
+            return f"uses {name}, which differs when an event is computed again; use the event's columns"
     return None

@@ -1,4 +1,4 @@
-"""Topics of the embedded log as feeds."""
+"""The feed of a topic of the embedded log."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from headrace.model.topics import ReadTopic
 from headrace.model.watermarks import WatermarkPolicy
 from headrace.views.declare.declarations import Topic
 from headrace.views.errors import ViewError
-from headrace.views.feeds.feed import Receipt, Tried
+from headrace.views.feeds.feed import Receipt, RequestKey
 from headrace.views.feeds.requests import Requests
 from headrace.views.offsets import Offsets
 
 
 class EmbeddedFeed:
-    """A topic of an embedded log.
+    """The feed of a topic of an embedded log.
 
     >>> import headrace as hr, tempfile
     >>> feed = EmbeddedFeed(hr.Topic("visits", schema="user string"), Log(tempfile.mkdtemp()))
     >>> feed.create()
-    >>> feed.append([{"user": "ann"}], [0], Tried("a1")), feed.append([{"user": "ann"}], [0], Tried("a1"))
+    >>> feed.append([{"user": "ann"}], [0], RequestKey("a1")), feed.append([{"user": "ann"}], [0], RequestKey("a1"))
     (Receipt(records=1, offsets={0: 0}, repeated=False), Receipt(records=1, offsets={0: 0}, repeated=True))
     """
 
@@ -40,11 +40,11 @@ class EmbeddedFeed:
         declared = self.topic
         if declared.name not in self.log.topics():
             self.log.create(declared.name, partitions=declared.partitions, values=declared.schema)
-        there = self.log.topic(declared.name)
-        if there.values.type() != Values(declared.schema).type():
+        existing = self.log.topic(declared.name)
+        if existing.values.type() != Values(declared.schema).type():
             raise ViewError(
-                f"topic {declared.name!r} has the columns {there.settings.values!r}, but is declared with "
-                f"{declared.schema!r}; give the same, or another name"
+                f"topic {declared.name!r} has the columns {existing.settings.values!r}, but is declared with "
+                f"{declared.schema!r}; declare the same columns, or choose another name"
             )
 
     def check(self) -> None:
@@ -76,18 +76,20 @@ class EmbeddedFeed:
         )
         return read.with_values(self._topic.settings.values)
 
-    def logged(self, end: Any) -> Offsets:
+    def offsets_in_log(self, end: Any) -> Offsets:
         return {int(partition): int(offset) for partition, offset in end.items()}
 
-    def hold(self, archived: Offsets) -> None:
+    def mark_archived(self, archived: Offsets) -> None:
         Group(self.log, self.topic.name, "master").commit(dict(archived))
 
-    def append(self, events: Sequence[Mapping[str, Any]], times: Sequence[int] | None, tried: Tried | None) -> Receipt:
-        return self.requests.append(events, times, tried)
+    def append(
+        self, events: Sequence[Mapping[str, Any]], times: Sequence[int] | None, request: RequestKey | None
+    ) -> Receipt:
+        return self.requests.append(events, times, request)
 
     @cached_property
     def requests(self) -> Requests:
-        """What appends to the topic."""
+        """The appender of requests to the topic."""
         return Requests(self.log.topic(self.topic.name), self.topic.key)
 
     @property

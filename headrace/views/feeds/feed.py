@@ -1,4 +1,4 @@
-"""What a feed is: the records of one topic, wherever they are, as master data, speed layers and ingestion need them."""
+"""The protocol of a feed: the records of one topic, as master data, speed layers and ingestion need them."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from headrace.views.declare.declarations import Topic
 from headrace.views.errors import ViewError
 from headrace.views.offsets import Offsets
 
-# Columns beside the topic's own, whose names begin with a letter.
+# Columns beside those of the topic, whose names begin with a letter.
 PARTITION: Final = "_partition"
 OFFSET: Final = "_offset"
 TIMESTAMP: Final = "_timestamp"
 BAD: Final = "_bad"
-"""Null, or the reason, a message and the value as it came, of a record that is no row of the topic's columns."""
+"""Null, or reason, message and raw value of a record that is no row of the topic's columns."""
 
 
-class OtherRequest(HeadraceError, ValueError):
-    """A key that came with other records before."""
+class RequestConflict(HeadraceError, ValueError):
+    """A request was refused because its key was used before with other records."""
 
 
-class Unavailable(HeadraceError):
-    """A topic cannot be reached, or not now; the message says what that means for what was to be appended."""
+class TopicUnavailable(HeadraceError):
+    """A topic cannot be reached now; the message says what that means for the records to append."""
 
 
-class Tried(NamedTuple):
-    """The name under which a client sends a request again if it heard nothing, and the number of the request."""
+class RequestKey(NamedTuple):
+    """The idempotency key under which a client may send a request again, and the number of the request."""
 
     key: str
     sequence: int = 0
@@ -41,8 +41,7 @@ class Tried(NamedTuple):
 
 @dataclass(frozen=True)
 class Receipt:
-    """What became of a request: how many records, the offset of the first in each partition, and whether it had come
-    before."""
+    """The result of a request: its records, the first offset in each partition, and whether it was repeated."""
 
     records: int
     offsets: dict[int, int]
@@ -50,10 +49,10 @@ class Receipt:
 
 
 class Feed(Protocol):
-    """The records of a declared topic. Any number of threads may ask it.
+    """The records of a declared topic. Safe for any number of threads.
 
     `dense` says whether every offset between the first and the end has a record, and `strict` whether all values are
-    rows of the topic's columns. If they need not be, records have the column BAD, too.
+    rows of the topic's columns. If not strict, records also have the column BAD.
     """
 
     topic: Topic
@@ -61,47 +60,46 @@ class Feed(Protocol):
     strict: bool
 
     def create(self) -> None:
-        """Makes the topic as it is declared, if it is not there; refuses one that is not as declared."""
+        """Creates the topic if it does not exist; refuses one that differs from its declaration."""
         ...
 
     def check(self) -> None:
-        """Refuses a topic that is not there, or whose values have no columns."""
+        """Refuses a topic that does not exist, or whose values have no columns."""
         ...
 
     def starts(self) -> dict[int, int]:
-        """The offset of the first record of each partition."""
+        """Returns the offset of the first record of each partition."""
         ...
 
     def ends(self) -> dict[int, int]:
-        """The offset that the next record of each partition will have."""
+        """Returns the offset that the next record of each partition will have."""
         ...
 
     def groups(self) -> dict[str, Offsets]:
-        """How far consumer groups have read, by name, as far as the feed knows."""
+        """Returns the committed offsets of consumer groups by name, as far as the feed knows them."""
         ...
 
     def read(self, start: Offsets | None, watermark: WatermarkPolicy) -> ReadTopic:
-        """The source of a stream of its events, from these offsets on or from the first record."""
+        """Returns the source of a stream of its events, from these offsets on or from the first record."""
         ...
 
-    def logged(self, end: Any) -> Offsets:
-        """The offsets in what Spark logs of such a stream, before each micro-batch, as the end of its source."""
+    def offsets_in_log(self, end: Any) -> Offsets:
+        """Returns the offsets in an entry of Spark's offset log, which is the end of the source in a micro-batch."""
         ...
 
-    def hold(self, archived: Offsets) -> None:
-        """All before these offsets is archived, and what follows is to be kept, as far as that is the feed's to say."""
+    def mark_archived(self, archived: Offsets) -> None:
+        """Notes that records before these offsets are archived; the log must keep those after, if it can be told so."""
         ...
 
-    def append(self, events: Sequence[Mapping[str, Any]], times: Sequence[int] | None, tried: Tried | None) -> Receipt:
-        """Adds events of the topic with these times, or that of now; of a request that came before, nothing.
-
-        They are safe when it returns.
-        """
+    def append(
+        self, events: Sequence[Mapping[str, Any]], times: Sequence[int] | None, request: RequestKey | None
+    ) -> Receipt:
+        """Appends events durably, with these times or the current one; nothing of a request that came before."""
         ...
 
 
 def feed_of(where: str | Path | Log, topic: Topic) -> Feed:
-    """The feed of a topic: in the embedded log in a directory, or with Kafka's brokers, as "kafka://HOST:PORT".
+    """Returns the feed of a topic, in the embedded log of a directory or in Kafka, given as "kafka://HOST:PORT".
 
     >>> import headrace as hr, tempfile
     >>> visits = hr.Topic("visits", schema="user string", partitions=2)
@@ -114,7 +112,7 @@ def feed_of(where: str | Path | Log, topic: Topic) -> Feed:
     >>> feed_of("https://example.com", visits)
     Traceback (most recent call last):
         ...
-    headrace.views.errors.ViewError: a log is a directory, or 'kafka://HOST:PORT'; got 'https://example.com'
+    headrace.views.errors.ViewError: a log is a directory or 'kafka://HOST:PORT'; got 'https://example.com'
     """
     from headrace.views.feeds.embedded import EmbeddedFeed
     from headrace.views.feeds.kafka import KafkaFeed
@@ -123,8 +121,8 @@ def feed_of(where: str | Path | Log, topic: Topic) -> Feed:
         try:
             return KafkaFeed(topic, address(f"{where.rstrip('/')}/{topic.name}"))
         except PipelineError as error:
-            raise ViewError(f"a log is a directory, or 'kafka://HOST:PORT'; {error}") from None
+            raise ViewError(f"a log is a directory or 'kafka://HOST:PORT'; {error}") from None
     if isinstance(where, str) and "://" in where:
         shown = where.replace(urlsplit(where).netloc.rpartition("@")[0] + "@", "")
-        raise ViewError(f"a log is a directory, or 'kafka://HOST:PORT'; got {shown!r}")
+        raise ViewError(f"a log is a directory or 'kafka://HOST:PORT'; got {shown!r}")
     return EmbeddedFeed(topic, where if isinstance(where, Log) else Log(where))

@@ -1,4 +1,4 @@
-"""Topics of Kafka's as feeds. Values are JSON objects of the topic's columns; what is none is kept as it came."""
+"""The feed of a Kafka topic. Values are JSON objects of the topic's columns; others are archived as they are."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from headrace.model.topics import Address, ReadTopic
 from headrace.model.watermarks import WatermarkPolicy
 from headrace.views.declare.declarations import Topic
 from headrace.views.errors import ViewError
-from headrace.views.feeds.feed import Receipt, Tried
+from headrace.views.feeds.feed import Receipt, RequestKey
 from headrace.views.feeds.kafkarequests import KafkaRequests
 from headrace.views.offsets import Offsets
 
-_PATIENCE: Final = 5.0  # seconds for where a topic begins and ends: a system asks all the time, and others wait for it
+_PATIENCE: Final = 5.0  # seconds for the offsets of a topic: a system asks all the time, and others wait for it
 
 
 class KafkaFeed:
-    """A topic of Kafka's.
+    """The feed of a Kafka topic.
 
-    Not every offset has a record: compaction removes some, and transactions take some for themselves. How long records
-    are kept, the brokers say: what they remove before it is archived is lost, and archiving then fails.
+    Not every offset has a record: compaction removes some, and transactions use some for themselves. The brokers decide
+    how long records are kept: those that they remove before they are archived are lost, and archiving then fails.
 
     >>> import headrace as hr
     >>> from headrace.model.topics import address
     >>> feed = KafkaFeed(hr.Topic("visits", schema="user string"), address("kafka://127.0.0.1:9092/visits"))
-    >>> feed.logged({"visits": {"0": 25, "1": 7}})
+    >>> feed.offsets_in_log({"visits": {"0": 25, "1": 7}})
     {0: 25, 1: 7}
     """
 
@@ -63,15 +63,17 @@ class KafkaFeed:
             watermark=watermark,
         )
 
-    def logged(self, end: Any) -> Offsets:
+    def offsets_in_log(self, end: Any) -> Offsets:
         return {int(partition): int(offset) for partition, offset in end[self.topic.name].items()}
 
-    def hold(self, archived: Offsets) -> None:
-        pass  # the brokers ask nobody
+    def mark_archived(self, archived: Offsets) -> None:
+        pass  # the brokers' retention does not depend on readers
 
-    def append(self, events: Sequence[Mapping[str, Any]], times: Sequence[int] | None, tried: Tried | None) -> Receipt:
-        # Times are in the events, and brokers refuse those that are too far ahead: a record has that of its arrival.
-        return self._requests.append(events, tried)
+    def append(
+        self, events: Sequence[Mapping[str, Any]], times: Sequence[int] | None, request: RequestKey | None
+    ) -> Receipt:
+        # Times are in the events, and brokers refuse those too far ahead: a record has the time of its arrival.
+        return self._requests.append(events, request)
 
     @cached_property
     def _requests(self) -> KafkaRequests:
@@ -87,7 +89,7 @@ class KafkaFeed:
         for number, first in self.starts().items():
             if since.get(number, 0) < min(first, until.get(number, 0)):
                 raise ViewError(
-                    f"topic {self.topic.name!r}: partition {number} begins at offset {first}, but what is archived "
-                    f"ends at {since.get(number, 0)}: Kafka has removed records before they were archived; let the "
-                    "topic keep more (retention.ms), and begin master data anew in another directory"
+                    f"topic {self.topic.name!r}: partition {number} begins at offset {first}, but the archive "
+                    f"ends at {since.get(number, 0)}: Kafka has removed records before they were archived; raise the "
+                    "topic's retention.ms, and begin new master data in another directory"
                 )

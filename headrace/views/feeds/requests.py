@@ -1,7 +1,7 @@
-"""Requests as batches of an embedded topic: each once, however often it comes.
+"""Appends requests to an embedded topic: each once, however often it is sent.
 
-A request with a key is appended as a batch of a producer of that name, so that one which comes again is recognised by
-the log itself, also after a restart; a header of its first record in each partition tells it from others.
+A request with a key is appended as a batch of a producer of that name, so that the log itself recognises one that is
+sent again, also after a restart; a header of its first record in each partition has the digest of the request.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from headrace.log.partitioning import partition_of
 from headrace.log.partitions import Partition
 from headrace.log.producers import producer_id
 from headrace.log.values import HEADERS
-from headrace.views.feeds.feed import OtherRequest, Receipt, Tried
+from headrace.views.feeds.feed import Receipt, RequestConflict, RequestKey
 
 _REQUEST: Final = "request"  # the header with the digest of the request that a batch is of
 _Event = Mapping[str, Any]
 
 
 class Requests:
-    """Appends requests to a topic, by the column `key` of their events. Any number of threads may.
+    """Appends requests to a topic, partitioned by the column `key` of their events. Safe for any number of threads.
 
     >>> import tempfile
     >>> from headrace.log import Log
@@ -37,47 +37,49 @@ class Requests:
 
     def __init__(self, topic: Topic, key: str | None) -> None:
         self.topic, self.key = topic, key
-        self._lock = threading.Lock()  # a partition is not for several threads at once
+        self._lock = threading.Lock()  # a partition is for one thread at a time
         self._turn = 0
 
-    def append(self, events: Sequence[_Event], times: Sequence[int] | None, tried: Tried | None) -> Receipt:
-        """Appends the events of a request, with these times or the log's own. On disk when it returns."""
+    def append(self, events: Sequence[_Event], times: Sequence[int] | None, request: RequestKey | None) -> Receipt:
+        """Appends the events of a request durably, with these times or the log's current one."""
         if times is None:
             times = [self.topic.log.clock()] * len(events)
         with self._lock:
-            if tried is None:
+            if request is None:
                 self._turn = (self._turn + 1) % len(self.topic.partitions)
                 batches = self._batches(events, times, spare=self._turn)
                 return Receipt(
-                    len(events), {number: self.topic.append(number, each) for number, each in batches.items()}
+                    len(events), {number: self.topic.append(number, batch) for number, batch in batches.items()}
                 )
             digest = _digest(events)
-            spare = partition_of(tried.key.encode(), len(self.topic.partitions))
+            spare = partition_of(request.key.encode(), len(self.topic.partitions))
             batches = self._batches(events, times, spare, {_REQUEST: digest})
-            return self._append_once(batches, tried, digest, len(events))
+            return self._append_once(batches, request, digest, len(events))
 
-    def _append_once(self, batches: dict[int, pa.RecordBatch], tried: Tried, digest: bytes, count: int) -> Receipt:
-        producer, sequence = producer_id(f"request/{tried.key}"), tried.sequence
-        # What is there already is looked at first: if it is another request, nothing of this one may be appended.
-        found = {}
+    def _append_once(
+        self, batches: dict[int, pa.RecordBatch], request: RequestKey, digest: bytes, count: int
+    ) -> Receipt:
+        producer, sequence = producer_id(f"request/{request.key}"), request.sequence
+        # What exists is looked at first: if it is of another request, nothing of this one may be appended.
+        offsets = {}
         for number, partition in enumerate(self.topic.partitions):
             last = partition.last_sequence(producer)
             if last == sequence and number not in batches:
-                raise OtherRequest(refusal(tried))
+                raise RequestConflict(refusal(request))
             if last >= sequence and number in batches:
-                found[number] = partition.append(batches[number], producer=producer, sequence=sequence)
-                if not _is_of(partition, found[number], digest):
-                    raise OtherRequest(refusal(tried))
-        repeated = 0 < len(found) == len(batches)
-        for number in sorted(batches.keys() - found.keys()):
+                offsets[number] = partition.append(batches[number], producer=producer, sequence=sequence)
+                if not _is_of_request(partition, offsets[number], digest):
+                    raise RequestConflict(refusal(request))
+        repeated = 0 < len(offsets) == len(batches)
+        for number in sorted(batches.keys() - offsets.keys()):
             partition = self.topic.partition(number)
-            found[number] = partition.append(batches[number], producer=producer, sequence=sequence)
-        return Receipt(count, dict(sorted(found.items())), repeated)
+            offsets[number] = partition.append(batches[number], producer=producer, sequence=sequence)
+        return Receipt(count, dict(sorted(offsets.items())), repeated)
 
     def _batches(
         self, events: Sequence[_Event], times: Sequence[int], spare: int, header: dict[str, bytes] | None = None
     ) -> dict[int, pa.RecordBatch]:
-        """The records of each partition, the first of them with a header; those without a key go to `spare`."""
+        """Returns the records of each partition, the first with a header; records without a key go to `spare`."""
         count = len(self.topic.partitions)
         shares: dict[int, tuple[list[object], list[int], list[bytes | None]]] = {}
         for event, time in zip(events, times, strict=True):
@@ -96,7 +98,7 @@ class Requests:
 
 
 def key_of(event: _Event, column: str | None) -> bytes | None:
-    """The key of an event's record.
+    """Returns the key of an event's record.
 
     >>> key_of({"user": "ann", "n": 3}, "n"), key_of({"user": "ann"}, None)
     (b'3', None)
@@ -109,18 +111,18 @@ def _digest(events: Sequence[_Event]) -> bytes:
     return blake2b(json.dumps(events, sort_keys=True).encode(), digest_size=16).digest()
 
 
-def _is_of(partition: Partition, offset: int, digest: bytes) -> bool:
-    """Whether the batch at an offset is of the request with this digest."""
+def _is_of_request(partition: Partition, offset: int, digest: bytes) -> bool:
+    """Returns whether the batch at an offset is of the request with this digest."""
     try:
         _, batch = next(partition.read(offset))
     except LogError:
-        return True  # removed by retention meanwhile; its number is all that is known
+        return True  # removed by retention meanwhile; only its number is known
     return dict(batch.column(HEADERS)[0].as_py()).get(_REQUEST) == digest
 
 
-def refusal(tried: Tried) -> str:
-    """Why another request under the same name is not taken."""
+def refusal(request: RequestKey) -> str:
+    """Returns why another request with the same key is refused."""
     return (
-        f"the key {tried.key!r} with the sequence {tried.sequence} came with other records before; "
-        "none of this request was appended: give it a key of its own"
+        f"the key {request.key!r} with the sequence {request.sequence} was used with other records before; "
+        "nothing of this request was appended: use another key"
     )

@@ -1,4 +1,4 @@
-"""The batch layer: versions of a view, computed from the master data, loaded aside, checked and swapped in."""
+"""The batch layer: computes versions of a view from the master data and publishes them."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from headrace.views.offsets import Offsets
 from headrace.views.stores.store import StoredView
 from headrace.views.stores.versions import Build, Version
 
-Report = Callable[[str, int | None, int | None], None]
-"""Hears of each step of a computation, how much of it is done, and of how much: records, events or rows, None where
+ProgressListener = Callable[[str, int | None, int | None], None]
+"""Called with each step of a computation, how much of it is done, and of how much: records, events or rows, None where
 that is not known. Steps are "archiving", "computing", "loading" and "publishing", in that order."""
 
 _PART: Final = 500_000
-"""About as many rows as the driver has at a time, of which there are not many more than events."""
+"""About the number of events whose rows the driver has at a time; there are not many more rows than events."""
 
 
-def _quietly(step: str, done: int | None, of: int | None) -> None:
-    """Reports to nobody."""
+def _ignore(step: str, done: int | None, of: int | None) -> None:
+    """Ignores progress."""
 
 
 class BatchLayer:
-    """Computes versions of a stored view. Events come in through the speed layer: a version covers what that has."""
+    """Computes versions of a stored view. A version covers the events that the speed layer has processed."""
 
     def __init__(self, view: View, stored: StoredView, master: Master) -> None:
         self.view, self.stored, self.master = view, stored, master
 
-    def compute(self, *, incremental: bool = False, progress: Report = _quietly) -> Version:
-        """Computes a version of all events up to now, and lets it answer. Returns it.
+    def compute(self, *, incremental: bool = False, progress: ProgressListener = _ignore) -> Version:
+        """Computes a version of all events up to now, publishes it and returns it.
 
-        An incremental one reads only what came since the version that answers now, and merges it into that; if there
-        is none, all is computed. `progress` hears how far it is.
+        An incremental one reads only the events since the current version, and merges them into that; if there is none,
+        all events are computed. `progress` is called with each step.
         """
         base = self._current() if incremental else None
         cut = self.stored.cut()
@@ -54,14 +54,14 @@ class BatchLayer:
                 self._compute(since, cut.boundary, events, _Loading(version, events, progress))
             progress("publishing", None, None)
             version.publish()
-        made = self._current()
-        assert made is not None
-        return made
+        published = self._current()
+        assert published is not None
+        return published
 
     def _current(self) -> Version | None:
-        return next((each for each in self.stored.versions() if each.current), None)
+        return next((version for version in self.stored.versions() if version.current), None)
 
-    def _archive(self, until: Offsets, progress: Report) -> None:
+    def _archive(self, until: Offsets, progress: ProgressListener) -> None:
         reached = self.master.reached()
         records = sum(max(end - reached.get(partition, 0), 0) for partition, end in until.items())
         progress("archiving", 0, records)
@@ -69,18 +69,18 @@ class BatchLayer:
         progress("archiving", records, records)
 
     def _compute(self, since: Offsets, until: Offsets, events: int, take: Callable[[pa.RecordBatch], None]) -> None:
-        """Works out what the events from `since` to before `until` say."""
+        """Computes the partial aggregates of the events from `since` to before `until`."""
         pipeline = Pipeline(spark=self.master.spark)
         partials = self.view.partials(self.master.events(pipeline, since, until))
-        # In about the order of the store's rows, which then are written one after the other.
+        # In about the order of the store's rows, so that they are written one after the other.
         partials | ForEachArrow(take, order=[*self.view.aggregate.keys, TIME], parts=1 + events // _PART)
         pipeline.run().wait()
 
 
 class _Loading:
-    """Takes the rows of a version, once its events are computed, and tells how many there were."""
+    """Loads the rows of a version, which come once its events are computed, and reports their number."""
 
-    def __init__(self, version: Build, events: int, progress: Report) -> None:
+    def __init__(self, version: Build, events: int, progress: ProgressListener) -> None:
         self.version, self.events, self.progress, self.rows = version, events, progress, 0
 
     def __call__(self, batch: pa.RecordBatch) -> None:

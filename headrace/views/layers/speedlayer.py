@@ -1,7 +1,7 @@
-"""The speed layer: the view's pipeline as a stream of its topic, whose every micro-batch goes into the store once.
+"""The speed layer: runs the view's pipeline as a stream of its topic, and adds each micro-batch to the store once.
 
-Which events a micro-batch has, the stream's checkpoint tells: Spark logs the offsets before the micro-batch runs, and
-one that runs again, after a crash, has the same.
+The stream's checkpoint has the offsets of each micro-batch: Spark logs them before the micro-batch runs, and one that
+runs again, after a crash, has the same.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from headrace.views.declare.declarations import View
 from headrace.views.declare.partialaggregates import partial_of
 from headrace.views.feeds import Feed
 from headrace.views.offsets import MicroBatch, Offsets
-from headrace.views.stores.deadletters import Letters
+from headrace.views.stores.deadletters import DeadLetters
 from headrace.views.stores.store import StoredView
 
 
 class SpeedLayer:
-    """Keeps a stored view up to date with the feed of its topic, from where the view has got to.
+    """Keeps a stored view up to date with the feed of its topic, from the offsets that the view has reached.
 
-    `checkpoint` is the directory of the stream; with the same one it goes on after a stop or a crash, and the view's
-    function may have changed. `watermark` says when events are late: those that are later than the view allows are in
-    no answer before the next batch version. Records that are no events go to `letters`.
+    `checkpoint` is the directory of the stream; with the same one it continues after a stop or a crash, and the view's
+    function may have changed. `watermark` decides when events are late: those later than the view allows are in no
+    answer before the next batch version. Records that are no events go to `dead_letters`.
     """
 
     def __init__(
@@ -47,11 +47,11 @@ class SpeedLayer:
         checkpoint: str,
         watermark: WatermarkPolicy = Monotonic(),
         spark: SparkSession | None = None,
-        letters: Letters | None = None,
+        dead_letters: DeadLetters | None = None,
     ) -> None:
         self.view, self.stored, self.feed, self.checkpoint, self.watermark = view, stored, feed, checkpoint, watermark
         self.label = f"topic {view.topic.name}"
-        self._spark, self._letters = spark or spark_session(), letters
+        self._spark, self._dead_letters = spark or spark_session(), dead_letters
         self.pipeline = Pipeline(spark=self._spark)
         self._handle: Handle | None = None
 
@@ -62,40 +62,40 @@ class SpeedLayer:
         deltas = self.view.partials(self._events(pipeline, read), trigger=Always())
         deltas | f"store {self.view.name}" >> ForEachBatch(self._add)
         self._handle = pipeline.run(checkpoint=self.checkpoint, **options)
-        self.pipeline = pipeline  # once it is whole: others look at it
+        self.pipeline = pipeline  # once it is complete: other threads read it
         return self._handle
 
     def _events(self, pipeline: Pipeline, read: ReadTopic) -> PCollection:
-        if self._letters is None or not read.checks:
+        if self._dead_letters is None or not read.checks:
             return pipeline | self.label >> read  # type: ignore[no-any-return]
         records = pipeline | self.label >> read.with_exception_handling()
-        records.dead_letters | "dead letters" >> ForEachBatch(self._bury)
+        records.dead_letters | "dead letters" >> ForEachBatch(self._add_dead_letters)
         return records.main  # type: ignore[no-any-return]
 
-    def _bury(self, elements: list[WindowedValue], number: int) -> None:
-        assert self._letters is not None
-        self._letters.add(self.view.name, [each.value for each in elements])
+    def _add_dead_letters(self, elements: list[WindowedValue], number: int) -> None:
+        assert self._dead_letters is not None
+        self._dead_letters.add(self.view.name, [element.value for element in elements])
 
     def _add(self, elements: list[WindowedValue], number: int) -> None:
-        self.stored.add(self._micro_batch(number), [partial_of(self.stored.layout, each) for each in elements])
+        self.stored.add(self._micro_batch(number), [partial_of(self.stored.layout, element) for element in elements])
 
     def _micro_batch(self, number: int) -> MicroBatch:
-        """A micro-batch by its number."""
+        """Returns the micro-batch with a number."""
         folder = Folder(self._spark, self.checkpoint)
         log = OffsetLog(folder.folder("spark"))
         until, since, stream = self._end(log, number), None, stream_of(folder)
         if number > 0 and self.stored.progress().stream == stream:
             since = self._end(log, number - 1)
-        if since is None:  # or it is the first that has something for the view: it goes on from where the stream began
+        if since is None:  # the first with something for the view: it continues from where the stream began
             since = began_at(folder.folder("control"), self.label)
         return MicroBatch(stream, number, since, since if until is None else until, self._watermark())
 
     def _watermark(self) -> int | None:
-        """That of the topic; None in a micro-batch that is faster than the start of its stream."""
+        """Returns the watermark of the topic; None in a micro-batch that runs before `start` has returned."""
         handle = self._handle
         return handle.status().sources[self.label].watermark if isinstance(handle, StreamHandle) else None
 
     def _end(self, log: OffsetLog, number: int) -> Offsets | None:
-        """Where a micro-batch ends in the topic, which is the first source; None if nothing has come by then."""
+        """Returns the end of a micro-batch in the topic, which is the first source; None if the topic is empty."""
         end = log.ends_of(number)[0]
-        return None if end is None else self.feed.logged(end)
+        return None if end is None else self.feed.offsets_in_log(end)

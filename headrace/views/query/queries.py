@@ -1,4 +1,4 @@
-"""What one asks of a view, and what one gets: rows, and where they come from."""
+"""Queries of a view and their answers: rows, and which batch version and offsets they come from."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from headrace.views.offsets import Offsets
 Layer = Literal["merged", "batch", "speed"]
 
 MOST_ROWS: Final = 10_000
-"""As many rows as a page can have."""
+"""The maximal number of rows of a page."""
 
 
 @dataclass(frozen=True)
 class Prefix:
-    """Keys that begin with this text.
+    """A condition on a key: it begins with this text.
 
     >>> Query(key={"url": Prefix("foo.com/")}).key
     {'url': Prefix(text='foo.com/')}
@@ -34,7 +34,7 @@ class Prefix:
 
 @dataclass(frozen=True)
 class Between:
-    """Keys from `low` to `high`, both included; None leaves a side open.
+    """A condition on a key: it is from `low` to `high`, both included; None leaves a side open.
 
     >>> Between("a", "m")
     Between(low='a', high='m')
@@ -46,15 +46,15 @@ class Between:
 
 @dataclass(frozen=True)
 class Query:
-    """Which rows of a view, and in which form.
+    """A query of a view: which rows, and how they are merged, ordered and paged.
 
-    - key: by the names of keys, a value (None is null), a Prefix or a Between; keys that are left out may be anything
-    - since, until: windows that begin at or after the one and before the other
-    - by: the keys that stay apart; rows that differ in others only are merged. Without it, all stay apart
+    - key: by the name of a key, a value (None is null), a Prefix or a Between; a key that is left out may be anything
+    - since, until: windows that begin at or after `since` and before `until`
+    - by: the keys to group by; rows that differ only in other keys are merged. All keys by default
     - across_windows: merges windows as well
-    - top: (aggregation, n), the n rows with the largest answers, largest first; ties in the order of keys
-    - limit, after: a page of rows in the order of keys and windows, and the `next` of the answer before
-    - layer: "batch" or "speed" is that part of the answer alone
+    - top: (aggregation, n), the n rows with the largest results, largest first; ties in the order of keys
+    - limit, after: the size of a page, in the order of keys and windows, and the `next` of the answer before
+    - layer: "batch" or "speed" for that layer's part of the answer alone
 
     >>> Query(key={"url": "foo.com/blog"}, since=0, until="1970-01-02").until + "1 day"
     172800000000
@@ -76,21 +76,21 @@ class Query:
 
     def __post_init__(self) -> None:
         for name in ("since", "until"):
-            given = getattr(self, name)
-            if given is not None:
-                object.__setattr__(self, name, _instant(name, given))
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, _instant(name, value))
         for what, rows in (("limit", self.limit), *((("top", self.top[1]),) if self.top else ())):
             if type(rows) is not int or not 1 <= rows <= MOST_ROWS:
                 raise ViewError(f"a page has from 1 to {MOST_ROWS} rows, got {what}={rows!r}")
         if self.top and self.after is not None:
-            raise ViewError("the largest answers are one page; give top or after, not both")
+            raise ViewError("a query with top has one page; use top or after, not both")
         if self.layer not in ("merged", "batch", "speed"):
             raise ViewError(f"a layer is 'merged', 'batch' or 'speed', got {self.layer!r}")
 
 
 @dataclass(frozen=True)
 class Row:
-    """One row of an answer. `approximate` names those of its values that are estimates; all others are exact."""
+    """One row of an answer. `approximate` names the values that are estimates; the others are exact."""
 
     key: dict[str, Any]
     window: Window
@@ -100,10 +100,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where an answer comes from: all events before `boundary` from a batch version, those up to `reached` from speed.
+    """The origin of an answer: events before `boundary` are from a batch version, those up to `reached` from speed.
 
-    `version` is None if no batch has run. `watermark`, `updated` and `freshness` are the speed layer's: its watermark,
-    when its last micro-batch came in, and how long before the answer that was, in microseconds.
+    `version` is None if no batch has run. `watermark`, `updated` and `freshness` are of the speed layer: its watermark,
+    the time of its last micro-batch, and the age of that at the time of the answer, in microseconds.
     """
 
     version: int | None
@@ -118,7 +118,7 @@ class Provenance:
 
 @dataclass(frozen=True)
 class Answer:
-    """The rows, where they come from, and what to give as `after` for the next page, if there is one."""
+    """The rows of an answer, their origin, and the `after` of the next page, if there is one."""
 
     rows: list[Row]
     provenance: Provenance
@@ -126,12 +126,12 @@ class Answer:
 
 
 def dump_place(place: Place) -> str:
-    """A place as text that can be a part of a URL."""
+    """Encodes a place as text for URLs."""
     return base64.urlsafe_b64encode(encode(place)).decode().rstrip("=")
 
 
 def load_place(layout: Layout, text: str) -> Place:
-    """The place of such a text, which may come from anywhere.
+    """Decodes what `dump_place` returned; the text is not trusted.
 
     >>> layout = Layout.of("hits", keys={"url": "string"}, aggregations={})
     >>> load_place(layout, dump_place(("foo.com", 0, 0, 60)))
@@ -139,21 +139,21 @@ def load_place(layout: Layout, text: str) -> Place:
     >>> load_place(layout, "Zm9v")
     Traceback (most recent call last):
         ...
-    headrace.views.errors.ViewError: 'Zm9v' is not where a page of 'hits' ends; give the `next` of the answer before
+    headrace.views.errors.ViewError: 'Zm9v' is not the end of a page of 'hits'; use the `next` of the answer before
     """
     try:
-        found = decode(base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True))
+        place = decode(base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True))
     except (binascii.Error, ViewError, ValueError):
-        found = None
-    if not isinstance(found, tuple) or not layout.is_place(found):
+        place = None
+    if not isinstance(place, tuple) or not layout.is_place(place):
         raise ViewError(
-            f"{text!r} is not where a page of {layout.name!r} ends; give the `next` of the answer before"
+            f"{text!r} is not the end of a page of {layout.name!r}; use the `next` of the answer before"
         ) from None
-    return found
+    return place
 
 
-def _instant(name: str, given: Any) -> Instant:
+def _instant(name: str, value: Any) -> Instant:
     try:
-        return Instant(instant(given))  # which stays itself when a query is copied
+        return Instant(instant(value))  # an Instant is unchanged when a query is copied
     except (TypeError, ValueError) as error:
-        raise ViewError(f"{name} is a time; {error}") from None
+        raise ViewError(f"{name} must be a time; {error}") from None

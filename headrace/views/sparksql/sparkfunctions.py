@@ -1,7 +1,7 @@
-"""The functions of ad-hoc SQL on Spark: those that compute a value of their arguments and of nothing else.
+"""The functions allowed in ad-hoc SQL on Spark: those that depend on nothing but their arguments.
 
-Not here, and so refused: what calls Java (`reflect`, `java_method`), reads files or tells where they are
-(`from_protobuf`, `input_file_name`), parses XML, tells who and where the server is, or is unknown.
+Others are refused: those that call Java (`reflect`, `java_method`), read files or return their paths (`from_protobuf`,
+`input_file_name`), parse XML, return who and where the server is, or are unknown.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What ad-hoc SQL on Spark may say: the plan that Spark's own parser gives may hold only nodes that are known here.
+"""The rules of ad-hoc SQL on Spark: a plan, as Spark's own parser returns it, may have only nodes that are listed here.
 
-Everything is refused that is not on a list: commands, hints, scripts, other catalogs, files by their paths, functions
-that reach out of the statement. A second look, at the analyzed plan, finds what it would really read.
+Everything else is refused: commands, hints, scripts, other catalogs, files by their paths, functions that reach out of
+the statement. A second check, of the analyzed plan, finds what it would really read.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _EXPRESSIONS: Final = _words("""
     UnresolvedWindowExpression UnspecifiedFrame$ UsingJoin WindowExpression WindowSpecDefinition
     WindowSpecReference
 """)
-# What holds no part of a statement.
+# Values that have no parts of a statement in them.
 _DATA: Final = _words("""
     AliasIdentifier ExprId FunctionIdentifier GenericInternalRow Literal NumericEvalContext
     SampleMethod$Bernoulli$
@@ -53,11 +53,11 @@ _READ: Final = {
 
 
 class Refused(Exception):
-    """The statement may not run."""
+    """The statement is not allowed."""
 
 
 def check(plan: Any, tables: Collection[str]) -> None:
-    """Refuses a parsed plan that is not a query of these tables alone."""
+    """Refuses a parsed plan that is not a query of these tables only."""
     nodes = list(_nodes(plan))
     named = {str(name).lower() for kind, node in nodes if kind == "UnresolvedWith" for name in _names(node)}
     allowed = named | {name.lower() for name in tables}
@@ -68,7 +68,7 @@ def check(plan: Any, tables: Collection[str]) -> None:
             _check_function([str(node.name().unquotedString())])
         elif kind == "UnresolvedAttribute":
             if "_metadata" in (part.lower() for part in _texts(node.nameParts())):
-                raise Refused("the column _metadata is not for ad-hoc SQL; it tells where files are")
+                raise Refused("the column _metadata is not allowed in ad-hoc SQL; it has the paths of files")
         elif kind == "UnresolvedRelation":
             name = ".".join(_texts(node.multipartIdentifier()))
             if name.lower() not in allowed:
@@ -78,44 +78,44 @@ def check(plan: Any, tables: Collection[str]) -> None:
 
 
 def check_read(analyzed: Any, files: Collection[str]) -> None:
-    """Refuses an analyzed plan that reads more than these files and what it was given in memory."""
-    for plan in (analyzed, *_each(analyzed.subqueriesAll())):
-        for leaf in _each(plan.collectLeaves()):
+    """Refuses an analyzed plan that reads more than these files and its tables in memory."""
+    for plan in (analyzed, *_items(analyzed.subqueriesAll())):
+        for leaf in _items(plan.collectLeaves()):
             kind = str(leaf.getClass().getSimpleName())
             if kind not in _READ:
-                raise Refused(f"{kind} is not for ad-hoc SQL; a statement reads its tables alone")
+                raise Refused(f"{kind} is not allowed in ad-hoc SQL; a statement reads only its tables")
             if kind == "LogicalRelation":
-                read = {str(path.toUri().getPath()) for path in _each(leaf.relation().location().rootPaths())}
+                read = {str(path.toUri().getPath()) for path in _items(leaf.relation().location().rootPaths())}
                 if not read <= set(files):
                     raise Refused("the statement reads files that are not of its tables")
 
 
 def _nodes(plan: Any) -> Iterator[tuple[str, Any]]:
-    """All nodes of a plan, with the names of their classes; refuses what is not known."""
+    """Yields all nodes of a plan with the names of their classes; refuses unknown ones."""
     rest, count = [plan], 0
     while rest:  # no recursion, which a deep statement would exhaust
-        each = rest.pop()
-        if not hasattr(each, "getClass"):
-            continue  # text, a number: py4j has made it a value of Python
-        kind = str(each.getClass().getName())
+        node = rest.pop()
+        if not hasattr(node, "getClass"):
+            continue  # text or a number, which py4j converts to Python
+        kind = str(node.getClass().getName())
         package, dot, name = kind.rpartition(".")
         catalyst = (package + dot).startswith(_CATALYST)
         if kind.startswith("scala.collection.") or kind in ("scala.Some", "scala.None$"):
-            rest += _each(each)
+            rest += _items(node)
         elif kind.startswith("scala.Tuple"):
-            rest += _each(each.productIterator())
+            rest += _items(node.productIterator())
         elif name in _PLANS | _EXPRESSIONS and catalyst:
             count += 1
             if count > _MOST_NODES:
-                raise Refused(f"the statement has more than {_MOST_NODES:,} parts; ask for less at once")
-            yield name, each
-            rest += _each(each.productIterator())
-        elif not (name in _DATA and catalyst) and not _plain(kind):
-            raise Refused(f"{name.rstrip('$')} is not for ad-hoc SQL; only SELECT over its tables is run")
+                raise Refused(f"the statement has more than {_MOST_NODES:,} parts; query less at once")
+            yield name, node
+            rest += _items(node.productIterator())
+        elif not (name in _DATA and catalyst) and not _is_plain(kind):
+            raise Refused(f"{name.rstrip('$')} is not allowed in ad-hoc SQL; only SELECT over its tables is")
 
 
-def _plain(kind: str) -> bool:
-    """Whether a class is one of types, settings of a cast, identifiers and the like, which do nothing."""
+def _is_plain(kind: str) -> bool:
+    """Returns whether a class is of types, settings of a cast, identifiers and the like, which do nothing."""
     return kind.startswith("org.apache.spark.sql.types.") or kind in (
         "java.util.UUID",
         "org.apache.spark.sql.util.CaseInsensitiveStringMap",
@@ -126,21 +126,21 @@ def _plain(kind: str) -> bool:
 
 def _check_function(name: list[str]) -> None:
     if len(name) != 1 or name[0].lower() not in FUNCTIONS:
-        raise Refused(f"the function {'.'.join(name)} is not for ad-hoc SQL")
+        raise Refused(f"the function {'.'.join(name)} is not allowed in ad-hoc SQL")
 
 
 def _names(node: Any) -> list[str]:
-    """The names of the queries of a WITH."""
-    return [str(pair._1()) for pair in _each(node.cteRelations())]
+    """Returns the names of the queries of a WITH."""
+    return [str(pair._1()) for pair in _items(node.cteRelations())]
 
 
 def _texts(names: Any) -> list[str]:
-    return [str(each) for each in _each(names)]
+    return [str(name) for name in _items(names)]
 
 
-def _each(found: Any) -> list[Any]:
-    """What a Scala collection or iterator has."""
-    iterator, values = found.iterator(), []
+def _items(collection: Any) -> list[Any]:
+    """Returns the items of a Scala collection or iterator."""
+    iterator, values = collection.iterator(), []
     while iterator.hasNext():
         values.append(iterator.next())
     return values

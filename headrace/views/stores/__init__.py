@@ -1,4 +1,4 @@
-"""Stores: where the rows of views are kept and found. SQLite needs nothing but a disk; PostgreSQL is for the rest."""
+"""Stores: the rows of views in a database, SQLite in a file or PostgreSQL."""
 
 from headrace.views.stores.store import Store
 

@@ -1,6 +1,6 @@
-"""Rows of a store as Arrow columns, in the order of its table: of partials, or of the columns that a pipeline gives.
+"""Converts partial aggregates, as objects or as a pipeline's columns, to Arrow columns in the order of a store's table.
 
-Many rows are turned into what a store keeps at once, without a Python object for each.
+Many rows are converted at once, without a Python object for each.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _FITTING: Final[dict[str, Callable[[pa.DataType], bool]]] = {
 
 
 def stored_schema(layout: Layout) -> pa.Schema:
-    """The columns of a view's rows.
+    """Returns the Arrow schema of a view's rows.
 
     >>> import headrace as hr
     >>> stored_schema(Layout.of("hits", keys={"url": "string"}, aggregations={"n": hr.count()})).names
@@ -41,31 +41,34 @@ def stored_schema(layout: Layout) -> pa.Schema:
     """
     keys = [(name, _TYPES[kind.stored]) for name, kind in zip(layout.keys, layout.types, strict=True)]
     place = [(name, pa.int64()) for name in ("__nulls", "__start", "__end")]
-    kept = [(name, _KINDS[kind]) for name, kind in zip(layout.aggregations, layout.kinds, strict=True)]
-    return pa.schema([*keys, *place, *kept])
+    accumulators = [(name, _KINDS[kind]) for name, kind in zip(layout.aggregations, layout.kinds, strict=True)]
+    return pa.schema([*keys, *place, *accumulators])
 
 
-def of_partials(layout: Layout, partials: Sequence[Partial]) -> pa.RecordBatch:
-    """The rows of partials.
+def rows_of_partials(layout: Layout, partials: Sequence[Partial]) -> pa.RecordBatch:
+    """Converts partial aggregates to rows.
 
     >>> import headrace as hr
     >>> hits = Layout.of("hits", keys={"url": "string"}, aggregations={"n": hr.count()})
-    >>> of_partials(hits, [Partial(("foo.com",), 0, 60, (3,)), Partial((None,), 0, 60, (1,))]).to_pylist()[1]
+    >>> rows_of_partials(hits, [Partial(("foo.com",), 0, 60, (3,)), Partial((None,), 0, 60, (1,))]).to_pylist()[1]
     {'url': '', '__nulls': 1, '__start': 0, '__end': 60, 'n': 1}
     """
-    rows = [(*layout.place(key, start, end), *layout.stored(kept)) for key, start, end, kept in partials]
+    rows = [
+        (*layout.place(key, start, end), *layout.stored(accumulators)) for key, start, end, accumulators in partials
+    ]
     schema = stored_schema(layout)
     columns: Sequence[Any] = list(zip(*rows, strict=True)) or [()] * len(schema)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
     return pa.record_batch(arrays, schema=schema)
 
 
-def of_columns(layout: Layout, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows of what the pipeline of a view's partials gives, as columns.
+def rows_of_columns(layout: Layout, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Converts a record batch of the pipeline of a view's partials to rows.
 
     >>> import headrace as hr
     >>> hits = Layout.of("hits", keys={"url": "string"}, aggregations={"n": hr.count()})
-    >>> of_columns(hits, pa.record_batch({"url": ["foo.com"], "n": [3], "__start": [0], "__end": [60]})).to_pylist()
+    >>> batch = pa.record_batch({"url": ["foo.com"], "n": [3], "__start": [0], "__end": [60]})
+    >>> rows_of_columns(hits, batch).to_pylist()
     [{'url': 'foo.com', '__nulls': 0, '__start': 0, '__end': 60, 'n': 3}]
     """
     size, columns = batch.num_rows, []
@@ -80,7 +83,7 @@ def of_columns(layout: Layout, batch: pa.RecordBatch) -> pa.RecordBatch:
         columns.append(
             batch.column(name) if name in batch.schema.names else pa.repeat(pa.scalar(bound, pa.int64()), size)
         )
-    columns += [_kept(layout, position, batch.column(name)) for position, name in enumerate(layout.aggregations)]
+    columns += [_accumulator(layout, position, batch.column(name)) for position, name in enumerate(layout.aggregations)]
     return pa.record_batch(columns, schema=stored_schema(layout))
 
 
@@ -96,7 +99,7 @@ def _key(layout: Layout, position: int, column: pa.Array) -> pa.Array:
     return column.cast(_TYPES[kind.stored]).fill_null(kind.zero)
 
 
-def _kept(layout: Layout, position: int, column: pa.Array) -> pa.Array:
+def _accumulator(layout: Layout, position: int, column: pa.Array) -> pa.Array:
     name, kind = layout.aggregations[position], layout.kinds[position]
     if kind == "bytes" and is_number(layout.fns[position]):
         return pa.array([encode(each) for each in column.to_pylist()], pa.binary())
@@ -105,7 +108,7 @@ def _kept(layout: Layout, position: int, column: pa.Array) -> pa.Array:
         raise ViewError(f"view {layout.name!r}: {name!r} has no accumulator in {column.null_count} rows")
     if kind == "double":
         number = column.cast(pa.float64())
-        return pc.if_else(pc.is_nan(number), pa.scalar(None, pa.float64()), number)  # SQLite keeps no NaN
+        return pc.if_else(pc.is_nan(number), pa.scalar(None, pa.float64()), number)  # SQLite stores no NaN
     return column.cast(_KINDS[kind])
 
 

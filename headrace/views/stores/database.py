@@ -1,4 +1,4 @@
-"""The database: how it is opened, and its two kinds of transactions. Readers see one snapshot and block nobody."""
+"""The database of a store, and its transactions: readers see one snapshot and block nobody."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headrace.model.secrets import redact_url
 from headrace.views.errors import ViewError
 
 _DRIVERS: Final = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg"}
-_KEPT: Final = 4  # connections of readers, of the fifteen that the pool has for all
+_IDLE_READERS: Final = 4  # connections that readers keep, of the fifteen that the pool has for all
 
 
 class Database:
@@ -40,24 +40,24 @@ class Database:
         if backend == "sqlite":
             sa.event.listen(self.engine, "connect", _configure)
             sa.event.listen(self.engine, "begin", _begin)
-            self.engine.dispose()  # the connection that was made before
+            self.engine.dispose()  # closes the connection that was opened before
         else:
             self._readers = self._readers.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
 
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:
-        """A transaction that sees one moment of the store, whatever is written meanwhile."""
+        """Opens a transaction that sees one snapshot of the store, whatever is written meanwhile."""
         with self._readers.begin() as connection:
             yield connection
 
     @contextmanager
     def snapshot(self) -> Iterator[Any]:
-        """The same, as a cursor of the driver: for answers, which must be fast."""
+        """Opens a reading transaction and yields a cursor of the driver, which is faster: for answers."""
         if self.backend != "sqlite":
             with self.reading() as connection:
                 yield cursor_of(connection)
             return
-        # Some are kept open at the file: to get one from the pool takes longer than most questions.
+        # Some connections stay open: to get one from the pool takes longer than most queries.
         try:
             pooled, cursor = self._idle.pop()
         except IndexError:
@@ -70,47 +70,47 @@ class Database:
         except BaseException:
             pooled.close()  # the pool rolls back
             raise
-        if len(self._idle) < _KEPT:
+        if len(self._idle) < _IDLE_READERS:
             self._idle.append((pooled, cursor))
         else:
             pooled.close()
 
     @contextmanager
     def writing(self) -> Iterator[sa.Connection]:
-        """A transaction that is there whole or not at all."""
+        """Opens a writing transaction, which is committed at the end of the block or rolled back."""
         with self.engine.begin() as connection:
             yield connection
 
     @contextmanager
     def defining(self) -> Iterator[sa.Connection]:
-        """A transaction that makes tables; two processes that start at once take turns."""
+        """Opens a transaction that creates tables; processes that start at once take turns."""
         with self.writing() as connection:
             making_tables(connection)
             yield connection
 
     def analyze(self, table: str) -> None:
-        """Lets PostgreSQL know what was loaded, or it may choose the wrong index."""
+        """Updates PostgreSQL's statistics of a table; without them it may choose the wrong index."""
         if self.backend == "postgresql":
             with self.writing() as connection:
                 connection.exec_driver_sql(f"ANALYZE {table}")
 
     def close(self) -> None:
-        """Gives back all connections."""
+        """Closes all connections."""
         while self._idle:
             self._idle.pop()[0].close()
         self.engine.dispose()
 
 
 def cursor_of(connection: sa.Connection) -> Any:
-    """A cursor of the driver, in the connection's transaction: for statements that must be fast."""
+    """Returns a cursor of the driver in the connection's transaction, for statements that must be fast."""
     driver: Any = connection.connection.driver_connection
     return driver.cursor()
 
 
 def _configure(connection: Any, record: object) -> None:
-    connection.isolation_level = None  # the driver would begin transactions when it pleases
+    connection.isolation_level = None  # or the driver begins transactions by itself
     cursor = connection.cursor()
-    # FULL: a micro-batch that the stream holds for written must outlive a power cut.
+    # FULL: a micro-batch that the stream counts as written must survive a power cut.
     for pragma in ("journal_mode=WAL", "synchronous=FULL"):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()

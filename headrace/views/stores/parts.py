@@ -1,6 +1,6 @@
-"""Parts of a view's rows, versions and generations, as they are written: filled, merged, removed.
+"""Writes the parts of a view's rows, which are versions and generations: fills, merges and removes them.
 
-What writes much does so in steps, a transaction each, so that a speed layer never waits long for SQLite's one writer.
+Large writes are done in steps of one transaction each, so that a speed layer never waits long for SQLite's one writer.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from pyarrow import csv
 
 from headrace.views.declare.layout import Layout, Partial, Place, Stored
 from headrace.views.errors import ViewError
-from headrace.views.query.merge import gathered
+from headrace.views.query.merge import gather_partials
 from headrace.views.stores.database import Database, cursor_of
 from headrace.views.stores.statements import Condition, Statements
 
 T = TypeVar("T")
 Guard = Callable[[sa.Connection], None]
-"""Called in each step, it raises an error if the part is not to be written any more."""
+"""Called in each step; raises an error if the part must not be written any more."""
 
-_STEP: Final = 20_000
-_PLACES: Final = 500  # looked up at once
+_STEP: Final = 20_000  # rows of one transaction
+_PLACES: Final = 500  # places that are looked up at once
 
 
 class Parts:
-    """The rows of one view."""
+    """The rows of one view, by part."""
 
     def __init__(self, database: Database, layout: Layout) -> None:
         self.database, self.layout = database, layout
         self.statements = Statements(layout, database.backend)
 
     def fill(self, part: int, rows: pa.RecordBatch, guard: Guard) -> int:
-        """Puts rows into a part; no place may come twice. Returns how many."""
+        """Inserts rows into a part and returns their number; no place may occur twice."""
         count: int = rows.num_rows
         for at in range(0, count, _STEP):
             chunk = rows.slice(at, _STEP)
@@ -46,26 +46,27 @@ class Parts:
             except self.database.engine.dialect.loaded_dbapi.IntegrityError:
                 first = {name: chunk.column(name)[0].as_py() for name in self.layout.keys}
                 raise ViewError(
-                    f"view {self.layout.name!r}: a batch gives one row for each key and window, but one came twice, "
+                    f"view {self.layout.name!r}: a batch has one row for each key and window, but one occurs twice, "
                     f"among {chunk.num_rows} rows from {first} on"
                 ) from None
         return count
 
     def merge(self, connection: sa.Connection, part: int, partials: Iterable[Partial]) -> int:
-        """Merges rows into those of a part. Returns how many are new."""
+        """Merges partial aggregates into the rows of a part; returns the number of new rows."""
         layout, cursor, new = self.layout, cursor_of(connection), 0
-        for chunk in _chunks(sorted(gathered(layout, partials).items()), _PLACES):
-            before = self._at(cursor, part, [place for place, _ in chunk])
-            new += len(chunk) - len(before)
+        for chunk in _chunks(sorted(gather_partials(layout, partials).items()), _PLACES):
+            stored = self._at(cursor, part, [place for place, _ in chunk])
+            new += len(chunk) - len(stored)
             merged = [
-                (place, layout.merge(layout.load(before[place]), found) if place in before else found)
-                for place, found in chunk
+                (place, layout.merge(layout.load(stored[place]), values) if place in stored else values)
+                for place, values in chunk
             ]
-            cursor.executemany(self.statements.upsert, [(part, *place, *layout.dump(found)) for place, found in merged])
+            rows = [(part, *place, *layout.dump(values)) for place, values in merged]
+            cursor.executemany(self.statements.upsert, rows)
         return new
 
     def absorb(self, source: int, target: int, guard: Guard) -> int:
-        """Merges a part into another, which nobody reads yet. Returns how many rows are new there."""
+        """Merges a part into another that nobody reads yet; returns the number of new rows there."""
         layout, new = self.layout, 0
         for rows in self._rows(target):
             with self.database.writing() as connection:
@@ -89,22 +90,22 @@ class Parts:
         return new
 
     def count(self, connection: sa.Connection, part: int) -> int:
-        """How many rows a part has."""
+        """Returns the number of rows of a part."""
         cursor = cursor_of(connection)
         cursor.execute(self.statements.count, [part])
-        found: int = cursor.fetchone()[0]
-        return found
+        count: int = cursor.fetchone()[0]
+        return count
 
-    def alone(self, part: int, others: list[int]) -> int:
-        """How many rows of a part are of keys and windows that others do not know."""
+    def count_exclusive(self, part: int, others: list[int]) -> int:
+        """Returns the number of rows of a part whose keys and windows no other part has."""
         with self.database.reading() as connection:
             cursor = cursor_of(connection)
-            cursor.execute(*self.statements.alone(part, others))
-            found: int = cursor.fetchone()[0]
-        return found
+            cursor.execute(*self.statements.count_exclusive(part, others))
+            count: int = cursor.fetchone()[0]
+        return count
 
     def remove(self, low: int, high: int) -> None:
-        """Deletes the parts from `low` to `high`, which nobody reads any more."""
+        """Deletes the rows of the parts from `low` to `high`, which nobody reads any more."""
         while True:
             with self.database.reading() as connection:
                 cursor = cursor_of(connection)
@@ -117,7 +118,7 @@ class Parts:
                     cursor_of(connection).execute(*self.statements.delete(part, step))
 
     def _rows(self, part: int) -> Iterator[list[tuple[Place, Stored]]]:
-        """The rows of a part, some at a time, in order."""
+        """Yields the rows of a part in order, some at a time."""
         width, rest = self.statements.width, Condition()
         while True:
             with self.database.reading() as connection:
@@ -130,7 +131,7 @@ class Parts:
             rest = self.statements.beyond(Condition(), rows[-1][0])
 
     def _steps(self, part: int) -> Iterator[Condition]:
-        """Conditions that divide the rows of a part into steps, in order. PostgreSQL, where nobody waits, takes one."""
+        """Yields conditions that divide the rows of a part into steps. In PostgreSQL, where nobody waits, it is one."""
         statements, rest = self.statements, Condition()
         last: Place | None = () if self.database.backend == "sqlite" else None
         while last is not None:
@@ -146,10 +147,10 @@ class Parts:
     def _at(self, cursor: Any, part: int, places: list[Place]) -> dict[Place, Stored]:
         width = self.statements.width
         if self.database.backend == "sqlite":
-            # One by one: SQLite would look for a list of places by reading the whole part.
+            # One by one: for a list of places SQLite would read the whole part.
             one = self.statements.one
-            found = (cursor.execute(one, (part, *place)).fetchone() for place in places)
-            rows = [row for row in found if row is not None]
+            looked_up = (cursor.execute(one, (part, *place)).fetchone() for place in places)
+            rows = [row for row in looked_up if row is not None]
         else:
             cursor.execute(*self.statements.at(places, part))
             rows = cursor.fetchall()
@@ -165,15 +166,15 @@ class Parts:
 
 
 def _csv(part: int, rows: pa.RecordBatch) -> pa.Buffer:
-    """Rows of a part as COPY takes them; bytes are written in hexadecimal digits."""
+    """Encodes rows of a part as CSV for COPY; bytes are hexadecimal digits."""
     columns = [pa.repeat(part, rows.num_rows)]
     for column in rows.columns:
         binary = pa.types.is_binary(column.type)
-        columns.append(pa.array(["\\x" + each.hex() for each in column.to_pylist()]) if binary else column)
-    written = pa.BufferOutputStream()
+        columns.append(pa.array(["\\x" + value.hex() for value in column.to_pylist()]) if binary else column)
+    sink = pa.BufferOutputStream()
     names = ["__part", *rows.schema.names]
-    csv.write_csv(pa.record_batch(columns, names=names), written, csv.WriteOptions(include_header=False))
-    return written.getvalue()
+    csv.write_csv(pa.record_batch(columns, names=names), sink, csv.WriteOptions(include_header=False))
+    return sink.getvalue()
 
 
 def _chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:

@@ -1,4 +1,4 @@
-"""Answers: the rows of the live parts that a query means, read in one snapshot and merged."""
+"""Reads the rows that answer a query from the live parts of a view, in one snapshot, and merges them."""
 
 from __future__ import annotations
 
@@ -7,95 +7,95 @@ from typing import Any, Final
 
 from headrace.views.declare.layout import Place
 from headrace.views.errors import ViewError
-from headrace.views.query.merge import Merged, finished, largest, merged, rolled_up
+from headrace.views.query.merge import Merged, finish_row, largest, merge_rows, roll_up
 from headrace.views.query.queries import Between, Prefix, Query, Row, dump_place, load_place
 from headrace.views.stores.parts import Parts
 from headrace.views.stores.statements import Condition
 
 MOST_READ: Final = 200_000
-"""As many rows as an answer may merge that is not a page of the view's own rows."""
+"""The maximal number of rows that an answer may merge, unless it is a page of the view's rows as they are."""
 
 _PARTS: Final = 50  # in one statement; SQLite takes 500
 _VALUES: Final = 30_000  # in one statement; SQLite takes 32,766
 
 
-def rows_for(cursor: Any, parts: Parts, live: list[int], query: Query) -> tuple[list[Row], str | None]:
-    """The rows that the query means, and where the next page begins."""
+def answer_rows(cursor: Any, parts: Parts, live: list[int], query: Query) -> tuple[list[Row], str | None]:
+    """Returns the rows that answer a query, and the `next` of the page."""
     layout = parts.layout
     by = layout.keys if query.by is None else query.by
-    meant = condition(parts, query)
+    wanted = condition(parts, query)
     after = None if query.after is None else load_place(layout, query.after)
-    apart = set(by) == set(layout.keys)
+    every_key = set(by) == set(layout.keys)
     rows: Iterable[Merged]
     if query.top is not None:
         position = layout.aggregation(query.top[0])
         fits = query.top[1] * parts.statements.width <= _VALUES
-        if apart and fits and layout.kinds[position] == "bigint":
-            meant = _among_the_largest(cursor, parts, live, meant, query)
-        rows = _scan_all(cursor, parts, live, meant)
-        if not apart or query.across_windows:
-            rows = rolled_up(layout, rows, _group(parts, by, query.across_windows))
-        return [finished(layout, row, by) for row in largest(layout, rows, *query.top)], None
-    if apart and not query.across_windows:
-        wanted = meant if after is None else parts.statements.beyond(meant, after)
-        page = list(_scan(cursor, parts, live, wanted, query.limit + 1))
+        if every_key and fits and layout.kinds[position] == "bigint":
+            wanted = _restrict_to_largest(cursor, parts, live, wanted, query)
+        rows = _scan_all(cursor, parts, live, wanted)
+        if not every_key or query.across_windows:
+            rows = roll_up(layout, rows, _group(parts, by, query.across_windows))
+        return [finish_row(layout, row, by) for row in largest(layout, rows, *query.top)], None
+    if every_key and not query.across_windows:
+        rest = wanted if after is None else parts.statements.beyond(wanted, after)
+        page = list(_scan(cursor, parts, live, rest, query.limit + 1))
     else:
-        groups = rolled_up(layout, _scan_all(cursor, parts, live, meant), _group(parts, by, query.across_windows))
+        groups = roll_up(layout, _scan_all(cursor, parts, live, wanted), _group(parts, by, query.across_windows))
         page = [row for row in groups if after is None or row[0] > after]
     following = dump_place(page[query.limit - 1][0]) if len(page) > query.limit else None
-    return [finished(layout, row, by) for row in page[: query.limit]], following
+    return [finish_row(layout, row, by) for row in page[: query.limit]], following
 
 
 def condition(parts: Parts, query: Query) -> Condition:
-    """What rows must satisfy to be meant."""
+    """Returns the SQL condition of the rows that a query selects."""
     layout, keys, mark = parts.layout, parts.statements.keys, parts.statements.mark
-    found = Condition()
+    selected = Condition()
     nulls = there = 0
-    for name, wanted in query.key.items():
+    for name, value in query.key.items():
         position = layout.position(name)
         column = keys[position]
-        if wanted is None:
+        if value is None:
             nulls |= 1 << position
-            found = found.both(f"{column} = {mark}", layout.types[position].zero)
+            selected = selected.both(f"{column} = {mark}", layout.types[position].zero)
             continue
         there |= 1 << position
-        if isinstance(wanted, Prefix):
+        if isinstance(value, Prefix):
             if layout.types[position].name != "string":
                 raise ViewError(f"only text has prefixes; {name!r} is a {layout.types[position].name}")
-            low = layout.stored_key(position, wanted.text)
-            found = found.both(f"{column} >= {mark}", low)
+            low = layout.stored_key(position, value.text)
+            selected = selected.both(f"{column} >= {mark}", low)
             if (high := _after_prefix(low)) is not None:
-                found = found.both(f"{column} < {mark}", high)
-        elif isinstance(wanted, Between):
-            if wanted.low is not None:
-                found = found.both(f"{column} >= {mark}", layout.stored_key(position, wanted.low))
-            if wanted.high is not None:
-                found = found.both(f"{column} <= {mark}", layout.stored_key(position, wanted.high))
+                selected = selected.both(f"{column} < {mark}", high)
+        elif isinstance(value, Between):
+            if value.low is not None:
+                selected = selected.both(f"{column} >= {mark}", layout.stored_key(position, value.low))
+            if value.high is not None:
+                selected = selected.both(f"{column} <= {mark}", layout.stored_key(position, value.high))
         else:
-            found = found.both(f"{column} = {mark}", layout.stored_key(position, wanted))
+            selected = selected.both(f"{column} = {mark}", layout.stored_key(position, value))
     if nulls | there == (1 << len(keys)) - 1:
-        found = found.both(f'"__nulls" = {mark}', nulls)  # it ends the key in the index
+        selected = selected.both(f'"__nulls" = {mark}', nulls)  # it ends the key in the index
     elif nulls | there:
-        found = found.both(f'"__nulls" & {mark} = {mark}', nulls | there, nulls)
+        selected = selected.both(f'"__nulls" & {mark} = {mark}', nulls | there, nulls)
     if query.since is not None:
-        found = found.both(f'"__start" >= {mark}', int(query.since))
+        selected = selected.both(f'"__start" >= {mark}', int(query.since))
     if query.until is not None:
-        found = found.both(f'"__start" < {mark}', int(query.until))
-    return found
+        selected = selected.both(f'"__start" < {mark}', int(query.until))
+    return selected
 
 
-def _scan(cursor: Any, parts: Parts, live: list[int], meant: Condition, limit: int) -> Iterator[Merged]:
-    """The first `limit` merged rows or more: for them no more than the first `limit` rows of each part are needed."""
+def _scan(cursor: Any, parts: Parts, live: list[int], wanted: Condition, limit: int) -> Iterator[Merged]:
+    """Merges the first rows of each part: the first `limit` merged rows need no more than the first `limit` of each."""
     width = parts.statements.width
-    found = []
+    rows = []
     for some in range(0, len(live), _PARTS):
-        cursor.execute(*parts.statements.select(live[some : some + _PARTS], meant, limit))
-        found += [(tuple(row[:width]), tuple(row[width:])) for row in cursor.fetchall()]
-    return merged(parts.layout, found)
+        cursor.execute(*parts.statements.select(live[some : some + _PARTS], wanted, limit))
+        rows += [(tuple(row[:width]), tuple(row[width:])) for row in cursor.fetchall()]
+    return merge_rows(parts.layout, rows)
 
 
-def _scan_all(cursor: Any, parts: Parts, live: list[int], meant: Condition) -> Iterator[Merged]:
-    for count, row in enumerate(_scan(cursor, parts, live, meant, MOST_READ + 1)):
+def _scan_all(cursor: Any, parts: Parts, live: list[int], wanted: Condition) -> Iterator[Merged]:
+    for count, row in enumerate(_scan(cursor, parts, live, wanted, MOST_READ + 1)):
         if count == MOST_READ:
             raise ViewError(
                 f"view {parts.layout.name!r}: the answer would merge more than {MOST_READ:,} rows; "
@@ -104,31 +104,33 @@ def _scan_all(cursor: Any, parts: Parts, live: list[int], meant: Condition) -> I
         yield row
 
 
-def _among_the_largest(cursor: Any, parts: Parts, live: list[int], meant: Condition, query: Query) -> Condition:
-    """And only rows of the groups with the largest totals: whole numbers are their own accumulators."""
+def _restrict_to_largest(cursor: Any, parts: Parts, live: list[int], wanted: Condition, query: Query) -> Condition:
+    """Restricts a condition to the groups with the largest totals; integers are their own accumulators."""
     assert query.top is not None
     if not live:
-        return meant
+        return wanted
     statements = parts.statements
     groups = ", ".join([*statements.keys, '"__nulls"']) if query.across_windows else statements.places
-    cursor.execute(*statements.largest(live, meant, *query.top, groups=groups))
+    cursor.execute(*statements.largest(live, wanted, *query.top, groups=groups))
     best = cursor.fetchall()
     if not best:
-        return meant
+        return wanted
     row = f"({', '.join([statements.mark] * len(best[0]))})"
-    return meant.both(f"({groups}) IN (VALUES {', '.join([row] * len(best))})", *(each for row in best for each in row))
+    return wanted.both(
+        f"({groups}) IN (VALUES {', '.join([row] * len(best))})", *(each for row in best for each in row)
+    )
 
 
 def _group(parts: Parts, by: Sequence[str], across_windows: bool) -> Callable[[Place], Place]:
-    """From a place to that of its group: keys that are not told apart are null."""
+    """Returns the function from a place to that of its group, in which the keys not grouped by are null."""
     layout = parts.layout
-    kept = [layout.position(name) for name in by]
-    bits = sum(1 << position for position in kept)
+    grouped = [layout.position(name) for name in by]
+    bits = sum(1 << position for position in grouped)
     zeros = [each.zero for each in layout.types]
 
     def group(place: Place) -> Place:
         key = zeros.copy()
-        for position in kept:
+        for position in grouped:
             key[position] = place[position]
         window = (None, None) if across_windows else place[-2:]
         return (*key, place[-3] & bits, *window)
@@ -137,7 +139,7 @@ def _group(parts: Parts, by: Sequence[str], across_windows: bool) -> Callable[[P
 
 
 def _after_prefix(prefix: str) -> str | None:
-    """The first text after all that begin with the prefix.
+    """Returns the first text after all texts that begin with a prefix; None if there is none.
 
     >>> _after_prefix("foo.com/"), _after_prefix("\\U0010ffff")
     ('foo.com0', None)

@@ -1,6 +1,6 @@
-"""The SQL for a view's rows, written out: both databases take the same, and a question is one short statement.
+"""SQL statements for a view's rows, written out: SQLite and PostgreSQL take the same, and a query is one statement.
 
-Names in it are those of the layout, which are plain words, in quotes; every value is bound.
+Names are those of the layout, which are plain words, in quotes; every value is bound.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ _ARRAYS: dict[type, str] = {str: "text[]", int: "bigint[]", bytes: "bytea[]"}
 
 @dataclass
 class Condition:
-    """A condition on rows: SQL that continues a WHERE, and the values for its marks."""
+    """A condition on rows: SQL that continues a WHERE, and the values of its placeholders."""
 
     sql: str = ""
     values: list[Any] = field(default_factory=list)
 
     def both(self, sql: str, *values: Any) -> Condition:
-        """This and another one."""
+        """Returns the conjunction of this condition and another."""
         return Condition(f"{self.sql} AND {sql}", [*self.values, *values])
 
 
 class Statements:
-    """The statements about the rows of one view."""
+    """The SQL statements for the rows of one view."""
 
     def __init__(self, layout: Layout, backend: str) -> None:
         self.mark = "?" if backend == "sqlite" else "%s"
@@ -44,70 +44,72 @@ class Statements:
         self.upsert = f'{self.insert} ON CONFLICT ("__part", {self.places}) DO UPDATE SET {changes}'
         self.copy_in = f"COPY {self.table} ({self.every}) FROM STDIN WITH (FORMAT csv)"
         self.count = f'SELECT count(*) FROM {self.table} WHERE "__part" = {self.mark}'
-        self._select = lru_cache(64)(self._selected)  # most questions have one of a few forms
+        self._select = lru_cache(64)(self._selected)  # most queries have one of a few forms
         types = ", ".join(
             f"{self.mark}::{_ARRAYS[kind]}" for kind in [*(each.stored for each in layout.types), *[int] * 3]
         )
         wanted = ", ".join(f"w{number}" for number in range(self.width))
         same = " AND ".join(f"{name} = w{number}" for number, name in enumerate(places))
         here = " AND ".join(f"{name} = {self.mark}" for name in places)
-        self._alike = " AND ".join(f"other.{name} = mine.{name}" for name in places)
+        self._alike = " AND ".join(f"other.{name} = this.{name}" for name in places)
         self.one = f'SELECT {self.columns} FROM {self.table} WHERE "__part" = {self.mark} AND {here}'
         self._joined = f"SELECT {self.columns} FROM unnest({types}) AS wanted({wanted}) JOIN {self.table} ON {same}"
 
     def row(self) -> str:
-        """A place of values."""
+        """Returns a tuple of placeholders for a place."""
         return f"({', '.join([self.mark] * self.width)})"
 
     def at(self, places: list[tuple[Any, ...]], part: int) -> tuple[str, list[Any]]:
-        """The rows of a part at some places, of PostgreSQL: an array for each column, since a list of rows would be
-        planned row by row."""
+        """Selects the rows of a part at some places, in PostgreSQL, which would plan a list of rows one by one."""
         columns = [list(column) for column in zip(*places, strict=True)]
         return f'{self._joined} AND "__part" = {self.mark}', [*columns, part]
 
     def beyond(self, condition: Condition, place: tuple[Any, ...]) -> Condition:
-        """And only rows after a place."""
+        """Restricts a condition to rows after a place."""
         return condition.both(f"({self.places}) > {self.row()}", *place)
 
     def upto(self, condition: Condition, place: tuple[Any, ...]) -> Condition:
-        """And only rows up to a place."""
+        """Restricts a condition to rows up to a place."""
         return condition.both(f"({self.places}) <= {self.row()}", *place)
 
     def select(self, parts: list[int], condition: Condition, limit: int) -> tuple[str, list[Any]]:
-        """The first rows of each part that satisfy a condition."""
+        """Selects the first rows of each part that satisfy a condition."""
         values = [value for part in parts for value in (part, *condition.values, limit)]
         return self._select(len(parts), condition.sql), values
 
     def largest(
         self, parts: list[int], condition: Condition, name: str, n: int, *, groups: str
     ) -> tuple[str, list[Any]]:
-        """The groups with the largest totals."""
+        """Selects the groups with the largest totals."""
         marks = ", ".join([self.mark] * len(parts))
         where = f'"__part" IN ({marks}){condition.sql}'
         order = f'sum("{name}") DESC, {groups} LIMIT {self.mark}'
-        found = f"SELECT {groups} FROM {self.table} WHERE {where} GROUP BY {groups} ORDER BY {order}"
-        return found, [*parts, *condition.values, n]
+        select = f"SELECT {groups} FROM {self.table} WHERE {where} GROUP BY {groups} ORDER BY {order}"
+        return select, [*parts, *condition.values, n]
 
     def nth(self, part: int, condition: Condition, n: int) -> tuple[str, list[Any]]:
-        """The place of the n-th row of a part that satisfies a condition, from 0."""
+        """Selects the place of the n-th row of a part that satisfies a condition, from 0."""
         where = f'"__part" = {self.mark}{condition.sql} ORDER BY {self.places} LIMIT 1 OFFSET {self.mark}'
         return f"SELECT {self.places} FROM {self.table} WHERE {where}", [part, *condition.values, n]
 
     def copy(self, source: int, target: int, condition: Condition) -> tuple[str, list[Any]]:
-        """Copies rows of a part into another, but those at whose places that has some."""
+        """Copies rows of a part into another, except those whose places the other has."""
         where = f'"__part" = {self.mark}{condition.sql} ORDER BY {self.places}'
-        taken = f"SELECT {target:d}, {self.columns} FROM {self.table} WHERE {where}"
-        return f"INSERT INTO {self.table} ({self.every}) {taken} ON CONFLICT DO NOTHING", [source, *condition.values]
+        rows = f"SELECT {target:d}, {self.columns} FROM {self.table} WHERE {where}"
+        return f"INSERT INTO {self.table} ({self.every}) {rows} ON CONFLICT DO NOTHING", [
+            source,
+            *condition.values,
+        ]
 
-    def alone(self, part: int, others: list[int]) -> tuple[str, list[Any]]:
-        """How many rows of a part are at places where others have none."""
+    def count_exclusive(self, part: int, others: list[int]) -> tuple[str, list[Any]]:
+        """Counts the rows of a part at places that no other part has."""
         marks = ", ".join([self.mark] * len(others))
-        there = f'SELECT 1 FROM {self.table} AS other WHERE other."__part" IN ({marks}) AND {self._alike}'
-        where = f'mine."__part" = {self.mark} AND NOT EXISTS ({there})'
-        return f"SELECT count(*) FROM {self.table} AS mine WHERE {where}", [part, *others]
+        elsewhere = f'SELECT 1 FROM {self.table} AS other WHERE other."__part" IN ({marks}) AND {self._alike}'
+        where = f'this."__part" = {self.mark} AND NOT EXISTS ({elsewhere})'
+        return f"SELECT count(*) FROM {self.table} AS this WHERE {where}", [part, *others]
 
     def parts(self, low: int, high: int) -> tuple[str, list[Any]]:
-        """The first of the parts from `low` to `high` that has rows."""
+        """Selects the first of the parts from `low` to `high` that has rows."""
         between = f'"__part" BETWEEN {self.mark} AND {self.mark}'
         return f'SELECT min("__part") FROM {self.table} WHERE {between}', [low, high]
 

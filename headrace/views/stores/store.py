@@ -1,8 +1,8 @@
-"""A store of views: what the speed layer adds, what batch versions replace, and the answers of both.
+"""A store of views: the speed layer adds to it, batch versions replace parts of it, and answers merge both.
 
 Micro-batches go into the current *generation*. A *cut* begins a new one, at a boundary of offsets; a batch *version*
-covers all events before its boundary. An answer is the version that is pointed to and every generation since its
-boundary. So each event counts once, whichever version that is: a swap and a rollback are one update of one row.
+covers all events before its boundary. An answer merges the current version and every generation since its boundary. So
+each event counts once, whichever version is current: a swap and a rollback are one update of one row.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from headrace.views.errors import ViewError
 from headrace.views.offsets import MicroBatch, Offsets, Progress, dump_offsets, load_offsets, reaches
 from headrace.views.query.queries import Answer, Provenance, Query
 from headrace.views.stores.database import Database, cursor_of
-from headrace.views.stores.deadletters import Letters
+from headrace.views.stores.deadletters import DeadLetters
 from headrace.views.stores.parts import Parts
-from headrace.views.stores.reading import rows_for
+from headrace.views.stores.reading import answer_rows
 from headrace.views.stores.storetables import VERSIONS, VIEWS, make_tables, rows_table
 from headrace.views.stores.versions import Build, Cut, Version
 
@@ -31,7 +31,7 @@ Clock = Callable[[], int]
 
 
 class Store:
-    """The views of a database. `clock` tells the time in microseconds.
+    """The views of a database. `clock` returns the time in microseconds.
 
     >>> import headrace as hr, tempfile
     >>> store = Store(f"sqlite:///{tempfile.mkdtemp()}/views.db")
@@ -50,30 +50,30 @@ class Store:
         except ViewError:
             self.database.close()
             raise
-        self.letters = Letters(self.database, clock)
+        self.dead_letters = DeadLetters(self.database, clock)
 
     def view(self, layout: Layout) -> StoredView:
-        """The view with this layout; made, if it is not there. One that is there must have the same."""
+        """Returns the view with this layout, and creates it if it does not exist. Refuses one with another layout."""
         view = StoredView(self.database, layout, self.clock)
         view.create()
         return view
 
     def names(self) -> list[str]:
-        """The names of all views."""
+        """Returns the names of all views."""
         with self.database.reading() as connection:
             return list(connection.scalars(sa.select(VIEWS.c.name).order_by(VIEWS.c.name)))
 
     def close(self) -> None:
-        """Gives back all connections."""
+        """Closes all connections."""
         self.database.close()
 
 
 @dataclass(frozen=True)
 class State:
-    """What is known of a view at one moment."""
+    """The state of a view in one transaction: its current version, its generations and its progress."""
 
     version: int | None
-    parts: tuple[int, ...]  # of which the version is made
+    parts: tuple[int, ...]  # of the version
     boundary: Offsets  # of the version
     covered: int  # the first generation that the version does not cover
     generation: int
@@ -84,7 +84,7 @@ class State:
 
     @property
     def generations(self) -> range:
-        """Those that complete the version."""
+        """The generations that complete the version."""
         return range(self.covered, self.generation + 1)
 
 
@@ -96,15 +96,15 @@ class StoredView:
         self.parts = Parts(database, layout)
         self._here = VIEWS.c.name == layout.name
         versions = sa.and_(VERSIONS.c.view == VIEWS.c.name, VERSIONS.c.number == VIEWS.c.version)
-        shown = [VIEWS.c[name] for name in ("version", "generation", "first", "newest", "boundary")]
-        shown += [VIEWS.c[name] for name in ("stream", "batch", "reached", "watermark", "updated")]
-        found = sa.select(VERSIONS.c.parts, VERSIONS.c.boundary, VERSIONS.c.generation, *shown).select_from(VIEWS)
+        columns = [VIEWS.c[name] for name in ("version", "generation", "first", "newest", "boundary")]
+        columns += [VIEWS.c[name] for name in ("stream", "batch", "reached", "watermark", "updated")]
+        select = sa.select(VERSIONS.c.parts, VERSIONS.c.boundary, VERSIONS.c.generation, *columns).select_from(VIEWS)
         # Every answer begins with it: compiled once, with the view's name, which is a plain word.
-        whole = found.outerjoin(VERSIONS, versions).where(self._here)
-        self._state = str(whole.compile(database.engine, compile_kwargs={"literal_binds": True}))
+        joined = select.outerjoin(VERSIONS, versions).where(self._here)
+        self._state = str(joined.compile(database.engine, compile_kwargs={"literal_binds": True}))
 
     def create(self) -> None:
-        """Makes the view's tables, if they are not there."""
+        """Creates the view's tables if they do not exist."""
         fingerprint = self.layout.fingerprint()
         with self.database.defining() as connection:
             rows_table(self.layout).create(connection, checkfirst=True)
@@ -116,30 +116,30 @@ class StoredView:
         if known not in (None, fingerprint):
             raise ViewError(
                 f"view {self.layout.name!r} is stored as {known} and declared as {fingerprint}, and the two do not "
-                "merge; give the new one another name"
+                "merge; choose another name for the new one"
             )
 
     def identity(self) -> str:
-        """What tells this view from those of the same name in other stores: each begins without any event."""
+        """Returns the id that distinguishes this view from those of the same name in other stores."""
         with self.database.reading() as connection:
             return str(connection.scalar(sa.select(VIEWS.c.identity).where(self._here)))
 
     def add(self, batch: MicroBatch, partials: Iterable[Partial]) -> bool:
-        """Merges what a micro-batch says into the current generation, once. Returns False if it was there already."""
-        found = list(partials)
-        if found and reaches(batch.since, batch.until):
-            raise ViewError(f"micro-batch {batch.number} has {len(found)} rows, but its offsets say of no event")
+        """Merges a micro-batch into the current generation, once. Returns False if it was added before."""
+        rows = list(partials)
+        if rows and reaches(batch.since, batch.until):
+            raise ViewError(f"micro-batch {batch.number} has {len(rows)} rows, but its offsets have no event")
         with self.database.writing() as connection:
             state = self.lock(connection)
-            if not state.progress.takes(batch):
+            if not state.progress.accepts(batch):
                 return False
-            self.parts.merge(connection, -state.generation, found)
-            taken = {"stream": batch.stream, "batch": batch.number, "reached": dump_offsets(batch.until)}
-            self.update(connection, taken | {"watermark": batch.watermark, "updated": self.clock()})
+            self.parts.merge(connection, -state.generation, rows)
+            progress = {"stream": batch.stream, "batch": batch.number, "reached": dump_offsets(batch.until)}
+            self.update(connection, progress | {"watermark": batch.watermark, "updated": self.clock()})
         return True
 
     def cut(self) -> Cut:
-        """Ends the current generation: a version may be built of all events before. Returns where that is."""
+        """Ends the current generation and returns the cut: a version may be built of all events before it."""
         with self.database.writing() as connection:
             state = self.lock(connection)
             reached = state.progress.reached
@@ -149,99 +149,94 @@ class StoredView:
             return Cut(state.generation + 1, reached)
 
     def build(self, cut: Cut, *, base: int | None = None) -> Build:
-        """A version to be loaded and published: of all events before the cut, or of those since the version `base`.
+        """Begins a version of all events before the cut, or of those since the version `base`.
 
-        One is built at a time: another that was not published, perhaps because of a crash, is discarded."""
+        One is built at a time: another that was not published, perhaps because of a crash, is discarded.
+        """
         return Build(self, cut, base)
 
     def versions(self) -> list[Version]:
-        """The versions one can point to, oldest first."""
+        """Returns the published versions that are kept, oldest first."""
         with self.database.reading() as connection:
             current = self.state(cursor_of(connection)).version
             ready = sa.select(VERSIONS).where(VERSIONS.c.view == self.layout.name, VERSIONS.c.state == "ready")
-            found = connection.execute(ready.order_by(VERSIONS.c.number)).all()
+            rows = connection.execute(ready.order_by(VERSIONS.c.number)).all()
         return [
-            Version(
-                each.number,
-                load_offsets(each.boundary),
-                each.base,
-                each.rows,
-                each.made,
-                each.number == current,
-            )
-            for each in found
+            Version(row.number, load_offsets(row.boundary), row.base, row.rows, row.made, row.number == current)
+            for row in rows
         ]
 
     def rollback(self, version: int | None = None) -> int:
-        """Answers come from that version from now on, or from the one before the current. Returns which."""
+        """Makes a version current, by default the one before the current; returns its number."""
         with self.database.writing() as connection:
             state = self.lock(connection)
-            mine = (VERSIONS.c.view == self.layout.name, VERSIONS.c.state == "ready")
-            ready = list(connection.scalars(sa.select(VERSIONS.c.number).where(*mine).order_by(VERSIONS.c.number)))
-            earlier = [each for each in ready if state.version is not None and each < state.version]
+            is_ready = (VERSIONS.c.view == self.layout.name, VERSIONS.c.state == "ready")
+            ready = list(connection.scalars(sa.select(VERSIONS.c.number).where(*is_ready).order_by(VERSIONS.c.number)))
+            earlier = [number for number in ready if state.version is not None and number < state.version]
             wanted = (earlier[-1] if earlier else None) if version is None else version
             if wanted not in ready:
-                asked = "an older version" if version is None else f"version {version}"
-                raise ViewError(f"view {self.layout.name!r} has not kept {asked}; there are {ready or 'none'}")
+                missing = "older version" if version is None else f"version {version}"
+                raise ViewError(f"view {self.layout.name!r} has no {missing}; there are {ready or 'none'}")
             self.update(connection, {"version": wanted})
         assert wanted is not None
         return wanted
 
     def sweep(self) -> None:
-        """Deletes what no answer needs any more: versions that were dropped, generations before all kept ones."""
-        mine = VERSIONS.c.view == self.layout.name
+        """Deletes rows that no answer needs any more: dropped versions, and generations before the first kept one."""
+        of_view = VERSIONS.c.view == self.layout.name
         with self.database.reading() as connection:
             first = self.state(cursor_of(connection)).first
-            known = connection.execute(sa.select(VERSIONS).where(mine)).all()
-        # What none of them is made of now, none will be: a version is made of parts of another and of its own.
-        needed = {part for each in known if each.state != "dropped" for part in load_offsets(each.parts)}
+            versions = connection.execute(sa.select(VERSIONS).where(of_view)).all()
+        # A part that no version has now, none will have: a version has parts of another and its own.
+        needed = {part for version in versions if version.state != "dropped" for part in load_offsets(version.parts)}
+        dropped = [version.number for version in versions if version.state == "dropped"]
         self.parts.remove(1 - first, -1)
-        for number in (each.number for each in known if each.state == "dropped" and each.number not in needed):
+        for number in (number for number in dropped if number not in needed):
             self.parts.remove(number, number)
             with self.database.writing() as connection:
-                connection.execute(sa.delete(VERSIONS).where(mine, VERSIONS.c.number == number))
+                connection.execute(sa.delete(VERSIONS).where(of_view, VERSIONS.c.number == number))
 
     def answer(self, query: Query) -> Answer:
-        """The rows that the query means, merged, with where they come from."""
+        """Answers a query: the merged rows, and their origin."""
         with self.database.snapshot() as cursor:
             state = self.state(cursor)
-            rows, following = rows_for(cursor, self.parts, self._live(state, query), query)
+            rows, following = answer_rows(cursor, self.parts, self._live(state, query), query)
         return Answer(rows, self._provenance(state), following)
 
     def pages(self, query: Query) -> Iterator[Answer]:
-        """The answer and the pages after it, all of one moment."""
+        """Yields the answer to a query and the pages after it, all of one snapshot."""
         with self.database.snapshot() as cursor:
             state = self.state(cursor)
             live = self._live(state, query)
             while True:
-                rows, following = rows_for(cursor, self.parts, live, query)
+                rows, following = answer_rows(cursor, self.parts, live, query)
                 yield Answer(rows, self._provenance(state), following)
                 if following is None:
                     return
                 query = replace(query, after=following)
 
     def provenance(self) -> Provenance:
-        """Where an answer would come from now."""
+        """Returns the origin that an answer would have now."""
         with self.database.snapshot() as cursor:
             return self._provenance(self.state(cursor))
 
     def progress(self) -> Progress:
-        """How far the speed layer is."""
+        """Returns the progress of the speed layer."""
         with self.database.snapshot() as cursor:
             return self.state(cursor).progress
 
     def state(self, cursor: Any) -> State:
-        """What is known of the view in the transaction of a cursor."""
+        """Reads the state of the view in the transaction of a cursor."""
         cursor.execute(self._state)
         return _state(cursor.fetchone())
 
     def lock(self, connection: sa.Connection) -> State:
-        """The same, and nobody else changes it until the transaction ends."""
+        """Reads the state of the view and locks it until the transaction ends."""
         connection.execute(sa.select(VIEWS.c.name).where(self._here).with_for_update())
         return self.state(cursor_of(connection))
 
     def update(self, connection: sa.Connection, values: dict[str, Any]) -> None:
-        """Changes what is known of the view."""
+        """Updates columns of the view."""
         connection.execute(sa.update(VIEWS).where(self._here).values(values))
 
     def _live(self, state: State, query: Query) -> list[int]:
@@ -263,7 +258,7 @@ class StoredView:
         )
 
 
-@lru_cache(1024)  # every answer has the same, until the next micro-batch
+@lru_cache(1024)  # all answers between two micro-batches have the same
 def _state(row: tuple[Any, ...]) -> State:
     parts, boundary, covered, version, generation, first, newest, cut, *progress = row
     stream, batch, reached, watermark, updated = progress

@@ -1,4 +1,4 @@
-"""The tables of a store: its format, views, batch versions, dead letters, and of each view one with its rows."""
+"""The tables of a store: its format, views, batch versions and dead letters, and one table of rows for each view."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headrace.views.declare.layout import Layout
 from headrace.views.errors import ViewError
 
 FORMAT: Final = 1
-"""Of these tables and of what is in them: another number for whatever this version would misread, or an older one."""
+"""The format of these tables and their content. It gets another number when one version would misread the other's."""
 
 STATE: Final = sa.MetaData()
 
@@ -24,10 +24,10 @@ VIEWS: Final = sa.Table(
     STATE,
     sa.Column("name", sa.Text, primary_key=True),
     sa.Column("layout", sa.Text, nullable=False),
-    sa.Column("identity", sa.Text, nullable=False),  # tells it from a view of the same name in another store
+    sa.Column("identity", sa.Text, nullable=False),  # distinguishes it from a view of the same name in another store
     sa.Column("version", sa.BigInteger),  # the one that answers
-    sa.Column("newest", sa.BigInteger, nullable=False),  # the last number that a version was given
-    sa.Column("generation", sa.BigInteger, nullable=False),  # the one that takes micro-batches
+    sa.Column("newest", sa.BigInteger, nullable=False),  # the last number that a version got
+    sa.Column("generation", sa.BigInteger, nullable=False),  # the one that micro-batches go into
     sa.Column("first", sa.BigInteger, nullable=False),  # the oldest generation that is kept
     sa.Column("boundary", sa.Text, nullable=False),  # where `generation` begins
     sa.Column("stream", sa.Text),
@@ -44,14 +44,14 @@ VERSIONS: Final = sa.Table(
     sa.Column("number", sa.BigInteger, primary_key=True),
     sa.Column("state", sa.Text, nullable=False),  # loading, ready, dropped
     sa.Column("base", sa.BigInteger),
-    sa.Column("parts", sa.Text, nullable=False),  # of which it is made, and how many rows each has
-    sa.Column("rows", sa.BigInteger, nullable=False),  # that it says: one that is in two parts counts once
-    sa.Column("generation", sa.BigInteger, nullable=False),  # the first that it does not cover
+    sa.Column("parts", sa.Text, nullable=False),  # its parts, with the number of rows of each
+    sa.Column("rows", sa.BigInteger, nullable=False),  # distinct rows: one that is in two parts counts once
+    sa.Column("generation", sa.BigInteger, nullable=False),  # the first generation that it does not cover
     sa.Column("boundary", sa.Text, nullable=False),
     sa.Column("made", sa.BigInteger, nullable=False),
 )
 
-LETTERS: Final = sa.Table(
+DEAD_LETTERS: Final = sa.Table(
     "headrace_letters",
     STATE,
     sa.Column("view", sa.Text, primary_key=True),
@@ -63,7 +63,7 @@ LETTERS: Final = sa.Table(
 )
 
 _TYPES: Final[dict[type, Any]] = {
-    # As bytes, which is how Python and SQLite compare text; PostgreSQL would ask the locale.
+    # Compared as bytes, as Python and SQLite compare text; PostgreSQL would use the locale.
     str: sa.Text().with_variant(postgresql.TEXT(collation="C"), "postgresql"),
     int: sa.BigInteger(),
     bytes: sa.LargeBinary(),
@@ -72,23 +72,22 @@ _KINDS: Final[dict[str, Any]] = {"bigint": sa.BigInteger(), "double": sa.Double(
 
 
 def make_tables(connection: sa.Connection) -> None:
-    """Makes the tables of a store, if it has none. Refuses those of another format."""
-    there = sa.inspect(connection)
-    if not there.has_table(VIEWS.name):
+    """Creates the tables of a store if it has none. Refuses those of another format."""
+    tables = sa.inspect(connection)
+    if not tables.has_table(VIEWS.name):
         STATE.create_all(connection)
         connection.execute(sa.insert(STORE).values(format=FORMAT))
         return
-    found = connection.scalar(sa.select(STORE.c.format)) if there.has_table(STORE.name) else None
-    if found != FORMAT:
+    stored = connection.scalar(sa.select(STORE.c.format)) if tables.has_table(STORE.name) else None
+    if stored != FORMAT:
         remedy = (
-            "begin an empty store (of a system: move its views.db away, or give --store), and compute the views anew"
+            "begin with an empty store (move views.db of the system away, or use --store) and compute the views again"
         )
-        raise ViewError(other_format(f"the store {redact_url(connection.engine.url)}", found, FORMAT, remedy))
+        raise ViewError(other_format(f"the store {redact_url(connection.engine.url)}", stored, FORMAT, remedy))
 
 
 def rows_table(layout: Layout) -> sa.Table:
-    """The table of a view's rows. Each is of a part: what a version added, by its number, or a generation, by its
-    number below zero."""
+    """Returns the table of a view's rows. A part is the number of a version or the negated number of a generation."""
     columns = [sa.Column("__part", sa.BigInteger, nullable=False)]
     for name, kind in zip(layout.keys, layout.types, strict=True):
         columns.append(sa.Column(name, _TYPES[kind.stored], nullable=False))

@@ -1,7 +1,8 @@
-"""Batch versions of a view: built aside in many steps, checked, and published in one.
+"""Batch versions of a view: loaded in many steps while the current one answers, checked, and published in one step.
 
-A version with a base is the parts of that and one of its own, with what came since: nothing is copied. Parts that are
-not much larger than the new one are merged into it, so that a version is of few, each much smaller than the one before.
+A version with a base has the parts of its base and one of its own for the events since: nothing is copied. Parts that
+are not much larger than the new one are merged into it, so that a version has few, each much smaller than the one
+before.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ from headrace.views.stores.storetables import VERSIONS
 if TYPE_CHECKING:
     from headrace.views.stores.store import StoredView
 
-KEPT: Final = 3
-"""How many versions are kept, so that one can go back."""
-_GROWTH: Final = 4  # a part is kept beside one that is at least so many times smaller
-_SMALL: Final = 20_000  # rows that are merged faster than they are worth being asked
+KEEP_VERSIONS: Final = 3
+"""The number of versions that are kept for rollbacks."""
+_GROWTH: Final = 4  # a part stays apart from one that is at least so many times smaller
+_SMALL: Final = 20_000  # rows of a part that is always merged: that is quicker than to read it with every query
 
 
 @dataclass(frozen=True)
 class Cut:
-    """Where a generation begins: a version of all events before it is completed by the generations from it on."""
+    """The beginning of a generation: a version of all events before is completed by the generations from it on."""
 
     generation: int
     boundary: Offsets
@@ -39,8 +40,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class Version:
-    """A batch version: the events it covers, what it was computed from, how many rows it says, and whether it answers
-    now."""
+    """A batch version: the offsets it covers, the version it is based on, its rows, and whether it is current."""
 
     number: int
     boundary: Offsets
@@ -51,7 +51,7 @@ class Version:
 
 
 class Build:
-    """A version in the making. Nobody sees it before `publish`; leaving its block without that discards it.
+    """A version that is being loaded. Nobody sees it before `publish`; leaving its block without that discards it.
 
     >>> import headrace as hr, tempfile
     >>> from headrace.views.declare.layout import Layout
@@ -61,7 +61,7 @@ class Build:
     >>> with hits.build(hits.cut()) as version:
     ...     version.load([Partial(("foo.com",), 0, 60, (3,))])
     ...     version.publish()
-    >>> [(each.number, each.rows, each.current) for each in hits.versions()]
+    >>> [(version.number, version.rows, version.current) for version in hits.versions()]
     [(1, 1, True)]
     """
 
@@ -72,12 +72,12 @@ class Build:
             state = view.lock(connection)
             if cut.generation < state.first:
                 raise ViewError(
-                    f"view {self._name!r}: what came since {dict(cut.boundary)} is no longer kept apart; make a new cut"
+                    f"view {self._name!r}: the generations since {dict(cut.boundary)} are deleted; make a new cut"
                 )
             versions = sa.select(VERSIONS).where(VERSIONS.c.view == self._name)
             below = None if base is None else connection.execute(versions.where(VERSIONS.c.number == base)).first()
             if base is not None and (below is None or below.state != "ready" or below.generation > cut.generation):
-                raise ViewError(f"view {self._name!r} has no version {base} of before the cut; compute it in full")
+                raise ViewError(f"view {self._name!r} has no version {base} from before the cut; compute it in full")
             loading = sa.and_(VERSIONS.c.view == self._name, VERSIONS.c.state == "loading")
             connection.execute(sa.update(VERSIONS).where(loading).values(state="dropped"))
             self.number = state.newest + 1
@@ -85,53 +85,55 @@ class Build:
             new = {"view": self._name, "number": self.number, "state": "loading", "base": base, "made": view.clock()}
             new |= {"generation": cut.generation, "boundary": dump_offsets(cut.boundary)}
             self._below = {} if below is None else load_offsets(below.parts)
-            self._known = 0 if below is None else below.rows
-            new |= {"parts": dump_offsets(self._below), "rows": self._known}
+            self._rows_below = 0 if below is None else below.rows
+            new |= {"parts": dump_offsets(self._below), "rows": self._rows_below}
             connection.execute(sa.insert(VERSIONS).values(new))
-        self._mine = sa.and_(VERSIONS.c.view == self._name, VERSIONS.c.number == self.number)
+        self._this = sa.and_(VERSIONS.c.view == self._name, VERSIONS.c.number == self.number)
         view.sweep()
 
     def load(self, partials: Iterable[Partial]) -> None:
-        """Adds what events say: all of them, or those since the base; of each key and window once."""
-        rows = arrowcolumns.of_partials(self._view.layout, list(partials))
+        """Adds the partial aggregates of all events, or of those since the base; each key and window once."""
+        rows = arrowcolumns.rows_of_partials(self._view.layout, list(partials))
         self._rows += self._view.parts.fill(self.number, rows, self._guard)
 
     def load_columns(self, batch: pa.RecordBatch) -> None:
-        """The same, as the pipeline of a view's partials gives it."""
-        rows = arrowcolumns.of_columns(self._view.layout, batch)
+        """Adds partial aggregates as the columns that the pipeline of a view's partials returns."""
+        rows = arrowcolumns.rows_of_columns(self._view.layout, batch)
         self._rows += self._view.parts.fill(self.number, rows, self._guard)
 
-    def publish(self, *, keep: int = KEPT) -> None:
-        """Checks the version and lets it answer from now on. Drops all but the newest `keep` versions."""
+    def publish(self, *, keep: int = KEEP_VERSIONS) -> None:
+        """Checks the version, makes it current, and drops all but the newest `keep` versions."""
         view = self._view
         view.database.analyze(view.parts.statements.table)
-        rows = self._known + (view.parts.alone(self.number, list(self._below)) if self._below else self._rows)
+        rows = self._rows_below + (
+            view.parts.count_exclusive(self.number, list(self._below)) if self._below else self._rows
+        )
         self._compact()
         with view.database.writing() as connection:
             view.lock(connection)
             self._guard(connection)
-            if (found := view.parts.count(connection, self.number)) != self._rows:
+            if (stored := view.parts.count(connection, self.number)) != self._rows:
                 raise ViewError(
-                    f"view {self._name!r}: version {self.number} has {found} rows, but {self._rows} were loaded; "
-                    "build it anew"
+                    f"view {self._name!r}: version {self.number} has {stored} rows, but {self._rows} were loaded; "
+                    "build it again"
                 )
-            parts = dump_offsets(self._below | ({self.number: found} if found else {}))
-            connection.execute(sa.update(VERSIONS).where(self._mine).values(state="ready", parts=parts, rows=rows))
+            parts = dump_offsets(self._below | ({self.number: stored} if stored else {}))
+            connection.execute(sa.update(VERSIONS).where(self._this).values(state="ready", parts=parts, rows=rows))
             view.update(connection, {"version": self.number})
             self._drop(connection, keep)
         self.published = True
         view.sweep()
 
     def discard(self) -> None:
-        """Gives the version up."""
+        """Drops the version."""
         with self._view.database.writing() as connection:
             self._view.lock(connection)
-            loading = sa.and_(self._mine, VERSIONS.c.state == "loading")
+            loading = sa.and_(self._this, VERSIONS.c.state == "loading")
             connection.execute(sa.update(VERSIONS).where(loading).values(state="dropped"))
         self._view.sweep()
 
     def _compact(self) -> None:
-        """Merges the parts below that are not much larger into that of this version."""
+        """Merges the parts of the base that are not much larger into the part of this version."""
         while self._below:
             last = max(self._below)
             if self._below[last] > max(_SMALL, _GROWTH * self._rows):
@@ -140,19 +142,19 @@ class Build:
             del self._below[last]
 
     def _guard(self, connection: sa.Connection) -> None:
-        # Locked, so that what is discarded can be swept for good.
-        state = sa.select(VERSIONS.c.state).where(self._mine).with_for_update(read=True)
+        # Locked, so that a version that is discarded can be deleted for good.
+        state = sa.select(VERSIONS.c.state).where(self._this).with_for_update(read=True)
         if connection.scalar(state) != "loading":
-            raise ViewError(f"view {self._name!r}: version {self.number} was discarded meanwhile; build it anew")
+            raise ViewError(f"view {self._name!r}: version {self.number} was discarded meanwhile; build it again")
 
     def _drop(self, connection: sa.Connection, keep: int) -> None:
-        """Marks old versions as dropped, and the generations that complete none of the others."""
-        mine = VERSIONS.c.view == self._name
-        ready = sa.select(VERSIONS.c.number).where(mine, VERSIONS.c.state == "ready")
+        """Marks old versions as dropped, and with them the generations that complete none of the others."""
+        of_view = VERSIONS.c.view == self._name
+        ready = sa.select(VERSIONS.c.number).where(of_view, VERSIONS.c.state == "ready")
         old = list(connection.scalars(ready.order_by(VERSIONS.c.number.desc())))[max(keep, 1) :]
-        connection.execute(sa.update(VERSIONS).where(mine, VERSIONS.c.number.in_(old)).values(state="dropped"))
-        kept = sa.select(sa.func.min(VERSIONS.c.generation)).where(mine, VERSIONS.c.state != "dropped")
-        self._view.update(connection, {"first": connection.execute(kept).scalar_one()})
+        connection.execute(sa.update(VERSIONS).where(of_view, VERSIONS.c.number.in_(old)).values(state="dropped"))
+        first = sa.select(sa.func.min(VERSIONS.c.generation)).where(of_view, VERSIONS.c.state != "dropped")
+        self._view.update(connection, {"first": connection.execute(first).scalar_one()})
 
     def __enter__(self) -> Self:
         return self

@@ -16,7 +16,7 @@ from headrace.model.windows import Window
 from headrace.server import Limits, Server, Service
 from headrace.server.routes.viewtables import table
 from headrace.views import adhoc
-from headrace.views.adhoc.sqlrequest import Files
+from headrace.views.adhoc.sqlrequest import ParquetRows
 from headrace.views.archive.archivetable import Archive
 from headrace.views.declare.layout import Layout
 from headrace.views.query.queries import Row
@@ -106,9 +106,9 @@ class Recorded:
         self.asked: list[tuple[str, list[str]]] = []
         self.closed = False
 
-    def query(self, sql: str, tables: adhoc.Tables) -> adhoc.Found:
-        self.asked.append((sql, [name for name, each in tables.items() if isinstance(each, Files)]))
-        return adhoc.Found(pa.table({"n": [1]}), False)
+    def query(self, sql: str, tables: adhoc.Tables) -> adhoc.SqlResult:
+        self.asked.append((sql, [name for name, each in tables.items() if isinstance(each, ParquetRows)]))
+        return adhoc.SqlResult(pa.table({"n": [1]}), False)
 
     def close(self) -> None:
         self.closed = True

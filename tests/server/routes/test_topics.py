@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from headrace.log import Log, Topic
 from headrace.server import Limits, Service
 from headrace.server.ingestion import Ingestion
-from headrace.views.feeds import OtherRequest, Tried, Unavailable, feed_of
+from headrace.views.feeds import RequestConflict, RequestKey, TopicUnavailable, feed_of
 from headrace.views.feeds.embedded import EmbeddedFeed
 from tests.scale import examples
 from tests.server.conftest import LINES, visits
@@ -108,7 +108,7 @@ def test_a_key_is_for_one_request(client: httpx.Client, service: Service) -> Non
         [line("ann", "a"), line("bob", "b")],
     ):
         answer = post(client, *other, status=422, Idempotency_Key="k")
-        assert "came with other records before" in answer["reason"]
+        assert "was used with other records before" in answer["reason"]
     assert users(service) == ["ann"]
 
 
@@ -143,13 +143,13 @@ def test_what_was_cut_short_is_completed(service: Service) -> None:
     dying = stored(service).partitions[2]
     whole, dying.append = dying.append, None  # type: ignore[method-assign,assignment]
     with pytest.raises(TypeError):
-        ingestion.append(body, Tried("k"))
+        ingestion.append(body, RequestKey("k"))
     assert 0 < len(users(service)) < 20
     dying.append = whole  # type: ignore[method-assign]
-    receipt = ingestion.append(body, Tried("k"))
+    receipt = ingestion.append(body, RequestKey("k"))
     assert (receipt.records, receipt.repeated, sorted(receipt.offsets)) == (20, False, [0, 1, 2])
     assert len(users(service)) == 20
-    assert ingestion.append(body, Tried("k")).repeated
+    assert ingestion.append(body, RequestKey("k")).repeated
 
 
 def test_too_large_or_of_another_kind(started: Callable[..., httpx.Client], service: Service) -> None:
@@ -211,10 +211,10 @@ def test_any_requests_are_there_as_if_each_key_had_come_once(
             ingestion = Ingestion(feed_of(log.path, visits))
         body = "\n".join(line(user, url) for user, url in events).encode()
         if taken.setdefault(key, events) == events:
-            ingestion.append(body, Tried(key))
+            ingestion.append(body, RequestKey(key))
         else:
-            with pytest.raises(OtherRequest):
-                ingestion.append(body, Tried(key))
+            with pytest.raises(RequestConflict):
+                ingestion.append(body, RequestKey(key))
     topic = log.topic("visits")
     there = [(each.value["user"], each.value["url"]) for number in range(3) for each in topic.read(number)]
     assert sorted(there) == sorted(event for events in taken.values() for event in events)
@@ -234,7 +234,7 @@ def test_a_topic_that_is_there_must_be_the_one_declared(tmp_path: Path) -> None:
 
 def test_a_topic_that_is_away(client: httpx.Client, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     def away(*given: object) -> Any:
-        raise Unavailable("no broker answers; 1 of 2 records is known to be there")
+        raise TopicUnavailable("no broker answers; 1 of 2 records is known to be there")
 
     monkeypatch.setattr(service.topics["visits"].feed, "append", away)
     answer = post(client, line("ann"), line("bob"), status=503)

@@ -141,7 +141,7 @@ def test_versions_and_going_back(client: httpx.Client, view: StoredView) -> None
         ("limit=1e3", "limit is a number of rows, got '1e3'"),
         ("limit=%D9%A3", "limit is a number of rows, got '٣'"),
         ("from=yesterday", "from is a time such as 2026-01-31T12:00:00Z, got 'yesterday'"),
-        ("after=Zm9v", "'Zm9v' is not where a page of 'visitors' ends; give the `next` of the answer before"),
+        ("after=Zm9v", "'Zm9v' is not the end of a page of 'visitors'; use the `next` of the answer before"),
         ("layer=all", "a layer is 'merged', 'batch' or 'speed', got 'all'"),
         ("windows=all", "windows is 'merged' or not given, got 'all'"),
         ("url.null=yes", "url.null is 'true' or not given, got 'yes'"),

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from headrace.views.adhoc.duckdbengine import AdHoc, Limits
-from headrace.views.adhoc.duckdbsandbox import Refused, check, opened
-from headrace.views.adhoc.sqlrequest import Files
+from headrace.views.adhoc.duckdbsandbox import Refused, check, open_tables
+from headrace.views.adhoc.sqlrequest import ParquetRows
 from headrace.views.errors import ViewError
 
 HITS = pa.table({"url": ["foo.com", "oof.com", "foo.com"], "hour": [366, 366, 505], "n": [3, 4, 5]})
@@ -29,7 +29,7 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 @pytest.fixture
 def connection(master: list[str]) -> Iterator[duckdb.DuckDBPyConnection]:
-    with opened(
+    with open_tables(
         {"hits": HITS}, {"master": {"paths": master, "columns": [], "where": "", "zoned": []}}, 128
     ) as connection:
         yield connection
@@ -73,19 +73,19 @@ ATTACKS = {
     "EXPLAIN ANALYZE SELECT 1": "only SELECT",
     "PREPARE later AS SELECT 1": "only SELECT",
     "CREATE SECRET (TYPE s3)": "only SELECT",
-    "DESCRIBE hits": "SHOW_REF is not for ad-hoc SQL",
-    "SHOW TABLES": "SHOW_REF is not for ad-hoc SQL",
+    "DESCRIBE hits": "SHOW_REF is not allowed in ad-hoc SQL",
+    "SHOW TABLES": "SHOW_REF is not allowed in ad-hoc SQL",
     "SELECT 1; DROP VIEW master": "one statement",
     "": "one statement",
-    "SELECT * FROM read_csv('/etc/passwd')": "read_csv is not for ad-hoc SQL",
-    "SELECT * FROM read_text('/etc/passwd')": "read_text is not for ad-hoc SQL",
-    "SELECT * FROM read_parquet('http://169.254.169.254/latest/meta-data')": "read_parquet is not for ad-hoc SQL",
-    "SELECT * FROM glob('/etc/*')": "glob is not for ad-hoc SQL",
-    "SELECT (SELECT content FROM read_text('/etc/passwd'))": "read_text is not for ad-hoc SQL",
-    "SELECT * FROM hits WHERE EXISTS (FROM read_blob('/etc/passwd'))": "read_blob is not for ad-hoc SQL",
-    "SELECT * FROM query('SELECT 1')": "query is not for ad-hoc SQL",
-    "SELECT * FROM duckdb_settings()": "duckdb_settings is not for ad-hoc SQL",
-    "SELECT * FROM enable_logging('QueryLog')": "enable_logging is not for ad-hoc SQL",
+    "SELECT * FROM read_csv('/etc/passwd')": "read_csv is not allowed in ad-hoc SQL",
+    "SELECT * FROM read_text('/etc/passwd')": "read_text is not allowed in ad-hoc SQL",
+    "SELECT * FROM read_parquet('http://169.254.169.254/latest/meta')": "read_parquet is not allowed in ad-hoc SQL",
+    "SELECT * FROM glob('/etc/*')": "glob is not allowed in ad-hoc SQL",
+    "SELECT (SELECT content FROM read_text('/etc/passwd'))": "read_text is not allowed in ad-hoc SQL",
+    "SELECT * FROM hits WHERE EXISTS (FROM read_blob('/etc/passwd'))": "read_blob is not allowed in ad-hoc SQL",
+    "SELECT * FROM query('SELECT 1')": "query is not allowed in ad-hoc SQL",
+    "SELECT * FROM duckdb_settings()": "duckdb_settings is not allowed in ad-hoc SQL",
+    "SELECT * FROM enable_logging('QueryLog')": "enable_logging is not allowed in ad-hoc SQL",
     "SELECT * FROM '/etc/passwd'": "no table '/etc/passwd'",
     "SELECT * FROM 'http://169.254.169.254/x.parquet'": "no table",
     "SELECT * FROM information_schema.tables": "no table 'information_schema.tables'",
@@ -93,9 +93,9 @@ ATTACKS = {
     "SELECT * FROM main.hits": "no table 'main.hits'",
     "FROM (WITH duckdb_tables AS (SELECT 1) FROM duckdb_tables), duckdb_tables": "name of a system table",
     "SELECT HITS FROM tables": "no table 'tables'",
-    "SELECT current_setting('memory_limit')": "current_setting is not for ad-hoc SQL",
-    "SELECT getenv('HOME')": "getenv is not for ad-hoc SQL",
-    "SELECT write_log('x')": "write_log is not for ad-hoc SQL",
+    "SELECT current_setting('memory_limit')": "current_setting is not allowed in ad-hoc SQL",
+    "SELECT getenv('HOME')": "getenv is not allowed in ad-hoc SQL",
+    "SELECT write_log('x')": "write_log is not allowed in ad-hoc SQL",
     "SELEC 1": "syntax error",
 }
 
@@ -156,7 +156,7 @@ def adhoc() -> Iterator[AdHoc]:
         ("SELECT repeat('x', 1000000) FROM range(1000)", "more than 128 MB"),
         ("WITH x AS (DELETE FROM hits RETURNING *) SELECT * FROM x", "CTE needs a SELECT"),
         ("SELECT secret FROM hits", "not found in FROM"),
-        (f"SELECT '{'x' * 100_001}'", "at most 100,000 letters"),
+        (f"SELECT '{'x' * 100_001}'", "at most 100,000 characters"),
     ],
     ids=lambda text: text[:30],
 )
@@ -178,7 +178,7 @@ def test_what_never_ends_is_ended(sql: str) -> None:
 
 
 def test_of_huge_results_one_sees_the_beginning(adhoc: AdHoc, master: list[str]) -> None:
-    found = adhoc.query("SELECT a.range FROM range(1000000000) a, master", {"master": Files(tuple(master))})
+    found = adhoc.query("SELECT a.range FROM range(1000000000) a, master", {"master": ParquetRows(tuple(master))})
     assert found.truncated
     assert found.table.num_rows == 1000
 

@@ -12,7 +12,7 @@ import pytest
 
 from headrace.model.times import SECOND
 from headrace.views.adhoc.sparkengine import SparkAdHoc
-from headrace.views.adhoc.sqlrequest import Files, Limits
+from headrace.views.adhoc.sqlrequest import Limits, ParquetRows
 from headrace.views.errors import ViewError
 from headrace.views.sparksql import sparkplans
 from headrace.views.sparksql.sparkplans import Refused, check, check_read
@@ -155,7 +155,7 @@ def test_the_second_wall_is_what_would_be_read(session: SparkSession, tmp_path: 
     ):
         with pytest.raises(Refused, match="files that are not of its tables"):
             check_read(analyzed(sql), files)
-    with pytest.raises(Refused, match="Range is not for ad-hoc SQL"):
+    with pytest.raises(Refused, match="Range is not allowed in ad-hoc SQL"):
         check_read(analyzed("SELECT * FROM range(3)"), files)
     with pytest.raises(
         Exception, match=r"TABLE_OR_VIEW_NOT_FOUND|UNSUPPORTED_DATASOURCE"
@@ -168,7 +168,7 @@ def test_the_third_wall_is_the_process(tmp_path: Path, monkeypatch: pytest.Monke
     path = tmp_path / "it's [1].parquet"
     places = {"_partition": pa.array([0, 0, 0], pa.int32()), "_offset": [0, 1, 2]}
     pq.write_table(pa.table({**places, "at": pa.array([1, 2, 3], pa.timestamp("s", tz="UTC"))}), path)
-    some = Files((str(path),), {0: (0, 2)}, "at", since=2 * SECOND, columns=("_offset", "at"), zoned=("at",))
+    some = ParquetRows((str(path),), {0: (0, 2)}, "at", since=2 * SECOND, columns=("_offset", "at"), zoned=("at",))
     with SparkAdHoc(Limits(seconds=30, rows=1, megabytes=600), master="local[1]") as adhoc:
         assert adhoc.query("SELECT _offset FROM visits", {"visits": some}).table.to_pylist() == [{"_offset": 1}]
         found = adhoc.query("SELECT * FROM hits, hits h", {"hits": HITS})
@@ -177,11 +177,11 @@ def test_the_third_wall_is_the_process(tmp_path: Path, monkeypatch: pytest.Monke
         assert process is not None
         assert b"hunter2" not in Path(f"/proc/{process.pid}/environ").read_bytes()
         for sql, reason in {
-            "SELECT java_method('java.lang.System', 'getenv')": "java_method is not for ad-hoc SQL",
+            "SELECT java_method('java.lang.System', 'getenv')": "java_method is not allowed in ad-hoc SQL",
             "SELECT secret FROM hits": r"\[UNRESOLVED_COLUMN",
             "SELECT 1/0": r"\[DIVIDE_BY_ZERO\]",
             "SELEC 1": r"\[PARSE_SYNTAX_ERROR\]",
-            f"SELECT '{'x' * 100_001}'": "at most 100,000 letters",
+            f"SELECT '{'x' * 100_001}'": "at most 100,000 characters",
         }.items():
             with pytest.raises(ViewError, match=reason):
                 adhoc.query(sql, {"hits": HITS})

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.model.times import DAY, SECOND
-from headrace.views.adhoc.duckdbsandbox import opened
-from headrace.views.adhoc.sqlrequest import DUCKDB, Limits, request
+from headrace.views.adhoc.duckdbsandbox import open_tables
+from headrace.views.adhoc.sqlrequest import DUCKDB, Limits, encode_request
 from headrace.views.archive.archivetable import Archive
 from headrace.views.errors import ViewError
 from tests.scale import examples
@@ -72,9 +72,9 @@ def test_a_table_has_the_records_that_are_meant(
 
 def _rows(table: Any) -> list[tuple[Any, ...]]:
     """What DuckDB finds in it."""
-    head = json.loads(request("", {"visits": table}, Limits(), DUCKDB).partition(b"\n")[0])
+    head = json.loads(encode_request("", {"visits": table}, Limits(), DUCKDB).partition(b"\n")[0])
     arrow = {"visits": table} if isinstance(table, pa.Table) else {}
-    with opened(arrow, head["parquet"], 128) as connection:
+    with open_tables(arrow, head["parquet"], 128) as connection:
         found: list[tuple[Any, ...]] = connection.execute('SELECT "user", _partition, _offset FROM visits').fetchall()
     return found
 

@@ -14,39 +14,41 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.local.processlock import LockHolder, lock_holder
-from headrace.views.archive.manifests import File, LocalShelf, Manifests, Step
+from headrace.views.archive.manifests import ArchiveStep, LocalManifestFolder, Manifests, MasterFile
 from headrace.views.archive.writerlock import exclusive_writer
 from headrace.views.errors import ViewError
 
 
-def file(number: int, first: int, last: int) -> File:
-    return File(f"step-{number:06d}-ab/_day=2026-01-31/{first}.parquet", last - first + 1, 100, {0: (first, last)}, "d")
+def file(number: int, first: int, last: int) -> MasterFile:
+    return MasterFile(
+        f"step-{number:06d}-ab/_day=2026-01-31/{first}.parquet", last - first + 1, 100, {0: (first, last)}, "d"
+    )
 
 
-def chain(folder: Path, *ends: int) -> list[Step]:
+def chain(folder: Path, *ends: int) -> list[ArchiveStep]:
     """Steps of one partition that end at these offsets, on a shelf."""
-    steps: list[Step] = []
+    steps: list[ArchiveStep] = []
     folder.mkdir(exist_ok=True)
     for number, end in enumerate(ends):
         since, before = (steps[-1].until, steps[-1].seal) if steps else ({0: 0}, "")
         files = (file(number, since[0], end - 1),) if end > since[0] else ()
-        data = Step(number, since, {0: end}, files=files, before=before).write()
-        steps.append(Step.read(data))
+        data = ArchiveStep(number, since, {0: end}, files=files, before=before).write()
+        steps.append(ArchiveStep.read(data))
         (folder / steps[-1].name).write_bytes(data)
     return steps
 
 
-def base(folder: Path, steps: list[Step]) -> Step:
+def base(folder: Path, steps: list[ArchiveStep]) -> ArchiveStep:
     """A base in place of these steps, on the shelf."""
     last = steps[-1]
-    files = (File("base-ab/_day=2026-01-31/x.parquet", last.until[0], 100, {0: (0, last.until[0] - 1)}),)
-    made = Step(last.number, {0: 0}, last.until, files=files, before=last.seal, replaced={"x": 5})
+    files = (MasterFile("base-ab/_day=2026-01-31/x.parquet", last.until[0], 100, {0: (0, last.until[0] - 1)}),)
+    made = ArchiveStep(last.number, {0: 0}, last.until, files=files, before=last.seal, replaced={"x": 5})
     (folder / made.name).write_bytes(made.write())
     return made
 
 
-def read(folder: Path) -> list[Step]:
-    return Manifests(LocalShelf(folder)).steps()
+def read(folder: Path) -> list[ArchiveStep]:
+    return Manifests(LocalManifestFolder(folder)).steps()
 
 
 @given(
@@ -61,7 +63,7 @@ def test_a_reader_finds_each_offset_once_before_and_after_a_compaction(
 ) -> None:
     folder = tmp_path_factory.mktemp("manifests")
     ends = [sum(sizes[: number + 1]) for number in range(len(sizes))]
-    reader = Manifests(LocalShelf(folder))
+    reader = Manifests(LocalManifestFolder(folder))
     chain(folder, *ends[:at])
     assert sum(step.records for step in reader.steps()) == sum(sizes[:at])
     steps = chain(folder, *ends)
@@ -106,7 +108,7 @@ def test_manifests_that_were_changed_are_refused(tmp_path: Path) -> None:
         "sealed anew": (sealed_anew, "step 2 begins at {0: 7}, but the one before ended at {0: 8}"),
         "sealed anew, same offsets": (
             dataclasses.replace(steps[1], files=()).write(),
-            "step 2 was not written after the manifest that is before it now",
+            "step 2 was not written after the manifest that now precedes it",
         ),
         "another step": (original[steps[0].name], "step-000001.json is the manifest step-000000.json"),
         "a pickle": (pickle.dumps(Bomb(tmp_path / "burst")), "not a manifest"),
@@ -123,7 +125,7 @@ def test_manifests_that_were_changed_are_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "burst").exists()
 
     (tmp_path / steps[1].name).unlink()
-    with pytest.raises(ViewError, match="step 1 is missing, but there is 2"):
+    with pytest.raises(ViewError, match="step 1 is missing, but step 2 exists"):
         read(tmp_path)
     (tmp_path / steps[1].name).write_bytes(original[steps[1].name])
     assert read(tmp_path) == steps
@@ -134,7 +136,9 @@ def test_master_data_of_another_format_is_refused_and_that_without_a_number_is_t
     manifest = tmp_path / "step-000000.json"
     held = json.loads(manifest.read_bytes())
     manifest.write_text(json.dumps(held | {"format": 2}))
-    refused = r"the master data in .* has format 2, and this version of Headrace reads format 1.*archive the topic anew"
+    refused = (
+        r"the master data in .* has format 2, and this version of Headrace reads format 1.*archive the topic again"
+    )
     with pytest.raises(ViewError, match=refused):
         read(tmp_path)
     del held["format"]

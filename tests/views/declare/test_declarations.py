@@ -90,7 +90,7 @@ def test_topics_that_are_refused(change: dict[str, Any], reason: str) -> None:
         (lambda events: counts((events, typed(events.pipeline | hr.Create([1]))) | hr.Flatten()), "'Create' .*beside"),
         (lambda events: counts(typed(events.pipeline | hr.Create([1]))), "brings elements beside the topic's events"),
         (lambda events: counts(events | hr.Select("url", ms="sum(ms) OVER (PARTITION BY url)")), "looks at other rows"),
-        (lambda events: counts(events | hr.Where("rand() < 0.1")), "uses rand, which says something else"),
+        (lambda events: counts(events | hr.Where("rand() < 0.1")), "uses rand, which differs"),
         (lambda events: counts(events | hr.Where("ts > current_date - 7")), "uses current_date"),
         (lambda events: written(events), "'WriteText' .*would write in batch and in speed"),
         (lambda events: events | hr.GroupBy(3).aggregate(n=hr.count()), "GroupBy takes names of columns"),  # type: ignore[arg-type]
@@ -145,7 +145,7 @@ def days(events: Any) -> Any:
 
 
 def test_keys_that_a_view_computes_have_the_types_that_are_declared() -> None:
-    with pytest.raises(ViewError, match=r"the type of the key 'day', .*; say @hr.view\(..., types={'day': 'string'}\)"):
+    with pytest.raises(ViewError, match=r"the type of the computed key 'day' .*; declare it: @hr.view\(..., types={'day': 'string'}\)"):
         hr.view(VISITS)(days).layout()
     layout = hr.view(VISITS, types={"day": "date", "s": "double"})(days).layout()
     assert ([each.name for each in layout.types], layout.kinds) == (["string", "date", "string"], ("double",))

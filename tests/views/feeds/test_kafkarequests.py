@@ -19,7 +19,7 @@ from headrace.log.errors import LogError
 from headrace.model.errors import PipelineError
 from headrace.server.ingestion import BadLines, Ingestion
 from headrace.views.errors import ViewError
-from headrace.views.feeds import Feed, OtherRequest, Receipt, Tried, Unavailable, feed_of, kafkarequests
+from headrace.views.feeds import Feed, Receipt, RequestConflict, RequestKey, TopicUnavailable, feed_of, kafkarequests
 from tests.scale import examples
 
 if TYPE_CHECKING:
@@ -60,28 +60,28 @@ def test_requests_without_a_key_are_records_by_the_key_of_their_events(broker: B
     assert sum(feed.ends().values()) == 3
     with pytest.raises(BadLines):
         Ingestion(feed).append(body + b'\n{"user": 7}')
-    with pytest.raises(LogError, match=r"an event has 950,0\d\d bytes; one for Kafka has at most 950,000"):
+    with pytest.raises(LogError, match=r"an event has 950,0\d\d bytes; the limit for Kafka is 950,000"):
         feed.append([{"user": "ann"}, {"user": "x" * 950_000}], None, None)
     assert len(broker.contents("plain")) == 3
 
 
 def test_a_request_with_a_key_is_there_once(broker: Broker) -> None:
     feed = made(broker, "once")
-    first = feed.append(events("ann", "bob", "cleo"), None, Tried("k"))
+    first = feed.append(events("ann", "bob", "cleo"), None, RequestKey("k"))
     assert (first.records, first.repeated) == (3, False)
-    again = made(broker, "once").append(events("ann", "bob", "cleo"), None, Tried("k"))  # as after a restart
+    again = made(broker, "once").append(events("ann", "bob", "cleo"), None, RequestKey("k"))  # as after a restart
     assert again == Receipt(3, first.offsets, repeated=True)
-    with pytest.raises(OtherRequest, match="'k' with the sequence 0 came with other records before"):
-        feed.append(events("dan"), None, Tried("k"))
-    assert not feed.append(events("dan"), None, Tried("k", 1)).repeated
-    assert feed.append(events("ann"), None, Tried("k", 0)) == Receipt(1, {}, repeated=True)
+    with pytest.raises(RequestConflict, match="'k' with the sequence 0 was used with other records before"):
+        feed.append(events("dan"), None, RequestKey("k"))
+    assert not feed.append(events("dan"), None, RequestKey("k", 1)).repeated
+    assert feed.append(events("ann"), None, RequestKey("k", 0)) == Receipt(1, {}, repeated=True)
     assert users(broker, "once") == ["ann", "bob", "cleo", "dan"]
 
 
 def test_one_key_from_many_threads_is_one_request(broker: Broker) -> None:
     feed, receipts = made(broker, "threads"), list[Receipt]()
     threads = [
-        threading.Thread(target=lambda: receipts.append(feed.append(events("ann", "bob"), None, Tried("k"))))
+        threading.Thread(target=lambda: receipts.append(feed.append(events("ann", "bob"), None, RequestKey("k"))))
         for _ in range(4)
     ]
     for each in threads:
@@ -121,8 +121,8 @@ def test_a_server_that_dies_at_the_commit_leaves_all_or_none_and_the_request_is_
             yield
 
     with dying(), pytest.raises(Died):
-        feed.append(events("ann", "bob", "cleo"), None, Tried("k"))
-    receipt = made(broker, name).append(events("ann", "bob", "cleo"), None, Tried("k"))
+        feed.append(events("ann", "bob", "cleo"), None, RequestKey("k"))
+    receipt = made(broker, name).append(events("ann", "bob", "cleo"), None, RequestKey("k"))
     assert (receipt.records, receipt.repeated) == (3, committed)
     assert users(broker, name) == ["ann", "bob", "cleo"]
 
@@ -147,10 +147,10 @@ def test_any_requests_are_there_as_if_each_had_come_once(
     for key, sequence, sent in requests:
         number, before = last.get(key, (-1, []))
         if sequence == number and sent != before:
-            with pytest.raises(OtherRequest):
-                feed.append(events(*sent), None, Tried(key, sequence))
+            with pytest.raises(RequestConflict):
+                feed.append(events(*sent), None, RequestKey(key, sequence))
             continue
-        assert feed.append(events(*sent), None, Tried(key, sequence)).repeated == (sequence <= number)
+        assert feed.append(events(*sent), None, RequestKey(key, sequence)).repeated == (sequence <= number)
         if sequence > number:
             last[key] = (sequence, sent)
             taken += sent
@@ -161,7 +161,7 @@ def test_without_a_broker_requests_are_told_so(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(kafkarequests, "_PATIENCE", 0.5)
     monkeypatch.setattr("headrace.edges.kafkaclient._PATIENCE", 0.5)
     feed = feed_of("kafka://127.0.0.1:1", hr.Topic("nowhere", schema=SCHEMA))
-    with pytest.raises(Unavailable, match="of the 2 records, 0 are known to be in the topic"):
+    with pytest.raises(TopicUnavailable, match="of the 2 records, 0 are known to be in the topic"):
         feed.append(events("ann", "bob"), None, None)
     with pytest.raises(PipelineError, match=r"topic 'nowhere': no Kafka broker answers at 127\.0\.0\.1:1"):
         feed.ends()
@@ -171,6 +171,6 @@ def test_without_a_broker_requests_are_told_so(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("where", ["https://example.com", "kafka://ann:secret@host:9092", "redis://ann:secret@host"])
 def test_what_is_no_log_is_refused_without_its_password(where: str) -> None:
-    with pytest.raises(ViewError, match=r"a log is a directory, or 'kafka://HOST:PORT'; .*") as refused:
+    with pytest.raises(ViewError, match=r"a log is a directory or 'kafka://HOST:PORT'; .*") as refused:
         feed_of(where, hr.Topic("visits", schema=SCHEMA))
     assert "secret" not in str(refused.value)

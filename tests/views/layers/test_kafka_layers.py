@@ -12,7 +12,7 @@ import pytest
 from headrace.edges.kafkatransactions import Transactions
 from headrace.model.topics import address
 from headrace.views.errors import ViewError
-from headrace.views.feeds import Tried, feed_of
+from headrace.views.feeds import RequestKey, feed_of
 from tests.views.layers.test_layers import VISITS, Visit, World
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class KafkaWorld(World):
         """Appends events as a server does: in a transaction, which takes an offset of each partition for itself."""
         made = [self.visit() for _ in range(count)]
         self.events += made
-        self.feed.append([{**each._asdict(), "at": each.at.isoformat()} for each in made], None, Tried(key))
+        self.feed.append([{**each._asdict(), "at": each.at.isoformat()} for each in made], None, RequestKey(key))
 
     def give_up(self) -> None:
         """A transaction that is given up: it takes offsets, and has no records."""

@@ -62,7 +62,7 @@ def _append(topic: Topic, hours: list[Any], others: list[Any]) -> None:
 
 def content(master: Master) -> Counter[Any]:
     """All records with their places, read by their files as the manifests name them."""
-    files = [master.address(each) for each in master.files({}, ALL)]
+    files = [master.uri(each) for each in master.files({}, ALL)]
     return Counter(
         tuple(row) for row in master.spark.read.parquet(*files).select("n", "at", "_partition", "_offset").collect()
     )
@@ -90,10 +90,10 @@ def test_a_crash_anywhere_leaves_all_records_once(
         return call
 
     boundaries: list[tuple[Any, str, Any]] = [
-        (masterfiles, "check", killed),  # before anything is written
-        (masterfiles, "written", killed),  # with all files written
+        (masterfiles, "check_files", killed),  # before anything is written
+        (masterfiles, "describe_files", killed),  # with all files written
         (compaction, "_content", killed),  # and known
-        (masterfiles, "sync", killed),  # and compared
+        (masterfiles, "sync_files", killed),  # and compared
         (Folder, "put", killed),  # before the manifest
         (Folder, "put", killed_behind(Folder.put)),  # and behind it
     ]
@@ -172,7 +172,7 @@ def test_two_writers_at_once(archived: Callable[[], Master], tmp_path: Path, mon
         return step
 
     one._write = overtaken  # type: ignore[method-assign]
-    with pytest.raises(ViewError, match=r"another process has written step-000004.json .*, and that counts"):
+    with pytest.raises(ViewError, match=r"another process has written step-000004.json .*, and that one is valid"):
         one.archive()
     assert numbers(archived(), {0: 9}, {0: 10}) == [8]
     assert len(archived().steps()) == 5
@@ -187,7 +187,7 @@ def test_files_that_were_changed_are_refused(archived: Callable[[], Master], tmp
     other = Path(shutil.copy(path, path.with_name("other.parquet")))
     master.verify({}, ALL)
     assert sum(content(master).values()) == 14  # in no answer
-    with pytest.raises(ViewError, match=r"not archived, such as .*/other\.parquet; they are in no answer: remove"):
+    with pytest.raises(ViewError, match=r"not archived, such as .*/other\.parquet; no answer reads them: remove"):
         master.audit()
     other.unlink()
     for data, reason in (

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace.engine.spark.files import Folder
 from headrace.log import Group, Log, Topic
-from headrace.views.archive.manifests import Step
+from headrace.views.archive.manifests import ArchiveStep
 from headrace.views.errors import ViewError
 from headrace.views.feeds import feed_of
 from headrace.views.master.masterdata import Master
@@ -115,7 +115,7 @@ def test_steps_that_follow_on_count_every_record_once(moves: list[Offsets], sinc
     steps, here = [], dict.fromkeys(range(3), 0)
     for number, move in enumerate(moves):
         there = {partition: at + move.get(partition, 0) for partition, at in here.items()}
-        steps.append(Step.read(Step(number, here, there).write()))
+        steps.append(ArchiveStep.read(ArchiveStep(number, here, there).write()))
         here = there
     records = {(partition, offset) for partition, end in here.items() for offset in range(end)}
     meant = {(partition, at) for partition, at in records if since.get(partition, 0) <= at < until.get(partition, 0)}
@@ -129,8 +129,8 @@ def test_steps_with_gaps_know_their_records_and_miss_none(steps: list[list[bool]
     for number, kept in enumerate(steps):
         there, count = here + len(kept), sum(kept)
         records |= {offset for offset, is_there in enumerate(kept, here) if is_there}
-        step = Step(number, {0: here, 1: here}, {0: there, 1: there}, {0: count, 1: count}, {"malformed": count})
-        made.append(Step.read(step.write()))
+        step = ArchiveStep(number, {0: here, 1: here}, {0: there, 1: there}, {0: count, 1: count}, {"malformed": count})
+        made.append(ArchiveStep.read(step.write()))
         here = there
     assert sum(step.records for step in made) == 2 * len(records)
     assert sum(step.bad["malformed"] for step in made) == len(records)

@@ -17,7 +17,7 @@ from headrace.model.safebytes import encode
 from headrace.model.windows import GLOBAL_WINDOW
 from headrace.views.declare.layout import Layout, Partial
 from headrace.views.errors import ViewError
-from headrace.views.stores.arrowcolumns import of_columns, of_partials
+from headrace.views.stores.arrowcolumns import rows_of_columns, rows_of_partials
 from tests.scale import examples
 
 KINDS = {"s": "string", "i": "int", "b": "boolean", "d": "date", "t": "timestamp", "x": "binary"}
@@ -57,25 +57,25 @@ def test_columns_and_partials_are_the_same_rows(drawn: list[tuple[Any, ...]]) ->
     given = pa.record_batch(arrays, schema=GIVEN)
     starts = pa.array([start for _, start, _ in drawn], pa.int64())
     windowed = given.append_column("__start", starts).append_column("__end", pa.compute.add(starts, 1))
-    assert of_columns(LAYOUT, windowed).equals(of_partials(LAYOUT, partials))
+    assert rows_of_columns(LAYOUT, windowed).equals(rows_of_partials(LAYOUT, partials))
     everywhere = [Partial(key, GLOBAL_WINDOW.start, GLOBAL_WINDOW.end, kept) for key, _, kept in drawn]
-    assert of_columns(LAYOUT, given).equals(of_partials(LAYOUT, everywhere))
+    assert rows_of_columns(LAYOUT, given).equals(rows_of_partials(LAYOUT, everywhere))
 
 
 def test_columns_that_do_not_fit_are_refused() -> None:
     layout = Layout.of("hits", keys={"url": "string"}, aggregations={"n": hr.count()})
     with pytest.raises(ViewError, match="the key 'url' is a string, but the pipeline gives int64"):
-        of_columns(layout, pa.record_batch({"url": [1], "n": [1]}))
+        rows_of_columns(layout, pa.record_batch({"url": [1], "n": [1]}))
     with pytest.raises(ViewError, match="'n' is a bigint, but the pipeline gives double"):
-        of_columns(layout, pa.record_batch({"url": ["a"], "n": [1.5]}))
+        rows_of_columns(layout, pa.record_batch({"url": ["a"], "n": [1.5]}))
     with pytest.raises(ViewError, match="'n' has no accumulator in 1 rows"):
-        of_columns(layout, pa.record_batch({"url": ["a"], "n": pa.array([None], pa.int64())}))
+        rows_of_columns(layout, pa.record_batch({"url": ["a"], "n": pa.array([None], pa.int64())}))
 
 
 def test_numbers_that_stores_do_not_keep() -> None:
     layout = Layout.of("w", keys={}, aggregations={"w": hr.sum("x")}, columns={"x": "double"})
-    found = of_columns(layout, pa.record_batch({"w": [math.nan, math.inf, 0.5]}))
+    found = rows_of_columns(layout, pa.record_batch({"w": [math.nan, math.inf, 0.5]}))
     assert found.column("w").to_pylist() == [None, math.inf, 0.5]
     paid = Layout.of("p", keys={}, aggregations={"p": hr.sum("x")}, columns={"x": "decimal(9,2)"})
     decimal = pa.record_batch({"p": pa.array([Decimal("1.50")], pa.decimal128(9, 2))})
-    assert of_columns(paid, decimal).column("p").to_pylist() == [encode(Decimal("1.50"))]
+    assert rows_of_columns(paid, decimal).column("p").to_pylist() == [encode(Decimal("1.50"))]
