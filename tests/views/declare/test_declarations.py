@@ -145,7 +145,9 @@ def days(events: Any) -> Any:
 
 
 def test_keys_that_a_view_computes_have_the_types_that_are_declared() -> None:
-    with pytest.raises(ViewError, match=r"the type of the computed key 'day' .*; declare it: @hr.view\(..., types={'day': 'string'}\)"):
+    with pytest.raises(
+        ViewError, match=r"the type of the computed key 'day' .*; declare it: @hr.view\(..., types={'day': 'string'}\)"
+    ):
         hr.view(VISITS)(days).layout()
     layout = hr.view(VISITS, types={"day": "date", "s": "double"})(days).layout()
     assert ([each.name for each in layout.types], layout.kinds) == (["string", "date", "string"], ("double",))
