@@ -9,7 +9,7 @@ from headrace.model.validate import validate
 
 
 def explain(graph: Graph, *, stream: bool = False) -> str:
-    """The plan as a tree to read; with `stream`, or if it is unbounded, as the line of a stream."""
+    """Returns the plan as text: a tree of stages, or the line of a stream if it is unbounded or with `stream`."""
     if not stream and graph.bounded:
         return plan(graph).tree()
     from headrace.engine.plan.explainstream import stream_plan  # a batch needs none of it

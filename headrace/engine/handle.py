@@ -1,6 +1,6 @@
-"""The handle that whoever runs a pipeline gets, and the status that it shows.
+"""The handle of a running pipeline, and its status.
 
-A batch and a stream have a handle each; this module knows neither Spark nor the two.
+Batches and streams each implement the protocol; this module imports neither Spark nor them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ State = Literal["running", "done", "failed", "stopped"]
 
 @dataclass
 class Status:
-    """How far a run is: its state, the sink it is at, the tasks of the current Spark job, and sources' bad records."""
+    """Status of a run: its state, the current sink, the tasks of the current Spark job, and bad records by source."""
 
     state: State = "running"
     stage: str = ""
@@ -28,7 +28,7 @@ class Status:
 
     @property
     def line(self) -> str:
-        """The status in one line."""
+        """The status as one line."""
         return self.stage
 
 
@@ -68,9 +68,9 @@ class Handle(Protocol):
 
 @dataclass(frozen=True)
 class SourceStatus:
-    """How far a source is: its watermark, and what it gave in the last batch. What is not known is None.
+    """Status of a source: its watermark and the rows of the last batch; None where it is not known.
 
-    Of a topic, also the offsets it has been read to, by partition, and how many records there are after them.
+    For a topic also the offsets it has been read to, by partition, and how many records follow them.
     """
 
     watermark: int | None = None
@@ -82,13 +82,13 @@ class SourceStatus:
 
 @dataclass(frozen=True)
 class ExchangeStatus:
-    """How far a grouping is.
+    """Status of a grouping.
 
-    - watermark: of its input; output_watermark: of what it gives
+    - watermark: of its input; output_watermark: of its output
     - lag: how far, in microseconds, its input's watermark is behind the clock; None at the ends of time
     - held: how many windows have state; late, refused: elements that came too late, or to finished triggers, ever
     - waiting: the earliest window with elements that it has not fired yet, and why
-    - counts: of tasks, what each tells about itself, by its number
+    - counts: for tasks, the counters of each, by its number
     """
 
     watermark: int = MIN_TIME
@@ -103,9 +103,9 @@ class ExchangeStatus:
 
 @dataclass(repr=False)
 class StreamStatus(Status):
-    """How far a stream is: the micro-batches it has done, how long the last one took, its sources and its groupings.
+    """Status of a stream: its micro-batches, how long the last one took, its sources and its groupings.
 
-    `notes` tell how the pipeline differs from the one of its checkpoint. It prints as a table.
+    `notes` say how the pipeline differs from the one of its checkpoint. It prints as a table.
 
     >>> print(StreamStatus("running", batches=3, batch_seconds=0.41, exchanges={
     ...     "sums": ExchangeStatus(60 * SECOND, 59 * SECOND, 2 * SECOND, 1, waiting=Waiting("'amy'", "12:00 to 12:01",
@@ -124,7 +124,7 @@ class StreamStatus(Status):
 
     @property
     def line(self) -> str:
-        """The status in one line."""
+        """The status as one line."""
         held = sum(each.held for each in self.exchanges.values())
         lag = max((each.lag for each in self.exchanges.values() if each.lag is not None), default=None)
         rates = [each.rows_per_second for each in self.sources.values() if each.rows_per_second is not None]
@@ -172,7 +172,7 @@ def _position(label: str, source: SourceStatus) -> str:
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, right: int) -> list[str]:
-    """Lines of aligned columns, the last so many to the right."""
+    """Formats rows as aligned columns, the last `right` of them to the right."""
     lines = [heads, *rows]
     widths = [max(len(line[column]) for line in lines) for column in range(len(heads))]
     left = len(heads) - right
@@ -190,7 +190,7 @@ def _instant(time: int | None) -> str:
 
 
 def _rough(duration: int | None) -> str:
-    """A duration, of a few seconds to the tenth and of more to the second."""
+    """Formats a duration: a few seconds to the tenth, more to the second."""
     if duration is None:
         return "-"
     unit = SECOND // 10 if abs(duration) < 10 * SECOND else SECOND

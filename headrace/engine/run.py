@@ -28,16 +28,16 @@ def run(
     stream: bool = False,
     **options: Any,
 ) -> Handle:
-    """Plans the graph and starts it; `options` are those of a stream."""
+    """Plans the graph and starts it; `options` are for streams."""
     graph = with_topic_types(graph)
     streaming = stream or not graph.bounded
     planned = None if streaming else plan(graph)
     validate(graph)
     if (instead := current().instead) is not None:
         return instead(explain(graph, stream=stream))
-    given = [name for name, value in options.items() if value is not None]
-    if not streaming and given:
-        raise PipelineError(f"a batch has no {' and no '.join(given)}; say run(stream=True, ...) to stream it")
+    names = [name for name, value in options.items() if value is not None]
+    if not streaming and names:
+        raise PipelineError(f"a batch has no {' and no '.join(names)}; say run(stream=True, ...) to stream it")
     session = spark or spark_session(master)
     ship_package(session)
     counters = Counters(session.sparkContext)

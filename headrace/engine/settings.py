@@ -1,7 +1,7 @@
-"""What a program around a script, such as the command line, changes about how its pipelines are run.
+"""Settings by which a program that runs a script, such as the command line, changes how its pipelines run.
 
-Scripts know nothing of it: they say `p.run()` or leave a `with` block, in whatever thread, and so the settings are of
-the process. What a pipeline itself says (`Pipeline(master=...)`) is no setting.
+The script does not know of them: it calls `p.run()` or leaves a `with` block, in any thread, so they are settings of
+the process. What a pipeline sets itself (`Pipeline(master=...)`) is not here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Settings:
-    """`instead` gets each plan as text, in place of running it; `watch` does the waiting if no time limit is given."""
+    """`instead` is called with each plan as text, which then is not run; `watch` waits where no time limit is given."""
 
     instead: Callable[[str], Handle] | None = None
     watch: Callable[[Handle], Status] | None = None
@@ -27,7 +27,7 @@ _current = Settings()
 
 
 def current() -> Settings:
-    """The settings in force.
+    """Returns the settings in force.
 
     >>> current()
     Settings(instead=None, watch=None)
@@ -37,7 +37,7 @@ def current() -> Settings:
 
 @contextmanager
 def using(settings: Settings) -> Iterator[None]:
-    """Puts settings in force for a while.
+    """Puts settings in force for the length of a block.
 
     >>> with using(Settings(watch=print)):
     ...     current().watch is print

@@ -1,4 +1,4 @@
-"""A plan as a batch: stages become DataFrames, lazily, and each sink runs a Spark job."""
+"""Runs a plan as a batch: stages become DataFrames, lazily, and each sink is a Spark job."""
 
 from __future__ import annotations
 
@@ -53,15 +53,15 @@ class Batch:
         self.spark, self.plan, self.counters, self.progress = spark, plan, counters, progress
         self._classes = classes_of_script()
         self._made: dict[int, DataFrame] = {}
-        self._observed: dict[int, badrecords.Observed] = {}
-        self._untold: list[badrecords.Observed] = []
-        self._kept: list[DataFrame] = []
+        self._observed: dict[int, badrecords.BadRecordObservation] = {}
+        self._unreported: list[badrecords.BadRecordObservation] = []
+        self._persisted: list[DataFrame] = []
         self._sent: list[Broadcast[Any]] = []
         self._sides: dict[int, Broadcast[Any]] = {}
         self._writers: dict[int, Writer | RecordWriter] = {}
 
     def run(self) -> None:
-        """Runs every sink, and what nobody reads for its effects."""
+        """Runs every sink, and stages that are run for their effects only."""
         ends = self.plan.ends()
         for stage in ends:
             if isinstance(stage, Write):
@@ -72,10 +72,10 @@ class Batch:
             for stage in ends:
                 self.progress(stage.describe())
                 self._end(stage)
-                while self._untold:
-                    self._untold.pop().tell(self.counters)
+                while self._unreported:
+                    self._unreported.pop().report(self.counters)
         finally:
-            for data in self._kept:
+            for data in self._persisted:
                 data.unpersist()
             for sent in self._sent:
                 sent.destroy()
@@ -91,7 +91,7 @@ class Batch:
         if isinstance(sink, WriteFiles):
             sinks.write_files(self.spark, stage.node, data, frame.form)
         elif isinstance(sink, ForEachArrow):
-            sinks.hand_over(stage.node, data)
+            sinks.call_for_each_batch(stage.node, data)
         elif isinstance(sink, BatchSink):
             writer, run = self._writers[id(stage)], uuid.uuid4().hex
             if isinstance(writer, RecordWriter):
@@ -99,25 +99,29 @@ class Batch:
                 writer.append_all(data)
             else:
                 elements = sinks.windowed_values(sinks.collect(data, frame.form, stage.pane))
-                writer.begin(run)  # a run that fails before has gathered nothing, not no elements
+                writer.begin(run)  # after the job: a run that fails leaves the sink as it was
                 writer.write(elements, 0)
         else:
             raise NotImplementedError(f"no batch form for {sink!r}")
 
     def data(self, frame: Frame) -> DataFrame:
-        """The DataFrame of a frame."""
+        """Returns the DataFrame of a frame."""
         data = self._data_of(frame.stage)
         stage = frame.stage
         if isinstance(stage, Read) and BAD in data.columns:
             data = self._counted(stage, data)
-            return badrecords.letters(stage.node.label, data) if frame.number == DEAD else badrecords.good(data)
+            return (
+                badrecords.dead_letter_blocks(stage.node.label, data)
+                if frame.number == DEAD
+                else badrecords.good_rows(data)
+            )
         if isinstance(stage, Python) and len(stage.program.outputs) > 1:
             schema = from_arrow_schema(stage.program.outputs[frame.number].schema())
             return data.where(F.col("output") == frame.number).mapInArrow(unnumbered, schema)
         return data
 
     def _columns(self, frame: Frame) -> pa.Schema | None:
-        """The columns of a frame's elements; None where they are Python objects."""
+        """Returns the columns of a frame's elements; None if they are Python objects."""
         if not isinstance(frame.form, Columns):
             return None
         return to_arrow_schema(self.data(frame).drop(TIME, START, END).schema, timezone="UTC")
@@ -125,21 +129,21 @@ class Batch:
     def _data_of(self, stage: Stage) -> DataFrame:
         if id(stage) not in self._made:
             data = self._make(stage)
-            if stage.readers > 1 and _is_work(stage):
+            if stage.readers > 1 and _is_worth_persisting(stage):
                 data = data.persist(StorageLevel.MEMORY_AND_DISK)
-                self._kept.append(data)
+                self._persisted.append(data)
             self._made[id(stage)] = data
         return self._made[id(stage)]
 
     def _make(self, stage: Stage) -> DataFrame:
-        if (below := narrowed(stage)) is not None:
-            read, conditions = below
-            data = badrecords.guarded(read.node, sources.read(self.spark, read.node, conditions))
-            return badrecords.good(self._counted(read, data)) if BAD in data.columns else data
+        if (filtered := filtered_source(stage)) is not None:
+            read, conditions = filtered
+            data = badrecords.fail_on_bad(read.node, sources.read(self.spark, read.node, conditions))
+            return badrecords.good_rows(self._counted(read, data)) if BAD in data.columns else data
         inputs = [self.data(frame) for frame in stage.inputs]
         match stage:
             case Read(node=node):
-                return badrecords.guarded(node, sources.read(self.spark, node))
+                return badrecords.fail_on_bad(node, sources.read(self.spark, node))
             case Relational(node=node):
                 return relational.apply(node, inputs[0])
             case Python(program=program):
@@ -154,10 +158,10 @@ class Batch:
         raise NotImplementedError(f"no batch form for {stage!r}")
 
     def _counted(self, stage: Read, data: DataFrame) -> DataFrame:
-        """The frame of a source, whose bad records are counted when it is first read."""
+        """Returns the frame of a source, with its bad records counted when it is first read."""
         if id(stage) not in self._observed:
-            self._observed[id(stage)] = badrecords.Observed(stage.node, data)
-            self._untold.append(self._observed[id(stage)])
+            self._observed[id(stage)] = badrecords.BadRecordObservation(stage.node, data)
+            self._unreported.append(self._observed[id(stage)])
         return self._observed[id(stage)].data
 
     def _complete(self, program: Program, data: DataFrame) -> None:
@@ -200,10 +204,10 @@ class Sent:
         return {"blocks": self.blocks if isinstance(self.blocks, bytes) else pickle.dumps(self.blocks)}
 
 
-def narrowed(stage: Stage) -> tuple[Read, list[Node]] | None:
-    """The source of columns that cannot be bad, and the conditions on it, if a stage is the last of those.
+def filtered_source(stage: Stage) -> tuple[Read, list[Node]] | None:
+    """Returns a Parquet source and the conditions on it, if the stage is the last of these conditions.
 
-    They come before event times are looked at: then Spark need not read what they drop.
+    They are applied before event times are checked, so that Spark need not read the rows that they drop.
     """
     conditions: list[Node] = []
     while isinstance(stage, Relational) and isinstance(stage.node.transform, Where):
@@ -211,12 +215,12 @@ def narrowed(stage: Stage) -> tuple[Read, list[Node]] | None:
         stage = stage.inputs[0].stage
         if stage.readers > 1:
             return None
-    whole = isinstance(stage, Read) and isinstance(stage.node.transform, ReadParquet)
-    return (stage, conditions) if conditions and whole else None  # type: ignore[return-value]
+    is_parquet = isinstance(stage, Read) and isinstance(stage.node.transform, ReadParquet)
+    return (stage, conditions) if conditions and is_parquet else None  # type: ignore[return-value]
 
 
-def _is_work(stage: Stage) -> bool:
-    """Whether running the stage twice would cost more than keeping what it gave, or could give something else."""
+def _is_worth_persisting(stage: Stage) -> bool:
+    """Returns whether running the stage twice would cost more than persisting it, or could give another result."""
     return isinstance(stage, Python) or (isinstance(stage, Relational) and isinstance(stage.node.transform, Aggregate))
 
 

@@ -1,4 +1,4 @@
-"""Sinks of a batch: directories that appear whole or not at all, and elements gathered in the driver."""
+"""Writes the sinks of a batch: directories that appear whole or not at all, and elements collected in the driver."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def check_target(spark: SparkSession, node: Node) -> None:
 
 
 def write_files(spark: SparkSession, node: Node, data: DataFrame, form: Form) -> None:
-    """Writes beside the target and renames once complete, with a manifest."""
+    """Writes a directory and its manifest under another name, and renames it once it is complete."""
     sink, counted = node.transform, Observation()
     assert isinstance(sink, WriteFiles)
     written = data.drop(TIME, START, END).observe(counted, F.count(F.lit(1)).alias("rows"))
@@ -56,12 +56,12 @@ def write_files(spark: SparkSession, node: Node, data: DataFrame, form: Form) ->
         file_system.delete(new, True)
 
 
-def hand_over(node: Node, data: DataFrame) -> None:
-    """Hands the columns of a frame to a function in the driver, a batch at a time, once they are worked out."""
+def call_for_each_batch(node: Node, data: DataFrame) -> None:
+    """Calls the sink's function in the driver with each Arrow batch of a frame, once all are computed."""
     sink = node.transform
     assert isinstance(sink, ForEachArrow)
     ordered = data.repartitionByRange(sink.parts, *sink.order).sortWithinPartitions(*sink.order)
-    packed = ordered.mapInArrow(_packed, "batch binary")
+    packed = ordered.mapInArrow(_pack, "batch binary")
     with computed(packed):
         for row in packed.toLocalIterator(prefetchPartitions=True):
             with pa.ipc.open_stream(row[0]) as batches:
@@ -69,22 +69,22 @@ def hand_over(node: Node, data: DataFrame) -> None:
                     sink.fn(batch)
 
 
-def _packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Each batch as one value."""
+def _pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Makes one binary value of each batch."""
     for batch in batches:
         if batch.num_rows:
             yield pa.record_batch({"batch": pa.array([arrow_bytes(batch)], pa.binary())})
 
 
 def collect(data: DataFrame, form: Form, pane: PaneInfo) -> list[Bundle]:
-    """The elements of a frame, in the driver."""
+    """Collects the elements of a frame in the driver."""
     table = data.toArrow()
     head = FromColumns(form.schema, pane) if isinstance(form, Columns) else FromBlocks()
     return list(head.bundles(iter(table.to_batches())))
 
 
 def windowed_values(bundles: list[Bundle]) -> list[WindowedValue]:
-    """Elements with all they carry."""
+    """Returns elements with their time, window and pane."""
     return [
         WindowedValue(element, time, Window(*window), bundle.pane, bundle.retraction)
         for bundle in bundles

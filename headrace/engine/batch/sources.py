@@ -1,4 +1,4 @@
-"""Sources of a batch: Create's elements, and files of lines or rows with their event times."""
+"""Reads the sources of a batch: elements of Create, files with their event times, topics."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _BLOCK_SIZE = 1000  # elements of Create in one block
 
 
 def read(spark: SparkSession, node: Node, conditions: Sequence[Node] = ()) -> DataFrame:
-    """The frame of a source: its columns or blocks, and the event time; of files, of rows that keep `conditions`."""
+    """Returns the frame of a source: columns or blocks, and the event time; of Parquet, rows that meet `conditions`."""
     source = node.transform
     if isinstance(source, Create):
         return _create(spark, node, source)
@@ -64,15 +64,15 @@ def _create(spark: SparkSession, node: Node, source: Create) -> DataFrame:
 
 @dataclass(frozen=True)
 class Files:
-    """Files as Spark reads them: as lines if they are of JSON. And what comes of them: the columns of the elements."""
+    """Files as Spark reads them (JSON as lines of text), and the columns that elements will have."""
 
     data: DataFrame
     columns: StructType
-    named: tuple[str, ...] = ()  # those that files have; others are in the names of directories
+    named: tuple[str, ...] = ()  # columns that files have; others are in the names of directories
 
 
 def as_files(spark: SparkSession, node: Node, source: ReadFiles) -> Files:
-    """The files of a source."""
+    """Opens the files of a source."""
     paths = [located(spark, path) for path in source.paths]
     try:
         return _files(spark, source, paths)
@@ -106,18 +106,18 @@ def _files(spark: SparkSession, source: ReadFiles, paths: list[str]) -> Files:
 
 
 def options_of(source: ReadFiles) -> dict[str, Any]:
-    """How Spark is to read the files of a source."""
+    """Returns Spark's options for the files of a source."""
     header = {"header": source.header} if isinstance(source, ReadCsv) else {}
     return {"columnNameOfCorruptRecord": parsing.CORRUPT, **header}
 
 
 def format_of(source: ReadFiles) -> str:
-    """As what Spark reads the files of a source."""
+    """Returns the format in which Spark reads the files of a source."""
     return "text" if isinstance(source, ReadJson) else source.format
 
 
 def elements(node: Node, files: Files) -> DataFrame:
-    """The frame of a source of files: its columns, the event time and, if records may be bad, BAD."""
+    """Returns the frame of a file source: its columns, the event time and, if records may be bad, BAD."""
     source, data = node.transform, files.data
     if not isinstance(source, ReadRows) or not source.checks:
         return data.withColumn(TIME, F.lit(None).cast("long"))

@@ -1,6 +1,6 @@
-"""Bad records on their way: rows whose column BAD says what is wrong become dead letters, a failure, or a number.
+"""Handles bad records: rows whose column BAD is set become dead letters, an error, or just a count.
 
-They are counted where they are met anyway: in a stream by the program that reads the source, in a batch by Spark.
+They are counted where rows are read anyway: in a stream by the program of the source, in a batch by Spark.
 """
 
 from __future__ import annotations
@@ -30,38 +30,40 @@ _SHOWN = 200  # characters of a record that ends a run
 _REMEDY = "; bad='dead_letters' would go on without it"
 
 
-def guarded(node: Node, data: DataFrame) -> DataFrame:
-    """The frame of a batch's source; if bad records are to end the run, one that ends it when it meets one."""
-    if BAD not in data.columns or _what_becomes(node) != "fail":
+def fail_on_bad(node: Node, data: DataFrame) -> DataFrame:
+    """Returns the frame of a batch's source; with bad="fail", one that raises an error at a bad record."""
+    if BAD not in data.columns or _policy_of(node) != "fail":
         return data
     bad = F.col(BAD)
     error = F.concat(bad["reason"], F.lit(": "), bad["message"], F.lit(", at "), bad["position"], F.lit(_REMEDY))
     element, trace = F.substring(bad["record"], 1, _SHOWN), F.array().cast("array<string>")
-    told = {"label": F.lit(node.label), "element": element, "error": error, "trace": trace}
-    failure = F.concat(F.lit(MARK), F.to_json(F.struct(*[each.alias(name) for name, each in told.items()])))
+    report = {"label": F.lit(node.label), "element": element, "error": error, "trace": trace}
+    failure = F.concat(F.lit(MARK), F.to_json(F.struct(*[each.alias(name) for name, each in report.items()])))
     fine = data.where(F.when(bad.isNull(), F.lit(True)).otherwise(F.raise_error(failure).cast("boolean")))
-    # What is observed stays apart from conditions that follow: those would drop the nulls of a bad record before.
+    # An observation keeps this filter apart from those that follow, which would drop the nulls of a bad record first.
     return fine.drop(BAD).observe(Observation(), F.count(F.lit(1)).alias("rows"))
 
 
-def good(data: DataFrame) -> DataFrame:
-    """The elements of a source."""
+def good_rows(data: DataFrame) -> DataFrame:
+    """Returns the rows that are elements."""
     return data.where(F.col(BAD).isNull()).drop(BAD) if BAD in data.columns else data
 
 
-def letters(label: str, data: DataFrame) -> DataFrame:
-    """The dead letters of a source, as blocks."""
-    return data.where(F.col(BAD).isNotNull()).select(BAD).mapInArrow(ToLetters(label), from_arrow_schema(BLOCK_SCHEMA))
+def dead_letter_blocks(label: str, data: DataFrame) -> DataFrame:
+    """Returns the dead letters of a source, as packed blocks."""
+    return (
+        data.where(F.col(BAD).isNotNull()).select(BAD).mapInArrow(ToDeadLetters(label), from_arrow_schema(BLOCK_SCHEMA))
+    )
 
 
-def letters_of(label: str, bad: pa.Array) -> list[DeadLetter]:
-    """The dead letters of a source's column BAD."""
+def dead_letters(label: str, bad: pa.Array) -> list[DeadLetter]:
+    """Makes dead letters of a source's column BAD."""
     rows = bad.filter(bad.is_valid()).to_pylist() if bad.null_count < len(bad) else []
     return [DeadLetter(row["record"], label, row["reason"], row["message"], row["position"]) for row in rows]
 
 
 @dataclass
-class Letters:
+class BadRecordReader:
     """Reads the bad records of a source in the program of a stream, and counts them."""
 
     label: str
@@ -70,23 +72,24 @@ class Letters:
     last: DeadLetter | None = None
 
     @staticmethod
-    def of(source: Node, there: bool) -> Letters | None:
-        """Those of a source, if there can be any."""
-        return Letters(source.label, _what_becomes(source)) if there else None
+    def of(source: Node, has_bad: bool) -> BadRecordReader | None:
+        """Returns the reader of a source that can have bad records, otherwise None."""
+        return BadRecordReader(source.label, _policy_of(source)) if has_bad else None
 
     def read(self, batch: pa.RecordBatch) -> list[DeadLetter]:
-        """The bad records of a batch; if the first is to end the run, it does."""
-        found = letters_of(self.label, batch.column(BAD))
-        if found and self.bad == "fail":
-            error = f"{found[0].error}: {found[0].message}, at {found[0].position}{_REMEDY}"
-            told = {"label": self.label, "element": found[0].element[:_SHOWN], "error": error, "trace": []}
-            raise WorkerFailure(MARK + json.dumps(told))
-        self.counts.update((self.label, letter.error) for letter in found)
-        self.last = found[-1] if found else self.last
-        return found
+        """Returns the bad records of a batch as dead letters; with bad="fail", raises an error instead."""
+        letters = dead_letters(self.label, batch.column(BAD))
+        if letters and self.bad == "fail":
+            first = letters[0]
+            error = f"{first.error}: {first.message}, at {first.position}{_REMEDY}"
+            report = {"label": self.label, "element": first.element[:_SHOWN], "error": error, "trace": []}
+            raise WorkerFailure(MARK + json.dumps(report))
+        self.counts.update((self.label, letter.error) for letter in letters)
+        self.last = letters[-1] if letters else self.last
+        return letters
 
     def count(self, counters: Counters) -> None:
-        """Called in a worker, once a task."""
+        """Adds what was read to the counters; called in a worker, once a task."""
         if self.last is not None:
             counters.add(self.counts)
             if self.bad != "skip":
@@ -94,43 +97,43 @@ class Letters:
 
 
 @dataclass
-class ToLetters:
-    """Callable by mapInArrow over the column BAD."""
+class ToDeadLetters:
+    """Makes blocks of dead letters; callable by mapInArrow over the column BAD."""
 
     label: str
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            if found := letters_of(self.label, batch.column(BAD)):
-                yield pa.record_batch([pa.array([to_block(Bundle(found))], pa.binary())], schema=BLOCK_SCHEMA)
+            if letters := dead_letters(self.label, batch.column(BAD)):
+                yield pa.record_batch([pa.array([to_block(Bundle(letters))], pa.binary())], schema=BLOCK_SCHEMA)
 
 
-class Observed:
-    """The bad records of a batch's source, counted by Spark in the job that first reads its frame."""
+class BadRecordObservation:
+    """Counts the bad records of a batch's source, by Spark, in the job that first reads its frame."""
 
     def __init__(self, node: Node, data: DataFrame) -> None:
         self.node = node
-        self._unseen, self._observation = data, Observation()
+        self._data, self._observation = data, Observation()
         self.data = data.observe(self._observation, *_metrics())
 
-    def tell(self, counters: Counters) -> None:
-        """Once that job is done."""
+    def report(self, counters: Counters) -> None:
+        """Adds the counts to the counters, once that job is done."""
         try:
-            seen: dict[str, Any] = self._observation.get
+            counted: dict[str, Any] = self._observation.get
         except Py4JJavaError:
-            # Adaptive execution, which leaves out what turns out to be empty, has forgotten what was observed there.
-            seen = self._unseen.agg(*_metrics()).collect()[0].asDict()
-        counts = Counter({(self.node.label, reason): seen[reason] for reason in REASONS if seen[reason]})
+            # Adaptive execution, which leaves out what turns out to be empty, drops what was observed there.
+            counted = self._data.agg(*_metrics()).collect()[0].asDict()
+        counts = Counter({(self.node.label, reason): counted[reason] for reason in REASONS if counted[reason]})
         if not counts:
             return
         counters.add(counts)
-        if _what_becomes(self.node) != "skip":
-            last = seen[_LAST]
+        if _policy_of(self.node) != "skip":
+            last = counted[_LAST]
             letter = DeadLetter(last["record"], self.node.label, last["reason"], last["message"], last["position"])
             counters.report_bad({self.node.label: letter})
 
 
-def _what_becomes(source: Node) -> Bad:
+def _policy_of(source: Node) -> Bad:
     assert isinstance(source.transform, RecordSource)
     return source.transform.bad
 

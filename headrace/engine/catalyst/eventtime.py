@@ -14,25 +14,28 @@ from headrace.model.times import SECOND
 
 
 def event_time_of(node: Node, data: DataFrame, column: str | None, what: str = "event_time") -> Column:
-    """Microseconds since the epoch from a column of timestamps, ISO 8601 text or seconds, or null; `what` names it."""
+    """Returns event times in microseconds from a column of timestamps, ISO 8601 text or seconds; null if there is none.
+
+    `what` names the argument in error messages.
+    """
     if column is None:
         return F.lit(None).cast("long")
     if column not in data.columns:
         raise PipelineError(f"{node}: {what}={column!r} is no column; there are {', '.join(data.columns)}")
-    kind, given = data.schema[column].dataType, F.col(parsing.quoted(column))
+    kind, value = data.schema[column].dataType, F.col(parsing.quoted(column))
     if isinstance(kind, NumericType):
-        seconds = given.try_cast("decimal(38,6)")
+        seconds = value.try_cast("decimal(38,6)")
         return F.when(_in_years(seconds, SECOND), F.round(seconds * SECOND).cast("long"))
     if isinstance(kind, StringType):
-        given = parsing.text_time(given)
+        value = parsing.text_time(value)
     elif not isinstance(kind, TimestampType | TimestampNTZType):
         raise PipelineError(
             f"{node}: {what}={column!r} is a {kind.simpleString()}; it must be a timestamp, text or seconds"
         )
-    time = F.unix_micros(given.cast("timestamp"))
+    time = F.unix_micros(value.cast("timestamp"))
     return F.when(_in_years(time, 1), time)
 
 
 def _in_years(time: Column, unit: int) -> Column:
-    """Whether a time is in the years 1 to 9999."""
+    """Returns whether a time is in the years 1 to 9999."""
     return (time >= YEAR_1 // unit) & (time < YEAR_10000 // unit)

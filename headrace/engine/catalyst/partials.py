@@ -1,6 +1,6 @@
 """Catalyst forms of partial aggregations: the accumulators that their CombineFns would have, as bytes.
 
-Catalyst aggregates; what it found is turned into an accumulator in Python, once for each group.
+Catalyst aggregates; Python turns its result into an accumulator, once for each group.
 """
 
 from __future__ import annotations
@@ -23,58 +23,58 @@ from headrace.model.safebytes import encode
 from headrace.model.times import MIN_TIME
 
 Form = Callable[[Any, Column], Column]
-Dumped = Callable[[Any, Any], Any]
+Dump = Callable[[Any, Any], Any]
 
 
 def partial_expression(partial: PartialFn, value: Column) -> Column:
-    """The accumulator of a group, as bytes."""
+    """Returns the expression of a group's accumulator, as bytes."""
     fn = partial.fn
     if type(fn) not in _FORMS:
-        raise PipelineError(f"{fn} has no form in columns; a view can have it in CombinePerKey only")
-    form, dumped = _FORMS[type(fn)]
+        raise PipelineError(f"{fn} has no Catalyst expression; a view can have it in CombinePerKey only")
+    form, dump = _FORMS[type(fn)]
 
-    def encoded(found: pa.Array) -> pa.Array:
-        return pa.array([encode(dumped(fn, each)) for each in found.to_pylist()], pa.binary())
+    def encode_all(results: pa.Array) -> pa.Array:
+        return pa.array([encode(dump(fn, result)) for result in results.to_pylist()], pa.binary())
 
-    return arrow_udf(encoded, BinaryType())(form(fn, value))  # type: ignore[no-any-return, call-overload]
+    return arrow_udf(encode_all, BinaryType())(form(fn, value))  # type: ignore[no-any-return, call-overload]
 
 
 def _timed(value: Column) -> Column:
     return F.struct(F.coalesce(TIME, F.lit(MIN_TIME)).alias("time"), value.alias("value"))
 
 
-def _one(fn: object, found: Any) -> list[Any]:
+def _one(fn: object, result: Any) -> list[Any]:
     """A heap of at most one value."""
-    return [] if found is None else [(found, found)]
+    return [] if result is None else [(result, result)]
 
 
-def _at_time(fn: object, found: Any) -> list[Any]:
-    return [] if found is None else [(found["time"], found["value"])]
+def _at_time(fn: object, result: Any) -> list[Any]:
+    return [] if result is None else [(result["time"], result["value"])]
 
 
-def _heap(fn: algebra.TopFn, found: list[Any]) -> list[Any]:
-    return [(each, each) for each in reversed(found)]  # the best comes last: a sorted list is a heap
+def _heap(fn: algebra.TopFn, result: list[Any]) -> list[Any]:
+    return [(each, each) for each in reversed(result)]  # the best comes last: a sorted list is a heap
 
 
-def _added(fn: CombineFn[Any, Any, Any], found: list[Any]) -> Any:
-    return fn.dump(fn.add_all(fn.zero(), found))
+def _accumulated(fn: CombineFn[Any, Any, Any], result: list[Any]) -> Any:
+    return fn.dump(fn.add_all(fn.zero(), result))
 
 
-def _sketch(fn: CombineFn[Any, Any, Any], found: bytes | None) -> Any:
-    return fn.dump(fn.zero() if found is None else fn.load(found))
+def _sketch(fn: CombineFn[Any, Any, Any], result: bytes | None) -> Any:
+    return fn.dump(fn.zero() if result is None else fn.load(result))
 
 
-_FORMS: Final[dict[type[CombineFn[Any, Any, Any]], tuple[Form, Dumped]]] = {
+_FORMS: Final[dict[type[CombineFn[Any, Any, Any]], tuple[Form, Dump]]] = {
     algebra.MeanFn: (
         lambda fn, value: F.struct(F.coalesce(F.sum(value), F.lit(0)).alias("sum"), F.count(value).alias("count")),
-        lambda fn, found: (found["sum"], found["count"]),
+        lambda fn, result: (result["sum"], result["count"]),
     ),
     algebra.VarianceFn: (
         lambda fn, value: F.struct(
             F.count(value).alias("count"), F.avg(value).alias("mean"), F.var_pop(value).alias("variance")
         ),
-        lambda fn, found: (
-            (found["count"], found["mean"], found["variance"] * found["count"]) if found["count"] else fn.zero()
+        lambda fn, result: (
+            (result["count"], result["mean"], result["variance"] * result["count"]) if result["count"] else fn.zero()
         ),
     ),
     algebra.MinFn: (lambda fn, value: F.min(value), _one),
@@ -85,11 +85,11 @@ _FORMS: Final[dict[type[CombineFn[Any, Any, Any]], tuple[Form, Dumped]]] = {
         lambda fn, value: F.slice(F.sort_array(F.collect_list(value), asc=fn.reverse), 1, fn.n),
         _heap,
     ),
-    algebra.CollectFn: (lambda fn, value: F.collect_list(value), lambda fn, found: found),
-    algebra.CountDistinctFn: (lambda fn, value: F.collect_set(value), _added),
-    algebra.EitherFn: (lambda fn, value: F.collect_set(value), _added),
+    algebra.CollectFn: (lambda fn, value: F.collect_list(value), lambda fn, result: result),
+    algebra.CountDistinctFn: (lambda fn, value: F.collect_set(value), _accumulated),
+    algebra.EitherFn: (lambda fn, value: F.collect_set(value), _accumulated),
     sketches.ApproxDistinctFn: (lambda fn, value: F.hll_sketch_agg(value, F.lit(fn.lg_k)), _sketch),
     sketches.QuantilesFn: (lambda fn, value: F.kll_sketch_agg_double(value.cast("double")), _sketch),
     # Spark's own sketch of frequent values is of another kind, and the two do not merge.
-    sketches.HeavyHittersFn: (lambda fn, value: F.collect_list(value), _added),
+    sketches.HeavyHittersFn: (lambda fn, value: F.collect_list(value), _accumulated),
 }

@@ -1,6 +1,6 @@
-"""Transforms of columns in Catalyst: Select, Where, windows, and GroupBy with its aggregations.
+"""Applies column transforms to DataFrames: Select, Where, windows, and GroupBy with its aggregations.
 
-Each aggregation has a Catalyst form here and array or Python forms elsewhere; they must agree.
+Each aggregation has a Catalyst expression here and array or Python forms elsewhere; they must agree.
 """
 
 from __future__ import annotations
@@ -39,45 +39,45 @@ from headrace.model.windows import (
 )
 
 HIDDEN = (TIME, START, END, BAD, NOW, LOW, PART, PUNCTUATION)
-"""Columns that are no part of the elements; the last four a stream has."""
+"""Columns that are no part of the elements; the last four are of streams."""
 SHARED = "__tap"
-"""Columns that begin with this are not of the elements either, but of others that are read from the same source."""
+"""Columns that begin with this hold other collections that are read from the same source."""
 
 
-def own(data: DataFrame) -> list[str]:
-    """The columns of the elements."""
+def element_names(data: DataFrame) -> list[str]:
+    """Returns the names of the columns that elements have."""
     return [name for name in data.columns if name not in HIDDEN and not name.startswith(SHARED)]
 
 
-def columns(data: DataFrame) -> list[Column]:
-    """The columns of the elements, whatever their names."""
-    return [F.col("`" + name.replace("`", "``") + "`") for name in own(data)]
+def element_columns(data: DataFrame) -> list[Column]:
+    """Returns the columns that elements have, quoted, since their names may be anything."""
+    return [F.col("`" + name.replace("`", "``") + "`") for name in element_names(data)]
 
 
 @dataclass(frozen=True)
-class Among:
-    """Rows among others, which a transform leaves alone, and the columns that those have."""
+class RowSubset:
+    """The rows that a transform is for; others pass through with the columns `carried`."""
 
-    mine: Column
+    condition: Column
     carried: tuple[str, ...]
 
 
-def apply(node: Node, data: DataFrame, *, marking: bool = False, among: Among | None = None) -> DataFrame:
-    """The frame after one column transform. `marking`: rows that it drops stay, but are no elements."""
+def apply(node: Node, data: DataFrame, *, marking: bool = False, subset: RowSubset | None = None) -> DataFrame:
+    """Returns the frame after one column transform; with `marking`, rows that it drops stay, marked as no elements."""
     try:
-        return _marking(node, data) if marking else _applied(node, data, among)
+        return _transformed_and_marked(node, data) if marking else _transformed(node, data, subset)
     except AnalysisException as error:
         raise PipelineError(f"{node}: {str(error).splitlines()[0]}") from None
 
 
-def _applied(node: Node, data: DataFrame, among: Among | None = None) -> DataFrame:
+def _transformed(node: Node, data: DataFrame, subset: RowSubset | None = None) -> DataFrame:
     transform = node.transform
     if isinstance(transform, Select):
-        return _select(transform, data) if among is None else _select_among(node, transform, data, among)
+        return _select(transform, data) if subset is None else _select_in(node, transform, data, subset)
     if isinstance(transform, Where):
         condition = _expression(transform.condition)
-        if among is not None:
-            return data.where(F.when(among.mine, condition).otherwise(F.lit(True)))
+        if subset is not None:
+            return data.where(F.when(subset.condition, condition).otherwise(F.lit(True)))
         return data.where(condition if LOW not in data.columns else condition | F.col(LOW).isNotNull())
     if isinstance(transform, WindowInto):
         return assign_windows(node, transform.windowing.window, data)
@@ -88,48 +88,51 @@ def _applied(node: Node, data: DataFrame, among: Among | None = None) -> DataFra
     raise NotImplementedError(f"no Catalyst form for {transform!r}")
 
 
-def _marking(node: Node, data: DataFrame) -> DataFrame:
+def _transformed_and_marked(node: Node, data: DataFrame) -> DataFrame:
     transform = node.transform
     if isinstance(transform, Where):
-        return _marked(transform, data)
+        return _where_and_marked(transform, data)
     if not isinstance(transform, Select) or generates_rows(node):
-        return _applied(node, data, None)
-    # Expressions are for elements: of what was dropped, they might fail.
-    given = _expressions(transform)
-    names = data.select(*given).columns
-    if len(names) != len(given):  # some are several
-        return _applied(node, data, None)
-    guarded = [F.when(F.col(LOW).isNull(), each).alias(name) for each, name in zip(given, names, strict=True)]
-    elements = own(data)
+        return _transformed(node, data, None)
+    # Expressions are for elements: on rows that were dropped they might fail.
+    expressions = _expressions(transform)
+    names = data.select(*expressions).columns
+    if len(names) != len(expressions):  # some expand to several columns
+        return _transformed(node, data, None)
+    guarded = [F.when(F.col(LOW).isNull(), each).alias(name) for each, name in zip(expressions, names, strict=True)]
+    elements = element_names(data)
     return data.select(*guarded, *[name for name in data.columns if name not in elements])
 
 
-def _marked(where: Where, data: DataFrame) -> DataFrame:
-    """Where in a stream: what it drops has no columns any more, but tells how far the source has come."""
+def _where_and_marked(where: Where, data: DataFrame) -> DataFrame:
+    """Applies Where in a stream: rows that it drops lose their columns, but still move the watermark."""
     dropped = F.when(_expression(where.condition), None).otherwise(MIN_TIME)
     marked = data.withColumn(LOW, F.coalesce(LOW, dropped))
-    named = own(data)
-    # A condition that follows sees nulls, and not the values it was protected from.
-    kept = [F.when(F.col(LOW).isNull(), column).alias(name) for name, column in zip(named, columns(data), strict=True)]
-    return marked.select(*kept, *[name for name in data.columns if name not in named])
+    names = element_names(data)
+    # A condition that follows sees nulls, and not the values that this one kept from it.
+    values = [
+        F.when(F.col(LOW).isNull(), column).alias(name)
+        for name, column in zip(names, element_columns(data), strict=True)
+    ]
+    return marked.select(*values, *[name for name in data.columns if name not in names])
 
 
 def _select(select: Select, data: DataFrame) -> DataFrame:
-    elements = own(data)
+    elements = element_names(data)
     return data.select(*_expressions(select), *[name for name in data.columns if name not in elements])
 
 
-def _select_among(node: Node, select: Select, data: DataFrame, among: Among) -> DataFrame:
-    given = _expressions(select)
-    names = data.select(*given).columns
-    if generates_rows(node) or len(names) != len(given):
+def _select_in(node: Node, select: Select, data: DataFrame, subset: RowSubset) -> DataFrame:
+    expressions = _expressions(select)
+    names = data.select(*expressions).columns
+    if generates_rows(node) or len(names) != len(expressions):
         raise PipelineError(
-            f"{node}: in the midst of a stream, beside other rows, an expression gives one column and one row; name "
+            f"{node}: behind functions or groupings of a stream an expression gives one column and one row; name "
             "the columns one by one, and use FlatMap to make several rows of one"
         )
-    # Expressions are for its own rows: of others, which have nulls here, they might fail.
-    guarded = [F.when(among.mine, each).alias(name) for each, name in zip(given, names, strict=True)]
-    elements = [name for name in own(data) if name not in among.carried]
+    # Expressions are for the rows of the subset: on others, which have nulls here, they might fail.
+    guarded = [F.when(subset.condition, each).alias(name) for each, name in zip(expressions, names, strict=True)]
+    elements = [name for name in element_names(data) if name not in subset.carried]
     return data.select(*guarded, *[name for name in data.columns if name not in elements])
 
 
@@ -143,7 +146,7 @@ def _expression(column: Any) -> Column:
 
 
 def assign_windows(node: Node, window: WindowFn, data: DataFrame) -> DataFrame:
-    """The frame with the bounds of each row's windows; rows of several windows are repeated."""
+    """Adds the bounds of each row's window; a row of several windows is repeated."""
     data = data.drop(START, END)
     if isinstance(window, GlobalWindows):
         return data
@@ -155,13 +158,13 @@ def assign_windows(node: Node, window: WindowFn, data: DataFrame) -> DataFrame:
         last = time - F.pmod(time - F.lit(window.offset), F.lit(window.period))
         first = last - F.lit((window.size - 1) // window.period * window.period)
         starts = F.sequence(first, last, F.lit(window.period))
-        if LOW in data.columns:  # what is no element is not repeated
+        if LOW in data.columns:  # rows that are no elements are not repeated
             starts = F.when(F.col(LOW).isNull(), starts).otherwise(F.array(last))
         spread = data.withColumn(START, F.explode(starts))
         return spread.where(F.col(START) + F.lit(window.size) > time).withColumn(END, F.col(START) + F.lit(window.size))
     if window.keyed and not isinstance(window, CountWindows):
         raise PipelineError(
-            f"{node}: {window!r} depends on a key, which columns do not tell; make pairs with KeyBy(...) first"
+            f"{node}: {window!r} depends on a key, which columns do not have; make pairs with KeyBy(...) first"
         )
     return _assign_by_arrays(window, data)
 
@@ -171,9 +174,9 @@ def _assign_by_arrays(window: WindowFn, data: DataFrame) -> DataFrame:
 
     def assign(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            # What is no element is in no window, but stays.
-            told = LOW in batch.schema.names and batch.column(LOW).null_count < batch.num_rows
-            others = np.flatnonzero(np.asarray(batch.column(LOW).is_valid())) if told else np.zeros(0, np.int64)
+            # Rows that are no elements are in no window, but stay.
+            marked = LOW in batch.schema.names and batch.column(LOW).null_count < batch.num_rows
+            others = np.flatnonzero(np.asarray(batch.column(LOW).is_valid())) if marked else np.zeros(0, np.int64)
             elements = np.delete(np.arange(batch.num_rows), others)
             times = np.asarray(batch.column(TIME).fill_null(MIN_TIME))[elements]
             if isinstance(window, CountWindows):
@@ -231,14 +234,14 @@ def _aggregate(aggregate: Aggregate, windowing: Windowing, data: DataFrame) -> D
 
 
 def expression(aggregation: Aggregation) -> Column:
-    """The Catalyst form of an aggregation."""
+    """Returns the Catalyst expression of an aggregation."""
     return _form(aggregation.fn, F.lit(1) if aggregation.column is None else F.col(aggregation.column))
 
 
 def _form(fn: CombineFn[Any, Any, Any], value: Column) -> Column:
     form = _FORMS.get(type(fn))
     if form is None:
-        raise PipelineError(f"{fn} has no form in columns; use CombinePerKey({fn})")
+        raise PipelineError(f"{fn} has no Catalyst expression; use CombinePerKey({fn})")
     return form(fn, value)
 
 

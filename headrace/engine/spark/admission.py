@@ -1,4 +1,4 @@
-"""How many new files, or records of topics, a running query reads in its next micro-batch.
+"""Sets how many new files, or records of topics, a running query reads in its next micro-batch.
 
 Spark takes the limits of its sources from their options when a query starts, keeps them in a map in the query, and asks
 each source with its limit before every batch. That map is what is changed here. What a batch did read is in Spark's log
@@ -17,11 +17,11 @@ from headrace.engine.spark.files import Folder
 from headrace.engine.spark.pace import Pace
 
 FIRST_RECORDS: Final = 10_000
-"""How many records of a topic the first batch takes, when nobody knows yet how long they take."""
+"""How many records of a topic the first batch reads, when nothing is known yet of how long they take."""
 
 
 class Admission:
-    """Keeps the batches of a query near a time, by how much each of its sources may read in one.
+    """Keeps the batches of a query near a target time by limiting what each of its sources may read.
 
     Sources in the directory `control` are the engine's own, and not limited here.
     """
@@ -29,16 +29,16 @@ class Admission:
     def __init__(self, spark: SparkSession, control: Folder, files: Pace, records: Pace) -> None:
         self.files, self.records = files, records
         self._jvm: Any = spark._jvm
-        self._own = f"[{control}"
+        self._control = f"[{control}"
         self._execution: Any = None
         self._seen: dict[str, int] = {}
 
     def begin(self, query: StreamingQuery) -> None:
-        """The query has started."""
+        """Takes the query, once it has started."""
         self._execution = query._jsq.streamingQuery()
 
     def after(self, took: float) -> None:
-        """A batch took so many seconds: sets how much the next one reads."""
+        """Sets how much the next batch reads, after one that took `took` seconds."""
         if self._execution is None:  # a first batch that was over before the start was
             return
         limits = self._limits()
@@ -50,8 +50,10 @@ class Admission:
         self.records = self.records.after(max(map(self._records_read, topics), default=0), took)
         spark = self._jvm.org.apache.spark.sql
         max_files = spark.connector.read.streaming.ReadLimit.maxFiles(self.files.limit)
-        told = json.dumps({"_type": "ReadMaxRows", "max_rows": self.records.limit})  # as Spark tells Python's sources
-        max_records = spark.execution.datasources.v2.python.PythonStreamingSourceReadLimit(told)
+        limit = json.dumps(
+            {"_type": "ReadMaxRows", "max_rows": self.records.limit}
+        )  # as Spark sends it to Python sources
+        max_records = spark.execution.datasources.v2.python.PythonStreamingSourceReadLimit(limit)
         changed = self._jvm.java.util.HashMap()
         for source, before in limits.items():
             changed.put(source, max_files if source in files else max_records if source in topics else before)
@@ -59,14 +61,14 @@ class Admission:
         getattr(self._execution, "uniqueSources_$eq")(self._jvm.PythonUtils.toScalaMap(changed))
 
     def _files_read(self, sources: list[Any]) -> int:
-        """How many files the last batch read of a source, at most."""
+        """Returns how many files the last batch read of a source, at most."""
         seen = {str(source): int(source.seenFiles().size()) for source in sources}
         read = max((count - self._seen.get(name, 0) for name, count in seen.items()), default=0)
         self._seen = seen
         return read
 
     def _records_read(self, source: Any) -> int:
-        """How many records of a topic this batch has read, which is not committed yet."""
+        """Returns how many records of a topic this batch, which is not committed yet, has read."""
         before, now = self._execution.committedOffsets().get(source), self._execution.availableOffsets().get(source)
         if now.isEmpty():
             return 0
@@ -74,21 +76,21 @@ class Admission:
         return _total(now.get()) - _total(start)
 
     def _limits(self) -> dict[Any, Any]:
-        found, limits = self._execution.uniqueSources().iterator(), {}
-        while found.hasNext():
-            pair = found.next()
+        pairs, limits = self._execution.uniqueSources().iterator(), {}
+        while pairs.hasNext():
+            pair = pairs.next()
             limits[pair._1()] = pair._2()
         return limits
 
     def _has_files(self, source: Any) -> bool:
         name = str(source)
-        return name.startswith("FileStreamSource[") and self._own not in name
+        return name.startswith("FileStreamSource[") and self._control not in name
 
     def _has_records(self, source: Any) -> bool:
         return str(source.getClass().getSimpleName()).startswith(("PythonMicroBatchStream", "KafkaMicroBatchStream"))
 
 
 def _total(offset: Any) -> int:
-    """The offsets of a topic's partitions, added up; Kafka's have the name of the topic around them."""
-    held = json.loads(offset.json())
-    return sum(sum(at.values()) if isinstance(at, dict) else at for at in held.values())
+    """Adds up the offsets of a topic's partitions; Kafka's are nested under the name of the topic."""
+    offsets = json.loads(offset.json())
+    return sum(sum(at.values()) if isinstance(at, dict) else at for at in offsets.values())

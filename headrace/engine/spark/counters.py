@@ -39,7 +39,7 @@ class Counters:
         self.written: Accumulator[int] = context.accumulator(0)  # rows that went to files
 
     def add(self, counts: Counter[tuple[str, str]]) -> None:
-        """Called in a worker, once a task."""
+        """Adds counts; called in a worker, once a task."""
         self._total.add(counts)
 
     def report_shards(self, reports: dict[str, Any]) -> None:

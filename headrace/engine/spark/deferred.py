@@ -1,7 +1,7 @@
-"""Operators with state that are quick to plan.
+"""Stateful operators that are quick to plan.
 
-Whenever a query starts, Spark asks each of them what state it keeps, in a Python process made for that. What the
-operator does with its state, and so this package and the user's functions, is none of that process's business.
+Whenever a query starts, Spark asks each operator what state it has, in a Python process made for that. That process
+needs neither this package nor the user's functions, so it imports none of them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 
 
 class Deferred:
-    """A stateful processor; its pickle is that of one which declares the same state, and becomes it in a task."""
+    """A stateful processor whose pickle only declares its state; in a task it becomes the processor."""
 
     def __init__(self, processor: StatefulProcessor) -> None:
         self._processor = processor
@@ -31,7 +31,7 @@ class Deferred:
 
 
 class _Declared:
-    """Stands in for a handle, and notes what is called."""
+    """Stands in for a handle and records the calls."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, tuple[Any, ...]]] = []

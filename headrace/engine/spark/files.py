@@ -1,4 +1,4 @@
-"""Files wherever Spark keeps them: local disks, HDFS and object stores alike, through Hadoop's file systems."""
+"""Reads and writes files through Hadoop's file systems: local disks, HDFS and object stores alike."""
 
 from __future__ import annotations
 
@@ -36,45 +36,45 @@ class Folder:
         return self.exists() and bool(self.file_system.getFileStatus(self._path).isFile())
 
     def files(self) -> list[str]:
-        """The names of all files below it."""
-        found, names = self.file_system.listFiles(self._path, True), []
-        while found.hasNext():
-            names.append(str(self._path.toUri().relativize(found.next().getPath().toUri()).getPath()))
+        """Returns the names of all files below it."""
+        files, names = self.file_system.listFiles(self._path, True), []
+        while files.hasNext():
+            names.append(str(self._path.toUri().relativize(files.next().getPath().toUri()).getPath()))
         return sorted(names)
 
     def uri(self) -> str:
-        """Its address as Spark writes it in its logs: escaped, and of local files with an empty host."""
+        """Returns its address as Spark writes it in its logs: escaped, and for local files with an empty host."""
         plain = path_of(self.spark, self._path.toUri().getPath())
         return str(self.file_system.makeQualified(plain).toUri())
 
     @property
     def local(self) -> Path | None:
-        """Where it is on a disk of this machine; None if it is elsewhere."""
-        found = re.match(r"file:(?://)?(/.*)", str(self))
-        return None if found is None else Path(found[1])
+        """Its path on a disk of this machine; None if it is elsewhere."""
+        match = re.match(r"file:(?://)?(/.*)", str(self))
+        return None if match is None else Path(match[1])
 
     def sizes(self) -> list[tuple[str, int]]:
-        """The names of the files in it, and how many bytes they have."""
-        found = [status for status in self.file_system.listStatus(self._path) if status.isFile()]
-        return [(str(status.getPath().getName()), int(status.getLen())) for status in found]
+        """Returns the names and sizes of the files in it."""
+        statuses = [status for status in self.file_system.listStatus(self._path) if status.isFile()]
+        return [(str(status.getPath().getName()), int(status.getLen())) for status in statuses]
 
     def lengths(self) -> dict[str, int]:
-        """The names of all files below it, and how many bytes they have."""
-        found, lengths = self.file_system.listFiles(self._path, True), {}
-        while found.hasNext():
-            status = found.next()
+        """Returns the names and sizes of all files below it."""
+        files, lengths = self.file_system.listFiles(self._path, True), {}
+        while files.hasNext():
+            status = files.next()
             name = str(self._path.toUri().relativize(status.getPath().toUri()).getPath())
             lengths[name] = int(status.getLen())
         return lengths
 
     def folder(self, name: str) -> Folder:
-        """A directory in this one, which need not exist."""
+        """Returns a directory in this one, which need not exist."""
         return Folder(self.spark, str(self._at(name)))
 
     def names(self) -> list[str]:
-        """What is in it; nothing, if it does not exist."""
-        found = self.file_system.listStatus(self._path) if self.exists() else ()
-        return sorted(str(status.getPath().getName()) for status in found)
+        """Returns the names of what is in it; none if it does not exist."""
+        statuses = self.file_system.listStatus(self._path) if self.exists() else ()
+        return sorted(str(status.getPath().getName()) for status in statuses)
 
     def make(self) -> None:
         if not self.file_system.mkdirs(self._path):
@@ -88,7 +88,7 @@ class Folder:
             raise OSError(f"could not rename {self} to {to}")
 
     def read(self, name: str) -> bytes | None:
-        """What a file has; None if there is none."""
+        """Returns the bytes of a file; None if there is no such file."""
         if not self.exists(name):
             return None
         file = self.file_system.open(self._at(name))
@@ -169,7 +169,7 @@ def copy_file(source: Folder, target: Folder, name: str, *, same_time: bool = Fa
 
 
 def plain_name(label: str) -> str:
-    """A label as part of a file name; labels that differ still do.
+    """Makes a label part of a file name, another one for each label.
 
     >>> plain_name("read visits")
     'read_20_visits'
@@ -178,12 +178,12 @@ def plain_name(label: str) -> str:
 
 
 def path_of(spark: SparkSession, path: str) -> Any:
-    """Hadoop's object for a path."""
+    """Returns Hadoop's object for a path."""
     return spark._jvm.org.apache.hadoop.fs.Path(located(spark, path))  # type: ignore[union-attr]
 
 
 def located(spark: SparkSession, path: str) -> str:
-    """A path that means the same to Spark: a relative one is relative to where this process is, not where Spark began.
+    """Makes a relative path absolute, from where this process is now and not from where Spark began.
 
     >>> from headrace.engine.spark.session import spark_session
     >>> located(spark_session(), "out") == os.path.abspath("out"), located(spark_session(), "s3a://bucket/out")
@@ -195,7 +195,7 @@ def located(spark: SparkSession, path: str) -> str:
 
 
 def file_system(spark: SparkSession, path: str) -> tuple[Any, Any]:
-    """Hadoop's file system for a path, and the path made absolute."""
+    """Returns Hadoop's file system for a path, and the path made absolute."""
     relative = path_of(spark, path)
-    found = relative.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
-    return found, found.makeQualified(relative)
+    system = relative.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+    return system, system.makeQualified(relative)

@@ -1,4 +1,4 @@
-"""Spark's own connector to Kafka: jars that `make kafka` puts into a cache, or that a session was started with."""
+"""Finds the jars of Spark's Kafka connector, which `make kafka` puts into a cache."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _PROVIDER: Final = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 
 
 def cache() -> Path:
-    """Where `make kafka` puts what it fetches."""
+    """Returns the directory that `make kafka` fetches into."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "headrace")
 
 
 def jars() -> list[str]:
-    """The connector's jars in the cache, if it was fetched."""
+    """Lists the connector's jars in the cache; none if it was not fetched."""
     return sorted(map(str, (cache() / f"connector-{VERSION}").glob("*.jar")))
 
 
 def session_settings(master: str, jars: list[str]) -> dict[str, str]:
-    """What gives a new session these jars.
+    """Returns the settings that give a new session these jars.
 
     >>> session_settings("local[*]", ["connector.jar"])
     {'spark.driver.extraClassPath': 'connector.jar'}
@@ -39,7 +39,7 @@ def session_settings(master: str, jars: list[str]) -> dict[str, str]:
 
 
 def check(spark: SparkSession, who: object) -> None:
-    """Refuses a session that has no connector."""
+    """Raises an error if the session has no connector."""
     jvm: Any = spark._jvm
     if not jvm.org.apache.spark.util.Utils.classIsLoadable(_PROVIDER):
         raise PipelineError(

@@ -1,4 +1,4 @@
-"""The log in which Spark notes, before a micro-batch runs, up to where it reads each source, and its time."""
+"""Reads Spark's log of offsets: how far each micro-batch reads each source, and the time of the batch."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from headrace.engine.spark.files import Folder
 
 
 class OffsetLog:
-    """The log of a checkpoint, which is Spark's own."""
+    """The log of offsets of a checkpoint; Spark writes it before a batch runs."""
 
     def __init__(self, checkpoint: Folder) -> None:
         self._folder = checkpoint.folder("offsets")
 
     def time_of(self, batch_id: int) -> int:
-        """The time of a batch, in microseconds."""
+        """Returns the time of a batch, in microseconds."""
         return 1000 * int(json.loads(self._lines(batch_id)[1])["batchTimestampMs"])
 
     def ends_of(self, batch_id: int) -> list[Any]:
-        """Of each source, where the batch ends, as the source says it; None if it has had nothing yet."""
+        """Returns where the batch ends in each source, in the source's own form; None before its first data."""
         return [None if line == b"-" else json.loads(line) for line in self._lines(batch_id)[2:]]
 
     def _lines(self, batch_id: int) -> list[bytes]:

@@ -1,6 +1,6 @@
-"""Back pressure: how much a micro-batch may read, so that it takes about as long as it should.
+"""Back pressure: computes how much a micro-batch may read to take about as long as it should.
 
-A pure function from how long batches took to the next limit. What is limited, and in which unit, others know.
+A pure function from how long batches took to the next limit. The caller chooses the unit.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Pace:
     """How much the next batch may read: `limit`, in units of the source, for batches that take about `target`.
 
     It begins low and doubles while batches are quicker than they should be; after one that was slower it is as much
-    less as that took longer. A batch that read less than it might have tells nothing, unless it was too slow even so.
+    less as that took longer. A batch that read less than its limit changes nothing, unless it was too slow even so.
 
     >>> pace, limits = Pace(target=5.0), []
     >>> for units, took in [(1, 0.5), (2, 1.0), (4, 2.0), (8, 4.0), (10, 10.0), (3, 1.0)]:
@@ -33,7 +33,7 @@ class Pace:
     most: int | None = None
 
     def after(self, units: int, took: float) -> Pace:
-        """The pace after a batch that read so many units and took so long."""
+        """Returns the pace after a batch that read `units` and took `took` seconds."""
         if units <= 0 or (units < self.limit and took <= self.target):
             return self
         most = _GROWTH * self.limit

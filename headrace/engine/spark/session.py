@@ -1,4 +1,4 @@
-"""The Spark session Headrace runs on: the caller's, or one made here with settings that suit it."""
+"""Makes the Spark session that Headrace runs on, with settings that suit it, unless the caller has one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from headrace.engine.spark.jvmstderr import launch_gateway
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 JAVA_OPTIONS = f"-Xss8m -Dlog4j2.configurationFile={_LOGGING.as_uri()}"
-"""What Spark's JVM is started with: deep plans, and a stop in mid-batch, overflow the default stack."""
+"""Options of Spark's JVM: deep plans, and a stop in mid-batch, overflow the default stack."""
 
 _SETTINGS: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
@@ -33,7 +33,7 @@ _SETTINGS: Mapping[str, str] = {
 
 
 def spark_session(master: str | None = None, config: Mapping[str, str] | None = None) -> SparkSession:
-    """The running session, or a new one on `master`, on SPARK_MASTER, or on all cores of this machine.
+    """Returns the running session, or a new one on `master`, on SPARK_MASTER, or on all cores of this machine.
 
     >>> spark_session().version.startswith("4.")
     True

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
-from headrace.engine.catalyst.badrecords import Letters
+from headrace.engine.catalyst.badrecords import BadRecordReader
 from headrace.engine.shard.clocks import WHOLE
 from headrace.engine.shard.sourceprogress import Progress
 from headrace.engine.shard.wire import WIRE, Station, Tidings, exchange_of, unpack, wire
@@ -46,7 +46,7 @@ class FromSource:
     policy: WatermarkPolicy
     tidings: Tidings
     progress: dict[str, Progress] = field(default_factory=dict)  # by partition
-    letters: Letters | None = None  # of its bad records, whose head is the last
+    letters: BadRecordReader | None = None  # of its bad records, whose head is the last
 
     def bundles(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, Bundle | ColumnBundle]]:
         """Bundles of elements, each with the number of the head that read it."""

@@ -21,7 +21,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.engine.catalyst import relational
-from headrace.engine.catalyst.badrecords import Letters
+from headrace.engine.catalyst.badrecords import BadRecordReader
 from headrace.engine.checkpoint.checkpoint import Checkpoint
 from headrace.engine.connectors.embeddedreader import DirectRead
 from headrace.engine.connectors.receivers import Receivers
@@ -241,7 +241,7 @@ class Stream:
                 watermarks,
                 policy_of(tap.source),
                 self.line.tidings,
-                letters=Letters.of(tap.source, BAD in data.columns),
+                letters=BadRecordReader.of(tap.source, BAD in data.columns),
             ),
         )
 
@@ -254,7 +254,7 @@ class Stream:
         label, rows = tap.source.label, [head_of(reading.pc, tap.source.label) for reading in tap.readings]
         policy, tidings = policy_of(tap.source), self.line.tidings
         source = FromTopic(tap.name, rows, "from times", policy, tidings, label=label, records=records)
-        source.letters = Letters.of(tap.source, records.event_time is not None)
+        source.letters = BadRecordReader.of(tap.source, records.event_time is not None)
         return self._sources.alive(reader.ranges(self._topics)), self._entering(tap, source)
 
     def _entering(self, tap: Tap, source: FromSource) -> Program:

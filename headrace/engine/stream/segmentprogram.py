@@ -81,7 +81,7 @@ def transformed(segments: Iterable[Segment], data: DataFrame) -> DataFrame:
         mine = (F.col(DEST) == segment.dest) & F.col(BODY).isNull()
         rows = data.select(*carried, f"{segment.column}.*")
         for node in segment.nodes:
-            rows = relational.apply(node, rows, among=relational.Among(mine, carried))
+            rows = relational.apply(node, rows, subset=relational.RowSubset(mine, carried))
         own = [F.col(f"`{name}`") for name in rows.columns if name not in carried]
         data = rows.select(*carried, F.struct(*own).alias(segment.column))
     return data

@@ -59,7 +59,7 @@ class Sources:
         data, policy = self._opened(node), policy_of(node)
         if not isinstance(policy, Punctuated):
             return data
-        own = data.select(*relational.columns(data))
+        own = data.select(*relational.element_columns(data))
         mark = event_time_of(node, own, policy.column, "Punctuated: column")
         return data.withColumn(PUNCTUATION, F.when(F.col(BAD).isNull(), mark) if BAD in data.columns else mark)
 

@@ -26,12 +26,12 @@ def frame_of(tap: Tap, opened: DataFrame, note: Callable[[PCollection, DataFrame
     if len(tap.readings) == 1:
         (reading,) = tap.readings
         return _columns(reading, opened, note, marking=timed or BAD in opened.columns)
-    clocks = [name for name in opened.columns if name not in (*relational.own(opened), LOW)]
-    data = opened.select(F.struct(*relational.columns(opened), LOW).alias(relational.SHARED), *clocks)
+    clocks = [name for name in opened.columns if name not in (*relational.element_names(opened), LOW)]
+    data = opened.select(F.struct(*relational.element_columns(opened), LOW).alias(relational.SHARED), *clocks)
     for number, reading in enumerate(tap.readings):
         branch = data.select(f"{relational.SHARED}.*", *data.columns)
         branch = _columns(reading, branch, note, marking=True)
-        row = F.struct(*relational.columns(branch), *[name for name in (START, END) if name in branch.columns])
+        row = F.struct(*relational.element_columns(branch), *[name for name in (START, END) if name in branch.columns])
         data = branch.select(*data.columns, F.when(F.col(LOW).isNull(), row).alias(_name(number)))
     return data.withColumn(LOW, F.col(f"{relational.SHARED}.{LOW}")).drop(relational.SHARED)
 
@@ -52,7 +52,7 @@ def _columns(
 ) -> DataFrame:
     for node in reading.columns:
         data = relational.apply(node, data, marking=marking)
-        note(node.outputs[0], data.select(*relational.columns(data)))
+        note(node.outputs[0], data.select(*relational.element_columns(data)))
     return data
 
 

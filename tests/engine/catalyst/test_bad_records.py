@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 
 import headrace as hr
 from headrace.engine.catalyst import parsing
-from headrace.engine.catalyst.badrecords import Letters
+from headrace.engine.catalyst.badrecords import BadRecordReader
 from headrace.engine.catalyst.eventtime import event_time_of
 from headrace.engine.plan.lowering import lower
 from headrace.engine.worker.blame import WorkerFailure, told_plainly
@@ -424,16 +424,18 @@ def test_rows_that_explode_would_lose_come_to_another_tap() -> None:
 def test_the_first_bad_record_of_a_batch_fails_its_program() -> None:
     rows = [None, {"reason": WRONG_TYPE, "message": "m", "position": "visits/0@7", "record": "r"}]
     batch = pa.record_batch({BAD: pa.array(rows, BAD_TYPE)})
-    assert Letters("visits", "skip").read(batch) == [hr.DeadLetter("r", "visits", WRONG_TYPE, "m", "visits/0@7")]
+    assert BadRecordReader("visits", "skip").read(batch) == [
+        hr.DeadLetter("r", "visits", WRONG_TYPE, "m", "visits/0@7")
+    ]
     with pytest.raises(WorkerFailure) as failure:
-        Letters("visits", "fail").read(batch)
+        BadRecordReader("visits", "fail").read(batch)
     assert str(told_plainly(failure.value)) == (
         "'visits' failed on the element r: wrong type: m, at visits/0@7; bad='dead_letters' would go on without it"
     )
 
 
 def test_what_is_refused() -> None:
-    with pytest.raises(hr.PipelineError, match="'dead_letters', 'fail' or 'skip'; got 'drop'"):
+    with pytest.raises(hr.PipelineError, match="'dead_letters', 'fail' or 'skip', got 'drop'"):
         hr.ReadJson("x", bad="drop")  # type: ignore[arg-type]
     with pytest.raises(hr.PipelineError, match="with bad='skip' there are no dead letters"):
         hr.ReadJson("x", bad="skip").with_exception_handling()
