@@ -21,7 +21,7 @@ import numpy as np
 
 from headrace.log import Log
 from headrace.server import Service
-from headrace.server.process.childprocess import Served
+from headrace.system.served import Served
 from headrace.views.declare.app import App
 from headrace.views.declare.layout import Partial
 from headrace.views.offsets import MicroBatch

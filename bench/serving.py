@@ -36,7 +36,7 @@ from fastapi import FastAPI
 
 from headrace.model.times import now
 from headrace.server import Server
-from headrace.server.process.childprocess import Apart, Served
+from headrace.system.served import Served, server_process
 from headrace.views.jsonencoding import encode_time
 
 
@@ -97,7 +97,7 @@ def points(bench: Bench) -> Iterator[Verdict]:
     what, _ = filled(bench.folder, rows)
     bench.say(f"asked by {WRK or 'a client of our own'}")
     loads: dict[str, list[tuple[Load, float]]] = {"constant": [], "point questions": []}
-    with Apart(what, Resting(), port=0) as server, serving(serve_constant) as (constant, other):
+    with server_process(what, Resting(), port=0) as server, serving(serve_constant) as (constant, other):
         sides = (("constant", constant, other, 0), ("point questions", f"{server.url}/views/hits", server.pid, rows))
         for turn in range(turns + 1):
             for name, address, process, asked in sides:
@@ -134,7 +134,7 @@ def swap(bench: Bench) -> Iterator[Verdict]:
     rows, seconds, turns = (100_000, 4, 1) if bench.quick else (1_000_000, 20, 3)
     what, pages = filled(bench.folder, rows)
     polls: dict[str, int] = {}
-    with Apart(what, Resting(), port=0) as server:
+    with server_process(what, Resting(), port=0) as server:
         apart, errors = _swapped(bench, "server in its process", what, pages, server.url, seconds, turns, polls)
     with Server(service(what), port=0) as server:  # as it would be with one process for all
         _swapped(bench, "one process for all", what, pages, server.url, seconds, 1, {})

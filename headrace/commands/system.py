@@ -21,7 +21,7 @@ from headrace.commands.signals import stopped_by_signals
 from headrace.model.errors import HeadraceError
 from headrace.model.times import duration, now
 from headrace.server import Tokens
-from headrace.server.server import PORT
+from headrace.server.http.listening import PORT
 from headrace.system.asking import Running, asking, view_of
 from headrace.system.home import Home
 from headrace.system.jobs import Job

@@ -1,25 +1,22 @@
-"""Limits: how much one request may take, and how many may be under way at once."""
+"""The limits of a server: how much one request may take, and how many may run at once."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from headrace.server.http.refusals import Refused
 from headrace.views import adhoc
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What requests may take.
+    """Limits of requests.
 
-    - body_bytes, body_seconds: how large a body is, and how long it may take to arrive
-    - queries, query_seconds: questions to the store under way, and how long one is waited for
-    - posts: requests to topics under way
-    - statements, sql: ad-hoc statements under way, and what each may use; sql_rows: rows of views that one may read
-    - listeners, poll, heartbeat: streams of changes that are open, and the seconds between two looks at the store and
-      between two signs of life
+    - body_bytes, body_seconds: the size of a body, and how long it may take to arrive
+    - queries, query_seconds: queries of the store at once, and how long a request waits for one
+    - posts: requests to topics at once
+    - statements, sql: SQL statements at once, and what each may use; sql_rows: rows of views that one may read
+    - listeners, poll, heartbeat: open event streams, and the seconds between two polls of the store and between two
+      heartbeats
     - connections, header_seconds: open connections, and how long the head of a request may take to arrive
 
     >>> Limits(body_bytes=1_000).body_bytes
@@ -39,40 +36,3 @@ class Limits:
     heartbeat: float = 15
     connections: int = 1_000
     header_seconds: float = 10
-
-
-class Gate:
-    """Lets in so many at once, and refuses the others; it is used from the event loop alone.
-
-    >>> gate = Gate(1, "questions")
-    >>> with gate.entered():
-    ...     with gate.entered():
-    ...         pass
-    Traceback (most recent call last):
-        ...
-    headrace.server.http.refusals.Refused: 1 questions are under way, as many as there may be; ask again in a second
-    """
-
-    def __init__(self, most: int, what: str) -> None:
-        self.most, self.what, self.inside = most, what, 0
-
-    def enter(self) -> None:
-        if self.inside >= self.most:
-            raise Refused(
-                429,
-                f"{self.most} {self.what} are under way, as many as there may be; ask again in a second",
-                headers={"Retry-After": "1"},
-            )
-        self.inside += 1
-
-    def leave(self) -> None:
-        self.inside -= 1
-
-    @contextmanager
-    def entered(self) -> Iterator[None]:
-        """For the time of a block."""
-        self.enter()
-        try:
-            yield
-        finally:
-            self.leave()

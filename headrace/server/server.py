@@ -1,31 +1,30 @@
-"""Running the server: where it listens, and that it is safe to listen there."""
+"""A server: the application of a service, on a socket that listens."""
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 import threading
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import uvicorn
 
 from headrace.server.application import application
-from headrace.server.http.promptprotocol import protocol
+from headrace.server.http.listening import PORT, listen, require_tokens_off_loopback, url_of
+from headrace.server.http.promptprotocol import prompt_protocol
 from headrace.server.limits import Limits
 from headrace.server.security.tokens import Tokens
 from headrace.server.service import Service
 
-PORT: Final = 8787
-_LEAVING: Final = 1  # seconds for open streams of changes, once the server is to end
+_SHUTDOWN: Final = 1  # seconds for open event streams, once the server is to end
 
 
 class Server:
-    """A server of a service. It listens from its beginning; `run` serves until a signal, a `with` block until its end.
-    With `page=True` it has a web page at `/`; a process has one such server at a time.
+    """A server of a service. It listens as soon as it is made; `run` serves until a signal, a `with` block until its
+    end. With `page=True` it has a web page at `/`; a process has one such server at a time.
 
-    It listens at a host and port, or `on` a socket that listens already. Off loopback it wants tokens. They travel as
-    they are, so put a proxy with TLS in front of it there.
+    It listens at a host and port, or `on` a socket that listens already. Off loopback it wants tokens. They are sent
+    in the clear, so put a proxy with TLS in front of it there.
 
     >>> import json, urllib.request
     >>> with Server(Service({}, {}), port=0) as server:
@@ -50,15 +49,16 @@ or listen on 127.0.0.1
         page: bool = False,
     ) -> None:
         if on is not None:
-            _refuse_strangers(on.getsockname()[0], on.getsockname()[0], tokens)
-        self._socket = on or listen(host, port, tokens)
+            address = on.getsockname()[0]
+            require_tokens_off_loopback(address, address, has_tokens=bool(tokens))
+        self._socket = on or listen(host, port, has_tokens=bool(tokens))
         self.application = application(service, tokens=tokens, limits=limits, page=page)
         self.port, self.url = self._socket.getsockname()[1], url_of(host, self._socket)
         config = uvicorn.Config(
             self.application,
-            http=protocol(limits.header_seconds),
+            http=prompt_protocol(limits.header_seconds),
             limit_concurrency=limits.connections,
-            timeout_graceful_shutdown=_LEAVING,
+            timeout_graceful_shutdown=_SHUTDOWN,
             ws_max_size=limits.body_bytes,
             access_log=False,
             log_config=None,
@@ -86,45 +86,3 @@ or listen on 127.0.0.1
         self.stop()
         self._thread.join()
         self._socket.close()
-
-
-def listen(host: str, port: int, tokens: Tokens) -> socket.socket:
-    """A socket for a server: at an address that others reach only if tokens keep them out.
-
-    >>> listen("127.0.0.1", 0, Tokens()).getsockname()[0]
-    '127.0.0.1'
-    """
-    family, address = _resolved(host, port)
-    _refuse_strangers(host, address[0], tokens)
-    listening = socket.create_server(address, family=family)
-    # Connections inherit it. asyncio would set it, were the socket's protocol named; without, answers wait 40 ms.
-    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return listening
-
-
-def url_of(host: str, listening: socket.socket) -> str:
-    """Where a server is that listens there.
-
-    >>> url_of("::1", listen("127.0.0.1", 0, Tokens())).rpartition(":")[0]
-    'http://[::1]'
-    """
-    return f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
-
-
-def _refuse_strangers(host: str, address: str, tokens: Tokens) -> None:
-    if not tokens and not ipaddress.ip_address(address).is_loopback:
-        raise ValueError(
-            f"{host} can be reached from other machines, and everybody there could read and write all; give "
-            "tokens, or listen on 127.0.0.1"
-        )
-
-
-def _resolved(host: str, port: int) -> tuple[socket.AddressFamily, tuple[Any, ...]]:
-    """What a name stands for: it is the address that is judged, and listened on."""
-    try:
-        family, _, _, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_ADDRCONFIG
-        )[0]
-    except OSError as error:
-        raise ValueError(f"cannot listen on {host!r}: {error.strerror}; give an address of this machine") from None
-    return family, address[:2]

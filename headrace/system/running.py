@@ -13,9 +13,10 @@ from typing import Any, Final
 
 from headrace.engine.spark.session import spark_session
 from headrace.server import Tokens
-from headrace.server.process.childprocess import Apart, Served
+from headrace.server.process.childprocess import ServerProcess
 from headrace.system.home import Home, Runs
 from headrace.system.jobs import Job
+from headrace.system.served import Served, server_process
 from headrace.system.system import Schedule, System
 from headrace.views.declare.app import App
 from headrace.views.stores import Store
@@ -58,23 +59,27 @@ class Place:
 
 
 @contextmanager
-def running(place: Place, schedule: Schedule, host: str, port: int, tokens: Tokens) -> Iterator[tuple[System, Apart]]:
+def running(
+    place: Place, schedule: Schedule, host: str, port: int, tokens: Tokens
+) -> Iterator[tuple[System, ServerProcess]]:
     """A system and its server, for the time of a block."""
     with (
         place.home.exclusive() as lock,
         _system(place, schedule) as system,
-        Apart(place.served, system, host=host, port=port, tokens=tokens) as server,
+        server_process(place.served, system, host=host, port=port, tokens=tokens) as server,
     ):
         lock.publish_url(server.url)
         yield system, server
 
 
-def look_after(system: System, server: Apart, stop: threading.Event, show: Callable[[dict[str, Any]], None]) -> None:
+def look_after(
+    system: System, server: ServerProcess, stop: threading.Event, show: Callable[[dict[str, Any]], None]
+) -> None:
     """Lets a system and its server do what is due, and shows how far it is, until `stop`."""
     told = False
     while not stop.is_set():
         system.look()
-        server.look()
+        server.restart_if_ended()
         try:
             show(system.status())
             told = False

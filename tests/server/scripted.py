@@ -22,7 +22,7 @@ from headrace.log.groups import Group
 from headrace.model.sketches import ApproxDistinctFn
 from headrace.model.times import format_instant, now
 from headrace.server import Server, Service
-from headrace.server.page.storestatus import standing
+from headrace.server.page.storestatus import store_status
 from headrace.views.declare.app import App
 from headrace.views.declare.layout import Partial
 from headrace.views.errors import ViewError
@@ -67,7 +67,7 @@ class Shop:
 
     def status(self) -> dict[str, Any]:
         at = self.clock()
-        found = standing(self.service)
+        found = store_status(self.service)
         for number, topic in enumerate(found["topics"].values()):
             topic["records_per_second"] = wave(at, number, 1980)
             topic["archived"] = {str(each["partition"]): each["end"] // 2 for each in topic["partitions"]}

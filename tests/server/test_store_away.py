@@ -46,7 +46,7 @@ def test_while_the_database_is_away_the_server_says_so_and_then_answers_again(
             ("/views/visitors/rollback", {"json": {}}),
             ("/sql", {"json": {"sql": "SELECT * FROM visitors"}}),
         ):
-            reason = "the store does not answer now; ask again, /readyz tells when it does"
+            reason = "the store does not answer now; ask again, /readyz says when it does"
             assert ask(path, **sent) == (503, {"reason": reason}), path
         assert ask("/healthz") == (200, {"status": "alive"})
         assert ask("/topics/visits", content=event, headers=LINES)[0] == 200  # which needs the log alone

@@ -1,31 +1,42 @@
-"""Bodies of requests: read within limits of size and time, and of the types that no page of another site can send."""
+"""Reads request bodies, within limits of size and time, and only of types that no page of another site can send."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from starlette.requests import Request
 
-from headrace.server.http.refusals import Refused
-from headrace.server.limits import Limits
+from headrace.server.http.refusals import Refusal
 
 JSON: Final = "application/json"
-LINES: Final = "application/x-ndjson"
+NDJSON: Final = "application/x-ndjson"
 
 
-async def read_body(request: Request, limits: Limits, *types: str) -> bytes:
-    """The body of a request that says it is of one of these types."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind not in types:
-        # Others come from forms, which any site can send without asking.
-        raise Refused(415, f"Content-Type must be {' or '.join(types)}, got {kind or 'none'!r}")
+class BodyLimits(Protocol):
+    """How large a body may be, and how long it may take to arrive."""
+
+    @property
+    def body_bytes(self) -> int:
+        """The size limit."""
+
+    @property
+    def body_seconds(self) -> float:
+        """The time limit."""
+
+
+async def read_body(request: Request, limits: BodyLimits, *types: str) -> bytes:
+    """Reads the body of a request whose Content-Type is one of these."""
+    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if content_type not in types:
+        # A form of any site can send the other types without asking.
+        raise Refusal(415, f"Content-Type must be {' or '.join(types)}, got {content_type or 'none'!r}")
     if "content-encoding" in request.headers:
-        raise Refused(415, "a body is sent as it is; leave out Content-Encoding")
-    large = Refused(413, f"a body has at most {limits.body_bytes:,} bytes; send it in parts")
+        raise Refusal(415, "a body is sent as it is; leave out Content-Encoding")
+    too_large = Refusal(413, f"a body has at most {limits.body_bytes:,} bytes; send it in parts")
     if int(request.headers.get("content-length", "0")) > limits.body_bytes:
-        raise large
+        raise too_large
     chunks: list[bytes] = []
     size = 0
     try:
@@ -33,22 +44,29 @@ async def read_body(request: Request, limits: Limits, *types: str) -> bytes:
             async for chunk in request.stream():
                 size += len(chunk)
                 if size > limits.body_bytes:
-                    raise large
+                    raise too_large
                 chunks.append(chunk)
     except TimeoutError:
-        raise Refused(
+        raise Refusal(
             408, f"the body took longer than {limits.body_seconds:g} seconds", headers={"Connection": "close"}
         ) from None
     return b"".join(chunks)
 
 
-async def read_json(request: Request, limits: Limits, *fields: str) -> dict[str, Any]:
-    """The JSON object of a body, with no other fields than these."""
+async def read_json(request: Request, limits: BodyLimits, *fields: str) -> dict[str, Any]:
+    """Reads a JSON object that has no other fields than these. An empty body is an empty object."""
     body = await read_body(request, limits, JSON)
     try:
-        found = json.loads(body) if body.strip() else {}
+        document = json.loads(body, parse_float=_number) if body.strip() else {}
     except (ValueError, RecursionError):
-        raise Refused(400, "the body is not JSON, or nested too deeply") from None
-    if not isinstance(found, dict) or not found.keys() <= set(fields):
-        raise Refused(400, f"the body is a JSON object with no other fields than {', '.join(fields)}")
-    return found
+        raise Refusal(400, "the body is not JSON, or nested too deeply") from None
+    if not isinstance(document, dict) or not document.keys() <= set(fields):
+        allowed = f"no other fields than {', '.join(fields)}" if fields else "no fields"
+        raise Refusal(400, f"the body is a JSON object with {allowed}")
+    return document
+
+
+def _number(text: str) -> int | float:
+    """Reads a number with a fraction or an exponent: JSON has one kind of numbers, and 3.0 is a whole one."""
+    value = float(text)
+    return int(value) if value.is_integer() else value

@@ -16,21 +16,21 @@ from starlette.responses import Response
 
 
 def dumps(value: Any) -> bytes:
-    """JSON of a value that a view or a statement can give.
+    """Encodes as JSON any value that a view or a SQL statement can give.
 
     >>> dumps({"p": float("nan"), "n": 3, "day": dt.date(2026, 1, 31), "sketch": b"\\x00"}).decode()
     '{"p":"NaN","n":3,"day":"2026-01-31","sketch":"AA=="}'
     """
     try:
         return _JSON.encode(value).encode()
-    except (ValueError, TypeError):  # numbers that JSON has not, lone surrogates, keys that are not text
-        return _ASCII.encode(_plain(value)).encode()
+    except (ValueError, TypeError):  # numbers that JSON lacks, lone surrogates, keys that are not strings
+        return _ASCII.encode(_json_value(value)).encode()
 
 
-class Json(Response):
-    """An answer as JSON.
+class JsonResponse(Response):
+    """A response whose body is JSON.
 
-    >>> Json({"n": 3}, 400, {"Retry-After": "1"}).raw_headers
+    >>> JsonResponse({"n": 3}, 400, {"Retry-After": "1"}).raw_headers
     [(b'content-length', b'7'), (b'content-type', b'application/json'), (b'retry-after', b'1')]
     """
 
@@ -39,13 +39,13 @@ class Json(Response):
     def __init__(self, content: Any, status_code: int = 200, headers: Mapping[str, str] | None = None) -> None:
         self.status_code, self.background = status_code, None
         self.body = dumps(content)
-        # What Starlette would make of it, which looks first at what is there already.
-        self.raw_headers = [(b"content-length", b"%d" % len(self.body)), _TYPE]
+        # The same as Starlette's, which spends time on looking for headers that are there already.
+        self.raw_headers = [(b"content-length", b"%d" % len(self.body)), _CONTENT_TYPE]
         if headers:
             self.raw_headers += [(name.lower().encode(), value.encode()) for name, value in headers.items()]
 
 
-def _other(value: Any) -> Any:
+def _encode_other(value: Any) -> Any:
     if isinstance(value, dt.datetime):
         return value.isoformat().replace("+00:00", "Z")
     if isinstance(value, dt.date | dt.time):
@@ -59,16 +59,16 @@ def _other(value: Any) -> Any:
     return str(value)  # decimals, identifiers
 
 
-def _plain(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, Mapping):
-        return {key if isinstance(key, str) else dumps(key).decode(): _plain(each) for key, each in value.items()}
+        return {key if isinstance(key, str) else dumps(key).decode(): _json_value(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    return value if isinstance(value, str | int | float | None) else _plain(_other(value))
+        return [_json_value(item) for item in value]
+    return value if isinstance(value, str | int | float | None) else _json_value(_encode_other(value))
 
 
-_TYPE: Final = (b"content-type", b"application/json")
-_JSON: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_other)
+_CONTENT_TYPE: Final = (b"content-type", b"application/json")
+_JSON: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_encode_other)
 _ASCII: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":"))

@@ -1,4 +1,4 @@
-"""Requests that are refused: a status, a reason in one sentence, and what else the answer says."""
+"""Refused requests: the status, the reason and the headers of the response that says so."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 
-class Refused(Exception):
-    """Ends a request with an answer that says why, as JSON.
+class Refusal(Exception):
+    """Ends a request with a JSON response that gives the reason.
 
-    >>> Refused(413, "a body has at most 4 bytes").status
+    >>> Refusal(413, "a body has at most 4 bytes").status
     413
     """
 
@@ -19,5 +19,5 @@ class Refused(Exception):
 
     @property
     def body(self) -> dict[str, Any]:
-        """What the answer says."""
+        """The JSON object of the response: the reason, and the details if there are any."""
         return {"reason": str(self), **self.details}

@@ -1,64 +1,118 @@
-"""Routes whose functions take a request and give a response: OpenAPI knows them, and nothing stands in between."""
+"""Routes requests to handlers by path and method, and answers the errors that end them.
+
+Paths are looked up in a table: Starlette would try one route after the other, within layers of middleware, and for most
+answers that takes longer than to find them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from typing import Any
 
-from fastapi import APIRouter, FastAPI, Request
-from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Router, compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.websockets import WebSocketClose
 
-Refusals = Mapping[type[Exception], Callable[[Request, Exception], Response]]
-"""What is answered to a request that ended in an error."""
+from headrace.server.http.openapi import Operation
 
-
-class PlainRoute(APIRoute):
-    """FastAPI would look for parameters and dependencies to fill in, at a third of the cost of a request."""
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        return self.endpoint
+Handler = Callable[[Request], Awaitable[Response]]
+ErrorHandlers = Mapping[type[Exception], Callable[[Request, Exception], Response]]
+"""The responses to requests that end in an error, by its class."""
 
 
-class Application(FastAPI):
-    """An application whose own layers come first: what FastAPI has before them is for errors, which they see to."""
+@dataclass(frozen=True)
+class Route:
+    """A path and what answers there: a handler for each method, or an application for all of them."""
 
-    def build_middleware_stack(self) -> ASGIApp:
-        first, self.user_middleware = self.user_middleware, []
-        app = super().build_middleware_stack()
-        for layer, args, options in reversed(first):
-            app = layer(app, *args, **options)
-        return app
+    path: str
+    handlers: dict[str, Handler]
+    app: ASGIApp | None = None
 
 
-class Direct:
-    """Finds plain routes by their path in a table, and leaves the rest to the application: requests for other paths,
-    and with methods that a path does not have.
+class Application:
+    """An ASGI application: a table of routes, and the OpenAPI document of those that have an operation.
 
-    FastAPI tries one route after the other, within five layers of its own; for most answers that takes longer than to
-    find them.
+    >>> application = Application({})
+    >>> application.add("GET", "/views/{name}", None)
+    >>> route, parameters = application.find("/views/visitors")
+    >>> route.path, parameters
+    ('/views/{name}', {'name': 'visitors'})
     """
 
-    def __init__(self, app: ASGIApp, *, router: APIRouter, refusals: Refusals) -> None:
-        self.app, self._refusals = app, tuple(refusals.items())
-        plain = [each for each in router.routes if isinstance(each, PlainRoute) and not each.param_convertors]
-        self._routes = {(method, each.path): each for each in plain for method in each.methods or ()}
+    def __init__(
+        self,
+        error_handlers: ErrorHandlers,
+        lifespan: Callable[[Any], AbstractAsyncContextManager[None]] | None = None,
+    ) -> None:
+        self.operations: dict[tuple[str, str], Operation] = {}
+        self._error_handlers = tuple(error_handlers.items())
+        self._lifespan = Router(lifespan=lifespan)  # speaks ASGI's protocol of starting and stopping
+        self._routes: dict[str, Route] = {}
+        self._patterns: list[tuple[re.Pattern[str], Route]] = []
+        self._prefixes: list[Route] = []
+
+    def add(self, method: str, path: str, handler: Handler, operation: Operation | None = None) -> None:
+        """Adds a handler. A path may have parameters, as in /topologies/{name}."""
+        if path not in self._routes:
+            self._routes[path] = Route(path, {})
+            if "{" in path:
+                self._patterns.append((compile_path(path)[0], self._routes[path]))
+        self._routes[path].handlers[method] = handler
+        if operation is not None:
+            self.operations[method, path] = operation
+
+    def mount(self, path: str, app: ASGIApp) -> None:
+        """Adds an application that answers a path, and all paths below if it ends with a slash."""
+        route = Route(path, {}, app)
+        if path != "/" and path.endswith("/"):
+            self._prefixes.append(route)
+        else:
+            self._routes[path] = route
+
+    def find(self, path: str) -> tuple[Route | None, dict[str, str]]:
+        """Finds the route of a path, and the values of its parameters."""
+        if (route := self._routes.get(path)) is not None:
+            return route, {}
+        for pattern, route in self._patterns:
+            if (match := pattern.match(path)) is not None:
+                return route, match.groupdict()
+        return next((route for route in self._prefixes if path.startswith(route.path)), None), {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        route = self._routes.get((scope["method"], scope["path"])) if scope["type"] == "http" else None
-        if route is None:
-            await self.app(scope, receive, send)
+        if scope["type"] == "lifespan":
+            await self._lifespan(scope, receive, send)
             return
-        scope["route"] = route
+        route, scope["path_params"] = self.find(scope["path"])
+        if route is not None:
+            scope["route"] = route
+            if route.app is not None:
+                await route.app(scope, receive, send)
+                return
+        if scope["type"] == "websocket":
+            await WebSocketClose()(scope, receive, send)
+            return
         request = Request(scope, receive, send)
         try:
-            response = await route.endpoint(request)
+            response = await _handler(route, scope["method"])(request)
         except Exception as error:
-            for kind, refuse in self._refusals:
+            for kind, answer in self._error_handlers:
                 if isinstance(error, kind):
-                    response = refuse(request, error)
+                    response = answer(request, error)
                     break
             else:
                 raise
         await response(scope, receive, send)
+
+
+def _handler(route: Route | None, method: str) -> Handler:
+    if route is None:
+        raise HTTPException(404)
+    if method not in route.handlers:
+        raise HTTPException(405, headers={"Allow": ", ".join(route.handlers)})
+    return route.handlers[method]

@@ -1,4 +1,4 @@
-"""Work that blocks, off the event loop: so many at once, each waited for so long."""
+"""A pool of threads for work that blocks: it limits how many calls run at once and how long a request waits for one."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from headrace.server.http.refusals import Refused
-from headrace.server.limits import Gate
+from headrace.server.http.gate import Gate
+from headrace.server.http.refusals import Refusal
 
 T = TypeVar("T")
 
 
-class Worker:
-    """Threads for one kind of work. What is given up by its client goes on, and counts until it ends."""
+class WorkerPool:
+    """Threads for one kind of work. A call whose client has given up goes on, and counts until it ends."""
 
-    def __init__(self, what: str, threads: int, most: int, seconds: float) -> None:
-        self.gate, self.seconds = Gate(most, what), seconds
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix=f"headrace-{what}")
+    def __init__(self, noun: str, threads: int, limit: int, seconds: float) -> None:
+        self.gate, self.seconds = Gate(limit, noun), seconds
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix=f"headrace-{noun}")
 
     async def run(self, work: Callable[[], T]) -> T:
-        """The result of a function."""
+        """Calls a function in a thread and returns its result; refused with 503 after the time limit."""
         self.gate.enter()
         try:
             future = asyncio.get_running_loop().run_in_executor(self._threads, work)
@@ -32,8 +32,8 @@ class Worker:
         try:
             return await asyncio.wait_for(asyncio.shield(future), self.seconds)
         except TimeoutError:
-            raise Refused(503, f"this took longer than {self.seconds:g} seconds; ask for less at once") from None
+            raise Refusal(503, f"this took longer than {self.seconds:g} seconds; ask for less at once") from None
 
     def close(self) -> None:
-        """Lets what is under way end."""
+        """Starts no more calls; those that run may end."""
         self._threads.shutdown(wait=False, cancel_futures=True)

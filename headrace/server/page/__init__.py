@@ -1,9 +1,11 @@
-"""The web page: what the API tells, drawn. Each panel is a file; what they look like is in `theme.py` and `style.css`.
+"""The web page: the status and the answers that the API has, drawn. Each panel is a file; colours are in `theme.py` and
+`style.css`.
 
 It is NiceGUI, which serves its own scripts and fonts; nothing comes from elsewhere.
 """
 
-from headrace.server.page.mounting import Page, add_page
-from headrace.server.page.poller import Watch
+from headrace.server.page.mounting import Page, mount_page
+from headrace.server.page.nicegui_internals import SOCKET_PREFIX
+from headrace.server.page.poller import Poller
 
-__all__ = ["Page", "Watch", "add_page"]
+__all__ = ["SOCKET_PREFIX", "Page", "Poller", "mount_page"]

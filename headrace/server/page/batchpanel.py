@@ -7,10 +7,10 @@ from typing import Any, Final
 from nicegui import ui
 
 from headrace.server.page import humantext
-from headrace.server.page.context import Desk
-from headrace.server.page.dialogs import button, confirmed
+from headrace.server.page.context import PageContext
+from headrace.server.page.dialogs import button, confirm
 from headrace.server.page.listings import Button, Cell, Chip, Kind, Listing, Number
-from headrace.server.page.poller import Seen
+from headrace.server.page.poller import Snapshot
 
 _JOB: Final[dict[str, Kind]] = {"running": "busy", "done": "good", "failed": "bad"}
 
@@ -18,13 +18,13 @@ _JOB: Final[dict[str, Kind]] = {"running": "busy", "done": "good", "failed": "ba
 class Batch:
     """Jobs, and a card for each view."""
 
-    def __init__(self, desk: Desk) -> None:
-        self.desk = desk
+    def __init__(self, context: PageContext) -> None:
+        self.context = context
         self._cards: dict[str, _Card] = {}
         self._jobs: Listing | None = None
         self._empty = ui.label("There are no views, so there is nothing to compute.").classes("hr-empty")
         self._stack = ui.element("div").classes("hr-stack")
-        if desk.service.operations is not None:
+        if context.service.operations is not None:
             with ui.element("section").classes("hr-card"):
                 ui.label("Jobs").classes("hr-title")
                 self._jobs = Listing(
@@ -33,25 +33,27 @@ class Batch:
                     name="jobs",
                 )
 
-    async def show(self, seen: Seen) -> None:
-        views = seen.status["views"]
+    async def show(self, snapshot: Snapshot) -> None:
+        views = snapshot.status["views"]
         self._empty.set_visibility(not views)
         for name, view in views.items():
             if name not in self._cards:
                 with self._stack:
-                    self._cards[name] = _Card(self.desk, name)
-            busy = any(job["view"] == name and job["state"] in ("waiting", "running") for job in seen.status["jobs"])
+                    self._cards[name] = _Card(self.context, name)
+            busy = any(
+                job["view"] == name and job["state"] in ("waiting", "running") for job in snapshot.status["jobs"]
+            )
             self._cards[name].show(view, busy)
         if self._jobs is not None:
-            self._jobs.show([_job(each) for each in sorted(seen.status["jobs"], key=lambda job: -job["id"])])
+            self._jobs.show([_job(each) for each in sorted(snapshot.status["jobs"], key=lambda job: -job["id"])])
 
 
 class _Card:
     """The versions of a view, and buttons for those who may press them."""
 
-    def __init__(self, desk: Desk, name: str) -> None:
-        self.desk, self.name = desk, name
-        self._admin = "admin" in desk.allowed()
+    def __init__(self, context: PageContext, name: str) -> None:
+        self.context, self.name = context, name
+        self._admin = "admin" in context.scopes()
         self._buttons: list[ui.button] = []
         with ui.element("section").classes("hr-card") as card:
             card.props["data-view"] = name
@@ -59,7 +61,7 @@ class _Card:
                 ui.label(name).classes("hr-title")
                 self._facts = ui.label("").classes("hr-muted hr-small")
                 ui.element("div").classes("hr-space")
-                if desk.service.operations is not None and self._admin:
+                if context.service.operations is not None and self._admin:
                     self._buttons = [
                         button("Compute", "calculate", lambda: self._compute(incremental=False)),
                         button("Compute incremental", "add_chart", lambda: self._compute(incremental=True)),
@@ -100,24 +102,24 @@ class _Card:
         )
 
     async def _compute(self, *, incremental: bool) -> None:
-        operations = self.desk.service.operations
+        operations = self.context.service.operations
         assert operations is not None
-        job = await self.desk.told(lambda: operations.compute(self.name, incremental=incremental))
+        job = await self.context.run(lambda: operations.compute(self.name, incremental=incremental))
         if job is not None:
             ui.notify(f"A batch of {self.name} has begun", type="positive")
-            await self.desk.watch.look()
+            await self.context.poller.poll()
 
     async def _roll_back(self, version: int) -> None:
         question = (
             f"Answers of {self.name} will come from version {version}, and from all that came since its boundary."
         )
-        if not await confirmed(f"Roll back to version {version}?", question, "Roll back"):
+        if not await confirm(f"Roll back to version {version}?", question, "Roll back"):
             return
-        view = self.desk.service.views[self.name]
-        done = await self.desk.told(lambda: view.rollback(version))
+        view = self.context.service.views[self.name]
+        done = await self.context.run(lambda: view.rollback(version))
         if done is not None:
             ui.notify(f"{self.name} answers from version {done}", type="positive")
-            await self.desk.watch.look()
+            await self.context.poller.poll()
 
 
 def _job(job: dict[str, Any]) -> tuple[Cell, ...]:

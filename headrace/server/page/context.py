@@ -1,4 +1,4 @@
-"""What panels work with: the service, what was seen of it, questions off the event loop, and what a visitor may do."""
+"""The context of panels: the service, its last snapshot, queries off the event loop, and what a visitor may do."""
 
 from __future__ import annotations
 
@@ -8,51 +8,50 @@ from typing import Any, Protocol, TypeVar
 
 from nicegui import ui
 
-from headrace.dialects.storm.api.topology import TopologyError
-from headrace.server.http.refusals import Refused
-from headrace.server.http.workerpool import Worker
-from headrace.server.page.poller import Seen, Watch
+from headrace.model.errors import HeadraceError
+from headrace.server.http.refusals import Refusal
+from headrace.server.http.workerpool import WorkerPool
+from headrace.server.page.poller import Poller, Snapshot
 from headrace.server.routes.topologies import Commands
 from headrace.server.security.tokens import Scope
 from headrace.server.service import Service
-from headrace.views.errors import ViewError
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Desk:
-    """One for each open page. `allowed` is asked every time, since sessions end."""
+class PageContext:
+    """The context of one open page. `scopes` is called every time, since sessions end."""
 
     service: Service
-    watch: Watch
-    worker: Worker
-    allowed: Callable[[], frozenset[Scope]]
+    poller: Poller
+    pool: WorkerPool
+    scopes: Callable[[], frozenset[Scope]]
     commands: Commands | None = None
 
-    async def told(self, work: Callable[[], T]) -> T | None:
-        """The result of something that a button does; if it is refused, or may not be done, the page says so."""
-        return await self._asked(lambda: self.worker.run(work))
+    async def run(self, work: Callable[[], T]) -> T | None:
+        """Does the work of a button and returns its result; None if it is refused, which the page says."""
+        return await self._run(lambda: self.pool.run(work))
 
-    async def commanded(self, command: str, topology: str, **arguments: Any) -> bool | None:
-        """Whether a command to a topology is done, or goes on; if it is refused, the page says so, and it is None."""
+    async def command(self, command: str, topology: str, **arguments: Any) -> bool | None:
+        """Sends a command to a topology; returns whether it is done, or None if it is refused, which the page says."""
         commands = self.commands
         assert commands is not None
-        return await self._asked(lambda: commands.run(command, topology, arguments))
+        return await self._run(lambda: commands.run(command, topology, arguments))
 
-    async def _asked(self, work: Callable[[], Awaitable[T]]) -> T | None:
-        if "admin" not in self.allowed():
+    async def _run(self, work: Callable[[], Awaitable[T]]) -> T | None:
+        if "admin" not in self.scopes():
             ui.notify("This needs a token for admin; sign in with one", type="warning")
             return None
         try:
             return await work()
-        except (ViewError, TopologyError, Refused) as refused:
-            ui.notify(str(refused), type="negative")
+        except (HeadraceError, Refusal) as refusal:
+            ui.notify(str(refusal), type="negative")
             return None
 
 
 class Panel(Protocol):
     """A tab of the page."""
 
-    async def show(self, seen: Seen) -> None:
-        """Shows what was seen. Called about once a second while the tab is open."""
+    async def show(self, snapshot: Snapshot) -> None:
+        """Shows a snapshot. Called about once a second while the tab is open."""

@@ -7,9 +7,9 @@ from typing import Any, Final
 from nicegui import ui
 
 from headrace.server.page import humantext
-from headrace.server.page.context import Desk
+from headrace.server.page.context import PageContext
 from headrace.server.page.listings import Listing, Number
-from headrace.server.page.poller import Seen
+from headrace.server.page.poller import Snapshot
 
 _MOST: Final = 200
 _NONE: Final = "No record has been refused: every one that came was an event of its topic."
@@ -18,10 +18,10 @@ _NONE: Final = "No record has been refused: every one that came was an event of 
 class Letters:
     """Counts by reason, and the newest letters."""
 
-    def __init__(self, desk: Desk) -> None:
-        self.desk = desk
+    def __init__(self, context: PageContext) -> None:
+        self.context = context
         self._bad: object = None
-        if desk.service.operations is None:
+        if context.service.operations is None:
             ui.label(
                 "This server answers from a store alone. Dead letters are kept by a system that runs: headrace up."
             ).classes("hr-empty")
@@ -38,20 +38,20 @@ class Letters:
                 self._letters.classes("hr-grid").props["data-name"] = "letters"
                 self._none = ui.label(_NONE).classes("hr-empty")
 
-    async def show(self, seen: Seen) -> None:
-        operations = self.desk.service.operations
+    async def show(self, snapshot: Snapshot) -> None:
+        operations = self.context.service.operations
         if operations is None:
             return
         bad = [
             (name, step, reason, n)
-            for name, view in seen.status["views"].items()
+            for name, view in snapshot.status["views"].items()
             for step, reasons in view["bad"].items()
             for reason, n in reasons.items()
         ]
         self._reasons.show([(*texts, Number(humantext.count(n))) for *texts, n in bad])
         if bad != self._bad:  # letters are read again only if there are others
             self._bad = bad
-            found = await self.desk.worker.run(lambda: operations.dead_letters(_MOST))
+            found = await self.context.pool.run(lambda: operations.dead_letters(_MOST))
             self._letters.set_visibility(bool(found))
             self._none.set_visibility(not found)
             self._letters.rows = [_row(number, each) for number, each in enumerate(found)]

@@ -8,11 +8,11 @@ from typing import Any, Final
 
 from nicegui import ui
 
-from headrace.server.http.refusals import Refused
+from headrace.server.http.refusals import Refusal
 from headrace.server.page import humantext
-from headrace.server.page.context import Desk
+from headrace.server.page.context import PageContext
 from headrace.server.page.plot import MOST, adds_up, plot
-from headrace.server.page.poller import Seen
+from headrace.server.page.poller import Snapshot
 from headrace.server.page.questions import Found, Match, Question, asked
 from headrace.server.page.theme import chart
 from headrace.views.declare.layout import Layout
@@ -28,8 +28,8 @@ _REST: Final = 20  # a question that took a second is asked again after so many,
 class Explorer:
     """Asks one view at a time; asks again when its answers have changed."""
 
-    def __init__(self, desk: Desk, view: str | None) -> None:
-        self.desk, self.views = desk, desk.service.views
+    def __init__(self, context: PageContext, view: str | None) -> None:
+        self.context, self.views = context, context.service.views
         if not self.views:
             ui.label("There are no views; declare one with @hr.view in the app.").classes("hr-empty")
             return
@@ -63,7 +63,7 @@ class Explorer:
                     button.classes("hr-action")
         self._following: str | None = None
 
-    async def show(self, seen: Seen) -> None:
+    async def show(self, snapshot: Snapshot) -> None:
         if self.views:
             await self._ask()
 
@@ -93,7 +93,7 @@ class Explorer:
         question, view = self._question(), self.views[self._view]
         self._asking = True
         try:
-            where = await self.desk.worker.run(view.provenance)
+            where = await self.context.pool.run(view.provenance)
             place = (where.version, where.batch)
             same = self._shown is not None and self._shown[0] == question
             if self._shown == (question, place) or (same and time.monotonic() < self._next_ask):
@@ -101,11 +101,11 @@ class Explorer:
                     self._provenance.set_text(_told(encode_provenance(where)))
                 return
             began = time.monotonic()
-            found = await self.desk.worker.run(lambda: asked(view, question))
+            found = await self.context.pool.run(lambda: asked(view, question))
             self._next_ask = time.monotonic() + _REST * (time.monotonic() - began)
             self._shown = question, place
             self._show(question, found)
-        except (ViewError, Refused) as refused:
+        except (ViewError, Refusal) as refused:
             self._shown = question, None
             self._fail(str(refused))
         except Exception:

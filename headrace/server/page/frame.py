@@ -8,16 +8,17 @@ from nicegui import ui
 from starlette.requests import Request
 
 from headrace.server.page.batchpanel import Batch
-from headrace.server.page.context import Desk, Panel
+from headrace.server.page.context import PageContext, Panel
 from headrace.server.page.deadletterspanel import Letters
 from headrace.server.page.explorer import Explorer
 from headrace.server.page.listings import Chip, chip
+from headrace.server.page.nicegui_internals import IS_DARK, THEME_SWITCH
 from headrace.server.page.overview import Overview
-from headrace.server.page.poller import Seen
+from headrace.server.page.poller import Snapshot
 from headrace.server.page.theme import FAVICON, STYLE
 from headrace.server.page.topicspanel import Topics
 from headrace.server.page.topologiespanel import Topologies
-from headrace.server.security.sessions import shown
+from headrace.server.security.sessions import session_cookie
 from headrace.server.security.tokens import SCOPES, Scope
 from headrace.server.service import Service
 
@@ -33,13 +34,11 @@ _TABS: Final = {
     "topologies": ("Topologies", "hub"),
 }
 _THEME: Final = "headrace_theme"
-# Whoever chooses what the system has follows the system again.
+# Who chooses the theme that the system has follows the system again.
 _TOGGLE: Final = f"""() => {{
-  const dark = !Quasar.Dark.isActive;
-  const follows = dark === matchMedia("(prefers-color-scheme: dark)").matches;
-  setDark(follows ? null : dark);
-  const kept = follows ? 0 : 31536000;
-  document.cookie = `{_THEME}=${{dark ? "dark" : "light"}}; path=/; samesite=strict; max-age=${{kept}}`;
+  const dark = !{IS_DARK};
+  const maxAge = ({THEME_SWITCH})(dark) ? 0 : 31536000;
+  document.cookie = `{_THEME}=${{dark ? "dark" : "light"}}; path=/; samesite=strict; max-age=${{maxAge}}`;
 }}"""
 
 
@@ -47,15 +46,15 @@ class Frame:
     """One page in one browser."""
 
     def __init__(self, page: Page, request: Request) -> None:
-        self.watch, self.sessions, self.request = page.watch, page.sessions, request
-        self._secret = shown(request.headers.get("cookie", ""))
-        self.desk = Desk(page.service, page.watch, page.worker, self._allowed, page.commands)
+        self.poller, self.sessions, self.request = page.poller, page.sessions, request
+        self._secret = session_cookie(request.headers.get("cookie", ""))
+        self.context = PageContext(page.service, page.poller, page.pool, self._scopes, page.commands)
         self._names = tabs(page.service)
         self._shown: Chip | None = None
         self._panels: dict[str, Panel] = {}
 
-    def _allowed(self) -> frozenset[Scope]:
-        return self.sessions.allows(self._secret) if self.sessions.tokens else frozenset(SCOPES)
+    def _scopes(self) -> frozenset[Scope]:
+        return self.sessions.scopes(self._secret) if self.sessions.tokens else frozenset(SCOPES)
 
     def build(self) -> None:
         """Makes the elements; from then on they are brought up to date once a second."""
@@ -86,31 +85,31 @@ class Frame:
 
     def _panel(self, name: str) -> Panel:
         if name == "views":
-            return Explorer(self.desk, self.request.query_params.get("view"))
+            return Explorer(self.context, self.request.query_params.get("view"))
         if name == "topologies":
-            return Topologies(self.desk, self.request.query_params.get("topology"))
+            return Topologies(self.context, self.request.query_params.get("topology"))
         panels: dict[str, type[Overview] | type[Topics] | type[Batch] | type[Letters]] = {
             "overview": Overview,
             "topics": Topics,
             "batch": Batch,
             "letters": Letters,
         }
-        return panels[name](self.desk)
+        return panels[name](self.context)
 
     async def _turn(self) -> None:
         ui.run_javascript(f"history.replaceState(null, '', '/?tab={self._tabs.value}')")
         await self._tick()
 
     async def _tick(self) -> None:
-        if "read" not in self._allowed():
+        if "read" not in self._scopes():
             ui.navigate.to("/login")
             return
-        seen = self.watch.seen
-        self._show_state(seen)
-        await self._panels[self._tabs.value or self._names[0]].show(seen)
+        snapshot = self.poller.snapshot
+        self._show_state(snapshot)
+        await self._panels[self._tabs.value or self._names[0]].show(snapshot)
 
-    def _show_state(self, seen: Seen) -> None:
-        found = state(seen, topologies=self._names == ["topologies"])
+    def _show_state(self, snapshot: Snapshot) -> None:
+        found = state(snapshot, topologies=self._names == ["topologies"])
         if found != self._shown:
             self._shown = found
             self._state.clear()
@@ -132,23 +131,23 @@ def tabs(service: Service) -> list[str]:
     ]
 
 
-def state(seen: Seen, topologies: bool = False) -> Chip:
+def state(snapshot: Snapshot, topologies: bool = False) -> Chip:
     """The state of the whole; of `topologies`, if there is nothing else.
 
-    >>> state(Seen({"views": {"a": {"state": "running"}, "b": {"state": "failed"}}}, runs=True))
+    >>> state(Snapshot({"views": {"a": {"state": "running"}, "b": {"state": "failed"}}}, runs=True))
     Chip(text='1 of 2 views failed', kind='bad')
-    >>> state(Seen({"views": {}}, runs=False)).text
+    >>> state(Snapshot({"views": {}}, runs=False)).text
     'store only'
-    >>> state(Seen({"views": {}}, runs=False), topologies=True).text
+    >>> state(Snapshot({"views": {}}, runs=False), topologies=True).text
     'no cluster'
     """
-    if not seen.answers:
+    if not snapshot.answers:
         return Chip("no answer", "bad")
     if topologies:
-        return _state_of_topologies(seen.topologies)
-    if not seen.runs:
+        return _state_of_topologies(snapshot.topologies)
+    if not snapshot.runs:
         return Chip("store only", "plain")
-    states = [view["state"] for view in seen.status["views"].values()]
+    states = [view["state"] for view in snapshot.status["views"].values()]
     for each in ("failed", "stopped"):
         if each in states:
             return Chip(f"{states.count(each)} of {len(states)} views {each}", "bad" if each == "failed" else "plain")

@@ -13,7 +13,7 @@ Found = dict[tuple[Measure, str], float | None]
 """What a look found: measures, each of somebody by name."""
 
 _MOST: Final = 300  # looks
-_DRAWN: Final = 100  # points of a line; more would not be seen, and are sent to every page each second
+_DRAWN: Final = 100  # points of a line; more would not be snapshot, and are sent to every page each second
 
 
 class History:

@@ -7,11 +7,11 @@ from typing import Any, Final
 from nicegui import ui
 
 from headrace.server.page import humantext
-from headrace.server.page.context import Desk
+from headrace.server.page.context import PageContext
 from headrace.server.page.graphsvg import drawing
 from headrace.server.page.history import Measure
 from headrace.server.page.listings import Chip, Kind, Listing, Number, chip
-from headrace.server.page.poller import Seen
+from headrace.server.page.poller import Snapshot
 from headrace.server.page.theme import chart, line
 
 _CHARTS: Final[tuple[tuple[Measure, str, str], ...]] = (
@@ -30,14 +30,14 @@ _STATES: Final[dict[str | None, tuple[str, Kind]]] = {
 class Overview:
     """Tiles, charts, and a card for each view."""
 
-    def __init__(self, desk: Desk) -> None:
-        self.desk = desk
+    def __init__(self, context: PageContext) -> None:
+        self.context = context
         self._cards: dict[str, _Card] = {}
         with ui.element("div").classes("hr-tiles"):
             names = ("Views", "Records in", "Behind", "Watermark", "Bad records")
-            self._tiles = {name: _Tile(name) for name in (names if desk.service.operations else names[:2])}
+            self._tiles = {name: _Tile(name) for name in (names if context.service.operations else names[:2])}
         self._charts: dict[Measure, ui.echart] = {}
-        if desk.service.operations is not None:
+        if context.service.operations is not None:
             with ui.element("div").classes("hr-charts"):
                 for measure, title, unit in _CHARTS:
                     with ui.element("section").classes("hr-card"):
@@ -50,12 +50,12 @@ class Overview:
         self._views = ui.element("div").classes("hr-stack")
         self._empty = ui.label("There are no views; declare one with @hr.view in the app.").classes("hr-empty")
 
-    async def show(self, seen: Seen) -> None:
-        self._show_tiles(seen)
+    async def show(self, snapshot: Snapshot) -> None:
+        self._show_tiles(snapshot)
         for measure, shown in self._charts.items():
             shown.options["series"] = self._lines(measure)
             shown.update()
-        views = seen.status["views"]
+        views = snapshot.status["views"]
         self._empty.set_visibility(not views)
         for name, view in views.items():
             if name not in self._cards:
@@ -64,14 +64,14 @@ class Overview:
             self._cards[name].show(view)
 
     def _lines(self, measure: Measure) -> list[dict[str, Any]]:
-        history = self.desk.watch.history
+        history = self.context.poller.history
         drawn = [line(name, points) for name, points in history.lines(measure).items()]
         if measure == "rate":  # what comes in, beside what is read of it
             drawn += [line(f"into {name}", points, dashed=True) for name, points in history.lines("in").items()]
         return drawn
 
-    def _show_tiles(self, seen: Seen) -> None:
-        views, topics = seen.status["views"].values(), seen.status["topics"].values()
+    def _show_tiles(self, snapshot: Snapshot) -> None:
+        views, topics = snapshot.status["views"].values(), snapshot.status["topics"].values()
         running = sum(view["state"] == "running" for view in views)
         rates = [topic["records_per_second"] for topic in topics if topic["records_per_second"] is not None]
         lags = [view["lag"] for view in views if view["lag"] is not None]
@@ -79,14 +79,14 @@ class Overview:
         bad = sum(n for view in views for reasons in view["bad"].values() for n in reasons.values())
         ends = sum(partition["end"] for topic in topics for partition in topic["partitions"])
         self._tiles["Views"].show(
-            f"{running} of {len(views)}" if seen.runs else humantext.count(len(views)),
-            "running" if seen.runs else "in the store",
+            f"{running} of {len(views)}" if snapshot.runs else humantext.count(len(views)),
+            "running" if snapshot.runs else "in the store",
         )
         self._tiles["Records in"].show(
             humantext.rate(sum(rates)) if rates else humantext.count(ends),
             f"{humantext.count(ends)} in {humantext.some(len(topics), 'topic')}",
         )
-        if not seen.runs:
+        if not snapshot.runs:
             return
         self._tiles["Behind"].show(
             humantext.count(sum(lags)) if lags else humantext.NONE, "records to be read by views"
@@ -127,7 +127,7 @@ class _Card:
             with ui.element("div").classes("hr-scroll"):
                 self._graph = ui.html("").classes("hr-drawing")
             with ui.element("div") as self._stages:
-                numbers = (Number("Behind"), Number("Held"), Number("Late"), Number("Refused"))
+                numbers = (Number("Behind"), Number("Held"), Number("Late"), Number("Refusal"))
                 headers = ("Stage", "Watermark", "Output watermark", *numbers)
                 self._listing = Listing(headers, "This pipeline has no stages with a watermark.", name=f"stages {name}")
         self._shown: str | None = ""

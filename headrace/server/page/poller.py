@@ -1,4 +1,4 @@
-"""The watch: one look at the system a second, for all pages that are open, and what the last looks found."""
+"""The poller: reads the status of the system once a second, for all open pages, and remembers its history."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from nicegui import Client
-
-from headrace.server.http.workerpool import Worker
+from headrace.server.http.workerpool import WorkerPool
 from headrace.server.page.history import History
-from headrace.server.page.storestatus import standing
+from headrace.server.page.nicegui_internals import count_clients
+from headrace.server.page.storestatus import store_status
 from headrace.server.page.topologyhistory import TopologyHistory
-from headrace.server.routes.topologies import told
+from headrace.server.routes.topologies import encode_published
 from headrace.server.service import Service
 
 _log = logging.getLogger("headrace.server")
@@ -24,60 +23,60 @@ _PERIOD: Final = 1.0  # seconds
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What a look found: the status, or that the system did not answer; then it is the status of the look before.
+class Snapshot:
+    """The status at one time. If the system did not answer, `answers` is False and the status is that of before.
 
-    `topologies` are as the API tells them.
+    `topologies` are as the API shows them.
     """
 
     status: dict[str, Any]
     runs: bool
     answers: bool = True
-    topologies: dict[str, Any] = field(default_factory=lambda: told(None))
+    topologies: dict[str, Any] = field(default_factory=lambda: encode_published(None))
 
 
-class Watch:
-    """Looks at what runs all the time, so that charts have a past; at a store alone while a page is open."""
+class Poller:
+    """Polls a running system all the time, so that charts have a past; polls a store alone while a page is open."""
 
     def __init__(self, service: Service, seconds: float) -> None:
         self.service = service
-        # One thread of its own: a system that does not answer must not take those that answer questions.
-        self._worker, self._turn = Worker("looks", 1, 1, seconds), asyncio.Lock()
+        # One thread of its own: a system that does not answer must not take those that answer queries.
+        self._pool, self._lock = WorkerPool("polls", 1, 1, seconds), asyncio.Lock()
         self.history, self.topology_history = History(), TopologyHistory()
-        self.seen = Seen({"topics": {}, "views": {}, "jobs": []}, runs=service.operations is not None)
+        self.snapshot = Snapshot({"topics": {}, "views": {}, "jobs": []}, runs=service.operations is not None)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """For the time of a block."""
-        looking = asyncio.create_task(self._run())
+        """Polls for the duration of a block."""
+        polling = asyncio.create_task(self._run())
         try:
             yield
         finally:
-            looking.cancel()
+            polling.cancel()
             with suppress(asyncio.CancelledError):
-                await looking
-            self._worker.close()
+                await polling
+            self._pool.close()
 
-    async def look(self) -> None:
-        """Looks now."""
-        operations, topologies = self.service.operations, self.seen.topologies
+    async def poll(self) -> None:
+        """Polls now."""
+        operations, topologies = self.service.operations, self.snapshot.topologies
         try:
-            async with self._turn:
+            async with self._lock:
                 if self.service.topologies is not None:
-                    topologies = told(await self._worker.run(self.service.topologies.published))
+                    topologies = encode_published(await self._pool.run(self.service.topologies.published))
                     self.topology_history.add(topologies)
-                status = await self._worker.run(operations.status if operations else lambda: standing(self.service))
+                status = await self._pool.run(operations.status if operations else lambda: store_status(self.service))
             if operations:
                 self.history.add(status)
-            self.seen = Seen(status, self.seen.runs, topologies=topologies)
+            self.snapshot = Snapshot(status, self.snapshot.runs, topologies=topologies)
         except Exception as error:
             ended = isinstance(error, ConnectionError)  # the system has, and its server will
-            if self.seen.answers and not ended:  # told once, and not every second
+            if self.snapshot.answers and not ended:  # logged once, and not every second
                 _log.exception("no status for the page")
-            self.seen = Seen(self.seen.status, self.seen.runs, answers=False, topologies=topologies)
+            self.snapshot = Snapshot(self.snapshot.status, self.snapshot.runs, answers=False, topologies=topologies)
 
     async def _run(self) -> None:
         while True:
-            if self.service.operations or self.service.topologies or Client.instances:
-                await self.look()
+            if self.service.operations or self.service.topologies or count_clients():
+                await self.poll()
             await asyncio.sleep(_PERIOD)

@@ -11,10 +11,10 @@ from headrace.views.offsets import Offsets
 from headrace.views.stores.store import StoredView
 
 
-def standing(service: Service) -> dict[str, Any]:
+def store_status(service: Service) -> dict[str, Any]:
     """How far everything is, as far as the store and the log know. Nothing runs, so there are no rates and no stages.
 
-    >>> standing(Service({}, {}))
+    >>> store_status(Service({}, {}))
     {'topics': {}, 'views': {}, 'jobs': []}
     """
     return {

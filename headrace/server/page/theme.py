@@ -1,4 +1,4 @@
-"""The look of charts: colours that can be seen on dark and on light, and options that all charts share.
+"""The look of charts: colours that can be snapshot on dark and on light, and options that all charts share.
 
 Charts are drawn as SVG, so `style.css` has the colours of their texts. Names from data are values in options, never
 keys: NiceGUI takes keys that begin with a colon for code.
@@ -9,6 +9,8 @@ from __future__ import annotations
 import base64
 from pathlib import Path
 from typing import Any, Final
+
+from headrace.server.page.nicegui_internals import JS_OPTION
 
 BATCH: Final = "#4c7df0"
 SPEED: Final = "#f59f0b"
@@ -59,7 +61,7 @@ def chart(series: list[dict[str, Any]], *, axis: dict[str, Any] | None = None, u
             "itemHeight": 8,
             "itemGap": 14,
             "icon": "roundRect",
-            ":formatter": _SHORT,
+            f"{JS_OPTION}formatter": _SHORT,
             "textStyle": {"color": _GREY, "fontSize": 12},
         },
         "tooltip": {
@@ -71,7 +73,7 @@ def chart(series: list[dict[str, Any]], *, axis: dict[str, Any] | None = None, u
             "borderWidth": 1,
             "textStyle": {"color": "var(--hr-text)", "fontSize": 13},
             "axisPointer": {"type": "line", "lineStyle": {"color": _GREY, "type": "dashed"}},
-            ":valueFormatter": EXACT,
+            f"{JS_OPTION}valueFormatter": EXACT,
         },
         "xAxis": {
             "type": "time",
@@ -83,8 +85,12 @@ def chart(series: list[dict[str, Any]], *, axis: dict[str, Any] | None = None, u
         },
         "yAxis": {
             "type": "value",
-            ":min": "found => Math.min(0, found.min)",
-            "axisLabel": {"color": _GREY, "fontSize": 11, ":formatter": f"value => ({COMPACT})(value) + '{unit}'"},
+            f"{JS_OPTION}min": "range => Math.min(0, range.min)",
+            "axisLabel": {
+                "color": _GREY,
+                "fontSize": 11,
+                f"{JS_OPTION}formatter": f"value => ({COMPACT})(value) + '{unit}'",
+            },
             "splitLine": {"lineStyle": {"color": _FAINT}},
             "splitNumber": 4,
         },

@@ -7,26 +7,26 @@ from typing import Any
 from nicegui import ui
 
 from headrace.server.page import humantext
-from headrace.server.page.context import Desk
+from headrace.server.page.context import PageContext
 from headrace.server.page.listings import Listing, Number
-from headrace.server.page.poller import Seen
+from headrace.server.page.poller import Snapshot
 
 
 class Topics:
     """A card for each topic."""
 
-    def __init__(self, desk: Desk) -> None:
-        self.desk = desk
+    def __init__(self, context: PageContext) -> None:
+        self.context = context
         self._cards: dict[str, _Card] = {}
         self._stack = ui.element("div").classes("hr-stack")
         self._empty = ui.label("There are no topics; a view's hr.Topic makes one.").classes("hr-empty")
 
-    async def show(self, seen: Seen) -> None:
-        topics = seen.status["topics"]
+    async def show(self, snapshot: Snapshot) -> None:
+        topics = snapshot.status["topics"]
         self._empty.set_visibility(not topics)
         for name, topic in topics.items():
             if name not in self._cards:
-                declared = self.desk.service.topics.get(name)
+                declared = self.context.service.topics.get(name)
                 with self._stack:
                     self._cards[name] = _Card(name, "" if declared is None else declared.declared.schema)
             self._cards[name].show(topic)

@@ -9,9 +9,9 @@ from typing import Any, Final
 from nicegui import ui
 
 from headrace.server.page import humantext
-from headrace.server.page.context import Desk
+from headrace.server.page.context import PageContext
 from headrace.server.page.listings import Button, Cell, Chip, Kind, Listing, Number
-from headrace.server.page.poller import Seen
+from headrace.server.page.poller import Snapshot
 from headrace.server.page.topologycard import TopologyCard
 from headrace.server.page.topologyhistory import latency, spouts
 
@@ -25,8 +25,8 @@ _NONE: Final = "The cluster has no topologies; `headrace storm submit FILE NAME`
 class Topologies:
     """The list, and the topology that is chosen in it: the first, if none is."""
 
-    def __init__(self, desk: Desk, chosen: str | None) -> None:
-        self.desk, self._chosen = desk, chosen
+    def __init__(self, context: PageContext, chosen: str | None) -> None:
+        self.context, self._chosen = context, chosen
         self._card: TopologyCard | None = None
         self._empty = ui.label(_NO_CLUSTER).classes("hr-empty")
         with ui.element("section").classes("hr-card") as self._list:
@@ -37,8 +37,8 @@ class Topologies:
             self._listing = Listing(("Topology", "", *map(Number, numbers), "Spouts"), _NONE, name="topologies")
         self._shown = ui.element("div").classes("hr-stack")
 
-    async def show(self, seen: Seen) -> None:
-        told = seen.topologies
+    async def show(self, snapshot: Snapshot) -> None:
+        told = snapshot.topologies
         found = {each["name"]: each for each in told["topologies"]}
         self._empty.set_visibility(not told["runs"])
         self._list.set_visibility(told["runs"])
@@ -52,12 +52,12 @@ class Topologies:
         if self._chosen is not None:
             if self._card is None:
                 with self._shown:
-                    self._card = TopologyCard(self.desk, self._chosen)
+                    self._card = TopologyCard(self.context, self._chosen)
             await self._card.show(found[self._chosen])
 
     def _row(self, topology: dict[str, Any]) -> tuple[Cell, ...]:
         name, tasks = topology["name"], topology["tasks"]
-        emitted, acked = self.desk.watch.topology_history.rates.get(name, (None, None))
+        emitted, acked = self.context.poller.topology_history.rates.get(name, (None, None))
         held = sum(bool(task["throttled"]) for task in tasks)
         return (
             Button(name, name, self._chooser(name)),
@@ -77,4 +77,4 @@ class Topologies:
 
     async def _choose(self, name: str) -> None:
         self._chosen = name
-        await self.show(self.desk.watch.seen)
+        await self.show(self.context.poller.snapshot)

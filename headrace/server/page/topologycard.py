@@ -8,11 +8,12 @@ from typing import Any, Final
 from nicegui import ui
 
 from headrace.server.page import humantext
-from headrace.server.page.context import Desk
-from headrace.server.page.dialogs import answer_of, button, choices, confirmed
+from headrace.server.page.context import PageContext
+from headrace.server.page.dialogs import add_choices, button, confirm
 from headrace.server.page.graphsvg import drawing
 from headrace.server.page.history import Measure
 from headrace.server.page.listings import Cell, Listing, Number
+from headrace.server.page.nicegui_internals import submitted
 from headrace.server.page.theme import chart, line
 from headrace.server.page.topologygraph import topology_graph
 from headrace.views.jsonencoding import encode_time
@@ -32,8 +33,8 @@ _NO_LETTERS: Final = "No tuple has been given up."
 class TopologyCard:
     """Shows a topology and lets those who may command it."""
 
-    def __init__(self, desk: Desk, name: str) -> None:
-        self.desk, self.name = desk, name
+    def __init__(self, context: PageContext, name: str) -> None:
+        self.context, self.name = context, name
         self._svg = ""
         self._topology: dict[str, Any] = {}
         self._seen_wrong: object = None
@@ -44,7 +45,7 @@ class TopologyCard:
                 ui.label(name).classes("hr-title")
                 self._facts = ui.label("").classes("hr-muted hr-small")
                 ui.element("div").classes("hr-space")
-                if "admin" in desk.allowed():
+                if "admin" in context.scopes():
                     self._buttons = {
                         "activate": button("Activate", "play_arrow", partial(self._command, "activate")),
                         "deactivate": button("Deactivate", "pause", partial(self._command, "deactivate")),
@@ -71,7 +72,7 @@ class TopologyCard:
         )
 
     async def show(self, topology: dict[str, Any]) -> None:
-        """Shows what was seen of it."""
+        """Shows what was snapshot of it."""
         self._topology = topology
         took = topology["batch_seconds"]
         self._facts.set_text(
@@ -90,7 +91,7 @@ class TopologyCard:
             self._svg = svg
             self._graph.set_content(svg)
         for shown, (_, _, lines) in zip(self._charts, _CHARTS, strict=True):
-            points = self.desk.watch.topology_history.points
+            points = self.context.poller.topology_history.points
             shown.options["series"] = [line(text, points(of, self.name), dashed=dashed) for of, text, dashed in lines]
             shown.update()
         self._tasks.show([_task(task) for task in topology["tasks"]])
@@ -101,10 +102,10 @@ class TopologyCard:
         wrong = [sum(task[what] for task in topology["tasks"]) for what in ("errors", "dead")]
         if wrong == self._seen_wrong:
             return
-        topologies = self.desk.service.topologies
+        topologies = self.context.service.topologies
         assert topologies is not None
-        errors = await self.desk.worker.run(lambda: topologies.errors(self.name, _MOST))
-        letters = await self.desk.worker.run(lambda: topologies.dead_letters(self.name, _MOST))
+        errors = await self.context.pool.run(lambda: topologies.errors(self.name, _MOST))
+        letters = await self.context.pool.run(lambda: topologies.dead_letters(self.name, _MOST))
         self._seen_wrong = wrong
         self._errors.show([_error(each) for each in reversed(errors)])
         self._letters.show([_letter(each) for each in reversed(letters)])
@@ -112,15 +113,15 @@ class TopologyCard:
     # Commands
 
     async def _command(self, command: str, **arguments: Any) -> None:
-        done = await self.desk.commanded(command, self.name, **arguments)
+        done = await self.context.command(command, self.name, **arguments)
         if done is not None:
             under_way = "" if done else " is under way: what is begun is done first"
             ui.notify(f"{command} {self.name}{under_way}", type="positive")
-            await self.desk.watch.look()
+            await self.context.poller.poll()
 
     async def _kill(self) -> None:
         question = "Its spouts emit no more, what is under way is done, and then its state is gone for good."
-        if await confirmed(f"Kill {self.name}?", question, "Kill"):
+        if await confirm(f"Kill {self.name}?", question, "Kill"):
             await self._command("kill")
 
     async def _rebalance(self) -> None:
@@ -137,8 +138,8 @@ class TopologyCard:
                 wanted = {bolt: int(field.value or 0) for bolt, field in fields.items()}
                 return {bolt: tasks for bolt, tasks in wanted.items() if tasks != bolts[bolt]}
 
-            choices(dialog, "Rebalance", changed)
-        tasks: Any = await answer_of(dialog)
+            add_choices(dialog, "Rebalance", changed)
+        tasks: Any = await submitted(dialog)
         if tasks:
             await self._command("rebalance", tasks=tasks)
 

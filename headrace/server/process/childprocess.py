@@ -1,123 +1,103 @@
-"""A server in a process of its own, beside that of its system: what Spark's driver computes does not hold answers up.
+"""A server in a child process: what Spark's driver computes in the parent does not delay its answers.
 
-The process of the system listens and hands the socket on, so that the address stays when the server is started anew.
-What is to be served goes over a socket pair, and so do the calls to the system: arguments and environment of a process
-can be read by others.
+The parent listens and passes the socket on, so that the address stays when the server is started anew. In the child, a
+function that is given by name makes the service. Its arguments are sent over a socket pair, and so are the calls to the
+parent: other users of the machine can read the command line and the environment of a process.
 """
 
 from __future__ import annotations
 
 import gc
+import importlib
 import logging
 import os
 import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from headrace.dialects.storm.cluster.control import Control
-from headrace.server.process.rpc import Calls, Remote, tell
+from headrace.server.http.listening import PORT, listen, url_of
+from headrace.server.process.rpc import Client, Endpoint, send_message
 from headrace.server.security.tokens import Tokens
-from headrace.server.server import PORT, Server, listen, url_of
+from headrace.server.server import Server
 from headrace.server.service import Operations, Service
-from headrace.views.adhoc.sparkengine import SparkAdHoc
-from headrace.views.declare.app import App
 from headrace.views.errors import ViewError
-from headrace.views.stores import Store
 
 _log = logging.getLogger("headrace.server")
 
-_STARTING: Final = 120  # seconds, in which it runs the file of the app
-_ENDING: Final = 20
+_START_SECONDS: Final = 120  # the file of the app is run in it
+_STOP_SECONDS: Final = 20
 _COMMAND: Final = "from headrace.server.process.childprocess import serve; serve()"
 
 
-@dataclass(frozen=True)
-class Served:
-    """What is served: the file of an app, the URL of its store, its log, as `feed_of` takes it, and where its master
-    data is. Ad-hoc SQL may run on the Spark master `spark`. The cluster of topologies in the directory `storm`, if one
-    is named, is shown beside it."""
+class ServerProcess:
+    """A server like `Server`, in a process of its own, which ends with the block and with this process.
 
-    app: str
-    store: str
-    log: str
-    master: str
-    spark: str
-    storm: str = ""
-
-
-class Apart:
-    """A server like `Server`, in a process of its own. That ends with the block, and with this process.
-
-    Whoever runs it calls `look` now and then, which starts it anew if it has ended.
+    `factory` names a function, as "module:function". The child calls it with `arguments` and the operations of this
+    process, and serves the `Service` that it returns. Call `restart_if_ended` now and then.
     """
 
     def __init__(
         self,
-        served: Served,
+        factory: str,
+        arguments: Mapping[str, Any],
         operations: Operations,
         *,
         host: str = "127.0.0.1",
         port: int = PORT,
         tokens: Tokens = Tokens(),
     ) -> None:
-        self._served, self._operations, self._tokens = served, operations, tokens
-        self._socket = listen(host, port, tokens)
+        self._factory, self._arguments = factory, dict(arguments)
+        self._operations, self._tokens = operations, tokens
+        self._socket = listen(host, port, has_tokens=bool(tokens))
         self.url = url_of(host, self._socket)
 
-    def look(self) -> None:
+    def restart_if_ended(self) -> None:
         """Starts the process anew if it has ended."""
         if (status := self._process.poll()) is not None:
             _log.error("the process of the server ended with status %s; it is started anew", status)
-            self._end()
+            self._stop()
             self._start()
 
     @property
     def pid(self) -> int:
-        """The process that answers."""
+        """The id of the process."""
         return self._process.pid
 
     def _start(self) -> None:
-        self._channel, theirs = socket.socketpair()
-        passed = (self._socket.fileno(), theirs.fileno())
-        with theirs:
+        self._channel, child_channel = socket.socketpair()
+        descriptors = (self._socket.fileno(), child_channel.fileno())
+        with child_channel:
             self._process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-P",
-                    "-c",
-                    "from headrace.server.process.childprocess import serve; serve()",
-                    *map(str, passed),
-                ],
+                [sys.executable, "-P", "-c", _COMMAND, *map(str, descriptors)],
                 stdin=subprocess.DEVNULL,
-                pass_fds=passed,
+                pass_fds=descriptors,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
                 start_new_session=True,  # Ctrl-C is for this process, which then ends that one
             )
-        tell(self._channel, served=asdict(self._served), tokens=self._tokens.dump())
-        calls = Calls(self._channel, self._operations)
-        self._channel.settimeout(_STARTING)
+        send_message(self._channel, factory=self._factory, arguments=self._arguments, tokens=self._tokens.dump())
+        endpoint = Endpoint(self._channel, self._operations)
+        self._channel.settimeout(_START_SECONDS)
         try:
-            said = calls.heard()
+            message = endpoint.receive()
         except (OSError, ValueError):
-            said = {"failed": "it said nothing"}
+            message = {"failed": "it said nothing"}
         self._channel.settimeout(None)
-        self._thread = threading.Thread(target=calls.answer, name="headrace-server-calls", daemon=True)
+        self._thread = threading.Thread(target=endpoint.serve, name="headrace-server-calls", daemon=True)
         self._thread.start()
-        if "failed" in said:
-            self._end()
-            raise ViewError(f"the process of the server did not start: {said['failed']}")
+        if "failed" in message:
+            self._stop()
+            raise ViewError(f"the process of the server did not start: {message['failed']}")
 
-    def _end(self) -> None:
+    def _stop(self) -> None:
         with suppress(OSError):  # it may have gone first
-            self._channel.shutdown(socket.SHUT_RDWR)  # what the process waits for
+            self._channel.shutdown(socket.SHUT_RDWR)  # the child waits for this
         try:
-            self._process.wait(_ENDING)
+            self._process.wait(_STOP_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -135,30 +115,31 @@ class Apart:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._end()
+        self._stop()
         self._socket.close()
 
 
 def serve() -> None:
-    """What the process does: it serves until its system has ended."""
-    listening, channel = (socket.socket(fileno=int(each)) for each in sys.argv[1:])
-    system = Remote(channel)
-    told = system.heard()
+    """Runs in the child process: serves until its parent has ended."""
+    listening, channel = (socket.socket(fileno=int(descriptor)) for descriptor in sys.argv[1:])
+    operations = Client(channel)
+    message = operations.receive()
     try:
-        server = Server(
-            _service(Served(**told["served"]), system), tokens=Tokens.load(told["tokens"]), on=listening, page=True
-        )
+        service = _function(message["factory"])(message["arguments"], operations)
+        server = Server(service, tokens=Tokens.load(message["tokens"]), on=listening, page=True)
     except Exception as error:
-        tell(channel, failed=f"{type(error).__name__}: {error}")
+        send_message(channel, failed=f"{type(error).__name__}: {error}")
         raise SystemExit(1) from None
-    gc.freeze()  # what is there by now stays, and need not be looked through while somebody waits
-    tell(channel, ready=True)
-    threading.Thread(target=system.attend, args=(server.stop,), name="headrace-system", daemon=True).start()
+    gc.freeze()  # what is there by now stays, and need not be searched while somebody waits
+    send_message(channel, ready=True)
+    replies = threading.Thread(
+        target=operations.receive_replies, args=(server.stop,), name="headrace-system", daemon=True
+    )
+    replies.start()
     server.run()
 
 
-def _service(served: Served, system: Any) -> Service:
-    adhoc = SparkAdHoc(master=served.spark)
-    store, master = Store(served.store), Path(served.master)
-    service = Service.of(App.load(served.app), store, served.log, system, master=master, spark=adhoc)
-    return replace(service, topologies=Control(served.storm)) if served.storm else service
+def _function(name: str) -> Callable[[Mapping[str, Any], Operations], Service]:
+    module, _, function = name.partition(":")
+    found: Callable[[Mapping[str, Any], Operations], Service] = getattr(importlib.import_module(module), function)
+    return found

@@ -16,19 +16,19 @@ from headrace.views.errors import ViewError
 
 _log = logging.getLogger("headrace.server")
 
-_CALLS: Final = ("status", "compute", "dead_letters")
+_METHODS: Final = ("status", "compute", "dead_letters")
 
 
-class Remote:
-    """The operations of a system in another process.
+class Client:
+    """The operations of a system in another process, which answers with an `Endpoint`.
 
     >>> class System:
     ...     def status(self):
     ...         return {"pid": 7}
     >>> here, there = socket.socketpair()
-    >>> threading.Thread(target=Calls(there, System()).answer, daemon=True).start()
-    >>> system = Remote(here)
-    >>> threading.Thread(target=system.attend, args=(lambda: None,), daemon=True).start()
+    >>> threading.Thread(target=Endpoint(there, System()).serve, daemon=True).start()
+    >>> system = Client(here)
+    >>> threading.Thread(target=system.receive_replies, args=(lambda: None,), daemon=True).start()
     >>> system.status()
     {'pid': 7}
     """
@@ -36,90 +36,90 @@ class Remote:
     def __init__(self, channel: socket.socket) -> None:
         self._channel, self._lines = channel, channel.makefile("rb")
         self._replies: SimpleQueue[dict[str, Any] | None] = SimpleQueue()
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
 
-    def heard(self) -> Any:
-        """What the other process says first, before it is called."""
+    def receive(self) -> Any:
+        """Reads the first message of the other process, before any call."""
         return json.loads(self._lines.readline())
 
-    def attend(self, ended: Callable[[], None]) -> None:
-        """Takes replies until the other process is gone, however it went."""
+    def receive_replies(self, on_end: Callable[[], None]) -> None:
+        """Reads replies until the other process is gone, however it ended; then calls `on_end`."""
         with suppress(OSError):
             for line in self._lines:
                 self._replies.put(json.loads(line))
         self._replies.put(None)
-        ended()
+        on_end()
 
     def status(self) -> dict[str, Any]:
-        """How far everything is."""
-        found: dict[str, Any] = self._call("status")
-        return found
+        """Returns the status of topics, views and batch jobs."""
+        status: dict[str, Any] = self._call("status")
+        return status
 
     def compute(self, view: str, *, incremental: bool) -> dict[str, Any]:
-        """Begins a batch version."""
-        found: dict[str, Any] = self._call("compute", view=view, incremental=incremental)
-        return found
+        """Begins a batch version; returns the job."""
+        job: dict[str, Any] = self._call("compute", view=view, incremental=incremental)
+        return job
 
     def dead_letters(self, limit: int) -> list[dict[str, Any]]:
-        """The records that no view could take."""
-        found: list[dict[str, Any]] = self._call("dead_letters", limit=limit)
-        return found
+        """Returns the records that no view could take."""
+        letters: list[dict[str, Any]] = self._call("dead_letters", limit=limit)
+        return letters
 
-    def _call(self, name: str, **arguments: Any) -> Any:
+    def _call(self, method: str, **arguments: Any) -> Any:
         ended = ConnectionError("the system of this server has ended")
-        with self._turn:
+        with self._lock:
             try:
-                tell(self._channel, call=name, arguments=arguments)
+                send_message(self._channel, call=method, arguments=arguments)
             except OSError:
                 raise ended from None
             reply = self._replies.get()
         if reply is None:
-            self._replies.put(None)  # for whoever calls next
+            self._replies.put(None)  # for the next call
             raise ended
         if "refused" in reply:
             raise ViewError(reply["refused"])
         if "failed" in reply:
-            raise RuntimeError(f"{name} failed in the process of the system, whose log says how")
+            raise RuntimeError(f"{method} failed in the process of the system, whose log says how")
         return reply["result"]
 
 
-class Calls:
-    """The other end of a `Remote`: calls that come in, and the operations that answer them."""
+class Endpoint:
+    """The other end of a `Client`: receives calls and answers them with the operations of a system."""
 
     def __init__(self, channel: socket.socket, operations: Operations) -> None:
         self._channel, self._lines = channel, channel.makefile("rb")
         self._operations = operations
 
-    def heard(self) -> Any:
-        """What the other process says first, before it calls."""
+    def receive(self) -> Any:
+        """Reads the first message of the other process, before it calls."""
         return json.loads(self._lines.readline())
 
-    def answer(self) -> None:
+    def serve(self) -> None:
         """Answers calls until the other process is gone."""
         with suppress(OSError):
             for line in self._lines:
                 call = json.loads(line)
-                tell(self._channel, **_reply(self._operations, call["call"], call["arguments"]))
+                send_message(self._channel, **_reply(self._operations, call["call"], call["arguments"]))
 
 
-def tell(channel: socket.socket, **said: Any) -> None:
-    """Says something to the other end.
+def send_message(channel: socket.socket, **fields: Any) -> None:
+    """Sends a message to the other end.
 
     >>> here, there = socket.socketpair()
-    >>> tell(here, ready=True)
+    >>> send_message(here, ready=True)
     >>> there.recv(100)
     b'{"ready": true}\\n'
     """
-    channel.sendall(json.dumps(said).encode() + b"\n")
+    channel.sendall(json.dumps(fields).encode() + b"\n")
 
 
-def _reply(operations: Operations, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    if name not in _CALLS:
-        raise ValueError(f"there is no operation {name!r}")
+def _reply(operations: Operations, method: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    if method not in _METHODS:
+        raise ValueError(f"there is no operation {method!r}")
     try:
-        return {"result": getattr(operations, name)(**arguments)}
+        return {"result": getattr(operations, method)(**arguments)}
     except ViewError as error:
         return {"refused": str(error)}
     except Exception:
-        _log.exception("%s failed", name)
+        _log.exception("%s failed", method)
         return {"failed": True}

@@ -1,74 +1,91 @@
-"""`/status`, `/deadletters` and `POST /views/{name}/batch`: what a running system tells, and is told to do."""
+"""`/status`, `/deadletters` and `POST /views/{name}/batch`: the status of a running system, and its batches."""
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
-from fastapi import APIRouter, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
-from headrace.server.http.bodies import JSON, read_json
-from headrace.server.http.jsonresponse import Json
-from headrace.server.http.refusals import Refused
-from headrace.server.http.workerpool import Worker
+from headrace.server.http.bodies import read_json
+from headrace.server.http.jsonresponse import JsonResponse
+from headrace.server.http.openapi import (
+    BOOLEAN,
+    ERROR,
+    Operation,
+    Schema,
+    array,
+    mapping,
+    parameter,
+    record,
+    request_body,
+    response,
+)
+from headrace.server.http.refusals import Refusal
+from headrace.server.http.routing import Application
+from headrace.server.http.workerpool import WorkerPool
 from headrace.server.limits import Limits
-from headrace.server.routes.viewparameters import body
 from headrace.server.service import Operations
 from headrace.views.errors import ViewError
 
-_MOST: Final = 1_000  # dead letters and the like
-_BATCH: Final = body(
-    JSON,
-    {"type": "object", "properties": {"incremental": {"type": "boolean", "default": False}}},
-    "Whether only what came since the version before is read, and merged into that",
-)
-LIMIT: Final = {
-    "name": "limit",
-    "in": "query",
-    "schema": {"type": "integer", "minimum": 1, "maximum": _MOST, "default": 100},
+_MAX_LIMIT: Final = 1_000  # dead letters and the like
+_OBJECT: Final[Schema] = {"type": "object"}
+_STATUS: Final[Schema] = {
+    "type": "object",
+    "properties": {"topics": mapping(_OBJECT), "views": mapping(_OBJECT), "jobs": array(_OBJECT)},
 }
-"""How many of something are asked for, which `limit_of` reads."""
+_BATCH: Final = request_body(
+    record({"incremental": {**BOOLEAN, "default": False}}, optional=["incremental"]),
+    "Whether only the events since the version before are read, and merged into that",
+)
+LIMIT: Final = parameter(
+    "limit", {"type": "integer", "minimum": 1, "maximum": _MAX_LIMIT, "default": 100}, "How many to return"
+)
+"""The parameter that `limit_of` reads."""
 
 
 def limit_of(request: Request) -> int:
-    """How many are asked for."""
-    asked = request.query_params.get("limit", "100")
-    if not asked.isdecimal() or not 1 <= int(asked) <= _MOST:
-        raise Refused(400, f"limit is a whole number from 1 to {_MOST}, got {asked!r}")
-    return int(asked)
+    """Reads how many of something a request asks for."""
+    text = request.query_params.get("limit", "100")
+    if not re.fullmatch("[0-9]{1,9}", text) or not 1 <= int(text) <= _MAX_LIMIT:
+        raise Refusal(400, f"limit is a whole number from 1 to {_MAX_LIMIT}, got {text!r}")
+    return int(text)
 
 
-def add_operations(router: APIRouter, operations: Operations, views: list[str], limits: Limits, worker: Worker) -> None:
-    """The routes. Each view has its own for batches."""
+def add_operations(
+    app: Application, operations: Operations, views: list[str], limits: Limits, pool: WorkerPool
+) -> None:
+    """Adds the routes. Each view has its own for batches."""
 
     async def status(request: Request) -> Response:
-        return Json(await worker.run(operations.status))
+        return JsonResponse(await pool.run(operations.status))
 
-    async def letters(request: Request) -> Response:
+    async def dead_letters(request: Request) -> Response:
         limit = limit_of(request)
-        return Json({"dead_letters": await worker.run(lambda: operations.dead_letters(limit))})
+        return JsonResponse({"dead_letters": await pool.run(lambda: operations.dead_letters(limit))})
 
     for name in views:
-        _add_batch(router, operations, name, limits, worker)
-    router.add_api_route("/status", status, methods=["GET"], summary="How far everything is")
-    router.add_api_route(
-        "/deadletters",
-        letters,
-        methods=["GET"],
-        summary="Records that no view could take",
-        openapi_extra={"parameters": [LIMIT]},
-    )
+        _add_batch(app, operations, name, limits, pool)
+    app.add("GET", "/status", status, Operation("How far everything is", {200: response(_STATUS, "The status")}))
+    newest = response(record({"dead_letters": array(_OBJECT)}), "The newest first")
+    app.add("GET", "/deadletters", dead_letters, Operation("Records that no view could take", {200: newest}, (LIMIT,)))
 
 
-def _add_batch(router: APIRouter, operations: Operations, view: str, limits: Limits, worker: Worker) -> None:
+def _add_batch(app: Application, operations: Operations, view: str, limits: Limits, pool: WorkerPool) -> None:
     async def compute(request: Request) -> Response:
         incremental = (await read_json(request, limits, "incremental")).get("incremental", False)
         if type(incremental) is not bool:
-            raise Refused(400, f"incremental is true or false, got {incremental!r}")
+            raise Refusal(400, f"incremental is true or false, got {incremental!r}")
         try:
-            return Json(await worker.run(lambda: operations.compute(view, incremental=incremental)), 202)
+            return JsonResponse(await pool.run(lambda: operations.compute(view, incremental=incremental)), 202)
         except ViewError as error:
-            raise Refused(409, str(error)) from None
+            raise Refusal(409, str(error)) from None
 
-    summary = f"Compute a batch version of {view}"
-    router.add_api_route(f"/views/{view}/batch", compute, methods=["POST"], summary=summary, openapi_extra=_BATCH)
+    operation = Operation(
+        f"Compute a batch version of {view}",
+        {202: response(_OBJECT, "The job, which has begun")},
+        body=_BATCH,
+        refusals={409: ERROR},
+    )
+    app.add("POST", f"/views/{view}/batch", compute, operation)

@@ -1,4 +1,4 @@
-"""Questions in the query string of a URL: which rows of a view, and in which form.
+"""Reads queries of views from the query string of a URL.
 
 url=foo.com/blog            the key url is this; `url.is` says the same, for keys with the name of an option
 url.prefix=foo.com/         begins with this
@@ -25,12 +25,12 @@ from headrace.views.declare.layout import Layout
 from headrace.views.errors import ViewError
 from headrace.views.query.queries import Between, Prefix, Query
 
-_MOST: Final = 100  # parameters
+_MAX_PARAMETERS: Final = 100
 _FORMS: Final = ("is", "prefix", "from", "to", "null")
 
 
 def query_of(layout: Layout, text: str) -> Query:
-    """The query of a query string. Names are matched against those of the view.
+    """Reads a query string. Names are those of the view's keys, and options.
 
     >>> import headrace as hr
     >>> hits = Layout.of("hits", keys={"url": "string", "day": "date"}, aggregations={"n": hr.count()})
@@ -77,9 +77,9 @@ def query_of(layout: Layout, text: str) -> Query:
 
 def _pairs(text: str) -> list[tuple[str, str]]:
     try:
-        pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=_MOST)
+        pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=_MAX_PARAMETERS)
     except ValueError:
-        raise ViewError(f"a query string has at most {_MOST} parameters, in UTF-8") from None
+        raise ViewError(f"a query string has at most {_MAX_PARAMETERS} parameters, in UTF-8") from None
     names = {name for name, _ in pairs}
     if len(names) < len(pairs):
         twice = next(name for name in names if sum(name == other for other, _ in pairs) > 1)
@@ -92,9 +92,9 @@ def _key(layout: Layout, column: str, value: str) -> Any:
     if kind == "string":
         return value
     try:
-        return _READ[kind](value)
+        return _PARSERS[kind](value)
     except (ValueError, KeyError):
-        raise ViewError(f"the key {column!r} is a {kind}, written {_WRITTEN[kind]}; got {value!r}") from None
+        raise ViewError(f"the key {column!r} is a {kind}, written {_NOTATIONS[kind]}; got {value!r}") from None
 
 
 def _time(name: str, value: str) -> Instant:
@@ -104,7 +104,7 @@ def _time(name: str, value: str) -> Instant:
         raise ViewError(f"{name} is a time such as 2026-01-31T12:00:00Z, got {value!r}") from None
 
 
-def _whole(value: str) -> int:
+def _integer(value: str) -> int:
     if not value.removeprefix("-").isdecimal() or not value.isascii() or len(value) > 20:
         raise ValueError(value)
     return int(value)
@@ -112,7 +112,7 @@ def _whole(value: str) -> int:
 
 def _rows(name: str, value: str) -> int:
     try:
-        return _whole(value)
+        return _integer(value)
     except ValueError:
         raise ViewError(f"{name} is a number of rows, got {value!r}") from None
 
@@ -122,13 +122,13 @@ def _top(name: str, value: str) -> tuple[str, int]:
     return aggregation, _rows(f"{name} is AGGREGATION:N, and N", n)
 
 
-def _merged(name: str, value: str) -> bool:
+def _is_merged(name: str, value: str) -> bool:
     if value != "merged":
         raise ViewError(f"{name} is 'merged' or not given, got {value!r}")
     return True
 
 
-def _as_is(name: str, value: str) -> str:
+def _text(name: str, value: str) -> str:
     return value
 
 
@@ -140,20 +140,20 @@ _OPTIONS: Final[dict[str, tuple[str, Callable[[str, str], Any]]]] = {
     "from": ("since", _time),
     "to": ("until", _time),
     "by": ("by", _names),
-    "windows": ("across_windows", _merged),
+    "windows": ("across_windows", _is_merged),
     "top": ("top", _top),
     "limit": ("limit", _rows),
-    "after": ("after", _as_is),
-    "layer": ("layer", _as_is),
+    "after": ("after", _text),
+    "layer": ("layer", _text),
 }
-_READ: Final[dict[str, Callable[[str], Any]]] = {
-    "bigint": _whole,
+_PARSERS: Final[dict[str, Callable[[str], Any]]] = {
+    "bigint": _integer,
     "boolean": {"true": True, "false": False}.__getitem__,
     "date": dt.date.fromisoformat,
     "timestamp": lambda value: Instant(instant(value)),
     "binary": lambda value: base64.b64decode(value, altchars=b"-_", validate=True),
 }
-_WRITTEN: Final = {
+_NOTATIONS: Final = {
     "bigint": "as a whole number",
     "boolean": "true or false",
     "date": "2026-01-31",

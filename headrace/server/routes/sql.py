@@ -1,4 +1,4 @@
-"""`POST /sql`: one SELECT over views, as tables of their answers, and topics, as tables of what is archived of them."""
+"""`POST /sql`: one SELECT over views, as tables of their answers, and topics, as tables of their archived events."""
 
 from __future__ import annotations
 
@@ -8,15 +8,30 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from fastapi import APIRouter, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
-from headrace.server.http.bodies import JSON, read_json
-from headrace.server.http.jsonresponse import Json
-from headrace.server.http.refusals import Refused
-from headrace.server.http.workerpool import Worker
+from headrace.server.http.bodies import read_json
+from headrace.server.http.jsonresponse import JsonResponse
+from headrace.server.http.openapi import (
+    ANYTHING,
+    BOOLEAN,
+    COUNT,
+    STRING,
+    TIME,
+    Operation,
+    Schema,
+    array,
+    mapping,
+    record,
+    request_body,
+    response,
+)
+from headrace.server.http.refusals import Refusal
+from headrace.server.http.routing import Application
+from headrace.server.http.workerpool import WorkerPool
 from headrace.server.limits import Limits
-from headrace.server.routes.viewparameters import body
+from headrace.server.routes.viewschemas import PROVENANCE
 from headrace.server.routes.viewtables import table, table_of
 from headrace.views import adhoc, jsonencoding
 from headrace.views.adhoc.sqlrequest import Engine
@@ -25,30 +40,24 @@ from headrace.views.offsets import Offsets
 from headrace.views.stores.store import StoredView
 
 _WORD: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
-_BODY: Final = body(
-    JSON,
-    {
-        "type": "object",
-        "required": ["sql"],
-        "properties": {
-            "sql": {"type": "string"},
-            "from": {"type": "string", "format": "date-time"},
-            "to": {"type": "string", "format": "date-time"},
-            "asof": {"type": "object", "example": {"visits": {"0": 1200}}},
-            "engine": {"enum": ["duckdb", "spark"], "default": "duckdb"},
-        },
-    },
-    "One SELECT. Each view is a table of its keys, window_start, window_end and answers; of the windows that begin at "
-    "or after `from` and before `to`, if these are given. Each topic is a table of its archived events, between these "
-    "times; `asof` are topics and the offsets before which their events are meant",
-)
+_PARTITION: Final = re.compile("[0-9]{1,9}")
 _EXAMPLE: Final = 'the body is a JSON object such as {"sql": "SELECT ...", "from": "2026-01-31", "engine": "spark"}'
+_ASOF: Final[Schema] = {**mapping(COUNT), "propertyNames": {"pattern": "^[0-9]{1,9}$"}}
+_RESULT: Final = record(
+    {
+        "columns": array(STRING),
+        "rows": array(array(ANYTHING)),
+        "truncated": BOOLEAN,
+        "views": mapping(PROVENANCE),
+        "topics": mapping(record({"archived": mapping(COUNT)})),
+    }
+)
 _OFFSETS: Final = '"asof" is topics with their offsets, such as {"visits": {"0": 1200}}'
 
 
 @dataclass(frozen=True)
-class Question:
-    """What is asked: a statement, the times and offsets that its tables are of, and who is to answer."""
+class SqlRequest:
+    """A statement, the times and offsets of the events that its tables have, and the engine that is to run it."""
 
     sql: str
     since: str | None = None
@@ -57,47 +66,44 @@ class Question:
     engine: str = "duckdb"
 
     @classmethod
-    def of(cls, asked: Mapping[str, Any]) -> Question:
-        """The question of a body.
+    def of(cls, body: Mapping[str, Any]) -> SqlRequest:
+        """Reads the body of a request.
 
-        >>> Question.of({"sql": "SELECT 1", "asof": {"visits": {"0": 5}}}).asof
+        >>> SqlRequest.of({"sql": "SELECT 1", "asof": {"visits": {"0": 5}}}).asof
         {'visits': {0: 5}}
         """
-        texts = {name: value for name, value in asked.items() if name != "asof"}
-        if "sql" not in asked or not all(isinstance(value, str) for value in texts.values()):
-            raise Refused(400, _EXAMPLE)
+        texts = {name: value for name, value in body.items() if name != "asof"}
+        if "sql" not in body or not all(isinstance(value, str) for value in texts.values()):
+            raise Refusal(400, _EXAMPLE)
         if texts.get("engine", "duckdb") not in ("duckdb", "spark"):
-            raise Refused(400, f"the engine is duckdb or spark, got {texts['engine']!r}")
+            raise Refusal(400, f"the engine is duckdb or spark, got {texts['engine']!r}")
         return cls(
             texts["sql"],
             texts.get("from"),
             texts.get("to"),
-            _offsets(asked.get("asof", {})),
+            _offsets(body.get("asof", {})),
             texts.get("engine", "duckdb"),
         )
 
 
-def _offsets(given: Any) -> dict[str, Offsets]:
-    if not isinstance(given, dict) or not all(isinstance(each, dict) for each in given.values()):
-        raise Refused(400, _OFFSETS)
-    found = {name: {n: at for n, at in each.items()} for name, each in given.items()}
-    for each in found.values():
-        if not all(
-            n.isascii() and n.isdigit() and len(n) < 10 and type(at) is int and at >= 0 for n, at in each.items()
-        ):
-            raise Refused(400, _OFFSETS)
-    return {name: {int(n): at for n, at in each.items()} for name, each in found.items()}
+def _offsets(asof: Any) -> dict[str, Offsets]:
+    if not isinstance(asof, dict) or not all(isinstance(offsets, dict) for offsets in asof.values()):
+        raise Refusal(400, _OFFSETS)
+    for offsets in asof.values():
+        if not all(_PARTITION.fullmatch(n) and type(offset) is int and offset >= 0 for n, offset in offsets.items()):
+            raise Refusal(400, _OFFSETS)
+    return {name: {int(n): offset for n, offset in offsets.items()} for name, offsets in asof.items()}
 
 
 class Sandbox:
-    """The sandbox of ad-hoc SQL, from the first statement on: until then its process would only take memory."""
+    """The sandbox of ad-hoc SQL, started with the first statement: until then its process would only take memory."""
 
     def __init__(self, limits: adhoc.Limits) -> None:
         self._limits, self._lock = limits, threading.Lock()
         self._adhoc: adhoc.AdHoc | None = None
 
     def query(self, sql: str, tables: adhoc.Tables) -> adhoc.SqlResult:
-        """The rows of a statement."""
+        """Runs a statement."""
         with self._lock:
             self._adhoc = self._adhoc or adhoc.AdHoc(self._limits)
         return self._adhoc.query(sql, tables)
@@ -110,35 +116,35 @@ class Sandbox:
 
 
 def add_sql(
-    router: APIRouter,
+    app: Application,
     views: Mapping[str, StoredView],
     archives: Mapping[str, Archive],
     limits: Limits,
-    engines: Mapping[str, tuple[Worker, Sandbox | Engine]],
+    engines: Mapping[str, tuple[WorkerPool, Sandbox | Engine]],
 ) -> None:
-    """The route. A statement reads the views and topics whose names occur in it; of one name, the view."""
+    """Adds the route. A statement reads the views and topics whose names occur in it; of the same name, the view."""
     # Names are the same in any case, as they are in SQL.
     topics = {name: each for name, each in archives.items() if name.lower() not in {view.lower() for view in views}}
 
-    def run(question: Question, engine: Sandbox | Engine) -> dict[str, Any]:
-        words = {word.lower() for word in _WORD.findall(question.sql)}
-        since, until = question.since, question.until
+    def run(asked: SqlRequest, engine: Sandbox | Engine) -> dict[str, Any]:
+        words = {word.lower() for word in _WORD.findall(asked.sql)}
+        since, until = asked.since, asked.until
         read = {
             name: table_of(view, since, until, limits.sql_rows) for name, view in views.items() if name.lower() in words
         }
         archived = {
-            name: topic.table(since, until, asof=question.asof.get(name))
+            name: topic.table(since, until, asof=asked.asof.get(name))
             for name, topic in topics.items()
             if name.lower() in words
         }
-        if unknown := question.asof.keys() - archived.keys():
-            raise Refused(400, f"asof: {min(unknown)!r} is not a topic that the statement reads")
-        # A name that is none must be refused by the sandbox with those that there are.
+        if unknown := asked.asof.keys() - archived.keys():
+            raise Refusal(400, f"asof: {min(unknown)!r} is not a topic that the statement reads")
+        # The sandbox refuses unknown names, and lists those that there are.
         tables = {
             **{name: read[name][0] if name in read else table(view.layout, []) for name, view in views.items()},
             **{name: archived[name][0] if name in archived else topic.empty() for name, topic in topics.items()},
         }
-        found = engine.query(question.sql, tables)
+        found = engine.query(asked.sql, tables)
         return {
             "columns": found.table.column_names,
             "rows": [list(row) for row in zip(*(column.to_pylist() for column in found.table.columns), strict=True)],
@@ -148,10 +154,30 @@ def add_sql(
         }
 
     async def ask(request: Request) -> Response:
-        question = Question.of(await read_json(request, limits, "sql", "from", "to", "asof", "engine"))
-        if question.engine not in engines:
-            raise Refused(400, "this server has no Spark; leave engine out")
-        worker, engine = engines[question.engine]
-        return Json(await worker.run(lambda: run(question, engine)))
+        asked = SqlRequest.of(await read_json(request, limits, "sql", "from", "to", "asof", "engine"))
+        if asked.engine not in engines:
+            raise Refusal(400, "this server has no Spark; leave engine out")
+        pool, engine = engines[asked.engine]
+        return JsonResponse(await pool.run(lambda: run(asked, engine)))
 
-    router.add_api_route("/sql", ask, methods=["POST"], summary="Ask in SQL", openapi_extra=_BODY)
+    operation = Operation("Query in SQL", {200: response(_RESULT, "The rows")}, body=_body(list(engines)))
+    app.add("POST", "/sql", ask, operation)
+
+
+def _body(engines: list[str]) -> Schema:
+    schema = record(
+        {
+            "sql": STRING,
+            "from": TIME,
+            "to": TIME,
+            "asof": {**mapping(_ASOF), "examples": [{"visits": {"0": 1200}}]},
+            "engine": {"enum": engines, "default": "duckdb"},
+        },
+        optional=["from", "to", "asof", "engine"],
+    )
+    return request_body(
+        schema,
+        "One SELECT. Each view is a table of its keys, window_start, window_end and answers; of the windows that begin "
+        "at or after `from` and before `to`, if these are given. Each topic is a table of its archived events between "
+        "these times; `asof` maps topics to the offsets before which their events are read",
+    )

@@ -1,169 +1,204 @@
-"""`/topologies`: how far topologies are, what went wrong in them, and commands to them."""
+"""`/topologies`: the status of topologies, their errors and dead letters, and commands to them."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any, Final
 
-from fastapi import APIRouter, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
-from headrace.dialects.storm.api.topology import TopologyError
+from headrace.model.errors import HeadraceError
 from headrace.model.times import duration
-from headrace.server.http.bodies import JSON, read_json
-from headrace.server.http.jsonresponse import Json
-from headrace.server.http.refusals import Refused
-from headrace.server.http.workerpool import Worker
+from headrace.server.http.bodies import read_json
+from headrace.server.http.jsonresponse import JsonResponse
+from headrace.server.http.openapi import (
+    BOOLEAN,
+    ERROR,
+    MAX_SECONDS,
+    STRING,
+    TIME,
+    Operation,
+    Schema,
+    array,
+    nullable,
+    parameter,
+    record,
+    request_body,
+    response,
+)
+from headrace.server.http.refusals import Refusal
+from headrace.server.http.routing import Application, Handler
+from headrace.server.http.workerpool import WorkerPool
 from headrace.server.limits import Limits
 from headrace.server.routes.operations import LIMIT, limit_of
-from headrace.server.routes.viewparameters import body
 from headrace.server.service import Topologies
 from headrace.views.jsonencoding import encode_time
 
 _log = logging.getLogger("headrace.server")
 
-_AT_ONCE: Final = 16  # commands under way
+_MAX_COMMANDS: Final = 16  # at once
 _PATIENCE: Final = 5.0  # seconds in which most commands are done
-_LONGEST: Final = 660.0  # seconds: longer than the cluster is waited for
+_TIMEOUT: Final = 660.0  # seconds; longer than `Topologies.ask` waits for the cluster
 
-_NAME: Final = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}
-_WAIT: Final = {"type": "string", "description": "How long to wait for what is under way, e.g. 10s"}
-_TASKS: Final = {
+_NAME: Final = parameter("name", STRING, "The name of a topology that runs", "path")
+_OBJECT: Final[Schema] = {"type": "object"}
+_TOPOLOGY: Final[Schema] = {
+    "type": "object",
+    "properties": {"name": STRING, "state": STRING, "components": array(_OBJECT), "tasks": array(_OBJECT)},
+    "required": ["name", "state", "components", "tasks"],
+}
+_WAIT: Final[Schema] = {
+    "anyOf": [
+        {"type": "string", "pattern": r"^[0-9]{1,4} ?(ms|s|min|h|seconds|minutes|hours)$"},
+        {"type": "number", "minimum": -MAX_SECONDS, "maximum": MAX_SECONDS},
+        {"type": "null"},
+    ],
+    "description": "How long to wait for what is under way, e.g. 10s",
+}
+_TASKS: Final[Schema] = {
     "type": "object",
     "additionalProperties": {"type": "integer", "minimum": 1},
+    "minProperties": 1,
     "description": "Numbers of tasks, by bolt",
 }
-# The command, what it may be given, and what it does
-_COMMANDS: Final[tuple[tuple[str, dict[str, Any], str], ...]] = (
-    ("activate", {}, "Let the spouts emit again"),
-    ("deactivate", {}, "Let the spouts emit no more"),
-    ("rebalance", {"tasks": _TASKS, "wait": _WAIT}, "Go on with other numbers of tasks"),
-    ("kill", {"wait": _WAIT}, "End a topology once what is under way is done"),
+# A command, its fields, those of them that it may lack, and what it does
+_COMMANDS: Final[tuple[tuple[str, dict[str, Schema], tuple[str, ...], str], ...]] = (
+    ("activate", {}, (), "Let the spouts emit again"),
+    ("deactivate", {}, (), "Let the spouts emit no more"),
+    ("rebalance", {"tasks": _TASKS, "wait": _WAIT}, ("wait",), "Go on with other numbers of tasks"),
+    ("kill", {"wait": _WAIT}, ("wait",), "End a topology once what is under way is done"),
 )
 
 
 class Commands:
-    """Commands to topologies. One that waits for what is under way goes on when nobody waits for it any more."""
+    """Sends commands to topologies. One that takes long goes on after its client has been answered."""
 
     def __init__(self, topologies: Topologies, patience: float = _PATIENCE) -> None:
         self._topologies, self._patience = topologies, patience
-        self._worker = Worker("commands to topologies", _AT_ONCE, _AT_ONCE, _LONGEST)
+        self._pool = WorkerPool("commands to topologies", _MAX_COMMANDS, _MAX_COMMANDS, _TIMEOUT)
 
     async def run(self, command: str, name: str, arguments: dict[str, Any]) -> bool:
-        """Has something done; tells whether it is, or goes on. Refused with a TopologyError."""
-        work = self._worker.run(lambda: self._topologies.ask(command, name=name, **arguments))
-        doing = asyncio.ensure_future(work)
-        done, _ = await asyncio.wait({doing}, timeout=self._patience)
+        """Sends a command; returns whether it is done, or goes on. A HeadraceError refuses it."""
+        work = self._pool.run(lambda: self._topologies.ask(command, name=name, **arguments))
+        running = asyncio.ensure_future(work)
+        done, _ = await asyncio.wait({running}, timeout=self._patience)
         if done:
-            doing.result()
+            running.result()
             return True
-        doing.add_done_callback(lambda ended: _tell_log(ended, f"{command} of {name}"))
+        running.add_done_callback(lambda ended: _log_failure(ended, f"{command} of {name}"))
         return False
 
     def close(self) -> None:
-        """Takes no more."""
-        self._worker.close()
+        """Accepts no more commands."""
+        self._pool.close()
 
 
-def _tell_log(ended: asyncio.Future[Any], what: str) -> None:
+def _log_failure(ended: asyncio.Future[Any], command: str) -> None:
     if not ended.cancelled() and (error := ended.exception()) is not None:
-        _log.error("%s: %s", what, error)
+        _log.error("%s: %s", command, error)
 
 
 def add_topologies(
-    router: APIRouter, topologies: Topologies, commands: Commands, limits: Limits, worker: Worker
+    app: Application, topologies: Topologies, commands: Commands, limits: Limits, pool: WorkerPool
 ) -> None:
-    """The routes. Names are those of topologies that run now, so all are under one pattern."""
+    """Adds the routes. Names are those of topologies that run now, so all are under one pattern."""
 
-    async def listed(request: Request) -> Response:
-        return Json(told(await worker.run(topologies.published)))
+    async def list_topologies(request: Request) -> Response:
+        return JsonResponse(encode_published(await pool.run(topologies.published)))
 
-    async def one(request: Request) -> Response:
-        return Json(await worker.run(lambda: status_of(topologies, request.path_params["name"])))
+    async def show_topology(request: Request) -> Response:
+        return JsonResponse(await pool.run(lambda: status_of(topologies, request.path_params["name"])))
 
-    def newest(kind: str, read: Callable[[str, int], list[dict[str, Any]]]) -> Callable[[Request], Awaitable[Response]]:
+    def newest(field: str, read: Callable[[str, int], list[dict[str, Any]]]) -> Handler:
         async def answer(request: Request) -> Response:
             limit, name = limit_of(request), request.path_params["name"]
 
-            def found() -> list[dict[str, Any]]:
+            def entries() -> list[dict[str, Any]]:
                 status_of(topologies, name)
-                return [{**each, "time": encode_time(each["time"])} for each in reversed(read(name, limit))]
+                return [{**entry, "time": encode_time(entry["time"])} for entry in reversed(read(name, limit))]
 
-            return Json({"topology": name, kind: await worker.run(found)})
+            return JsonResponse({"topology": name, field: await pool.run(entries)})
 
         return answer
 
-    router.add_api_route("/topologies", listed, methods=["GET"], summary="The topologies, task by task")
-    router.add_api_route(
-        "/topologies/{name}", one, methods=["GET"], summary="A topology", openapi_extra={"parameters": [_NAME]}
+    published = record({"runs": BOOLEAN, "time": nullable(TIME), "topologies": array(_TOPOLOGY)})
+    app.add(
+        "GET",
+        "/topologies",
+        list_topologies,
+        Operation("The topologies, task by task", {200: response(published, "Those of the cluster, if one runs")}),
     )
-    for path, kind, read, text in (
+    app.add(
+        "GET",
+        "/topologies/{name}",
+        show_topology,
+        Operation("A topology", {200: response(_TOPOLOGY, "Its status")}, (_NAME,), refusals={404: ERROR}),
+    )
+    for path, field, read, summary in (
         ("errors", "errors", topologies.errors, "Errors that components reported, newest first"),
         ("deadletters", "dead_letters", topologies.dead_letters, "Tuples that were given up, newest first"),
     ):
-        router.add_api_route(
-            f"/topologies/{{name}}/{path}",
-            newest(kind, read),
-            methods=["GET"],
-            summary=text,
-            openapi_extra={"parameters": [_NAME, LIMIT]},
+        entries = response(record({"topology": STRING, field: array(_OBJECT)}), "The newest first")
+        operation = Operation(summary, {200: entries}, (_NAME, LIMIT), refusals={404: ERROR})
+        app.add("GET", f"/topologies/{{name}}/{path}", newest(field, read), operation)
+    for command, fields, optional, summary in _COMMANDS:
+        outcome = record({"topology": STRING, "command": {"const": command}, "done": BOOLEAN})
+        operation = Operation(
+            summary,
+            {200: response(outcome, "It is done"), 202: response(outcome, "It goes on")},
+            (_NAME,),
+            request_body(record(fields, optional), "The arguments" if fields else "An empty object"),
+            {404: ERROR, 409: ERROR},
         )
-    for command, fields, text in _COMMANDS:
-        _add_command(router, topologies, commands, limits, worker, command, fields, text)
+        handler = _command_handler(topologies, commands, limits, pool, command, fields)
+        app.add("POST", f"/topologies/{{name}}/{command}", handler, operation)
 
 
-def _add_command(
-    router: APIRouter,
+def _command_handler(
     topologies: Topologies,
     commands: Commands,
     limits: Limits,
-    worker: Worker,
+    pool: WorkerPool,
     command: str,
-    fields: dict[str, Any],
-    text: str,
-) -> None:
+    fields: dict[str, Schema],
+) -> Handler:
     async def run(request: Request) -> Response:
-        given = await read_json(request, limits, *fields)
+        arguments = await read_json(request, limits, *fields)
         name = request.path_params["name"]
-        _check(given, rebalances="tasks" in fields)
-        await worker.run(lambda: status_of(topologies, name))
+        _check_arguments(arguments, rebalances="tasks" in fields)
+        await pool.run(lambda: status_of(topologies, name))
         try:
-            done = await commands.run(command, name, given)
-        except TopologyError as error:
-            raise Refused(409, str(error)) from None
-        return Json({"topology": name, "command": command, "done": done}, 200 if done else 202)
+            done = await commands.run(command, name, arguments)
+        except HeadraceError as error:
+            raise Refusal(409, str(error)) from None
+        return JsonResponse({"topology": name, "command": command, "done": done}, 200 if done else 202)
 
-    schema = {"type": "object", "properties": fields, "additionalProperties": False}
-    given = body(JSON, schema, "What the command is given" if fields else "An empty object")
-    router.add_api_route(
-        f"/topologies/{{name}}/{command}",
-        run,
-        methods=["POST"],
-        summary=text,
-        openapi_extra={"parameters": [_NAME], **given},
-    )
+    return run
 
 
-def _check(given: dict[str, Any], *, rebalances: bool) -> None:
-    tasks, wait = given.get("tasks"), given.get("wait")
+def _check_arguments(arguments: dict[str, Any], *, rebalances: bool) -> None:
+    tasks, wait = arguments.get("tasks"), arguments.get("wait")
     if rebalances and not (
-        isinstance(tasks, dict) and tasks and all(type(each) is int and each > 0 for each in tasks.values())
+        isinstance(tasks, dict) and tasks and all(type(count) is int and count > 0 for count in tasks.values())
     ):
-        raise Refused(400, f'tasks are numbers of tasks by bolt, such as {{"count": 4}}, got {tasks!r}')
+        raise Refusal(400, f'tasks are numbers of tasks by bolt, such as {{"count": 4}}, got {tasks!r}')
     if wait is not None:
         try:
             duration(wait)
         except (ValueError, TypeError) as error:
-            raise Refused(400, f"wait is how long to wait for what is under way: {error}") from None
+            raise Refusal(400, f"wait is how long to wait for what is under way: {error}") from None
 
 
-def told(published: dict[str, Any] | None) -> dict[str, Any]:
-    """What a cluster published, as the API tells it.
+def encode_published(published: dict[str, Any] | None) -> dict[str, Any]:
+    """Encodes what a cluster published as the API shows it.
 
-    >>> told({"time": 0, "topologies": []}), told(None)
-    ({'runs': True, 'time': '1970-01-01T00:00:00Z', 'topologies': []}, {'runs': False, 'time': None, 'topologies': []})
+    >>> encode_published({"time": 0, "topologies": []})
+    {'runs': True, 'time': '1970-01-01T00:00:00Z', 'topologies': []}
+    >>> encode_published(None)
+    {'runs': False, 'time': None, 'topologies': []}
     """
     if published is None:
         return {"runs": False, "time": None, "topologies": []}
@@ -171,12 +206,12 @@ def told(published: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def status_of(topologies: Topologies, name: str) -> dict[str, Any]:
-    """The status of a topology; refused if there is none of this name."""
+    """Returns the status of a topology; refused if none of this name runs."""
     published = topologies.published()
     if published is None:
-        raise Refused(503, "no cluster of topologies runs now; `headrace storm submit` starts one")
-    for each in published["topologies"]:
-        if each["name"] == name:
-            found: dict[str, Any] = each
-            return found
-    raise Refused(404, f"no topology {name!r} is running; GET /topologies tells which are")
+        raise Refusal(503, "no cluster of topologies runs now; `headrace storm submit` starts one")
+    for topology in published["topologies"]:
+        if topology["name"] == name:
+            status: dict[str, Any] = topology
+            return status
+    raise Refusal(404, f"no topology {name!r} is running; GET /topologies lists those that are")

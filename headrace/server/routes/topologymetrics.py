@@ -1,4 +1,4 @@
-"""Metrics of topologies, as they are when somebody looks: counts, latencies and queues of every task."""
+"""Metrics of topologies, read when somebody asks for metrics: counts, latencies and queues of every task."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from prometheus_client.registry import Collector
 
 from headrace.server.service import Topologies
 
-# Field of a task's status, the name of its metric, what it is, and by what the number is divided
+# Field of a task's status, name of the metric, description; of gauges also the divisor
 _COUNTERS: Final = (
     ("emitted", "emitted", "Tuples emitted"),
     ("executed", "executed", "Tuples executed by bolts"),
@@ -33,7 +33,7 @@ _TASK: Final = ("topology", "component", "task")
 
 
 class TopologyMetrics(Collector):
-    """The metrics of a cluster."""
+    """Collects the metrics of a cluster."""
 
     def __init__(self, topologies: Topologies) -> None:
         self._topologies = topologies
@@ -43,8 +43,8 @@ class TopologyMetrics(Collector):
         up = GaugeMetricFamily("headrace_storm_up", "Whether a cluster runs")
         up.add_metric([], published is not None)
         yield up
-        found: list[dict[str, Any]] = [] if published is None else published["topologies"]
-        yield from _of_tasks(found)
+        statuses: list[dict[str, Any]] = [] if published is None else published["topologies"]
+        yield from _task_metrics(statuses)
         state = GaugeMetricFamily("headrace_storm_state", "The state of a topology", labels=["topology", "state"])
         trees = GaugeMetricFamily("headrace_storm_trees", "Trees of tuples under way", labels=["topology"])
         batches = CounterMetricFamily("headrace_storm_batches", "Micro-batches of this run", labels=["topology"])
@@ -54,29 +54,29 @@ class TopologyMetrics(Collector):
             "Tuples from component to component",
             labels=["topology", "from", "stream", "to"],
         )
-        for each in found:
-            name = each["name"]
-            state.add_metric([name, each["state"]], 1)
-            trees.add_metric([name], each["trees"])
-            batches.add_metric([name], each["batches"])
-            if each["batch_seconds"] is not None:
-                seconds.add_metric([name], each["batch_seconds"])
-            for component in each["components"]:
-                for one in component["inputs"]:
-                    streams.add_metric([name, one["source"], one["stream"], component["id"]], one["tuples"])
+        for status in statuses:
+            name = status["name"]
+            state.add_metric([name, status["state"]], 1)
+            trees.add_metric([name], status["trees"])
+            batches.add_metric([name], status["batches"])
+            if status["batch_seconds"] is not None:
+                seconds.add_metric([name], status["batch_seconds"])
+            for component in status["components"]:
+                for stream in component["inputs"]:
+                    streams.add_metric([name, stream["source"], stream["stream"], component["id"]], stream["tuples"])
         yield from (state, trees, batches, seconds, streams)
 
     def describe(self) -> list[Metric]:
-        return []  # registering asks for nothing
+        return []  # so that registering reads nothing
 
 
-def _of_tasks(found: list[dict[str, Any]]) -> Iterator[Metric]:
+def _task_metrics(statuses: list[dict[str, Any]]) -> Iterator[Metric]:
     tasks = [
-        ([each["name"], task["component"], str(task["task"])], task)
-        for each in found
-        for task in each["tasks"]
-        # A bolt's task counts in all its life, but tells of itself only after its first micro-batch: until then
-        # there is no number of it. Zero would look as if it began anew, and what follows as if it had done all at once.
+        ([status["name"], task["component"], str(task["task"])], task)
+        for status in statuses
+        for task in status["tasks"]
+        # A bolt's task counts in all its life, but reports only after its first micro-batch: until then there is no
+        # number of it. Zero would look like a restart, and the next number like a sudden burst.
         if task["queued"] is not None
     ]
     for field, name, text in _COUNTERS:
@@ -85,11 +85,11 @@ def _of_tasks(found: list[dict[str, Any]]) -> Iterator[Metric]:
             if task[field] is not None:
                 counter.add_metric(labels, task[field])
         yield counter
-    for field, name, text, of in _GAUGES:
+    for field, name, text, divisor in _GAUGES:
         gauge = GaugeMetricFamily(f"headrace_storm_{name}", text, labels=_TASK)
         for labels, task in tasks:
             if task[field] is not None:
-                gauge.add_metric(labels, task[field] / of)
+                gauge.add_metric(labels, task[field] / divisor)
         yield gauge
     latest = GaugeMetricFamily(
         "headrace_storm_complete_quantile_seconds",

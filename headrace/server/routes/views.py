@@ -1,21 +1,23 @@
-"""`/views`: what views there are, their answers and changes, their versions, and going back to one."""
+"""`/views`: the list of views, their answers and changes, their versions, and rolling back to one."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final
 
-from fastapi import APIRouter, Request
+from starlette.requests import Request
 from starlette.responses import Response
 
 from headrace.server.http.bodies import read_json
-from headrace.server.http.jsonresponse import Json
-from headrace.server.http.refusals import Refused
-from headrace.server.http.workerpool import Worker
+from headrace.server.http.jsonresponse import JsonResponse
+from headrace.server.http.openapi import COUNT, Operation, event_stream, nullable, record, request_body, response
+from headrace.server.http.refusals import Refusal
+from headrace.server.http.routing import Application
+from headrace.server.http.workerpool import WorkerPool
 from headrace.server.limits import Limits
 from headrace.server.routes.querystring import query_of
-from headrace.server.routes.serversentevents import Changes
-from headrace.server.routes.viewparameters import parameters
+from headrace.server.routes.serversentevents import EventStreams
+from headrace.server.routes.viewschemas import VIEWS, answer_schema, event_schema, query_parameters, versions_schema
 from headrace.views.jsonencoding import encode_answer, encode_layout, encode_provenance, encode_version
 from headrace.views.query.queries import Between, Prefix, Query
 from headrace.views.stores.store import StoredView
@@ -23,56 +25,68 @@ from headrace.views.stores.store import StoredView
 _QUICK: Final = 100  # rows
 
 
-def add_views(router: APIRouter, views: Mapping[str, StoredView], limits: Limits, worker: Worker) -> None:
-    """Each view has its own routes: a name that is not declared leads nowhere."""
+def add_views(app: Application, views: Mapping[str, StoredView], limits: Limits, pool: WorkerPool) -> None:
+    """Adds the routes. Each view has its own, so a name that is not declared has none."""
 
-    async def listed(request: Request) -> Response:
-        found = await worker.run(lambda: [(view.layout, view.provenance()) for view in views.values()])
-        return Json({"views": [{**encode_layout(each), **encode_provenance(where)} for each, where in found]})
+    async def list_views(request: Request) -> Response:
+        rows = await pool.run(lambda: [(view.layout, view.provenance()) for view in views.values()])
+        return JsonResponse(
+            {"views": [{**encode_layout(layout), **encode_provenance(provenance)} for layout, provenance in rows]}
+        )
 
-    changes = Changes(limits, worker)
+    streams = EventStreams(limits, pool)
     for name, view in views.items():
-        _add_view(router, name, view, limits, worker, changes)
-    router.add_api_route("/views", listed, methods=["GET"], summary="The views", response_class=Json)
+        _add_view(app, name, view, limits, pool, streams)
+    app.add("GET", "/views", list_views, Operation("The views", {200: response(VIEWS, "All views")}))
 
 
-def _add_view(router: APIRouter, name: str, view: StoredView, limits: Limits, worker: Worker, changes: Changes) -> None:
+def _add_view(
+    app: Application, name: str, view: StoredView, limits: Limits, pool: WorkerPool, streams: EventStreams
+) -> None:
     layout = view.layout
 
     async def answer(request: Request) -> Response:
         query = query_of(layout, _query_string(request))
-        found = view.answer(query) if _is_quick(view, query) else await worker.run(lambda: view.answer(query))
-        return Json(encode_answer(name, found))
+        found = view.answer(query) if _is_quick(view, query) else await pool.run(lambda: view.answer(query))
+        return JsonResponse(encode_answer(name, found))
 
-    async def listen(request: Request) -> Response:
-        return await changes.response(view, query_of(layout, _query_string(request)))
+    async def changes(request: Request) -> Response:
+        return await streams.response(view, query_of(layout, _query_string(request)))
 
     async def versions(request: Request) -> Response:
-        found = await worker.run(view.versions)
-        return Json({"view": name, "versions": [encode_version(each) for each in found]})
+        found = await pool.run(view.versions)
+        return JsonResponse({"view": name, "versions": [encode_version(version) for version in found]})
 
-    async def rollback(request: Request) -> Response:
-        wanted = (await read_json(request, limits, "version")).get("version")
-        if wanted is not None and type(wanted) is not int:
-            raise Refused(400, f"a version is a whole number, got {wanted!r}")
-        return Json({"view": name, "version": await worker.run(lambda: view.rollback(wanted))})
+    async def roll_back(request: Request) -> Response:
+        version = (await read_json(request, limits, "version")).get("version")
+        if version is not None and type(version) is not int:
+            raise Refusal(400, f"a version is a whole number, got {version!r}")
+        return JsonResponse({"view": name, "version": await pool.run(lambda: view.rollback(version))})
 
-    path, asked = f"/views/{name}", {"parameters": parameters(layout)}
-    router.add_api_route(path, answer, methods=["GET"], summary=f"Rows of {name}", openapi_extra=asked)
-    router.add_api_route(
-        f"{path}/changes", listen, methods=["GET"], summary=f"Rows of {name}, as they change", openapi_extra=asked
+    path, parameters = f"/views/{name}", query_parameters(layout)
+    rows = response(answer_schema(layout), "Rows, and where they come from")
+    app.add("GET", path, answer, Operation(f"Rows of {name}", {200: rows}, parameters))
+    events = event_stream(event_schema(layout), "All rows, and then each that changes")
+    app.add("GET", f"{path}/changes", changes, Operation(f"Rows of {name}, as they change", {200: events}, parameters))
+    kept = response(versions_schema(layout), "The batch versions that are kept")
+    app.add("GET", f"{path}/versions", versions, Operation(f"Batch versions of {name}", {200: kept}))
+    body = request_body(
+        record({"version": nullable(COUNT)}, optional=["version"]),
+        "The version that is to answer; by default the one before",
     )
-    router.add_api_route(f"{path}/versions", versions, methods=["GET"], summary=f"Batch versions of {name}")
-    router.add_api_route(f"{path}/rollback", rollback, methods=["POST"], summary=f"Answer {name} from another version")
+    current = response(record({"view": {"const": name}, "version": COUNT}), "The version that answers now")
+    app.add(
+        "POST", f"{path}/rollback", roll_back, Operation(f"Roll {name} back to a version", {200: current}, body=body)
+    )
 
 
 def _query_string(request: Request) -> str:
-    text: bytes = request.scope["query_string"]  # `request.url` would take the whole address apart
+    text: bytes = request.scope["query_string"]  # `request.url` would parse the whole URL
     return text.decode("latin-1")
 
 
 def _is_quick(view: StoredView, query: Query) -> bool:
-    """Whether an answer takes less time than handing it to a thread: a few rows of one key, from a local file."""
+    """Tells whether an answer takes less time than a thread's start: a few rows of one key, from a local file."""
     return (
         view.database.backend == "sqlite"
         and len(query.key) == len(view.layout.keys)
@@ -80,5 +94,5 @@ def _is_quick(view: StoredView, query: Query) -> bool:
         and query.by is None
         and query.top is None
         and not query.across_windows
-        and not any(isinstance(each, Prefix | Between) for each in query.key.values())
+        and not any(isinstance(value, Prefix | Between) for value in query.key.values())
     )

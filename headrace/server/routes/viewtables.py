@@ -1,4 +1,4 @@
-"""A view as an Arrow table: keys, window_start, window_end, and the answers of its aggregations."""
+"""Reads a view as an Arrow table: keys, window_start, window_end, and the answers of its aggregations."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _KEYS: Final = {
 _NUMBERS: Final = {"bigint": pa.int64(), "double": pa.float64()}
 
 
-def table_of(view: StoredView, since: Any, until: Any, most: int) -> tuple[pa.Table, Provenance]:
-    """The rows of the windows that begin from `since` to before `until`, all of one moment; refused if above `most`."""
+def table_of(view: StoredView, since: Any, until: Any, limit: int) -> tuple[pa.Table, Provenance]:
+    """Reads the rows of windows that begin from `since` to before `until`, in one snapshot; refused above `limit`."""
     parts, rows = [], 0
     for page in view.pages(Query(since=since, until=until, limit=MOST_ROWS)):
         rows += len(page.rows)
-        if rows > most:
+        if rows > limit:
             raise ViewError(
-                f"view {view.layout.name!r} has more than {most:,} rows in these windows; "
+                f"view {view.layout.name!r} has more than {limit:,} rows in these windows; "
                 "ask for fewer, with from and to"
             )
         parts.append(page.rows)
@@ -41,7 +41,7 @@ def table_of(view: StoredView, since: Any, until: Any, most: int) -> tuple[pa.Ta
 
 
 def table(layout: Layout, rows: list[Row]) -> pa.Table:
-    """Rows as a table."""
+    """Makes a table of rows."""
     columns = {
         name: pa.array([row.key[name] for row in rows], _KEYS[kind.name])
         for name, kind in zip(layout.keys, layout.types, strict=True)
@@ -54,11 +54,11 @@ def table(layout: Layout, rows: list[Row]) -> pa.Table:
 
 
 def _times(times: Iterable[int]) -> pa.Array:
-    return pa.array([each if MIN_TIME < each < MAX_TIME else None for each in times], _TIME)
+    return pa.array([time if MIN_TIME < time < MAX_TIME else None for time in times], _TIME)
 
 
 def _answers(values: list[Any], kind: pa.DataType | None) -> pa.Array:
     try:
         return pa.array(values, kind)
-    except (pa.ArrowException, OverflowError):  # values of several types: as JSON
+    except (pa.ArrowException, OverflowError):  # values of several types become JSON
         return pa.array([dumps(value).decode() for value in values], pa.string())

@@ -1,96 +1,56 @@
-"""`/login` and `/logout`: where a browser changes a token for a session. The page it shows has no script."""
+"""`/login` and `/logout`: a browser exchanges a token for a session. The page has no script."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from string import Template
 from typing import Final
 from urllib.parse import parse_qs
 
-from fastapi import APIRouter, Request
+from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from headrace.server.http.bodies import read_body
-from headrace.server.limits import Limits
-from headrace.server.security.sessions import COOKIE, SECONDS, Sessions, shown
+from headrace.server.http.bodies import BodyLimits, read_body
+from headrace.server.http.routing import Application
+from headrace.server.security.sessions import COOKIE, SECONDS, Sessions, session_cookie
 
 _FORM: Final = "application/x-www-form-urlencoded"  # the guard refuses those of other sites
-_POLICY: Final = {
+_HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'self'; "
     "frame-ancestors 'none'; base-uri 'none'",
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "same-origin",
 }
-_PAGE: Final = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<link rel="icon" href="data:,">
-<title>Sign in · Headrace</title>
-<style>
-:root { color-scheme: light dark; --page: #f5f6f8; --card: #fff; --line: #e2e6eb; --text: #18212c; --muted: #5d6979;
-  --accent: #0b7285; --bad: #c92a2a; }
-@media (prefers-color-scheme: dark) { :root { --page: #0e1318; --card: #161c23; --line: #29323c; --text: #e4e9ef;
-  --muted: #95a1b0; --accent: #3bc9db; --bad: #ff8787; } }
-* { box-sizing: border-box; }
-body { margin: 0; min-height: 100vh; display: grid; place-items: center; background: var(--page); color: var(--text);
-  font: 15px/1.5 Roboto, system-ui, sans-serif; }
-form { width: min(24rem, calc(100vw - 2rem)); padding: 2rem; background: var(--card); border: 1px solid var(--line);
-  border-radius: 12px; }
-h1 { margin: 0 0 .25rem; font-size: 1.25rem; font-weight: 600; }
-p { margin: 0 0 1.25rem; color: var(--muted); }
-p.bad { color: var(--bad); }
-label { display: block; margin-bottom: .35rem; font-size: .85rem; color: var(--muted); }
-input { width: 100%; padding: .6rem .75rem; border: 1px solid var(--line); border-radius: 8px; background: var(--page);
-  color: inherit; font: inherit; }
-button { width: 100%; margin-top: 1rem; padding: .6rem; border: 0; border-radius: 8px; background: var(--accent);
-  color: var(--card); font: inherit; font-weight: 600; cursor: pointer; }
-:focus-visible { outline: 2px solid var(--accent); outline-offset: 1px; }
-</style>
-</head>
-<body>
-<form method="post" action="/login">
-<h1>Headrace</h1>
-<p>This server asks for a token. One for reading shows everything; buttons need one for admin.</p>
-NOTE<label for="token">Token</label>
-<input id="token" name="token" type="password" autocomplete="current-password" required autofocus>
-<button>Sign in</button>
-</form>
-</body>
-</html>
-"""
-_WRONG: Final = '<p class="bad" role="alert">This is no token for reading on this server.</p>\n'
+_PAGE: Final = Template(Path(__file__).with_name("login.html").read_text("utf-8"))
+_WRONG_TOKEN: Final = '<p class="bad" role="alert">This is no token for reading on this server.</p>\n'
 
 
-def _page(note: str) -> str:
-    return _PAGE.replace("NOTE", note)
+def add_login(app: Application, sessions: Sessions, limits: BodyLimits) -> None:
+    """Adds the routes."""
 
-
-def add_login(router: APIRouter, sessions: Sessions, limits: Limits) -> None:
-    """The routes."""
-
-    async def asked(request: Request) -> Response:
+    async def show(request: Request) -> Response:
         if not sessions.tokens:
             return RedirectResponse("/", 303)
-        return HTMLResponse(_page(""), headers=_POLICY)
+        return HTMLResponse(_PAGE.substitute(note=""), headers=_HEADERS)
 
     async def login(request: Request) -> Response:
-        body = parse_qs((await read_body(request, limits, _FORM)).decode("utf-8", "replace"))
-        token = body.get("token", [""])[0].strip()
-        secret = sessions.open(token) if "read" in sessions.tokens.allows(token) else None
+        form = parse_qs((await read_body(request, limits, _FORM)).decode("utf-8", "replace"))
+        token = form.get("token", [""])[0].strip()
+        secret = sessions.open(token) if "read" in sessions.tokens.scopes(token) else None
         if secret is None:
-            return HTMLResponse(_page(_WRONG), 401, headers=_POLICY)
-        answer = RedirectResponse("/", 303)
-        answer.set_cookie(
+            return HTMLResponse(_PAGE.substitute(note=_WRONG_TOKEN), 401, headers=_HEADERS)
+        response = RedirectResponse("/", 303)
+        response.set_cookie(
             COOKIE, secret, max_age=SECONDS, httponly=True, samesite="strict", secure=request.url.scheme == "https"
         )
-        return answer
+        return response
 
     async def logout(request: Request) -> Response:
-        sessions.close(shown(request.headers.get("cookie", "")))
-        answer = RedirectResponse("/login", 303)
-        answer.delete_cookie(COOKIE, httponly=True, samesite="strict")
-        return answer
+        sessions.close(session_cookie(request.headers.get("cookie", "")))
+        response = RedirectResponse("/login", 303)
+        response.delete_cookie(COOKIE, httponly=True, samesite="strict")
+        return response
 
-    router.add_api_route("/login", asked, methods=["GET"], include_in_schema=False)
-    router.add_api_route("/login", login, methods=["POST"], include_in_schema=False)
-    router.add_api_route("/logout", logout, methods=["POST"], include_in_schema=False)
+    app.add("GET", "/login", show)
+    app.add("POST", "/login", login)
+    app.add("POST", "/logout", logout)

@@ -1,6 +1,6 @@
-"""Sessions: who has signed in on the page. A browser shows a secret of its own in a cookie, and never the token.
+"""Sessions of browsers that have signed in. A browser sends a secret of its own in a cookie, and never the token.
 
-They are kept in memory, as digests, and end with the process; so a server that starts again asks to sign in again.
+They are in memory, as digests, and end with the process; after a restart one signs in again.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from headrace.server.security.tokens import Scope, Tokens
 
 COOKIE: Final = "headrace_session"
 SECONDS: Final = 12 * 3600
-"""How long a session lasts."""
+"""The lifetime of a session."""
 
-_MOST: Final = 1_000
+_MAX_SESSIONS: Final = 1_000
 
 
 class Sessions:
-    """The sessions of one server. `clock` tells the time in seconds.
+    """The sessions of one server. `clock` returns the time in seconds.
 
     >>> sessions = Sessions(Tokens.parse("read:correct-horse-battery"))
     >>> secret = sessions.open("correct-horse-battery")
-    >>> sorted(sessions.allows(secret)), sessions.open("guess")
+    >>> sorted(sessions.scopes(secret)), sessions.open("guess")
     (['read'], None)
-    >>> sessions.close(secret); sorted(sessions.allows(secret))
+    >>> sessions.close(secret); sorted(sessions.scopes(secret))
     []
     """
 
@@ -37,37 +37,40 @@ class Sessions:
         self._open: dict[bytes, tuple[float, frozenset[Scope]]] = {}  # oldest first
 
     def open(self, token: str) -> str | None:
-        """The secret of a new session with what a token allows; None if it is no token."""
-        allowed = self.tokens.allows(token)
-        if not allowed:
+        """Opens a session with the scopes of a token and returns its secret; None if the token is not valid."""
+        scopes = self.tokens.scopes(token)
+        if not scopes:
             return None
-        if len(self._open) >= _MOST:
+        if len(self._open) >= _MAX_SESSIONS:
             del self._open[next(iter(self._open))]
         secret = secrets.token_urlsafe(32)
-        self._open[_digest(secret)] = self.clock() + SECONDS, allowed
+        self._open[_digest(secret)] = self.clock() + SECONDS, scopes
         return secret
 
-    def allows(self, secret: str) -> frozenset[Scope]:
-        """What a session allows; nothing, if there is none. Digests are looked up, so time tells nothing of secrets."""
-        ends, allowed = self._open.get(_digest(secret), (0.0, frozenset[Scope]()))
-        return allowed if self.clock() < ends else frozenset()
+    def scopes(self, secret: str) -> frozenset[Scope]:
+        """Returns the scopes of a session; none if there is no such session.
+
+        Digests are looked up, so the time that it takes reveals nothing about secrets.
+        """
+        ends, scopes = self._open.get(_digest(secret), (0.0, frozenset[Scope]()))
+        return scopes if self.clock() < ends else frozenset()
 
     def close(self, secret: str) -> None:
         """Ends a session."""
         self._open.pop(_digest(secret), None)
 
 
-def shown(header: str) -> str:
-    """The secret that a Cookie header shows; none is empty.
+def session_cookie(header: str) -> str:
+    """Returns the session's secret from a Cookie header; empty if it has none.
 
-    >>> shown("theme=dark; headrace_session=abc"), shown("a=b"), shown('"')
+    >>> session_cookie("theme=dark; headrace_session=abc"), session_cookie("a=b"), session_cookie('"')
     ('abc', '', '')
     """
     try:
-        found = SimpleCookie(header).get(COOKIE)
+        cookie = SimpleCookie(header).get(COOKIE)
     except CookieError:
         return ""
-    return "" if found is None else found.value
+    return "" if cookie is None else cookie.value
 
 
 def _digest(secret: str) -> bytes:

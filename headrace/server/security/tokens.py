@@ -1,4 +1,4 @@
-"""Tokens: secrets that clients show, and what each allows."""
+"""Tokens: secrets that clients send, and the scopes of each."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from hashlib import sha256
 from typing import Final, Literal, get_args
 
 Scope = Literal["read", "write", "admin"]
-"""To ask views; to append to topics; to change which version answers. Who may do the last may do all."""
+"""What a token allows: to query views, to append to topics, or to change which version answers (which allows all)."""
 
 SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
 
-# Of the letters that a header takes as they are; long enough that nobody guesses it.
+# Characters that a header may have as they are; long enough that nobody guesses it.
 _SECRET: Final = re.compile(r"[A-Za-z0-9._~+/=-]{16,512}")
 _RULE: Final = (
     "tokens are SCOPES:SECRET, separated by spaces or lines: scopes are read, write or admin, joined by +, and a "
@@ -23,10 +23,10 @@ _RULE: Final = (
 
 @dataclass(frozen=True)
 class Tokens:
-    """The tokens that a server takes. They are kept as digests, and never shown.
+    """The tokens that a server accepts, as digests. They are never printed.
 
     >>> tokens = Tokens.parse("read:correct-horse-battery read+write:staple-0123456789")
-    >>> sorted(tokens.allows("staple-0123456789")), sorted(tokens.allows("guess"))
+    >>> sorted(tokens.scopes("staple-0123456789")), sorted(tokens.scopes("guess"))
     (['read', 'write'], [])
     >>> tokens
     Tokens(2)
@@ -41,27 +41,27 @@ and a secret has 16 to 512 letters, digits or . _ ~ + / = -; the one in place 1 
 
     @staticmethod
     def parse(text: str) -> Tokens:
-        """Tokens as a file or an environment variable has them."""
+        """Reads tokens as a file or an environment variable has them."""
         granted = []
-        for place, each in enumerate(text.split(), 1):
-            named, _, secret = each.partition(":")
-            scopes = frozenset(scope for scope in SCOPES if scope in named.split("+"))
-            if not set(named.split("+")) <= set(SCOPES) or not _SECRET.fullmatch(secret):
-                raise ValueError(f"{_RULE}; the one in place {place} is not")  # which may hold a secret all the same
+        for place, token in enumerate(text.split(), 1):
+            names, _, secret = token.partition(":")
+            scopes = frozenset(scope for scope in SCOPES if scope in names.split("+"))
+            if not set(names.split("+")) <= set(SCOPES) or not _SECRET.fullmatch(secret):
+                raise ValueError(f"{_RULE}; the one in place {place} is not")  # the text may hold a secret all the same
             granted.append((_digest(secret), frozenset(SCOPES) if "admin" in scopes else scopes))
         return Tokens(tuple(granted))
 
-    def allows(self, secret: str) -> frozenset[Scope]:
-        """What a token allows; nothing, if it is none. Takes as long for any."""
-        shown = _digest(secret)
-        allowed: frozenset[Scope] = frozenset()
+    def scopes(self, secret: str) -> frozenset[Scope]:
+        """Returns the scopes of a token; none if it is not valid. Takes the same time for any secret."""
+        presented = _digest(secret)
+        granted: frozenset[Scope] = frozenset()
         for digest, scopes in self.granted:
-            if hmac.compare_digest(digest, shown):
-                allowed = allowed | scopes
-        return allowed
+            if hmac.compare_digest(digest, presented):
+                granted = granted | scopes
+        return granted
 
     def dump(self) -> list[tuple[str, list[str]]]:
-        """The digests and what they allow, for another process of the same server.
+        """Returns the digests and their scopes, for another process of the same server.
 
         >>> tokens = Tokens.parse("read:correct-horse-battery")
         >>> Tokens.load(tokens.dump()) == tokens
@@ -71,7 +71,7 @@ and a secret has 16 to 512 letters, digits or . _ ~ + / = -; the one in place 1 
 
     @staticmethod
     def load(dumped: list[tuple[str, list[Scope]]]) -> Tokens:
-        """What `dump` gave."""
+        """Makes tokens of what `dump` returned."""
         return Tokens(tuple((bytes.fromhex(digest), frozenset(scopes)) for digest, scopes in dumped))
 
     def __bool__(self) -> bool:

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 from headrace.log import Log
 from headrace.server import Service, Tokens
-from headrace.server.process.childprocess import Apart, Served
+from headrace.server.process.childprocess import ServerProcess
+from headrace.system.served import Served, server_process
 from headrace.views.declare.app import App
 from headrace.views.declare.layout import Partial
 from headrace.views.errors import ViewError
@@ -64,19 +65,19 @@ def system() -> Failing:
 
 
 @pytest.fixture(scope="module")
-def server(served: Served, system: Failing) -> Iterator[Apart]:
-    with Apart(served, system, port=0) as server:
+def server(served: Served, system: Failing) -> Iterator[ServerProcess]:
+    with server_process(served, system, port=0) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
-def client(server: Apart) -> Iterator[httpx.Client]:
+def client(server: ServerProcess) -> Iterator[httpx.Client]:
     with httpx.Client(base_url=server.url, timeout=60) as client:
         yield client
 
 
 @pytest.fixture(scope="module")
-def view(served: Served, server: Apart) -> Iterator[StoredView]:
+def view(served: Served, server: ServerProcess) -> Iterator[StoredView]:
     """The same view in this process."""
     store = Store(served.store)
     yield Service.of(App.load(served.app), store, Log(served.log)).views["hits"]
@@ -143,13 +144,13 @@ def _hits(count: int) -> Partial:
 
 
 def test_one_that_ends_is_started_anew_where_it_was(served: Served) -> None:
-    with Apart(served, Scripted(), port=0, tokens=Tokens.parse(SECRET)) as server:
+    with server_process(served, Scripted(), port=0, tokens=Tokens.parse(SECRET)) as server:
         first, headers = server.pid, {"Authorization": f"Bearer {SECRET.partition(':')[2]}"}
         for kept in ("cmdline", "environ"):
             assert SECRET.partition(":")[2].encode() not in Path(f"/proc/{first}/{kept}").read_bytes()
         os.kill(first, signal.SIGKILL)
         os.waitid(os.P_PID, first, os.WEXITED | os.WNOWAIT)
-        server.look()
+        server.restart_if_ended()
         assert server.pid != first
         assert httpx.get(f"{server.url}/views/hits", timeout=60).status_code == 401
         assert httpx.get(f"{server.url}/status", headers=headers, timeout=60).json() == {"pid": 7, "jobs": []}
@@ -161,15 +162,15 @@ def test_an_app_that_cannot_be_served(served: Served, tmp_path: Path) -> None:
     broken = replace(served, app=str(tmp_path / "app.py"))
     with (
         pytest.raises(ViewError, match="the process of the server did not start: ZeroDivisionError"),
-        Apart(broken, Scripted(), port=0),
+        server_process(broken, Scripted(), port=0),
     ):
         pass
 
 
 PARENT = """
 import sys, threading
-from headrace.server.process.childprocess import Apart, Served
-with Apart(Served(*sys.argv[1:]), None, port=0) as server:
+from headrace.system.served import Served, server_process
+with server_process(Served(*sys.argv[1:]), None, port=0) as server:
     print(server.pid, flush=True)
     threading.Event().wait()
 """

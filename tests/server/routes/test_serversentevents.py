@@ -10,9 +10,9 @@ from typing import Any
 import httpx
 
 from headrace.server import Limits
-from headrace.server.http.refusals import Refused
-from headrace.server.http.workerpool import Worker
-from headrace.server.routes.serversentevents import Changes
+from headrace.server.http.refusals import Refusal
+from headrace.server.http.workerpool import WorkerPool
+from headrace.server.routes.serversentevents import EventStreams
 from headrace.views.query.queries import Query
 from headrace.views.stores.store import StoredView
 from tests.server.conftest import feed, on_both, publish, seen
@@ -58,17 +58,17 @@ def test_a_row_that_changes_is_an_event(client: httpx.Client, view: StoredView) 
 
 
 def test_a_stream_that_has_begun_waits_when_too_much_is_under_way(view: StoredView) -> None:
-    class Busy(Worker):
+    class Busy(WorkerPool):
         calls = 0
 
         async def run(self, work: Any) -> Any:
             self.calls += 1
             if self.calls % 2:
-                raise Refused(429, "too much")
+                raise Refusal(429, "too much")
             return work()
 
     async def listened() -> list[bytes]:
-        changes = Changes(Limits(poll=0), Busy("questions", 1, 1, 1))
+        changes = EventStreams(Limits(poll=0), Busy("questions", 1, 1, 1))
         found = changes._events(view, Query(), view.answer(Query()))
         events = [await anext(found)]
         feed(view, seen("a", 0, "x"))

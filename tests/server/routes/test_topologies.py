@@ -65,7 +65,7 @@ def test_statuses_are_those_of_the_cluster(client: httpx.Client, cluster: Cluste
     missing = client.get("/topologies/words")
     assert (missing.status_code, missing.json()) == (
         404,
-        {"reason": "no topology 'words' is running; GET /topologies tells which are"},
+        {"reason": "no topology 'words' is running; GET /topologies lists those that are"},
     )
 
 
@@ -105,7 +105,7 @@ def test_commands(client: httpx.Client, cluster: Cluster) -> None:
         ("word-count/rebalance", {"tasks": {"words": 2}}, 409, "'words' is a spout"),
         ("word-count/kill", {"wait": "soon"}, 400, "wait is how long to wait"),
         ("word-count/kill", {"now": True}, 400, "no other fields than wait"),
-        ("word-count/activate", {"wait": "1s"}, 400, "no other fields"),
+        ("word-count/activate", {"wait": "1s"}, 400, "no fields"),
         ("words/kill", {}, 404, "no topology 'words' is running"),
         ("word-count/submit", {}, 404, "Not Found"),
     ],

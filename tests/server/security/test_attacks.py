@@ -15,7 +15,7 @@ import pytest
 from headrace.server import Limits, Server, Service, Tokens
 from headrace.server.routes.metrics import Metrics
 from headrace.server.security import tokens
-from headrace.server.security.guard import Guard, needed
+from headrace.server.security.guard import Guard, required_scope
 from headrace.views.stores.store import StoredView
 from tests.server.conftest import LINES, feed, publish, seen
 
@@ -146,7 +146,7 @@ def test_missing_wrong_and_under_scoped_tokens(
     publish(view, seen("a", 0, "x"))
     kinds = {"Content-Type": "application/json"}
     for method, path, body, scope in REQUESTS:
-        assert needed(method, path) == scope
+        assert required_scope(method, path) == scope
 
         def sent(method: str = method, path: str = path, body: str | None = body, **headers: str) -> httpx.Response:
             return client.request(method, path, content=body, headers={**kinds, **headers})
@@ -171,8 +171,8 @@ def test_tokens_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -
         return hmac.compare_digest(a, b)
 
     monkeypatch.setattr(tokens, "hmac", type("", (), {"compare_digest": staticmethod(compare)}))
-    assert TOKENS.allows(READ) == {"read"}
-    assert TOKENS.allows("guess") == frozenset()
+    assert TOKENS.scopes(READ) == {"read"}
+    assert TOKENS.scopes("guess") == frozenset()
     assert [len(a) == len(b) == 32 for a, b in compared] == [True] * 6  # all tokens each time, found or not
 
 
@@ -285,6 +285,6 @@ def test_sockets_of_pages_are_guarded_as_posts_are() -> None:
 
     metrics = Metrics(Service({}, {}))
     elsewhere = scope(host="localhost", origin="https://evil.example")
-    asyncio.run(Guard(inside, tokens=Tokens(), metrics=metrics)(elsewhere, inside, send))
-    asyncio.run(Guard(inside, tokens=TOKENS, metrics=metrics)(scope(host="localhost"), inside, send))
+    asyncio.run(Guard(inside, tokens=Tokens(), on_response=metrics.count_response)(elsewhere, inside, send))
+    asyncio.run(Guard(inside, tokens=TOKENS, on_response=metrics.count_response)(scope(host="localhost"), inside, send))
     assert closed == [("websocket.close", 1008)] * 2

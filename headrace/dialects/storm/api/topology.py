@@ -27,10 +27,11 @@ from headrace.dialects.storm.api.groupings import (
     Shuffle,
 )
 from headrace.dialects.storm.api.rules import problems, problems_of_fields
+from headrace.model.errors import HeadraceError
 from headrace.model.times import DurationLike
 
 
-class TopologyError(ValueError):
+class TopologyError(HeadraceError, ValueError):
     """The topology cannot run as written; raised before anything runs.
 
     >>> from headrace import storm
