@@ -1,0 +1,115 @@
+"""The OpenAPI document against the server: schemathesis asks everything that it allows, and much that it does not."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headrace as hr
+from headrace.log import Log
+from headrace.server import Server, Service, Tokens
+from headrace.server.routes.serversentevents import EventStreams
+from headrace.views.declare.app import App
+from headrace.views.stores import Store
+from headrace.views.stores.store import StoredView
+from tests.dialects.storm.clusters import WordCount
+from tests.scale import FULL
+from tests.server.scripted import shop
+
+SECRET = "a" * 20
+TOPOLOGY = "words"
+EXAMPLES = 200 if FULL else 10  # for each operation; the coverage phase has as many as it needs
+# What a schema cannot say: which SQL is valid, and which versions are kept.
+CONFIG = """
+[[operations]]
+include-path-regex = "^/sql$|/rollback$"
+checks.positive_data_acceptance.expected-statuses = ["2xx", "400"]
+"""
+
+everything = hr.Topic(
+    "everything",
+    schema="s string, b boolean, i int, n bigint, f float, d double, x binary, day date, ts timestamp",
+    key="s",
+)
+
+
+@hr.view(everything)
+def kinds(events: hr.PCollection) -> hr.PCollection:
+    """A view with keys of every kind."""
+    return events | hr.GroupBy("s", "n", "b", "day", "ts", "x").aggregate(events=hr.count(), mean=hr.mean("d"))
+
+
+class Topologies:
+    """One topology, which does whatever it is told to at once."""
+
+    def __init__(self) -> None:
+        self.status = json.loads(json.dumps(WordCount(TOPOLOGY).status().told()))
+
+    def published(self) -> dict[str, Any]:
+        return {"time": 0, "topologies": [self.status]}
+
+    def errors(self, name: str, limit: int) -> list[dict[str, Any]]:
+        return [{"time": 0, "component": "split", "task": 1, "error": "ValueError: x"}][:limit]
+
+    def dead_letters(self, name: str, limit: int) -> list[dict[str, Any]]:
+        return []
+
+    def ask(self, command: str, **arguments: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """A server with tokens, three views, topics, SQL, operations and a topology. Event streams end with their first
+    progress: schemathesis would wait for more events than there are."""
+    whole = EventStreams._events
+
+    async def begun(self: EventStreams, view: StoredView, *query: Any) -> AsyncIterator[bytes]:
+        async for event in whole(self, view, *query):
+            yield event
+            if event.startswith(b"event: progress"):
+                return
+
+    monkeypatch.setattr(EventStreams, "_events", begun)
+    store = Store(f"sqlite:///{tmp_path}/kinds.db")
+    more = Service.of(App.of({"kinds": kinds}), store, Log(tmp_path / "log"))
+    service = shop(tmp_path).service
+    service = replace(
+        service,
+        views={**service.views, **more.views},
+        topics={**service.topics, **more.topics},
+        topologies=Topologies(),
+    )
+    with Server(service, port=0, tokens=Tokens.parse(f"admin:{SECRET}")) as server:
+        yield server
+    store.close()
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.slow("tries every operation of the API in each of the three phases")
+def test_the_document_is_the_truth(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "schemathesis.toml").write_text(CONFIG)
+    command = [str(Path(sys.executable).with_name("schemathesis")), "run", f"{server.url}/openapi.json"]
+    options = {"header": f"Authorization: Bearer {SECRET}", "checks": "all", "phases": "examples,coverage,fuzzing"}
+    limits = {"max-examples": str(EXAMPLES), "seed": "1", "request-timeout": "60", "warnings": "off"}
+    for name, value in {**options, **limits}.items():
+        command += [f"--{name}", value]
+    root = str(Path(__file__).parents[2])
+    environment = {**os.environ, "SCHEMATHESIS_HOOKS": "tests.server.openapihooks", "PYTHONPATH": root}
+    result = subprocess.run(
+        [*command, "--no-color", "--continue-on-failure"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=840,
+    )
+    assert result.returncode == 0, result.stdout[-20_000:] + result.stderr
