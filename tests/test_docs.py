@@ -88,6 +88,24 @@ def test_relative_links_of_pages_lead_somewhere(page: Path) -> None:
     assert [link for link in local if not (page.parent / link).exists()] == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=relative)
+def test_prose_of_pages_is_wrapped_at_100(page: Path) -> None:
+    """Tables, code and pictures are as long as they are."""
+    prose = [line for block, line in lines_by_block(page.read_text("utf-8")) if block is None]
+    assert [line for line in prose if len(line) > 100 and not line.startswith(("|", "![", "["))] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=relative)
+def test_modules_that_pages_name_exist(page: Path) -> None:
+    """A path such as `engine/shard/clocks.py` or, in a picture, `engine/shard/clocks`."""
+    folders = "|".join(path.name for path in (ROOT / "headrace").iterdir() if path.is_dir())
+    paths = set(re.findall(rf"(?<![\w./])(?:headrace/)?((?:{folders})/[\w/]+(?:\.\w+)?)", page.read_text("utf-8")))
+    known = [ROOT / "headrace", ROOT / "tests", ROOT / "examples"]
+    assert [
+        path for path in sorted(paths) if not any((root / path).exists() or (root / f"{path}.py").exists() for root in known)
+    ] == []
+
+
 def test_fences_are_no_part_of_an_example() -> None:
     page = "Text `>>> 1`\n```python\n>>> 1 + 1\n2\n```\n  ```sh\n  make x  # y\n  ```\n`make -s z A=1` make do"
     assert only_examples(page) == "\n\n>>> 1 + 1\n2\n\n\n\n\n"
