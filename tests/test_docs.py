@@ -102,7 +102,9 @@ def test_modules_that_pages_name_exist(page: Path) -> None:
     paths = set(re.findall(rf"(?<![\w./])(?:headrace/)?((?:{folders})/[\w/]+(?:\.\w+)?)", page.read_text("utf-8")))
     known = [ROOT / "headrace", ROOT / "tests", ROOT / "examples"]
     assert [
-        path for path in sorted(paths) if not any((root / path).exists() or (root / f"{path}.py").exists() for root in known)
+        path
+        for path in sorted(paths)
+        if not any((root / path).exists() or (root / f"{path}.py").exists() for root in known)
     ] == []
 
 
