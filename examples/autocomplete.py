@@ -1,8 +1,9 @@
-"""Hashtag autocompletion: for every prefix one may have typed so far, the three tags used most often.
+"""Autocompletes hashtags: computes the three most frequent tags for every prefix. A first batch pipeline.
 
     python examples/autocomplete.py [INPUT] [OUTPUT]
 
-INPUT is a text file or a folder of them; without it, a tiny one is made. OUTPUT is a folder, which is replaced.
+INPUT is a text file or a folder of text files; without it, the example writes a small one. OUTPUT is a folder for the
+completions of all prefixes, as JSON lines; it is replaced. Prints the completions of prefixes of one or two letters.
 """
 
 import re
@@ -16,6 +17,7 @@ Completion = tuple[str, list[tuple[int, str]]]  # a prefix and (count, tag) pair
 
 
 def autocomplete(lines: hr.PCollection) -> hr.PCollection:
+    """Applies the transforms of the example to lines of text; gives Completions."""
     return (
         lines
         | "tags" >> hr.FlatMap(hashtags)
@@ -26,12 +28,12 @@ def autocomplete(lines: hr.PCollection) -> hr.PCollection:
 
 
 def hashtags(line: str) -> list[str]:
-    """The tags of a line: "#To the #mill!" has "to" and "mill"."""
+    """Finds the tags of a line: "#To the #mill!" has "to" and "mill"."""
     return re.findall(r"#(\w+)", line.lower())
 
 
 def prefixes(counted: tuple[str, int]) -> Iterator[tuple[str, tuple[int, str]]]:
-    """("to", 3) gives ("t", (3, "to")) and ("to", (3, "to"))."""
+    """Pairs a counted tag with each of its prefixes: ("to", 3) gives ("t", (3, "to")) and ("to", (3, "to"))."""
     tag, count = counted
     for end in range(1, len(tag) + 1):
         yield tag[:end], (count, tag)
@@ -47,12 +49,13 @@ def run(source: str, target: str) -> list[Completion]:
 
 
 def main(source: str | None = None, target: str = "out/autocomplete") -> None:
-    for prefix, found in run(source or tiny_input(), target):
-        print(f"#{prefix:4}", ", ".join(f"{tag} ({count})" for count, tag in found))
-    print(f"all prefixes are in {target}")
+    for prefix, tags in run(source or write_input(), target):
+        print(f"#{prefix:4}", ", ".join(f"{tag} ({count})" for count, tag in tags))
+    print(f"wrote the completions of all prefixes to {target}")
 
 
-def tiny_input() -> str:
+def write_input() -> str:
+    """Writes a small input file and returns its path."""
     path = Path("out/autocomplete-input.txt")
     path.parent.mkdir(exist_ok=True)
     path.write_text(

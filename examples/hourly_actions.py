@@ -1,10 +1,11 @@
-"""How often each action happened in each hour, from JSON files into a table of a database.
+"""Counts actions per hour, from JSON files into a database table: a stream with early and late panes, and upserts.
 
     python examples/hourly_actions.py [DATABASE]
 
-DATABASE is a URL, such as postgresql://user:password@host/database; without it, it is a file of SQLite. The files are
-made. They are read as a stream, one a micro-batch, with a pane for each; every pane replaces its row in the table.
-Files that come late only change numbers: the table always has what is known so far.
+DATABASE is a URL, such as postgresql://user:password@host/database; without it, the example writes a SQLite file. It
+also writes its input files and reads them as a stream, one per micro-batch. Each micro-batch emits a pane for each hour
+that it changed, and the pane replaces the hour's row: late files only correct numbers, and the table is always up to
+date. Prints the table.
 """
 
 import json
@@ -22,6 +23,7 @@ TABLE = "hourly_actions"
 
 
 def pipeline(source: str, database: str) -> hr.Pipeline:
+    """Builds the pipeline from files to the table."""
     p = hr.Pipeline()
     hourly = (
         p
@@ -39,19 +41,20 @@ def pipeline(source: str, database: str) -> hr.Pipeline:
 
 
 def make_events(folder: Path, *, files: int = 4, events: int = 500) -> None:
-    """Events of six hours, in files that are in no order."""
-    chance = random.Random(7)
+    """Writes files with events of six hours, in no order."""
+    generator = random.Random(7)
     folder.mkdir(parents=True, exist_ok=True)
     for number in range(files):
         times = [
-            datetime(2026, 1, 1, 8, tzinfo=UTC) + timedelta(seconds=chance.randrange(6 * 3600)) for _ in range(events)
+            datetime(2026, 1, 1, 8, tzinfo=UTC) + timedelta(seconds=generator.randrange(6 * 3600))
+            for _ in range(events)
         ]
-        lines = [json.dumps({"action": chance.choice(ACTIONS), "at": time.isoformat()}) for time in times]
+        lines = [json.dumps({"action": generator.choice(ACTIONS), "at": time.isoformat()}) for time in times]
         (folder / f"{number}.json").write_text("\n".join(lines))
 
 
 def read_table(database: str) -> list[tuple[str, dict[str, int]]]:
-    """The table by the hour."""
+    """Reads the table: hours with their counts by action."""
     engine = sa.create_engine(database.replace("postgresql:", "postgresql+psycopg:"))
     with engine.connect() as connection:
         rows = connection.execute(sa.text(f"SELECT window_start, action, n FROM {TABLE} ORDER BY window_start")).all()
@@ -72,7 +75,7 @@ def main(database: str | None = None) -> None:
     for hour, counts in read_table(database):
         print(f"{hour:15}", *(f"{counts.get(action, 0):6}" for action in ACTIONS))
     total = sum(n for _, counts in read_table(database) for n in counts.values())
-    print(f"{total} events in {TABLE} of {sa.make_url(database)}")  # which shows no password
+    print(f"{total} events in the table {TABLE} of {sa.make_url(database)}")  # a URL prints without its password
 
 
 if __name__ == "__main__":

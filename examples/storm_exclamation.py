@@ -1,8 +1,9 @@
-"""Storm's exclamation: words, and two bolts that add an exclamation mark; the second reads both.
+"""Storm's exclamation topology: two bolts add an exclamation mark to words; the second reads the words and the first.
 
     python examples/storm_exclamation.py [SECONDS]
 
-"Hi" through both gives "Hi!!", straight to the second "Hi!".
+So each word comes out as "Hi!", through the second bolt only, and as "Hi!!", through both. Prints the topology's status
+and some counts, and checks them: each word that was acked must have come out once in both forms.
 """
 
 import sys
@@ -17,6 +18,8 @@ WORDS = ["Hi", "nathan", "mike", "jackson", "golda", "bertels"]
 
 
 class Words(storm.Spout):
+    """Emits the words of a list, over and over."""
+
     fields = ("word",)
 
     def open(self, context: storm.TopologyContext) -> None:
@@ -28,6 +31,8 @@ class Words(storm.Spout):
 
 
 class Exclaim(storm.BasicBolt):
+    """Adds an exclamation mark to each word."""
+
     fields = ("word",)
 
     def execute(self, tup: storm.Tuple) -> None:
@@ -35,6 +40,7 @@ class Exclaim(storm.BasicBolt):
 
 
 def build(log: str) -> storm.Topology:
+    """Builds the topology, which writes to a topic of this log."""
     builder = storm.TopologyBuilder()
     builder.set_spout("words", Words(), parallelism=10)
     builder.set_bolt("exclaim1", Exclaim(), parallelism=3).shuffle_grouping("words")
@@ -44,12 +50,12 @@ def build(log: str) -> storm.Topology:
 
 
 def exclaimed(log: str) -> Counter[str]:
-    """How often each word came out."""
+    """Counts the words that the topology wrote."""
     return Counter(record.value["word"] for record in Log(log).topic("exclaimed").read(0))
 
 
 def expected(status: storm.TopologyStatus) -> Counter[str]:
-    """Every word that was acked, once with one mark and once with two."""
+    """Counts the words that it should have written: each acked word, with one mark and with two."""
     counts: Counter[str] = Counter()
     for task in status.of("words"):
         for number in range(task.acked):
@@ -73,9 +79,9 @@ def main(seconds: float = 30) -> None:
     counts = exclaimed(log)
     print(*(f"{word} {count:,}" for word, count in sorted(counts.items())[:4]), "...", sep="  ")
     if not settled or counts != expected(status):
-        sys.exit("✗ these are not the words that were acked, with one mark and with two")
+        sys.exit("✗ the words written are not the words that were acked, each with one mark and with two")
     words = sum(task.acked for task in status.of("words"))
-    print(f"✓ {words:,} words were acked, and each came out with one mark and with two")
+    print(f"✓ {words:,} words were acked, and each was written with one mark and with two")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""Page views at 2,000/s with bursts to 47,000/s: views are charged to advertisers, but not those of machines.
+"""Charges page views to advertisers, except those of bots, at 2,000 views/s with bursts of 47,000/s.
 
     python examples/storm_fraud.py [SECONDS]
 
 views -> check (by user and advertiser) -> charge (by advertiser, a tick every second) -> topic
              └-> suspects: users with more than 100 views of one advertiser -> topic
 
-In a burst views wait, in the log or at their source, and nothing is lost. How long it takes is told as it goes on; in
-the end all views are checked again, in plain Python, and suspects and charges must be the same.
+In a burst, views wait in the log or at their source, and none is lost. Prints rates, backlog and latency every two
+seconds. At the end, plain Python checks all views again: suspects and charges must be the same.
 """
 
 import random
@@ -20,27 +20,27 @@ from dataclasses import dataclass
 from headrace import storm
 from headrace.log import Log
 
-CALM, BURST = 2_000, 47_000  # views a second, of all tasks
-PERIOD, BEGINS, LASTS = 60, 20, 3  # seconds: of every minute, three are a burst
+CALM, BURST = 2_000, 47_000  # views per second, of all tasks
+PERIOD, BEGINS, LASTS = 60, 20, 3  # seconds: in every minute there is a burst of three
 TASKS = 2
-MANY = 100  # views of one advertiser by one user, which no person makes
+MANY = 100  # views of one advertiser by one user; a person makes fewer
 CONFIG = storm.Config(max_spout_pending=100_000, message_timeout="10min")
 
 Pair = tuple[int, int]
 
 
 def due(seconds: float) -> float:
-    """How many views there were so many seconds after the first.
+    """Returns how many views there are in the first seconds.
 
     >>> due(20), due(21) - due(20), due(23) - due(20), due(80) - due(20)
     (40000, 47000, 141000, 255000)
     """
-    whole, rest = divmod(seconds, PERIOD)
-    return CALM * seconds + (BURST - CALM) * (LASTS * whole + min(max(rest - BEGINS, 0), LASTS))
+    periods, remainder = divmod(seconds, PERIOD)
+    return CALM * seconds + (BURST - CALM) * (LASTS * periods + min(max(remainder - BEGINS, 0), LASTS))
 
 
 class Views(storm.Spout):
-    """Emits the views that were due since it was activated. One of fifty is by one of ten machines."""
+    """Emits the views that are due since it was activated. One view of fifty is by one of ten bots."""
 
     fields = ("user", "advertiser")
 
@@ -48,16 +48,16 @@ class Views(storm.Spout):
         self.begin(context.task)
 
     def begin(self, task: int) -> None:
-        self.random, self.sent = random.Random(task), 0
+        self.random, self.number = random.Random(task), 0
 
     def activate(self) -> None:
         self.began = time.time()
 
     def next_tuple(self) -> None:
-        there = int(due(time.time() - self.began) / TASKS)
-        for _ in range(min(there - self.sent, 100)):
-            self.sent += 1
-            self.emit(self.pick(), message_id=self.sent)
+        target = int(due(time.time() - self.began) / TASKS)
+        for _ in range(min(target - self.number, 100)):
+            self.number += 1
+            self.emit(self.pick(), message_id=self.number)
 
     def pick(self) -> Pair:
         draw = self.random.random()
@@ -67,7 +67,7 @@ class Views(storm.Spout):
 
 
 class Check(storm.Bolt):
-    """Passes views on, but no more than a hundred of a pair; who has more is named, once."""
+    """Passes on up to a hundred views of each user and advertiser; a user with more is emitted once as a suspect."""
 
     fields = ("advertiser",)
     streams = {"suspects": ("user", "advertiser")}  # noqa: RUF012
@@ -86,7 +86,7 @@ class Check(storm.Bolt):
 
 
 class Charge(storm.BasicBolt):
-    """Adds up what advertisers pay for, and tells with each tick what has changed."""
+    """Counts the views that each advertiser pays for, and emits the changed counts with each tick."""
 
     fields = ("advertiser", "views")
 
@@ -106,6 +106,7 @@ class Charge(storm.BasicBolt):
 
 
 def build(log: str) -> storm.Topology:
+    """Builds the topology, which writes to topics of this log."""
     builder = storm.TopologyBuilder()
     builder.set_spout("views", Views(), parallelism=TASKS)
     builder.set_bolt("check", Check(), parallelism=2).fields_grouping("views", ["user", "advertiser"])
@@ -117,20 +118,23 @@ def build(log: str) -> storm.Topology:
 
 @dataclass(frozen=True)
 class Answers:
+    """The result: the suspects as (user, advertiser), and the charged views of each advertiser."""
+
     suspects: frozenset[Pair]
     charges: dict[int, int]
 
 
 def written(log: str) -> Answers:
-    """What the topology wrote: of charges the last of each advertiser."""
-    suspects = [record.value for record in Log(log).topic("suspects").read(0)]
-    assert len(suspects) == len({(each["user"], each["advertiser"]) for each in suspects}), "someone was named twice"
+    """Reads what the topology wrote: all suspects, and the last charge of each advertiser."""
+    values = [record.value for record in Log(log).topic("suspects").read(0)]
+    suspects = [(value["user"], value["advertiser"]) for value in values]
+    assert len(suspects) == len(set(suspects)), "a suspect was written twice"
     charges = {record.value["advertiser"]: record.value["views"] for record in Log(log).topic("charges").read(0)}
-    return Answers(frozenset((each["user"], each["advertiser"]) for each in suspects), charges)
+    return Answers(frozenset(suspects), charges)
 
 
 def checked_again(status: storm.TopologyStatus) -> Answers:
-    """The answers of all views that were acked, in plain Python: each task draws the same ones again."""
+    """Computes the answers for all acked views, in plain Python: each task draws the same views again."""
     views: Counter[Pair] = Counter()
     for task in status.of("views"):
         spout = Views()
@@ -143,8 +147,8 @@ def checked_again(status: storm.TopologyStatus) -> Answers:
 
 
 @dataclass(frozen=True)
-class Look:
-    """How far it is, so many seconds after the first view; rates and latency since the look before."""
+class Sample:
+    """The topology's progress at a time after the first view; rates and latency are those since the last sample."""
 
     seconds: float
     emitted: int
@@ -171,8 +175,8 @@ HEAD = (
 )
 
 
-def looks(cluster: storm.LocalCluster, began: float, every: float = 2) -> Iterator[Look]:
-    """A look every two seconds."""
+def samples(cluster: storm.LocalCluster, began: float, every: float = 2) -> Iterator[Sample]:
+    """Takes a sample every two seconds."""
     before, emitted, acked, spent = began, 0, 0, 0.0
     while True:
         time.sleep(every)
@@ -180,52 +184,52 @@ def looks(cluster: storm.LocalCluster, began: float, every: float = 2) -> Iterat
         all_emitted, all_acked = sum(task.emitted for task in tasks), sum(task.acked for task in tasks)
         all_spent = sum((task.complete_ms or 0) / 1000 * task.acked for task in tasks)
         latency = (all_spent - spent) / (all_acked - acked) if all_acked > acked else None
-        gone = now - before
-        yield Look(
-            now - began, all_emitted, all_acked, (all_emitted - emitted) / gone, (all_acked - acked) / gone, latency
-        )
+        elapsed = now - before
+        emit_rate, ack_rate = (all_emitted - emitted) / elapsed, (all_acked - acked) / elapsed
+        yield Sample(now - began, all_emitted, all_acked, emit_rate, ack_rate, latency)
         before, emitted, acked, spent = now, all_emitted, all_acked, all_spent
 
 
 def answers(cluster: storm.LocalCluster, log: str, seconds: float = 300) -> tuple[Answers, Answers]:
-    """What was written once no more views come and all charges are told, and what should have been."""
+    """Stops the spouts, waits for the last charges, and returns the written answers and the expected ones."""
     cluster.deactivate("fraud")
     cluster.running("fraud").settle(seconds)
-    meant, deadline = checked_again(cluster.status("fraud")), time.monotonic() + seconds
-    while (found := written(log)) != meant and time.monotonic() < deadline:
+    expected, deadline = checked_again(cluster.status("fraud")), time.monotonic() + seconds
+    while (actual := written(log)) != expected and time.monotonic() < deadline:
         time.sleep(0.2)
-    return found, meant
+    return actual, expected
 
 
-def run(seconds: float, say: Callable[[str], object]) -> list[Look]:
-    """Runs it for so many seconds, and until all is done; tells how far it is, and whether the answers are right."""
-    log, seen = tempfile.mkdtemp(), []
+def run(seconds: float, say: Callable[[str], object]) -> list[Sample]:
+    """Runs the topology for some seconds and until all views are done; prints samples and checks the answers."""
+    log, taken = tempfile.mkdtemp(), []
     with storm.LocalCluster() as cluster:
         cluster.submit("fraud", build(log), CONFIG)
         cluster.deactivate("fraud")
-        while cluster.status("fraud").batches < 3:  # Spark has to warm up; ticks come all the while
+        while cluster.status("fraud").batches < 3:  # Spark has to warm up; ticks make batches meanwhile
             cluster.running("fraud").check()
             time.sleep(0.1)
         cluster.activate("fraud")
         began = time.time()
         say(HEAD)
-        for look in looks(cluster, began):
-            seen.append(look)
-            say(str(look))
-            if look.seconds > seconds:
+        for sample in samples(cluster, began):
+            taken.append(sample)
+            say(str(sample))
+            if sample.seconds > seconds:
                 break
-        found, meant = answers(cluster, log)
+        actual, expected = answers(cluster, log)
         status = cluster.status("fraud")
         letters = cluster.dead_letters("fraud")
     say(str(status))
     views = sum(task.acked for task in status.of("views"))
-    if found != meant or letters:
-        sys.exit(f"✗ {len(letters)} dead letters; suspects and charges of {views:,} views are not as they should be")
+    if actual != expected or letters:
+        sys.exit(f"✗ {len(letters)} dead letters; suspects and charges of {views:,} views differ from the check")
     say(f"✓ all {views:,} views were acked, none was replayed or dropped; checked again, the answers are the same:")
-    say(f"  {len(found.suspects)} suspects, {sum(found.charges.values()):,} views charged to {len(found.charges)}")
-    held = max(task.throttled_seconds or 0 for task in status.of("views"))
-    say(f"  spouts were held back for {held:.1f} s at most, while too much was under way: views waited at the source")
-    return seen
+    charged, advertisers = sum(actual.charges.values()), len(actual.charges)
+    say(f"  {len(actual.suspects)} suspects, {charged:,} views charged to {advertisers} advertisers")
+    throttled = max(task.throttled_seconds or 0 for task in status.of("views"))
+    say(f"  spouts were throttled for at most {throttled:.1f} s by max_spout_pending: views waited at the source")
+    return taken
 
 
 def main(seconds: float = 60) -> None:

@@ -1,11 +1,12 @@
-"""Rolling top words, as in Storm's starter: words counted over the last nine seconds, ranked, and ranks merged.
+"""Rolling top words, as in Storm's starter: counts words over the last nine seconds, ranks them and merges the ranks.
 
     python examples/storm_top_words.py [SECONDS]
 
 words -> count (by word, a tick every 3 s) -> rank (by word) -> merge (one task) -> topic
-             └-> topic of all that it told
+             └-> topic of all counts
 
-Which word leads changes every 5,000 words of a task; whoever leads is at the top three ticks later at the latest.
+The most frequent word changes every 5,000 words of a task; it leads the ranking three ticks later at the latest. Prints
+the topology's status and the last rankings, and checks that each word was counted in the totals of three ticks.
 """
 
 import random
@@ -22,7 +23,7 @@ SLOTS, TOP = 3, 3
 
 
 class Words(storm.Spout):
-    """Early words, counted from the one that leads, are more frequent."""
+    """Emits random words; the ones shortly after the current leader in the list are more frequent."""
 
     fields = ("word",)
 
@@ -43,7 +44,7 @@ class Words(storm.Spout):
 
 
 class RollingCount(storm.BasicBolt):
-    """Counts words over the last slots, and tells with each tick what it has counted."""
+    """Counts words over the last slots, and emits the counts with each tick."""
 
     fields = ("word", "count")
 
@@ -62,11 +63,12 @@ Ranks = list[tuple[str, int]]
 
 
 def highest(counts: dict[str, int]) -> Ranks:
+    """Ranks the highest counts."""
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:TOP]
 
 
 class Rank(storm.BasicBolt):
-    """Keeps the counts it hears of, and tells with each tick which are the highest."""
+    """Stores the last count of each word, and emits the highest with each tick."""
 
     fields = ("ranks",)
 
@@ -83,7 +85,7 @@ class Rank(storm.BasicBolt):
 
 
 class Merge(storm.BasicBolt):
-    """Keeps the last ranks of each task that ranks, and tells with each tick which are the highest of all."""
+    """Stores the last ranks of each Rank task, and emits the highest of all with each tick."""
 
     fields = ("ranks",)
 
@@ -98,23 +100,24 @@ class Merge(storm.BasicBolt):
 
 
 def build(log: str) -> storm.Topology:
+    """Builds the topology, which writes to topics of this log."""
     builder = storm.TopologyBuilder()
     builder.set_spout("words", Words(), parallelism=2)
     builder.set_bolt("count", RollingCount(), parallelism=4, tick="3s").fields_grouping("words", ["word"])
     builder.set_bolt("rank", Rank(), parallelism=2, tick="3s").fields_grouping("count", ["word"])
     builder.set_bolt("merge", Merge(), tick="3s").global_grouping("rank")
     builder.set_bolt("out", storm.ToTopic("top-words", log=log)).global_grouping("merge")
-    builder.set_bolt("told", storm.ToTopic("counts", log=log)).global_grouping("count")
+    builder.set_bolt("counts", storm.ToTopic("counts", log=log)).global_grouping("count")
     return builder.create()
 
 
 def rankings(log: str) -> list[Ranks]:
-    """All rankings, oldest first."""
+    """Reads all rankings that the topology wrote, the oldest first."""
     return [[(word, count) for word, count in record.value["ranks"]] for record in Log(log).topic("top-words").read(0)]
 
 
-def told(log: str) -> Counter[str]:
-    """All counts that were told, added up."""
+def counted(log: str) -> Counter[str]:
+    """Adds up all counts that the topology wrote, by word."""
     counts: Counter[str] = Counter()
     for record in Log(log).topic("counts").read(0):
         counts[record.value["word"]] += record.value["count"]
@@ -122,7 +125,7 @@ def told(log: str) -> Counter[str]:
 
 
 def expected(status: storm.TopologyStatus) -> Counter[str]:
-    """Each word counts in as many totals as there are slots, once it has left them all."""
+    """Counts the acked words, in plain Python: each counts once per slot, when it has left all of them."""
     counts: Counter[str] = Counter()
     for task in status.of("words"):
         spout = Words()
@@ -133,11 +136,11 @@ def expected(status: storm.TopologyStatus) -> Counter[str]:
 
 
 def silence(cluster: storm.LocalCluster, name: str, log: str, seconds: float = 300) -> bool:
-    """Lets the spouts emit no more, and waits until no word is left in any slot; tells whether all adds up then."""
+    """Stops the spouts and waits until no slot has a word; returns whether the counts are as expected then."""
     cluster.deactivate(name)
     cluster.running(name).settle(seconds)
-    meant, deadline = expected(cluster.status(name)), time.monotonic() + seconds
-    while not (right := told(log) == meant and rankings(log)[-1] == []) and time.monotonic() < deadline:
+    target, deadline = expected(cluster.status(name)), time.monotonic() + seconds
+    while not (right := counted(log) == target and rankings(log)[-1] == []) and time.monotonic() < deadline:
         time.sleep(0.2)
     return right
 
@@ -157,8 +160,8 @@ def main(seconds: float = 45) -> None:
         print("  ".join(f"{word} {count:,}" for word, count in ranks) or "(nothing)")
     words = sum(task.acked for task in status.of("words"))
     if not right:
-        sys.exit(f"✗ the totals that were told of {words:,} words do not add up")
-    print(f"✓ {words:,} words were acked; each counted in the totals of {SLOTS} ticks, and then no more")
+        sys.exit(f"✗ the totals of {words:,} words do not add up")
+    print(f"✓ {words:,} words were acked; each was counted in the totals of {SLOTS} ticks and in no later one")
 
 
 if __name__ == "__main__":

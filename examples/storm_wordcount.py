@@ -1,8 +1,9 @@
-"""Storm's word count: 5 tasks of sentences, 8 that split them, 12 that count words; and a recount that must agree.
+"""Storm's word count: 5 tasks emit sentences, 8 split them into words, 12 count the words.
 
     python examples/storm_wordcount.py [SECONDS]
 
-or, to let it run and be commanded from elsewhere:
+Prints the topology's status and the most frequent words, and checks the counts against a recount in plain Python. To
+run it in the background and control it from the command line:
 
     headrace storm submit examples/storm_wordcount.py word-count
     headrace storm status word-count
@@ -27,6 +28,8 @@ SENTENCES = [
 
 
 class RandomSentence(storm.Spout):
+    """Emits random sentences; each task has its own seed."""
+
     fields = ("sentence",)
 
     def open(self, context: storm.TopologyContext) -> None:
@@ -44,6 +47,8 @@ class RandomSentence(storm.Spout):
 
 
 class SplitSentence(storm.Bolt):
+    """Splits sentences into words, anchored to their sentence."""
+
     fields = ("word",)
 
     def execute(self, tup: storm.Tuple) -> None:
@@ -53,6 +58,8 @@ class SplitSentence(storm.Bolt):
 
 
 class WordCount(storm.BasicBolt):
+    """Counts words, and emits the new count with each word."""
+
     fields = ("word", "count")
 
     def prepare(self, context: storm.TopologyContext) -> None:
@@ -65,6 +72,7 @@ class WordCount(storm.BasicBolt):
 
 
 def build(log: str) -> storm.Topology:
+    """Builds the topology, which writes to a topic of this log."""
     builder = storm.TopologyBuilder()
     builder.set_spout("spout", RandomSentence(), parallelism=5)
     builder.set_bolt("split", SplitSentence(), parallelism=8).shuffle_grouping("spout")
@@ -74,7 +82,7 @@ def build(log: str) -> storm.Topology:
 
 
 def counted(log: str) -> Counter[str]:
-    """The last count of each word that the topology wrote."""
+    """Reads the last count of each word that the topology wrote."""
     counts: Counter[str] = Counter()
     for record in Log(log).topic("word-counts").read(0):
         counts[record.value["word"]] = max(counts[record.value["word"]], record.value["count"])
@@ -82,7 +90,7 @@ def counted(log: str) -> Counter[str]:
 
 
 def recounted(status: storm.TopologyStatus) -> Counter[str]:
-    """The words of all sentences that were acked: each task draws the same ones again."""
+    """Counts the words of all sentences that were acked, in plain Python: each task draws the same ones again."""
     counts: Counter[str] = Counter()
     for task in status.of("spout"):
         spout = RandomSentence()
@@ -108,8 +116,8 @@ def main(seconds: float = 30) -> None:
     print(*(f"{word} {count:,}" for word, count in counts.most_common(5)), "...", sep="  ")
     sentences = sum(task.acked for task in status.of("spout"))
     if not settled or counts != recounted(status):
-        sys.exit(f"✗ the counts of {sentences:,} sentences are not those of the recount")
-    print(f"✓ {sentences:,} sentences were acked, and their {counts.total():,} words counted once each, as recounted")
+        sys.exit(f"✗ the counts of {sentences:,} sentences differ from the recount")
+    print(f"✓ {sentences:,} sentences were acked, and their {counts.total():,} words were counted once: as the recount")
 
 
 if __name__ == "__main__":

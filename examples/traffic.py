@@ -1,6 +1,6 @@
-"""Page views as a site has them: a few pages and people are most of it, some views come late, some come twice.
+"""Generates page views like those of a real site, for `demo.py`: skewed, in bursts, some late and some repeated.
 
-Every run has the same views, from the time it begins at.
+Every run generates the same views, relative to the time at which it starts.
 """
 
 from collections.abc import Iterator
@@ -18,14 +18,14 @@ Event = dict[str, Any]
 
 @dataclass(frozen=True)
 class Traffic:
-    """So many views a second, and five times as many for ten seconds of each minute."""
+    """A generator of `rate` page views per second, and five times as many for ten seconds of each minute."""
 
     began: datetime
     rate: int = 400
     seed: int = 7
 
     def seconds(self) -> Iterator[list[Event]]:
-        """The views of each second, in the order in which they arrive."""
+        """Generates the views of each second, in the order in which they arrive."""
         random = np.random.default_rng(self.seed)
         second = 0
         while True:
@@ -36,7 +36,7 @@ class Traffic:
     def _views(self, random: np.random.Generator, second: int, count: int) -> list[Event]:
         pages, people = skewed(random, 300, count), skewed(random, 5_000, count)
         countries, ms = skewed(random, len(COUNTRIES), count), random.lognormal(5, 0.6, count)
-        # One of thirty comes late: a phone was offline, for up to ten minutes.
+        # One view of thirty comes late: a phone was offline, for up to ten minutes.
         late = np.where(random.random(count) < 1 / 30, random.uniform(0, 600, count), 0)
         at = second - random.random(count) - late
         views = [
@@ -49,11 +49,12 @@ class Traffic:
             }
             for n in range(count)
         ]
-        # One of fifty looks like another: somebody pressed reload. It is a view all the same.
-        return [each for view in views for each in ([view, dict(view)] if random.random() < 1 / 50 else [view])]
+        # One view of fifty is repeated: somebody pressed reload. It counts as a view of its own.
+        repeated = ([view, dict(view)] if random.random() < 1 / 50 else [view] for view in views)
+        return [view for copies in repeated for view in copies]
 
 
 def skewed(random: np.random.Generator, items: int, count: int) -> np.ndarray:
-    """Numbers from 0 on, of which k is k + 1 times as rare as 0."""
+    """Draws numbers from 0 to items - 1 by Zipf's law: k is k + 1 times as rare as 0."""
     weights = 1 / np.arange(1, items + 1)
     return random.choice(items, count, p=weights / weights.sum())

@@ -1,9 +1,9 @@
-"""Scores of a game, added up over different windows of event time; the table has them in order of event time.
+"""Adds up the scores of a game in three kinds of windows of event time, in one batch.
 
     python examples/user_scores.py [INPUT]
 
-INPUT is a CSV file with the columns score, event_time and arrival; without it, one with the table below is made.
-Arrival is when the system heard of a score. A batch begins when all have arrived, so here it changes nothing.
+INPUT is a CSV file with the columns score, event_time and arrival; without it, the example writes the table below.
+Arrival is the time at which the system got a score; in a batch it does not matter. Prints the windows and their totals.
 """
 
 import sys
@@ -14,6 +14,7 @@ import headrace as hr
 
 
 def total(scores: hr.PCollection, window: hr.WindowFn) -> hr.PCollection:
+    """Adds up scores in these windows."""
     return scores | hr.WindowInto(window) | hr.GroupBy().aggregate(score=hr.sum("score"))
 
 
@@ -44,21 +45,22 @@ class Score(NamedTuple):
 
 
 def run(source: str) -> dict[str, list[tuple[hr.Window, int]]]:
-    """For each kind of windows, the windows and their totals."""
+    """Returns the windows and their totals, for each kind of windows."""
     with hr.Pipeline() as p:
         scores = p | hr.ReadCsv(source, schema=Score, event_time="event_time")
         totals = {name: total(scores, window) | hr.Collect() for name, window in WINDOWS.items()}
-    return {name: sorted((each.window, each.value.score) for each in found.windowed) for name, found in totals.items()}
+    return {name: sorted((row.window, row.value.score) for row in rows.windowed) for name, rows in totals.items()}
 
 
 def main(source: str | None = None) -> None:
-    for name, totals in run(source or table()).items():
+    for name, totals in run(source or write_input()).items():
         print(name)
         for window, score in totals:
             print(f"  {score:4}  {window}")
 
 
-def table() -> str:
+def write_input() -> str:
+    """Writes the table as a CSV file and returns its path."""
     path = Path("out/user-scores.csv")
     path.parent.mkdir(exist_ok=True)
     path.write_text(SCORES)

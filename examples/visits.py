@@ -1,9 +1,9 @@
-"""Unique visitors by page and hour: a batch of what is known, a stream of what comes, and answers that merge both.
+"""Counts unique visitors by page and hour, with a batch view and a speed view whose answers are merged.
 
     python examples/visits.py
 
-Unique visitors do not add up: who sees two pages of a site is one visitor of it. So the views keep sketches of who was
-there, and merge those.
+Numbers of unique visitors cannot be added: a visitor of two pages of a site is one visitor of the site. So the views
+store sketches of visitors and merge these. Prints the answers of the stream alone, of batch and stream, and of a site.
 """
 
 import json
@@ -21,6 +21,7 @@ visits = hr.Topic("visits", schema="ip string, url string, at timestamp", event_
 
 @hr.view(visits, window=hr.FixedWindows("1 hour"), allowed_lateness="365 days")
 def visitors(events):
+    """Counts the visits and the unique visitors of each page."""
     return events | hr.GroupBy("url").aggregate(hits=hr.count(), people=hr.approx_distinct("ip"))
 
 
@@ -39,19 +40,17 @@ LATER = [
 ]
 
 
-def send(system: System, seen: list[tuple[str, str, int]]) -> None:
-    """What a client would send as POST /topics/visits."""
-    events = [{"ip": ip, "url": url, "at": datetime.fromtimestamp(at, UTC).isoformat()} for ip, url, at in seen]
+def send(system: System, requests: list[tuple[str, str, int]]) -> None:
+    """Appends visits to the topic, as POST /topics/visits does, and waits until the speed layer has them."""
+    events = [{"ip": ip, "url": url, "at": datetime.fromtimestamp(at, UTC).isoformat()} for ip, url, at in requests]
     system.service.topics["visits"].append("\n".join(map(json.dumps, events)).encode())
     system.catch_up()
 
 
-def show(system: System, what: str, query: Query = Query()) -> None:
+def show(system: System, title: str, query: Query = Query()) -> None:
     answer = system.answer("visitors", query)
-    where = answer.provenance
-    print(
-        f"{what} (batch version {where.version or 'none'}, then the stream up to {sum(where.reached.values())} visits)"
-    )
+    version, reached = answer.provenance.version or "none", sum(answer.provenance.reached.values())
+    print(f"{title} (batch version {version}, speed layer up to {reached} visits)")
     for row in answer.rows:
         hour = row.window.start // 3_600_000_000
         print(f"  {row.key.get('url', 'foo.com'):14} hour {hour}: {row.values['people']} people")
@@ -60,13 +59,13 @@ def show(system: System, what: str, query: Query = Query()) -> None:
 def main() -> None:
     with System.at(Path(tempfile.mkdtemp()), App.of(globals())) as system:
         send(system, FIRST)
-        show(system, "as the stream counts them")
+        show(system, "counted by the stream")
         system.begin("visitors", incremental=False)
         system.jobs.wait()
         send(system, LATER)
         show(system, "batch and stream merged")
         of_site = Query(key={"url": Prefix("foo.com/")}, by=(), until=367 * 3600)
-        show(system, "the whole of foo.com in hour 366", of_site)
+        show(system, "all of foo.com in hour 366", of_site)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Word count by the minute: lines with timestamps, windows of one minute, how often each word occurs in each.
+"""Counts words per minute: event times from the data, and windows of one minute, in a batch.
 
     python examples/wordcount.py [INPUT] [OUTPUT]
 
-INPUT has lines such as "2026-01-01T12:00:05Z the wheel turns"; without it, a few are made. OUTPUT is a folder, which
-is replaced.
+INPUT is a text file with lines such as "2026-01-01T12:00:05Z the wheel turns"; without it, the example writes a small
+one. OUTPUT is a folder for all counts, as JSON lines; it is replaced. Prints the most frequent words of each minute.
 """
 
 import sys
@@ -15,7 +15,7 @@ import headrace as hr
 
 
 def count_words(lines: hr.PCollection) -> hr.PCollection:
-    """Pairs (word, how often it occurs), each in the window of its minute."""
+    """Counts the words of lines: gives pairs (word, count) in windows of one minute."""
     return (
         lines
         | "times" >> hr.WithTimestamps(time_of)
@@ -30,7 +30,7 @@ def time_of(line: str) -> str:
 
 
 def words(line: str) -> list[str]:
-    """What comes after the timestamp, in lower case and without signs."""
+    """Splits the text after the timestamp into words, in lower case and without punctuation."""
     return [word for text in line.lower().split()[1:] if (word := text.strip(".,;:!?#"))]
 
 
@@ -41,7 +41,7 @@ class WordCount(NamedTuple):
 
 
 def row(counted: tuple[str, int], window: hr.Window = hr.DoFn.WindowParam) -> WordCount:
-    """A count with its minute, which so far only its window tells."""
+    """Makes a row of a count and its window."""
     word, times = counted
     return WordCount(minute_of(window), word, times)
 
@@ -56,16 +56,17 @@ def run(source: str, target: str) -> list[tuple[datetime, list[tuple[str, int]]]
         counts = count_words(p | hr.ReadText(source))
         counts | "rows" >> hr.Map(row) | hr.WriteJson(target, existing="replace")
         top = counts | "top 3" >> hr.Top.largest(3, key=lambda counted: counted[::-1]) | hr.Collect()
-    return sorted((minute_of(each.window), each.value) for each in top.windowed)
+    return sorted((minute_of(element.window), element.value) for element in top.windowed)
 
 
 def main(source: str | None = None, target: str = "out/wordcount") -> None:
-    for minute, counts in run(source or tiny_input(), target):
+    for minute, counts in run(source or write_input(), target):
         print(f"{minute:%H:%M} ", ", ".join(f"{word} ({times})" for word, times in counts))
-    print(f"all counts are in {target}")
+    print(f"wrote all counts to {target}")
 
 
-def tiny_input() -> str:
+def write_input() -> str:
+    """Writes a small input file and returns its path."""
     path = Path("out/wordcount-input.txt")
     path.parent.mkdir(exist_ok=True)
     path.write_text(
@@ -73,7 +74,7 @@ def tiny_input() -> str:
         "2026-01-01T12:00:40Z the wheel turns the stone.\n"
         "2026-01-01T12:01:10Z The stone grinds corn,\n"
         "2026-01-01T12:01:59Z corn and more corn.\n"
-        "2026-01-01T12:00:59Z The wheel turns.\n"  # late in the file, but not in time
+        "2026-01-01T12:00:59Z The wheel turns.\n"  # last in the file, but not last in event time
     )
     return str(path)
 

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 sys.path.append(str(ROOT / "examples"))
 
 import storm_fraud  # noqa: E402
-from storm_fraud import BEGINS, LASTS, PERIOD, Look  # noqa: E402
+from storm_fraud import BEGINS, LASTS, PERIOD, Sample  # noqa: E402
 
 LEFT, RIGHT = 70, 710
 STYLE = """
@@ -77,12 +77,13 @@ def steps_to(highest: float) -> list[float]:
     return [round(step * number, 6) for number in range(count + 1)]
 
 
-def picture(looks: list[Look], load: float) -> str:
-    first, last = looks[0].seconds, looks[-1].seconds
-    rates = Panel(40, 200, first, last, steps_to(max(max(look.emit_rate, look.ack_rate) for look in looks)), "/s")
-    rates.line("emitted", [(look.seconds, look.emit_rate) for look in looks])
-    rates.line("acked", [(look.seconds, look.ack_rate) for look in looks])
-    took = [(look.seconds, look.latency) for look in looks if look.latency is not None]
+def picture(samples: list[Sample], load: float) -> str:
+    first, last = samples[0].seconds, samples[-1].seconds
+    highest = max(max(sample.emit_rate, sample.ack_rate) for sample in samples)
+    rates = Panel(40, 200, first, last, steps_to(highest), "/s")
+    rates.line("emitted", [(sample.seconds, sample.emit_rate) for sample in samples])
+    rates.line("acked", [(sample.seconds, sample.ack_rate) for sample in samples])
+    took = [(sample.seconds, sample.latency) for sample in samples if sample.latency is not None]
     times = Panel(240, 330, first, last, steps_to(max(latency for _, latency in took)), " s")
     times.line("acked", took)
     seconds = [
@@ -106,8 +107,8 @@ def main(seconds: float = 60, file: str = str(ROOT / "docs" / "storm-burst.svg")
     say: Callable[[str], None] = lambda line: print(line, flush=True)  # noqa: E731
     load = os.getloadavg()[0]
     say(f"load of the machine before it began: {load:.1f}")
-    looks = [look for look in storm_fraud.run(seconds, say) if look.seconds >= BEGINS - 12]
-    Path(file).write_text(picture(looks, load))
+    samples = [sample for sample in storm_fraud.run(seconds, say) if sample.seconds >= BEGINS - 12]
+    Path(file).write_text(picture(samples, load))
     say(f"load after it: {os.getloadavg()[0]:.1f}; wrote {file}")
 
 

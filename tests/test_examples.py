@@ -42,7 +42,7 @@ def test_autocomplete_prints(capsys: pytest.CaptureFixture[str], tmp_path: Path)
 
 
 def test_wordcount_counts_by_the_minute(tmp_path: Path) -> None:
-    source = str(tmp_path / wordcount.tiny_input())
+    source = str(tmp_path / wordcount.write_input())
     top = wordcount.run(source, str(tmp_path / "counts"))
     assert top == [
         (datetime(2026, 1, 1, 12, 0, tzinfo=UTC), [("the", 5), ("wheel", 3), ("turns", 2)]),
@@ -54,7 +54,7 @@ def test_wordcount_counts_by_the_minute(tmp_path: Path) -> None:
 
 
 def test_user_scores_are_those_of_the_worked_example(tmp_path: Path) -> None:
-    totals = user_scores.run(str(tmp_path / user_scores.table()))
+    totals = user_scores.run(str(tmp_path / user_scores.write_input()))
     assert [score for _, score in totals["everything"]] == [48]
     assert [score for _, score in totals["two minutes"]] == [14, 18, 4, 12]
     assert [score for _, score in totals["sessions with a gap of 61 s"]] == [36, 12]
@@ -62,7 +62,7 @@ def test_user_scores_are_those_of_the_worked_example(tmp_path: Path) -> None:
 
 
 def test_user_scores_prints(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    user_scores.main(str(tmp_path / user_scores.table()))
+    user_scores.main(str(tmp_path / user_scores.write_input()))
     assert capsys.readouterr().out.startswith("everything\n    48  [-inf, +inf)\ntwo minutes\n    14  ")
 
 
@@ -70,7 +70,7 @@ def test_hourly_actions_are_those_of_the_files(capsys: pytest.CaptureFixture[str
     hourly_actions.main()
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 8 and lines[0].split() == ["hour", "open", "close", "ship"]
-    assert lines[-1].startswith("2000 events in hourly_actions of sqlite:///out/")
+    assert lines[-1].startswith("2000 events in the table hourly_actions of sqlite:///out/")
     counts: Counter[tuple[str, str]] = Counter()
     for file in Path("out/hourly-actions").glob("*.json"):
         for event in map(json.loads, file.read_text().splitlines()):

@@ -18,12 +18,12 @@ import visits
 def test_visitors_do_not_add_up(spark: Any, capsys: pytest.CaptureFixture[str]) -> None:
     visits.main()
     assert capsys.readouterr().out.splitlines() == [
-        "as the stream counts them (batch version none, then the stream up to 5 visits)",
+        "counted by the stream (batch version none, speed layer up to 5 visits)",
         "  foo.com/about  hour 366: 1 people",
         "  foo.com/blog   hour 366: 2 people",
         "  foo.com/blog   hour 505: 1 people",
         "  oof.com/item   hour 366: 1 people",
-        "batch and stream merged (batch version 1, then the stream up to 9 visits)",
+        "batch and stream merged (batch version 1, speed layer up to 9 visits)",
         "  foo.com/about  hour 366: 1 people",
         "  foo.com/about  hour 644: 1 people",
         "  foo.com/blog   hour 366: 2 people",
@@ -32,7 +32,7 @@ def test_visitors_do_not_add_up(spark: Any, capsys: pytest.CaptureFixture[str]) 
         "  goo.com/idx    hour 558: 1 people",
         "  oof.com/item   hour 366: 1 people",
         "  oof.com/item   hour 644: 1 people",
-        "the whole of foo.com in hour 366 (batch version 1, then the stream up to 9 visits)",
+        "all of foo.com in hour 366 (batch version 1, speed layer up to 9 visits)",
         "  foo.com        hour 366: 2 people",
     ]
 
@@ -40,26 +40,26 @@ def test_visitors_do_not_add_up(spark: Any, capsys: pytest.CaptureFixture[str]) 
 def test_where_sally_and_bob_live(spark: Any, capsys: pytest.CaptureFixture[str]) -> None:
     sally_and_bob.main()
     assert capsys.readouterr().out.splitlines() == [
-        "as it was stated",
+        "as first stated",
         "  as of 1318357: Bob in Chicago",
         "  as of 1338811: Bob in Chicago, Sally in Philadelphia",
         "  as of 1338812: Bob in Chicago, Sally in New York",
-        "as it was corrected, and computed from all facts again",
+        "as corrected, recomputed from all facts",
         "  as of 1318357: Bob in Chicago",
         "  as of 1338811: Bob in Chicago, Sally in Philadelphia",
         "  as of 1338812: Bob in New York, Sally in Philadelphia",
     ]
 
 
-def test_a_fault_of_ours_is_mended(spark: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_human_fault_is_repaired_by_a_recompute(spark: Any, capsys: pytest.CaptureFixture[str]) -> None:
     human_fault.main()
     assert capsys.readouterr().out.splitlines() == [
-        "deployed: every click counts twice           buy 6, help 2    (batch version 1)",
-        "corrected: what comes now counts once        buy 6, help 3    (batch version 1)",
-        "recomputed from all events: right            buy 3, help 2    (batch version 2)",
-        "and stays right                              buy 4, help 2    (batch version 2)",
-        "rolled back, to see what it was              buy 7, help 3    (batch version 1)",
-        "and forth again                              buy 4, help 2    (batch version 2)",
+        "fault deployed: each click counts twice      buy 6, help 2    (batch version 1)",
+        "corrected: new clicks count once             buy 6, help 3    (batch version 1)",
+        "recomputed from all events: all are right    buy 3, help 2    (batch version 2)",
+        "new clicks count once on top of it           buy 4, help 2    (batch version 2)",
+        "rolled back to version 1: the fault again    buy 7, help 3    (batch version 1)",
+        "back to version 2: right again               buy 4, help 2    (batch version 2)",
     ]
 
 
