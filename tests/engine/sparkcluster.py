@@ -37,7 +37,7 @@ def running(folder: Path) -> Iterator[str]:
         for process in reversed(processes):
             process.terminate()
         for process in processes:
-            process.wait(timeout=30)
+            process.wait(timeout=_PATIENCE)
 
 
 def _started(arguments: list[str], log: Path, ready: str) -> subprocess.Popen[bytes]:

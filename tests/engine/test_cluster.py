@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 JOB = """
 import json
 import headrace as hr
@@ -29,6 +31,7 @@ print(json.dumps({"sums": sorted(sums), "files": list(files), "groups": sorted(g
 """
 
 
+@pytest.mark.slow("a driver on a cluster")
 def test_a_pipeline_runs_on_a_cluster(spark_cluster: str, tmp_path: Path) -> None:
     job = tmp_path / "job.py"
     job.write_text(JOB)

@@ -8,11 +8,14 @@ import sys
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 from tests.scale import FULL
 
 SEEDS: Final = 200 if FULL else 55  # they take the steps in turn: each once or more
 
 
+@pytest.mark.slow("processes are killed by the dozen")
 def test_killed_at_seeded_steps_nothing_is_lost_nor_doubled() -> None:
     """In a process of its own: it forks, which one with threads, as Spark's is, should not do."""
     kill = Path(__file__).with_name("kill.py")

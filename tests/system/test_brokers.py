@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
+import pytest
 
 import headrace as hr
 from headrace.server import Server
@@ -73,6 +74,7 @@ def _counted_by_now(system: System) -> int:
     return counted(system)
 
 
+@pytest.mark.slow("a broker goes and comes back under a running system")
 def test_a_broker_that_goes_and_comes_back_and_partitions_that_come_later(
     spark: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:

@@ -19,6 +19,7 @@ def store(postgresql_server: str) -> str:
     return postgresql.empty(postgresql_server, "elsewhere")
 
 
+@pytest.mark.slow("a driver on a cluster")
 def test_up_on_a_cluster_and_in_postgresql(spark_cluster: str, store: str, tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(APP)
     with up(tmp_path, master=spark_cluster, HEADRACE_STORE=store) as (process, client):

@@ -71,6 +71,7 @@ def headrace(tmp_path: Path, *args: str) -> str:
     return result.stdout
 
 
+@pytest.mark.slow("two processes with a Spark of their own, one after the other")
 @pytest.mark.timeout(600)  # two processes with a Spark of their own each, one after the other
 def test_up_query_batch_status_stop_and_up_again_with_a_fault_of_ours_put_right(tmp_path: Path) -> None:
     app = tmp_path / "app.py"

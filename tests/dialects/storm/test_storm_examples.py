@@ -98,6 +98,7 @@ def until(reached: Callable[[], bool], seconds: float = 240) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.slow("four topologies run to their end on Spark")
 @pytest.mark.timeout(900)
 def test_the_examples_prove_themselves_on_a_cluster(spark: SparkSession, tmp_path: Path) -> None:
     """All four at once, with few tasks, until each has acked some; then none emits, and answers are recounted."""

@@ -49,6 +49,7 @@ def until(reached: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.slow("a topology runs on Spark behind a server")
 @pytest.mark.timeout(600)
 def test_a_topology_is_seen_rebalanced_and_killed_over_http(spark: SparkSession, tmp_path: Path) -> None:
     with (

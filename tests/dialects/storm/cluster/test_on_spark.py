@@ -86,6 +86,7 @@ def assert_exact(folder: Path, words: list[str]) -> list[dict[str, Any]]:
 EXACT = storm.Config(max_spout_pending=8, guarantee="effectively_once", message_timeout="1 hour")
 
 
+@pytest.mark.slow("a topology runs three times")
 @pytest.mark.timeout(900)
 def test_counts_are_exact_after_a_crash_and_a_rebalance(spark: SparkSession, tmp_path: Path) -> None:
     with storm.LocalCluster(tmp_path / "cluster", spark=spark) as cluster:
@@ -131,6 +132,7 @@ class Work(storm.Bolt):
             self.ack(tup)
 
 
+@pytest.mark.slow("a topology runs with replays")
 @pytest.mark.timeout(900)
 def test_what_fails_is_replayed_and_given_up_while_the_rest_is_done(spark: SparkSession, tmp_path: Path) -> None:
     words = ["good"] * 25 + ["poison", "failing", "forgotten"] + ["good"] * 25

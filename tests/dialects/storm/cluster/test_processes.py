@@ -122,6 +122,7 @@ def wait(process: subprocess.Popen[str], reached: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.slow("two drivers, the second on a cluster")
 @pytest.mark.timeout(900)
 def test_submit_command_stop_and_submit_again_elsewhere(spark_cluster: str, tmp_path: Path) -> None:
     numbers, directory = Numbers(tmp_path), tmp_path / "cluster"
