@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pickle
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial, reduce
 from typing import Any
 
@@ -32,16 +31,17 @@ from headrace.engine.plan.stages import (
     Write,
 )
 from headrace.engine.spark.counters import Counters
-from headrace.engine.worker.bundles import Bundle, ToColumns, from_block, to_block
+from headrace.engine.worker.bundles import ToColumns, to_block
 from headrace.engine.worker.hidden import BAD, END, START, TIME
-from headrace.engine.worker.program import Program, steps_of, unnumbered
-from headrace.engine.worker.sidevalues import SideValue
+from headrace.engine.worker.program import Program, unnumbered
+from headrace.engine.worker.sidevalues import BroadcastBlocks, SideValue
 from headrace.model.columns import Aggregate, Where
+from headrace.model.elementwise import SideInput
 from headrace.model.errors import PipelineError
 from headrace.model.panes import NO_PANE
 from headrace.model.pickling import classes_of_script
 from headrace.model.pipeline import Node
-from headrace.model.schema import rows_schema
+from headrace.model.schema import Schema, rows_schema
 from headrace.model.sinks import BatchSink, ForEachArrow, WriteFiles
 from headrace.model.sources import ReadParquet
 
@@ -56,7 +56,7 @@ class Batch:
         self._observed: dict[int, badrecords.BadRecordObservation] = {}
         self._unreported: list[badrecords.BadRecordObservation] = []
         self._persisted: list[DataFrame] = []
-        self._sent: list[Broadcast[Any]] = []
+        self._programs: dict[int, Program] = {}
         self._sides: dict[int, Broadcast[Any]] = {}
         self._writers: dict[int, Writer | RecordWriter] = {}
 
@@ -77,8 +77,8 @@ class Batch:
         finally:
             for data in self._persisted:
                 data.unpersist()
-            for sent in self._sent:
-                sent.destroy()
+            for broadcast in self._sides.values():
+                broadcast.destroy()
             for writer in self._writers.values():
                 writer.close()
 
@@ -116,7 +116,7 @@ class Batch:
                 else badrecords.good_rows(data)
             )
         if isinstance(stage, Python) and len(stage.program.outputs) > 1:
-            schema = from_arrow_schema(stage.program.outputs[frame.number].schema())
+            schema = from_arrow_schema(self._programs[id(stage)].outputs[frame.number].schema())
             return data.where(F.col("output") == frame.number).mapInArrow(unnumbered, schema)
         return data
 
@@ -146,8 +146,8 @@ class Batch:
                 return badrecords.fail_on_bad(node, sources.read(self.spark, node))
             case Relational(node=node):
                 return relational.apply(node, inputs[0])
-            case Python(program=program):
-                self._complete(program, inputs[0])
+            case Python():
+                program = self._programs[id(stage)] = self._bound(stage, inputs[0])
                 return inputs[0].mapInArrow(program, from_arrow_schema(program.schema()))
             case Exchange(order=order):
                 if not order:
@@ -164,44 +164,32 @@ class Batch:
             self._unreported.append(self._observed[id(stage)])
         return self._observed[id(stage)].data
 
-    def _complete(self, program: Program, data: DataFrame) -> None:
-        """Fills in what only a run knows: the columns Spark found, side inputs, and where counts go."""
-        for output in program.outputs:
-            if isinstance(output, ToColumns) and output.element_schema is None:
-                arrow = to_arrow_schema(data.drop(TIME, START, END).schema, timezone="UTC")
-                output.element_schema = rows_schema(arrow)
-        for step in steps_of(program.readers):
-            call = getattr(step.op, "call", None)
-            for side in call.sides if call is not None else ():
-                side.read = Sent(self._side(side))
-        program.counters = self.counters
-        program.classes = self._classes
+    def _bound(self, stage: Python, data: DataFrame) -> Program:
+        """Returns the stage's program for this run, with what only a run knows: columns that Spark found, side inputs,
+        and where counts go."""
+        sides = {id(frame.pc): frame for frame in stage.sides}
 
-    def _side(self, side: SideValue) -> Broadcast[Any]:
-        frame: Any = side.read
+        def resolve(side: SideInput) -> SideValue:
+            return SideValue.of(side, BroadcastBlocks(self._broadcast(sides[id(side.collection)])))
+
+        outputs = [
+            replace(output, element_schema=_rows_of(data))
+            if isinstance(output, ToColumns) and output.element_schema is None
+            else output
+            for output in stage.program.outputs
+        ]
+        return stage.program.bind(resolve, outputs, counters=self.counters, classes=self._classes)
+
+    def _broadcast(self, frame: Frame) -> Broadcast[Any]:
         if id(frame) not in self._sides:
             bundles = sinks.collect(self.data(frame), frame.form, NO_PANE)
-            sent = self.spark.sparkContext.broadcast([to_block(bundle) for bundle in bundles])
-            self._sent.append(sent)
-            self._sides[id(frame)] = sent
+            self._sides[id(frame)] = self.spark.sparkContext.broadcast([to_block(bundle) for bundle in bundles])
         return self._sides[id(frame)]
 
 
-@dataclass
-class Sent:
-    """Reads a broadcast side input in a worker.
-
-    It is looked up when it is read: in the process where Spark only looks at a stateful operator there is none.
-    """
-
-    blocks: Broadcast[Any] | bytes
-
-    def __call__(self) -> list[Bundle]:
-        blocks = pickle.loads(self.blocks) if isinstance(self.blocks, bytes) else self.blocks
-        return [from_block(block) for block in blocks.value]
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"blocks": self.blocks if isinstance(self.blocks, bytes) else pickle.dumps(self.blocks)}
+def _rows_of(data: DataFrame) -> Schema:
+    """Returns the schema of Rows with the columns of a frame."""
+    return rows_schema(to_arrow_schema(data.drop(TIME, START, END).schema, timezone="UTC"))
 
 
 def filtered_source(stage: Stage) -> tuple[Read, list[Node]] | None:

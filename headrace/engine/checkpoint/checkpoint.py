@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from headrace.engine.checkpoint.compare import compare
 from headrace.engine.checkpoint.manifest import Manifest
 from headrace.engine.checkpoint.savepoints import copy
-from headrace.engine.plan.lowering import Line
+from headrace.engine.plan.line import Line
 from headrace.engine.spark.files import Folder
 from headrace.engine.spark.offsetlog import OffsetLog
 from headrace.model.errors import PipelineError

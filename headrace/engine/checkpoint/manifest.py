@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Final
 
-from headrace.engine.plan.lowering import Line
+from headrace.engine.plan.line import Line
 from headrace.engine.plan.stages import shown
 from headrace.engine.plan.taps import Tap
 from headrace.model.errors import PipelineError, other_format

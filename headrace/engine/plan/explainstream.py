@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from headrace.engine.plan.lowering import Line, Passing, lower
+from headrace.engine.plan.line import Line
+from headrace.engine.plan.lowering import PassOperator, lower
 from headrace.engine.plan.stages import named
 from headrace.engine.worker.program import Readers, steps_of
 from headrace.model.pipeline import Graph
@@ -49,6 +50,6 @@ def stream_plan(graph: Graph) -> StreamPlan:
 
 
 def _python(*readers: Readers) -> Iterator[str]:
-    labels = dict.fromkeys(step.op.label for step in steps_of(*readers) if not isinstance(step.op, Passing))
+    labels = dict.fromkeys(step.op.label for step in steps_of(*readers) if not isinstance(step.op, PassOperator))
     if labels:
         yield f"   python  {' · '.join(labels)}"

@@ -21,13 +21,13 @@ from headrace.engine.plan.stages import (
     Union,
     Write,
 )
-from headrace.engine.plan.translation import call_of, operator, step_of, tags_of, window_of
-from headrace.engine.stateful.operator import StatefulOp
-from headrace.engine.worker import operators
+from headrace.engine.plan.translation import operator, stateful_fn, step_of
+from headrace.engine.stateful.operator import StatefulOperator
 from headrace.engine.worker.bundles import FromBlocks, FromColumns, ToBlocks, ToColumns
 from headrace.engine.worker.columnbundles import FromRecords
 from headrace.engine.worker.grouped import Combined, Grouped, needs_times, sort_columns
 from headrace.engine.worker.hidden import TIME
+from headrace.engine.worker.operators import Operator
 from headrace.engine.worker.program import Head, Output, Program, Readers
 from headrace.engine.worker.shuffle import ORDER, FromRows, ToAccumulators, ToRows, shuffle_schema
 from headrace.engine.worker.text import text_of
@@ -94,23 +94,23 @@ class _Fusion:
         elif isinstance(transform, Tasks):
             raise PipelineError(f"{node}: tasks are for streams; say run(stream=True)")
         else:
-            self._step(node, operator(node, self._side))
+            self._step(node)
 
     # Python stages
 
-    def _step(self, node: Node, op: operators.Op) -> None:
-        """Adds an operator to the Python stage that holds its input, or to a new one."""
+    def _step(self, node: Node) -> None:
+        """Adds the node's operator to the Python stage that has its input, or to a new one."""
         (pc,) = node.inputs
-        sides = [self._frame(side, Blocks()) for side in node.transform.side_inputs()]
+        sides = self._sides(node)
         stage, readers = self.inside.get(id(pc), (None, None))
         # A stage cannot wait for a side input that is made of its own output.
         if stage is None or any(stage in frame.stage.ancestors() for frame in sides):
             stage, readers = self._stage_over(pc)
         assert readers is not None
-        self._step_of(stage, readers, node, op)
+        self._step_of(stage, readers, node, operator(node))
         stage.sides += sides
 
-    def _step_of(self, stage: Python, readers: Readers, node: Node, op: operators.Op) -> None:
+    def _step_of(self, stage: Python, readers: Readers, node: Node, op: Operator) -> None:
         step = step_of(node, op)
         readers.steps.append(step)
         stage.labels.append(node.label)
@@ -140,8 +140,9 @@ class _Fusion:
         readers.outputs.append(number)
         return Frame(stage, form, pc, number)
 
-    def _side(self, pc: PCollection) -> Frame:
-        return self._frame(pc, Blocks())
+    def _sides(self, node: Node) -> list[Frame]:
+        """The frames of a node's side inputs."""
+        return [self._frame(pc, Blocks()) for pc in node.transform.side_inputs()]
 
     # Other stages
 
@@ -164,18 +165,9 @@ class _Fusion:
         rows = self._output(pc, out, ShuffleRows())
         frame = self._add(Exchange([rows], node.label, order), ShuffleRows(), pc)
         if isinstance(transform, ParDo):
-            self._step_of(
-                *self._python(frame, head),
-                node,
-                StatefulOp(
-                    node.label,
-                    call_of(transform, self._side),
-                    tags_of(transform),
-                    fn=transform.fn,
-                    window=window_of(node),
-                    windowing=windowing,
-                ),
-            )
+            stage, readers = self._python(frame, head)
+            self._step_of(stage, readers, node, StatefulOperator(node.label, stateful_fn(node, transform)))
+            stage.sides += self._sides(node)
         else:
             stage, _ = self.inside[id(node.outputs[0])] = self._python(frame, head)
             stage.labels.append(node.label)

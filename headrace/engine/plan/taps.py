@@ -69,7 +69,7 @@ def separated(reading: Reading) -> Reading:
     at = _repeating(reading.columns)
     readers = reading.readers
     for node in reversed(reading.columns[at:]):
-        step = step_of(node, operator(node, _no_side))
+        step = step_of(node, operator(node))
         step.readers[None] = readers
         readers = Readers([step])
     pc = reading.pc if at == len(reading.columns) else reading.columns[at].inputs[0]
@@ -96,7 +96,3 @@ def _repeating(columns: tuple[Node, ...]) -> int:
 def _by_key(transform: WindowInto) -> bool:
     window = transform.windowing.window
     return window.keyed and not isinstance(window, CountWindows)
-
-
-def _no_side(pc: PCollection) -> None:
-    raise AssertionError(f"windows have no side inputs: {pc}")

@@ -12,8 +12,8 @@ from typing import Any
 from headrace.engine.shard.compiledtriggers import Program
 from headrace.engine.shard.processor import ShardProcessor
 from headrace.engine.shard.work import Grouping
-from headrace.engine.worker.sidevalues import SideValue
 from headrace.model.algebra import CombineFn
+from headrace.model.elementwise import SideInput
 from headrace.model.errors import PipelineError
 from headrace.model.keyed import WindowInto
 from headrace.model.lateoutput import LATE
@@ -70,9 +70,9 @@ class View:
         return f"{grouping.describe()}, of {', '.join(self.upstream)}"
 
 
-def view(node: Node, side: SideValue, graph: Graph, *, retractable: bool, upstream: tuple[str, ...]) -> View:
+def view(node: Node, side: SideInput, graph: Graph, *, retractable: bool, upstream: tuple[str, ...]) -> View:
     """The view of a collection that a node has as a side input."""
-    pc: PCollection = side.read
+    pc = side.collection
     given = pc.windowing
     if Program(given.trigger).fractions:
         raise PipelineError(

@@ -7,24 +7,22 @@ are elements and how far the clocks are is theirs.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
 from headrace.engine.stateful.records import EMPTY, HANDLES, Cursor, Handle, Record
+from headrace.engine.stateful.statefulfn import StatefulFn
 from headrace.engine.stateful.timers import NEVER, ProcessingTimer, Queue, Timer
 from headrace.engine.worker.blame import blame
 from headrace.engine.worker.bundles import BUNDLE_SIZE, Bundle
-from headrace.engine.worker.operators import Call, Tagged, sorted_out
+from headrace.engine.worker.operators import Call, Tagged, split_by_tag
 from headrace.engine.worker.sidevalues import SideValue
 from headrace.model.dofn import DoFn
 from headrace.model.panes import NO_PANE, PaneInfo
 from headrace.model.state import StateSpec, TimerSpec
 from headrace.model.times import MAX_TIME, Instant
 from headrace.model.windows import CountWindows, Window
-
-if TYPE_CHECKING:
-    from headrace.engine.stateful.operator import StatefulOp
 
 _NO_TIMES: Final[list[int]] = []  # one for all records that have none
 
@@ -63,7 +61,7 @@ class Prepared:
         self._fn = call.fn
         self._handles = {name: handles[p.spec.name] for name, p in call.params.items() if p.spec is not None}
         self._asked = [(n, p.what) for n, p in call.params.items() if p.spec is None and n not in call.kwargs]
-        self._windowed = any(side.windowed for side in call.sides)
+        self._windowed = call.sides_windowed
         self.renew()
 
     def renew(self) -> None:
@@ -109,8 +107,8 @@ class Gathered:
 class Outputs:
     """What calls gave, as bundles."""
 
-    def __init__(self, op: StatefulOp) -> None:
-        self._op = op
+    def __init__(self, fn: StatefulFn) -> None:
+        self._fn = fn
         self._ready: list[Tagged] = []
         self._begin()
 
@@ -156,21 +154,21 @@ class Outputs:
         self._now = self._by_pane[self._pane]
         counts = np.array(gathered.counts, np.int64)
         bundle = Bundle(gathered.elements, np.repeat(np.array(gathered.times, np.int64), counts), pane=pane)
-        if not self._op.windowing.is_global:
+        if not self._fn.windowing.is_global:
             bundle.starts, bundle.ends = np.repeat(np.array(gathered.windows, np.int64), counts, axis=0).T
-        self._ready += sorted_out(bundle, self._op.tags)
+        self._ready += split_by_tag(bundle, self._fn.tags)
 
 
 class Calls:
     """Calls a DoFn for elements and timers, and knows the records that changed and the timers that are set."""
 
-    def __init__(self, op: StatefulOp) -> None:
-        self.label, self.layout = op.label, Layout(op.fn)
+    def __init__(self, fn: StatefulFn) -> None:
+        self.label, self.layout = fn.label, Layout(fn.dofn)
         self.at = Cursor()
         self.pane = NO_PANE  # of timers
         self.changed: dict[int, Record] = {}
         self.event, self.processing, self.holds, self.expiring = Queue(), Queue(), Queue(), Queue()
-        self.outputs = Outputs(op)
+        self.outputs = Outputs(fn)
         self.states = [
             HANDLES[type(spec)](spec, index, self.at, self.changed, self.layout.end_of.get(index, NEVER), self.expiring)
             for index, spec in enumerate(self.layout.states)
@@ -180,10 +178,10 @@ class Calls:
         }
         for index, spec in enumerate(self.layout.timers):
             handles[spec.name] = self._timer(index)
-        methods = op.fn.timer_methods()
-        self._process = Prepared(op.call, handles)
+        methods = fn.dofn.timer_methods()
+        self._process = Prepared(fn.call, handles)
         self._callbacks = [Prepared(Call(methods[spec.name]), handles) for spec in self.layout.timers]
-        self._windowing = op.windowing
+        self._windowing = fn.windowing
         self._element: list[Any] = [None]  # what is being worked on, for whoever is told of a failure
 
     def record(

@@ -6,30 +6,46 @@ what is still set fires when the elements are through.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
 
 from headrace.engine.stateful.calls import Calls
+from headrace.engine.stateful.statefulfn import StatefulFn
 from headrace.engine.worker.bundles import Bundle
-from headrace.engine.worker.operators import ParDoOp, Tagged
-from headrace.model.panes import Windowing
+from headrace.engine.worker.operators import Operator, Tagged
+from headrace.engine.worker.sidevalues import SideResolver
+from headrace.model.elementwise import SideInput
 from headrace.model.times import MIN_TIME
 from headrace.model.windows import Window
 
 
 @dataclass
-class StatefulOp(ParDoOp):
-    """Runs a DoFn with state: in a batch over (key, [(time, value), ...]) groups."""
+class StatefulOperator(Operator):
+    """Runs a DoFn with state in a batch, over (key, [(time, value), ...]) groups."""
 
-    windowing: Windowing = field(kw_only=True)
-    opened: bool = field(default=False, init=False)
+    fn: StatefulFn
+
+    @property
+    def side_inputs(self) -> Sequence[SideInput]:
+        return self.fn.call.side_inputs
+
+    def bind(self, resolve: SideResolver) -> Self:
+        return replace(self, fn=self.fn.bind(resolve))
 
     def open(self) -> None:
-        super().open()
-        self.opened = True
+        self.fn.open()
 
-    def processed(self, bundle: Bundle) -> Iterator[Tagged]:
-        calls = Calls(self)
+    def run(self, bundle: Bundle) -> Iterator[Tagged]:
+        last = Bundle([], pane=bundle.pane, retraction=bundle.retraction)
+        return self.fn.life.framed(self._processed(bundle), last)
+
+    def close(self) -> Iterator[Tagged]:
+        self.fn.life.close()
+        return iter(())
+
+    def _processed(self, bundle: Bundle) -> Iterator[Tagged]:
+        calls = Calls(self.fn)
         at, calls.pane = calls.at, bundle.pane
         with calls.blamed():
             for (key, values), window in zip(bundle.elements, bundle.windows(), strict=True):

@@ -24,9 +24,9 @@ from headrace.engine.shard.processor import Step
 from headrace.engine.shard.rows import PANE, panes_of
 from headrace.engine.shard.stateblocks import Gone, State, read_state, write_state
 from headrace.engine.stateful.calls import Calls
-from headrace.engine.stateful.operator import StatefulOp
 from headrace.engine.stateful.records import EMPTY, Record
 from headrace.engine.stateful.recordtable import KeptTable
+from headrace.engine.stateful.statefulfn import StatefulFn
 from headrace.engine.stateful.timers import NEVER
 from headrace.engine.worker.bundles import Bundle, from_block, to_block
 from headrace.engine.worker.hidden import TIME
@@ -44,7 +44,7 @@ class StatefulShard:
     """One shard of a stateful DoFn. Rows are those of a shard that groups: KEY, SPELLING, TIME, VALUE, START and END.
 
     >>> import headrace as hr
-    >>> from headrace.engine.worker.operators import Call, WindowOp
+    >>> from headrace.engine.worker.operators import Call
     >>> from headrace.engine.worker.shuffle import row_batch, shuffle_schema
     >>> from headrace.model.panes import GLOBAL
     >>> class Number(hr.DoFn):
@@ -52,17 +52,17 @@ class StatefulShard:
     ...     def process(self, pair, seen=hr.DoFn.StateParam(seen)):
     ...         seen.add(1)
     ...         yield pair, seen.read()
-    >>> fn = Number()
-    >>> op = StatefulOp("number", Call(fn.process), fn=fn, window=WindowOp("number", GLOBAL.window), windowing=GLOBAL)
-    >>> shard = Stateful(op).processor()
+    >>> number = Number()
+    >>> fn = StatefulFn("number", Call(number.process), number, GLOBAL)
+    >>> shard = Stateful(fn).processor()
     >>> rows = row_batch(shuffle_schema(windowed=False, timed=True), ["k", "k"], [7, 8], Bundle([None] * 2))
-    >>> [bundle.elements for _, bundle in Stateful(op).bundles(shard.step(rows).panes)]
+    >>> [bundle.elements for _, bundle in Stateful(fn).bundles(shard.step(rows).panes)]
     [[(('k', 7), 1), (('k', 8), 2)]]
     """
 
-    def __init__(self, op: StatefulOp) -> None:
-        self.op, self.calls = op, Calls(op)
-        self.table = KeptTable(self.calls, global_windows=op.windowing.is_global)
+    def __init__(self, fn: StatefulFn) -> None:
+        self.fn, self.calls = fn, Calls(fn)
+        self.table = KeptTable(self.calls, global_windows=fn.windowing.is_global)
         self.clocks = Clocks()
         self.watermark = MIN_TIME  # of the output
         self.fractions: set[float] = set()
@@ -72,7 +72,7 @@ class StatefulShard:
         before, after = self.clocks, self.clocks.moved(clocks or Clocks())
         late = None
         if rows is not None and rows.num_rows:
-            over = expired(self.table.bounds(rows)[1], self.op.windowing.allowed_lateness, before.watermark)
+            over = expired(self.table.bounds(rows)[1], self.fn.windowing.allowed_lateness, before.watermark)
             if over.any():
                 late, rows = rows.filter(pa.array(over)), rows.filter(pa.array(~over))
         given: list[Tagged] = []
@@ -80,7 +80,7 @@ class StatefulShard:
             at = self.calls.at
             at.now, at.watermark, at.low = after.now, before.watermark, self.watermark
             self.calls.renew()
-            given = list(self.op.framed(self._worked(rows, after), Bundle([])))
+            given = list(self.fn.life.framed(self._worked(rows, after), Bundle([])))
         self.clocks = after
         hold = min(self.calls.event.first(), self.calls.holds.first())
         self.watermark = output_watermark(self.watermark, after.watermark, np.array([hold]))
@@ -167,30 +167,30 @@ def _blank(record: Record) -> bool:
 class Stateful:
     """Runs a DoFn with state."""
 
-    op: StatefulOp
+    fn: StatefulFn
 
     @property
     def windowing(self) -> Windowing:
-        return self.op.windowing
+        return self.fn.windowing
 
     @property
     def needs_time(self) -> bool:
-        return any(isinstance(spec, TimerSpec) and spec.domain == "processing" for spec in self.op.fn.specs())
+        return any(isinstance(spec, TimerSpec) and spec.domain == "processing" for spec in self.fn.dofn.specs())
 
     @property
     def retracts(self) -> bool:
         return False
 
     def processor(self, shard: int = 0) -> StatefulShard:
-        if not self.op.opened:
-            self.op.open()
+        if not self.fn.opened:
+            self.fn.open()
             # As good as it gets: when no shard here uses the function any more, or the worker ends in peace.
-            weakref.finalize(self.op, self.op.fn.teardown)
-        return StatefulShard(self.op)
+            weakref.finalize(self.fn, self.fn.dofn.teardown)
+        return StatefulShard(self.fn)
 
     def bundles(self, given: pa.RecordBatch) -> Iterator[tuple[str | None, Bundle]]:
         for tag, block in zip(given.column("tag").to_pylist(), given.column("block").to_pylist(), strict=True):
             yield tag, from_block(block)
 
     def describe(self) -> str:
-        return f"{self.windowing.window!r}, with {', '.join(map(repr, self.op.fn.specs()))}"
+        return f"{self.windowing.window!r}, with {', '.join(map(repr, self.fn.dofn.specs()))}"

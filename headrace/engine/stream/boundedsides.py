@@ -2,49 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 from pyspark import Broadcast
 from pyspark.sql import SparkSession
 
-from headrace.engine.batch.execution import Batch, Sent
+from headrace.engine.batch.execution import Batch
 from headrace.engine.plan import plan
 from headrace.engine.spark.counters import Counters
 from headrace.engine.worker.bundles import Bundle, to_block
-from headrace.engine.worker.program import Step
+from headrace.engine.worker.sidevalues import BroadcastBlocks, SideValue
+from headrace.model.elementwise import SideInput
 from headrace.model.pipeline import Graph, Node, PCollection
 from headrace.model.sinks import Collect, Collected
 
 
-class SideInputs:
-    """Fills in the side inputs of steps."""
+class BoundedSides:
+    """Works out and broadcasts the bounded side inputs of a stream."""
 
     def __init__(self, spark: SparkSession, graph: Graph) -> None:
         self.spark, self.graph = spark, graph
-        self._sent: dict[int, Broadcast[Any]] = {}
+        self._broadcasts: dict[int, Broadcast[Any]] = {}
 
-    def fill(self, steps: Iterable[Step]) -> None:
-        """Gives the functions of these steps their side inputs."""
-        for step in steps:
-            call = getattr(step.op, "call", None)
-            for side in call.sides if call is not None else ():
-                if isinstance(side.read, PCollection):
-                    side.read = Sent(self._of(side.read))
+    def value(self, side: SideInput) -> SideValue:
+        """Returns the value of a side input, which is worked out when it is first asked for."""
+        return SideValue.of(side, BroadcastBlocks(self._broadcast(side.collection)))
 
     def close(self) -> None:
-        for sent in self._sent.values():
-            sent.destroy()
+        for broadcast in self._broadcasts.values():
+            broadcast.destroy()
 
-    def _of(self, pc: PCollection) -> Broadcast[Any]:
-        if id(pc) not in self._sent:
+    def _broadcast(self, pc: PCollection) -> Broadcast[Any]:
+        if id(pc) not in self._broadcasts:
             values = self._collected(pc).windowed
             placed = [(value.timestamp, value.window.start, value.window.end) for value in values]
             times, starts, ends = np.array(placed, np.int64).reshape(-1, 3).T
             bundle = Bundle([value.value for value in values], times, starts, ends)
-            self._sent[id(pc)] = self.spark.sparkContext.broadcast([to_block(bundle)])
-        return self._sent[id(pc)]
+            self._broadcasts[id(pc)] = self.spark.sparkContext.broadcast([to_block(bundle)])
+        return self._broadcasts[id(pc)]
 
     def _collected(self, pc: PCollection) -> Collected:
         collect = Collect()

@@ -26,7 +26,7 @@ from headrace.edges.outputs import seal
 from headrace.engine.batch import sinks
 from headrace.engine.batch.writers import RecordWriter, writer_of
 from headrace.engine.checkpoint.manifest import Manifest
-from headrace.engine.plan.lowering import Line, Outlet
+from headrace.engine.plan.line import Line, Outlet
 from headrace.engine.shard.wire import sink_dests, sink_of, unpack
 from headrace.engine.spark.admission import Admission
 from headrace.engine.spark.counters import Counters
@@ -64,12 +64,16 @@ class Delivery:
         self.drained = threading.Event()
         self.admission: Admission | None = None
         self._names = {name for exchange in line.exchanges for name in exchange.names()}
-        self._outlets = {outlet.number: outlet for outlet in line.outlets}
         self._writers = {
             outlet.number: writer_of(outlet.node, partial(columns, outlet.node.inputs[0]))
             for outlet in line.outlets
             if isinstance(outlet.node.transform, BatchSink)
         }
+        self.bind(line)
+
+    def bind(self, line: Line) -> None:
+        """Takes over the outlets of the line that runs, whose columns are known."""
+        self._outlets = {outlet.number: outlet for outlet in line.outlets}
         self._files = [outlet for outlet in line.outlets if isinstance(outlet.node.transform, WriteFiles)]
         alone = len(line.outlets) == len(self._files) == 1
         # If nothing else is delivered, the last program gives what the files have, and not rows in flight.

@@ -12,7 +12,7 @@ import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, Final
 
@@ -27,7 +27,8 @@ from headrace.engine.connectors.embeddedreader import DirectRead
 from headrace.engine.connectors.receivers import Receivers
 from headrace.engine.connectors.streamtopics import StreamTopics
 from headrace.engine.connectors.topicreaders import reader_of
-from headrace.engine.plan.lowering import Exchange, lower
+from headrace.engine.plan.line import Exchange
+from headrace.engine.plan.lowering import lower
 from headrace.engine.plan.taps import Tap
 from headrace.engine.shard.columnrows import columns_read
 from headrace.engine.shard.wire import WIRE, Station
@@ -37,9 +38,8 @@ from headrace.engine.spark.deferred import Deferred
 from headrace.engine.spark.filelogs import forget_untaken
 from headrace.engine.spark.files import Folder
 from headrace.engine.spark.pace import Pace
-from headrace.engine.stateful.processor import Stateful
 from headrace.engine.stream import segmentprogram
-from headrace.engine.stream.boundedsides import SideInputs
+from headrace.engine.stream.boundedsides import BoundedSides
 from headrace.engine.stream.delivery import Delivery, Unpacked
 from headrace.engine.stream.fromtopic import FromTopic, head_of
 from headrace.engine.stream.programs import (
@@ -54,10 +54,10 @@ from headrace.engine.stream.schemas import ColumnsOf
 from headrace.engine.stream.shards import Shards, ShardSpec
 from headrace.engine.stream.sources import Sources, partitions_of, policy_of, watermarks_of
 from headrace.engine.stream.tapframes import frame_of
-from headrace.engine.worker.bundles import FromBlocks, ToColumns
+from headrace.engine.worker.bundles import FromBlocks
 from headrace.engine.worker.columnbundles import FromRecords
 from headrace.engine.worker.hidden import BAD, END, START
-from headrace.engine.worker.program import Head, Program, Step, steps_of
+from headrace.engine.worker.program import Head, Program
 from headrace.model.errors import PipelineError
 from headrace.model.pickling import classes_of_script
 from headrace.model.pipeline import Graph
@@ -127,7 +127,7 @@ class Stream:
         control, name = self.checkpoint.control, self.checkpoint.name
         self._topics = StreamTopics(spark, control, name, temporary=self.checkpoint.temporary)
         self._sources = Sources(spark, self.checkpoint.control, self._topics, scripted_clock=scripted_clock)
-        self._sides = SideInputs(spark, graph)
+        self._sides = BoundedSides(spark, graph)
         self._columns = ColumnsOf(spark, graph)
         self._classes = classes_of_script()
         self._run = uuid.uuid4().hex  # what workers remember of an earlier run may be of other functions
@@ -153,19 +153,16 @@ class Stream:
         logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
         self.checkpoint.prepare()
         self.receivers.open()
-        entries = [reading.readers for tap in self.line.taps for reading in tap.readings]
-        self._sides.fill(steps_of(*entries, *[tap.dead for tap in self.line.taps]))
-        self._sides.fill(step for exchange in self.line.exchanges for step in steps_of(*exchange.readers.values()))
-        self._sides.fill(Step(each.work.op, {}) for each in self.line.exchanges if isinstance(each.work, Stateful))
-        entering = [self._tapped(tap) for tap in self.line.taps]
-        for outlet in self.line.outlets:
-            if isinstance(outlet.output, ToColumns) and outlet.output.element_schema is None:
-                outlet.output.element_schema = rows_schema(self._columns.of(outlet.node.inputs[0]))
-        for segment in self.line.segments:
-            if segment.output.columns.element_schema is None:
-                segment.output.columns.element_schema = rows_schema(self._columns.of(segment.enters))
+        opened = [self._tapped(tap) for tap in self.line.taps]
+        # The plan stays as it is; what runs is a copy that knows side inputs, and the columns of opened sources.
+        self.line = self.line.bind(self._sides.value, lambda pc: rows_schema(self._columns.of(pc)))
+        self.delivery.bind(self.line)
         self._columns.check_aggregates()
-        entered = [self._mapped(frame, program, (0, 0)) for frame, program in entering] + self._clocks()
+        entered = [
+            self._mapped(frame, self._entering(tap, source), (0, 0))
+            for tap, (frame, source) in zip(self.line.taps, opened, strict=True)
+        ]
+        entered += self._clocks()
         data = self._through_columns(reduce(DataFrame.union, entered), 0)
         for level in range(1, self.line.depth + 1):
             shards: Any = Deferred(Shards(self._run, self._specs(level), self._classes))
@@ -216,7 +213,7 @@ class Stream:
     def _files(self) -> list[Tap]:
         return [tap for tap in self.line.taps if isinstance(tap.source.transform, ReadFiles)]
 
-    def _tapped(self, tap: Tap) -> tuple[DataFrame, Program]:
+    def _tapped(self, tap: Tap) -> tuple[DataFrame, FromSource]:
         read = [columns_read(reading.readers, self.line.outputs) for reading in tap.readings]
         watermarks = watermarks_of(tap.source)
         if watermarks == "from times" and (reader := reader_of(tap.source)) is not None:
@@ -233,19 +230,11 @@ class Stream:
         if len(pcs) == 1 and START in data.columns and isinstance(window, FixedWindows):
             # To work the bounds out anew costs less than to send them.
             data, rows = data.drop(START, END), [FromRecords(pcs[0].schema, window)]
-        return data, self._entering(
-            tap,
-            FromSource(
-                tap.name,
-                rows,
-                watermarks,
-                policy_of(tap.source),
-                self.line.tidings,
-                letters=BadRecordReader.of(tap.source, BAD in data.columns),
-            ),
-        )
+        letters = BadRecordReader.of(tap.source, BAD in data.columns)
+        source = FromSource(tap.name, rows, watermarks, policy_of(tap.source), self.line.tidings, letters=letters)
+        return data, source
 
-    def _direct(self, tap: Tap, direct: DirectRead) -> tuple[DataFrame, Program]:
+    def _direct(self, tap: Tap, direct: DirectRead) -> tuple[DataFrame, FromSource]:
         """A tap whose program reads records by itself."""
         reader, records = direct.reader, direct.records
         columns = self._columns.opened(tap.source, lambda node: reader.no_rows(self.spark))
@@ -255,7 +244,7 @@ class Stream:
         policy, tidings = policy_of(tap.source), self.line.tidings
         source = FromTopic(tap.name, rows, "from times", policy, tidings, label=label, records=records)
         source.letters = BadRecordReader.of(tap.source, records.event_time is not None)
-        return self._sources.alive(reader.ranges(self._topics)), self._entering(tap, source)
+        return self._sources.alive(reader.ranges(self._topics)), source
 
     def _entering(self, tap: Tap, source: FromSource) -> Program:
         return SourceProgram(
@@ -293,8 +282,7 @@ class Stream:
         return data
 
     def _mapped(self, data: DataFrame, program: Program, station: Station) -> DataFrame:
-        program.outputs = self.line.outputs
-        program.counters, program.classes = self.counters, self._classes
+        program = replace(program, outputs=self.line.outputs, counters=self.counters, classes=self._classes)
         level, hop = station
         if behind := self.line.at((level, hop + 1)):
             opening = segmentprogram.opening(program, behind)

@@ -8,7 +8,7 @@ from typing import Any
 
 from headrace.engine.connectors.topicreaders import reader_of
 from headrace.engine.handle import ExchangeStatus, SourceStatus
-from headrace.engine.plan.lowering import Exchange, Line
+from headrace.engine.plan.line import Exchange, Line
 from headrace.engine.shard.processor import Waiting
 from headrace.model.times import MAX_TIME, MIN_TIME
 

@@ -1,60 +1,56 @@
-"""Dead letters: elements a function failed on, told apart from the others without calling it twice or more slowly.
+"""Guarded operators: what a function fails on becomes a dead letter, without calling the function twice or slower.
 
 A function runs over a bundle at full speed until it fails; then it goes on behind the element it failed on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 
 from headrace.engine.worker.blame import blame, consumed, shortened_text
 from headrace.engine.worker.bundles import Bundle
-from headrace.engine.worker.operators import CallOp, ParDoOp, Tagged
-from headrace.model.elementwise import DEAD_LETTERS, DeadLetter
+from headrace.engine.worker.operators import CallOperator, Operator, Tagged
+from headrace.engine.worker.sidevalues import SideResolver
+from headrace.model.elementwise import DEAD_LETTERS, DeadLetter, SideInput
 
 
 @dataclass
-class GuardedOp(CallOp):
-    """An operator that gives what its function fails on as dead letters."""
+class GuardedOperator(Operator):
+    """Runs an operator, and gives a dead letter and nothing else for an element that its function fails on."""
 
-    op: CallOp = field(kw_only=True)
-    dead = DEAD_LETTERS
+    guarded: CallOperator
+
+    @property
+    def dead_tag(self) -> str | None:
+        return DEAD_LETTERS
+
+    @property
+    def side_inputs(self) -> Sequence[SideInput]:
+        return self.guarded.side_inputs
+
+    def bind(self, resolve: SideResolver) -> Self:
+        return replace(self, guarded=self.guarded.bind(resolve))
 
     def run(self, bundle: Bundle) -> Iterator[Tagged]:
-        return guarded(self.op, bundle)
+        results, failures = _called(self.guarded, bundle)
+        good = bundle
+        if failures:
+            failed = np.array([position for position, _ in failures], np.int64)
+            survivors = np.setdiff1d(np.arange(len(bundle.elements)), failed)
+            good = bundle.take(survivors, [bundle.elements[i] for i in survivors.tolist()])
+            letters = [_letter(self.label, bundle.elements[position], error) for position, error in failures]
+            yield DEAD_LETTERS, bundle.take(failed, letters)
+        if good.elements:
+            with blame(self.label):
+                yield from self.guarded.outputs(good, results)
 
 
-@dataclass
-class GuardedParDoOp(ParDoOp):
-    """A DoFn whose `process` may fail; its life cycle is that of any other."""
-
-    dead = DEAD_LETTERS
-
-    def processed(self, bundle: Bundle) -> Iterator[Tagged]:
-        return guarded(self, bundle)
-
-
-def guarded(op: CallOp, bundle: Bundle) -> Iterator[Tagged]:
-    """What the operator gives of a bundle; of an element that its function fails on, a dead letter and nothing else."""
-    results, failures = _called(op, bundle)
-    good = bundle
-    if failures:
-        failed = np.array([position for position, _ in failures], np.int64)
-        survivors = np.setdiff1d(np.arange(len(bundle.elements)), failed)
-        good = bundle.take(survivors, [bundle.elements[i] for i in survivors.tolist()])
-        letters = [_letter(op.label, bundle.elements[position], error) for position, error in failures]
-        yield DEAD_LETTERS, bundle.take(failed, letters)
-    if good.elements:
-        with blame(op.label):
-            yield from op.given(good, results)
-
-
-def _called(op: CallOp, bundle: Bundle) -> tuple[list[Any], list[tuple[int, Exception]]]:
-    """The results of all elements but those that fail, and where these are."""
+def _called(op: CallOperator, bundle: Bundle) -> tuple[list[Any], list[tuple[int, Exception]]]:
+    """Returns the results of all elements but those that fail, and the positions and errors of these."""
     results: list[Any] = []
     failures: list[tuple[int, Exception]] = []
     rest, at = bundle, 0

@@ -1,51 +1,70 @@
 """Operators: what a worker does with a bundle for each element-by-element transform.
 
-An operator is made on the driver, travels to the workers, is opened there, turns bundles into bundles, and is closed.
-Functions run over whole lists in C where they can; a failing one names the element it failed on.
+An operator is planned on the driver, bound to the side inputs of a run, sent to the workers, opened there, turns
+bundles into bundles, and is closed. Functions run over whole lists in C where they can; a failing one names the
+element it failed on.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import itemgetter
-from typing import Any, ClassVar
+from typing import Any, Self
 
 import numpy as np
 
 from headrace.engine.worker.blame import blame
 from headrace.engine.worker.bundles import BUNDLE_SIZE, Bundle, Int64Array
-from headrace.engine.worker.sidevalues import SideValue
+from headrace.engine.worker.sidevalues import SideResolver, SideValue
 from headrace.model.dofn import DoFn, TaggedOutput, TimestampedValue, Wrapped, params_of
+from headrace.model.elementwise import SideInput
 from headrace.model.times import SECOND, Instant, instant
 from headrace.model.windows import CountWindows, GlobalWindows, Window, WindowFn
 
 Tagged = tuple[str | None, Bundle]
+"""A bundle for the readers of one output; None is the main output."""
 
 
 @dataclass
-class Op:
-    """An operator of one transform, which its label names. What it gives for the tag `dead` is counted as such."""
+class Operator:
+    """The operator of one transform, which its label names."""
 
     label: str
-    dead: ClassVar[str | None] = None
+
+    @property
+    def dead_tag(self) -> str | None:
+        """The tag whose elements are counted as dead letters."""
+        return None
+
+    @property
+    def side_inputs(self) -> Sequence[SideInput]:
+        """The side inputs that it is not bound to yet."""
+        return ()
+
+    def bind(self, resolve: SideResolver) -> Self:
+        """Returns a copy with values in place of side inputs; the operator itself, if it has none."""
+        return self
 
     def open(self) -> None:
-        """Once per task, before the first bundle."""
+        """Runs once per task, before the first bundle."""
 
     def run(self, bundle: Bundle) -> Iterator[Tagged]:
         raise NotImplementedError
 
     def close(self) -> Iterator[Tagged]:
-        """Once per task, after the last bundle."""
+        """Runs once per task, after the last bundle."""
         return iter(())
 
 
 @dataclass
 class Call:
-    """A user's function with its further arguments: constants, side inputs, and what it asks of the element."""
+    """A user's function with its further arguments: constants, side inputs, and what it asks of the element.
+
+    A planned call has the model's side inputs among its arguments; one that is bound to a run has their values.
+    """
 
     fn: Callable[..., Any]
     args: tuple[Any, ...] = ()
@@ -54,11 +73,24 @@ class Call:
 
     def __post_init__(self) -> None:
         self.params = params_of(self.fn)
-        self.sides = [a for a in (*self.args, *self.kwargs.values()) if isinstance(a, SideValue)]
-        self.per_element = bool(self.params) or any(side.windowed for side in self.sides)
+        arguments = (*self.args, *self.kwargs.values())
+        self.side_inputs = [argument for argument in arguments if isinstance(argument, SideInput)]
+        self.sides_windowed = any(argument.windowed for argument in arguments if isinstance(argument, SideValue))
+        self.per_element = bool(self.params) or self.sides_windowed
+
+    def bind(self, resolve: SideResolver) -> Call:
+        """Returns a copy with what `resolve` gives for each side input, in the order of the arguments."""
+        if not self.side_inputs:
+            return self
+
+        def argument(planned: Any) -> Any:
+            return resolve(planned) if isinstance(planned, SideInput) else planned
+
+        args = tuple(map(argument, self.args))
+        return replace(self, args=args, kwargs={name: argument(planned) for name, planned in self.kwargs.items()})
 
     def over(self, bundle: Bundle) -> Callable[..., Iterator[Any]]:
-        """A function from an iterator over the bundle's elements to an iterator over results."""
+        """Returns a function from an iterator over the bundle's elements to an iterator over results."""
         if not (self.args or self.kwargs or self.params):
             return partial(itertools.starmap if self.star else map, self.fn)
         if not self.per_element:
@@ -81,130 +113,161 @@ class Call:
 
 
 @dataclass
-class CallOp(Op):
-    """An operator that calls a user's function for each element."""
+class CallOperator(Operator):
+    """An operator that calls a user's function for each element; its subclasses say what becomes of the results."""
 
     call: Call
+
+    @property
+    def side_inputs(self) -> Sequence[SideInput]:
+        return self.call.side_inputs
+
+    def bind(self, resolve: SideResolver) -> Self:
+        return replace(self, call=self.call.bind(resolve))
 
     def run(self, bundle: Bundle) -> Iterator[Tagged]:
         elements = iter(bundle.elements)
         with blame(self.label, bundle.elements, elements):
             results = list(self.results(self.call.over(bundle)(elements)))
-        return self.given(bundle, results)
+        return self.outputs(bundle, results)
 
     def results(self, returned: Iterator[Any]) -> Iterator[Any]:
-        """What is made of each thing the function returned while its element is at hand, which is to blame."""
+        """Evaluates what the function returned for each element, while that element is the one to blame."""
         return returned
 
-    def given(self, bundle: Bundle, results: list[Any]) -> Iterator[Tagged]:
-        """What is made of all results, one for each element."""
+    def outputs(self, bundle: Bundle, results: list[Any]) -> Iterator[Tagged]:
+        """Makes bundles of all results, one result for each element."""
         raise NotImplementedError
 
 
 @dataclass
-class MapOp(CallOp):
-    """One output per element."""
+class MapOperator(CallOperator):
+    """Gives one output per element."""
 
-    def given(self, bundle: Bundle, results: list[Any]) -> Iterator[Tagged]:
-        return sorted_out(bundle.with_elements(results), ())
+    def outputs(self, bundle: Bundle, results: list[Any]) -> Iterator[Tagged]:
+        return split_by_tag(bundle.with_elements(results), ())
 
 
 @dataclass
-class KeyByOp(CallOp):
-    """Pairs of the function's result and the element."""
+class KeyByOperator(CallOperator):
+    """Gives pairs of the function's result and the element."""
 
-    def given(self, bundle: Bundle, results: list[Any]) -> Iterator[Tagged]:
+    def outputs(self, bundle: Bundle, results: list[Any]) -> Iterator[Tagged]:
         yield None, bundle.with_elements(list(zip(results, bundle.elements, strict=True)))
 
 
 @dataclass
-class FilterOp(CallOp):
-    """The elements for which the function is true."""
+class FilterOperator(CallOperator):
+    """Gives the elements for which the function is true."""
 
     def results(self, returned: Iterator[Any]) -> Iterator[Any]:
         return map(bool, returned)
 
-    def given(self, bundle: Bundle, results: list[Any]) -> Iterator[Tagged]:
-        kept = list(itertools.compress(bundle.elements, results))
-        if len(kept) == len(results):
+    def outputs(self, bundle: Bundle, results: list[Any]) -> Iterator[Tagged]:
+        passed = list(itertools.compress(bundle.elements, results))
+        if len(passed) == len(results):
             yield None, bundle
-        elif kept:
-            yield None, bundle.with_elements(kept) if bundle.bare else bundle.take(np.flatnonzero(results), kept)
+        elif passed:
+            yield None, bundle.with_elements(passed) if bundle.bare else bundle.take(np.flatnonzero(results), passed)
 
 
 @dataclass
-class FlatMapOp(CallOp):
-    """Any number of outputs per element, each perhaps for another tag or with a time of its own."""
+class FlatMapOperator(CallOperator):
+    """Gives any number of outputs per element, each perhaps for another tag or with a time of its own."""
 
     tags: tuple[str, ...] = ()
 
     def run(self, bundle: Bundle) -> Iterator[Tagged]:
         elements = iter(bundle.elements)
         with blame(self.label, bundle.elements, elements):
-            yield from self.given(bundle, self.call.over(bundle)(elements))
+            yield from self.outputs(bundle, self.call.over(bundle)(elements))
 
     def results(self, returned: Iterator[Any]) -> Iterator[Any]:
         return (() if result is None else list(result) for result in returned)
 
-    def given(self, bundle: Bundle, results: Iterable[Any]) -> Iterator[Tagged]:
+    def outputs(self, bundle: Bundle, results: Iterable[Any]) -> Iterator[Tagged]:
         for piece in _flattened(bundle, results):
-            yield from sorted_out(piece, self.tags)
+            yield from split_by_tag(piece, self.tags)
 
 
 @dataclass
-class ParDoOp(FlatMapOp):
-    """A DoFn with its life cycle."""
+class LifeCycle:
+    """The life cycle of a DoFn: it is set up, starts and finishes bundles, and is torn down."""
 
-    fn: DoFn = field(kw_only=True)
-    window: WindowOp = field(kw_only=True)
+    label: str
+    fn: DoFn
+    window: WindowOperator  # of what finish_bundle gives
+    tags: tuple[str, ...] = ()
 
     def open(self) -> None:
         with blame(self.label):
             self.fn.setup()
 
-    def run(self, bundle: Bundle) -> Iterator[Tagged]:
-        return self.framed(self.processed(bundle), Bundle([], pane=bundle.pane, retraction=bundle.retraction))
-
-    def processed(self, bundle: Bundle) -> Iterator[Tagged]:
-        """What `process` gives for the elements of a bundle."""
-        return super().run(bundle)
-
     def framed(self, outputs: Iterator[Tagged], last: Bundle) -> Iterator[Tagged]:
-        """Outputs between the start and the end of a bundle, which may give some more, to be placed like `last`."""
+        """Gives outputs between the start and the finish of a bundle, which may add some, to be placed like `last`."""
         with blame(self.label):
             self.fn.start_bundle()
         yield from outputs
         with blame(self.label):
             elements = list(self.fn.finish_bundle() or ())
         if elements:
-            for tag, more in sorted_out(last.with_elements(elements), self.tags):
+            for tag, more in split_by_tag(last.with_elements(elements), self.tags):
                 yield from ((tag, windowed) for _, windowed in self.window.run(more))
 
-    def close(self) -> Iterator[Tagged]:
+    def close(self) -> None:
         with blame(self.label):
             self.fn.teardown()
+
+
+@dataclass
+class ParDoOperator(Operator):
+    """Runs a DoFn: `process` gives outputs of the elements, within the DoFn's life cycle."""
+
+    process: Operator
+    life: LifeCycle
+
+    @property
+    def dead_tag(self) -> str | None:
+        return self.process.dead_tag
+
+    @property
+    def side_inputs(self) -> Sequence[SideInput]:
+        return self.process.side_inputs
+
+    def bind(self, resolve: SideResolver) -> Self:
+        return replace(self, process=self.process.bind(resolve))
+
+    def open(self) -> None:
+        self.life.open()
+
+    def run(self, bundle: Bundle) -> Iterator[Tagged]:
+        last = Bundle([], pane=bundle.pane, retraction=bundle.retraction)
+        return self.life.framed(self.process.run(bundle), last)
+
+    def close(self) -> Iterator[Tagged]:
+        self.life.close()
         return iter(())
 
 
 @dataclass
-class TimesOp(Op):
-    """Sets event times."""
+class TimesOperator(Operator):
+    """Sets the event times of elements."""
 
     fn: Callable[[Any], Any]
 
     def run(self, bundle: Bundle) -> Iterator[Tagged]:
         elements = iter(bundle.elements)
         with blame(self.label, bundle.elements, elements):
-            given = list(map(self.fn, elements))
-            if set(map(type, given)) == {int} and max(map(abs, given)) < 2**40:  # seconds, as the usual case has it
-                times = np.array(given, np.int64) * SECOND
+            results = list(map(self.fn, elements))
+            if set(map(type, results)) == {int} and max(map(abs, results)) < 2**40:  # seconds, the usual case
+                times = np.array(results, np.int64) * SECOND
             else:
-                times = np.array(list(map(instant, given)), np.int64)
+                times = np.array(list(map(instant, results)), np.int64)
         yield None, replace(bundle, times=times)
 
 
 @dataclass
-class WindowOp(Op):
+class WindowOperator(Operator):
     """Assigns windows; an element of several windows becomes several."""
 
     window: WindowFn
@@ -227,7 +290,7 @@ class WindowOp(Op):
 
 
 @dataclass
-class ForEachOp(Op):
+class ForEachOperator(Operator):
     """Calls a function for its effect."""
 
     fn: Callable[[Any], Any]
@@ -241,14 +304,14 @@ class ForEachOp(Op):
 
 
 def check_pairs(bundle: Bundle) -> None:
-    """Refuses elements that are not pairs; a text of two letters is none, though it can be taken apart."""
+    """Refuses elements that are not pairs; a text of two letters is not one, though it can be unpacked."""
     if all(issubclass(kind, tuple | list) for kind in bundle.types()):
-        return  # whoever takes them apart will find one that has not two parts
+        return  # whoever unpacks them will meet one that has not two parts
     raise not_pairs(bundle)
 
 
 def not_pairs(bundle: Bundle) -> TypeError:
-    """The error for a bundle with elements that are not pairs."""
+    """Makes the error for a bundle with elements that are not pairs."""
     bad = next((e for e in bundle.elements if not (isinstance(e, tuple | list) and len(e) == 2)), None)
     return TypeError(
         f"elements must be pairs (key, value), got {bad!r:.200}; put KeyBy(...) or a Map to pairs before it"
@@ -256,7 +319,7 @@ def not_pairs(bundle: Bundle) -> TypeError:
 
 
 def parts_of(bundle: Bundle) -> tuple[list[Any], list[Any]]:
-    """Keys and values of a bundle of pairs, or an error that shows what is not a pair."""
+    """Returns keys and values of a bundle of pairs; refuses one with an element that is not a pair."""
     check_pairs(bundle)
     if set(map(len, bundle.elements)) != {2}:
         raise not_pairs(bundle)
@@ -264,15 +327,15 @@ def parts_of(bundle: Bundle) -> tuple[list[Any], list[Any]]:
 
 
 def _flattened(bundle: Bundle, results: Iterable[Iterable[Any] | None]) -> Iterator[Bundle]:
-    """The outputs of all results, in bundles of bounded size; None is no output."""
-    given = (() if result is None else result for result in results)
+    """Gives the outputs of all results, in bundles of bounded size; a result of None has no output."""
+    iterables = (() if result is None else result for result in results)
     if bundle.bare:
-        outputs = itertools.chain.from_iterable(given)
+        outputs = itertools.chain.from_iterable(iterables)
         while piece := list(itertools.islice(outputs, BUNDLE_SIZE)):
             yield bundle.with_elements(piece)
         return
     piece, index = [], []
-    for position, result in enumerate(given):
+    for position, result in enumerate(iterables):
         before = len(piece)
         piece.extend(result)
         index.append((position, len(piece) - before))
@@ -288,8 +351,8 @@ def _repeated(index: list[tuple[int, int]]) -> Int64Array:
     return np.repeat(positions, counts)
 
 
-def sorted_out(bundle: Bundle, tags: tuple[str, ...]) -> Iterator[Tagged]:
-    """Tagged outputs to their tags, and timestamps out of their wrappers."""
+def split_by_tag(bundle: Bundle, tags: tuple[str, ...]) -> Iterator[Tagged]:
+    """Splits a bundle by the tags of its elements, and takes tags and timestamps out of their wrappers."""
     kinds = bundle.types() if Wrapped.used else ()
     if TaggedOutput not in kinds:
         yield None, _timed(bundle) if TimestampedValue in kinds else bundle

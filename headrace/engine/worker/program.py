@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, Self
 
 import pyarrow as pa
 
 from headrace.engine.columns.arrowbytes import arrow_bytes
 from headrace.engine.worker.bundles import BLOCK_SCHEMA, Bundle
 from headrace.engine.worker.columnbundles import Columnar, ColumnBundle
-from headrace.engine.worker.operators import Op
+from headrace.engine.worker.operators import Operator
+from headrace.engine.worker.sidevalues import SideResolver
 from headrace.engine.worker.warmup import settle
 from headrace.model.elementwise import DeadLetter
 from headrace.model.pickling import define_in_script
@@ -60,8 +61,30 @@ class Readers:
 class Step:
     """An operator and who reads each of its outputs."""
 
-    op: Op
+    op: Operator
     readers: dict[str | None, Readers]
+
+
+class Binding:
+    """Copies planned steps for one run, with operators bound to its side inputs. What was shared stays shared."""
+
+    def __init__(self, resolve: SideResolver) -> None:
+        self._resolve = resolve
+        self._copies: dict[int, Readers] = {}
+
+    def readers(self, planned: Readers) -> Readers:
+        """Returns the copy of readers."""
+        if id(planned) not in self._copies:
+            copy = self._copies[id(planned)] = Readers(outputs=list(planned.outputs))
+            copy.steps = [self._step(step) for step in planned.steps]
+        return self._copies[id(planned)]
+
+    def by_tag(self, planned: dict[str | None, Readers]) -> dict[str | None, Readers]:
+        """Returns the copies of readers by tag."""
+        return {tag: self.readers(readers) for tag, readers in planned.items()}
+
+    def _step(self, planned: Step) -> Step:
+        return Step(planned.op.bind(self._resolve), self.by_tag(planned.readers))
 
 
 MANY_SCHEMA = pa.schema([("output", pa.int32()), ("batch", pa.binary())])
@@ -71,13 +94,25 @@ Numbered = tuple[int, pa.RecordBatch]
 
 @dataclass
 class Program:
-    """Callable by mapInArrow."""
+    """Callable by mapInArrow. A plan has templates of programs; a run calls copies that are bound to it."""
 
     head: Head
     readers: Readers = field(default_factory=Readers)
     outputs: list[Output] = field(default_factory=list)
     counters: Counters | None = None
     classes: dict[str, type] = field(default_factory=dict)
+
+    def bind(
+        self,
+        resolve: SideResolver,
+        outputs: list[Output],
+        *,
+        counters: Counters | None = None,
+        classes: dict[str, type] | None = None,
+    ) -> Self:
+        """Returns a copy for one run, which knows side inputs, outputs, counters, and classes of the user's script."""
+        readers = Binding(resolve).readers(self.readers)
+        return replace(self, readers=readers, outputs=outputs, counters=counters, classes=classes or {})
 
     def schema(self) -> pa.Schema:
         if not self.outputs:
@@ -137,7 +172,7 @@ class Program:
         for step in readers.steps:
             self._counts[step.op.label, "in"] += len(bundle.elements)
             for tag, result in step.op.run(bundle):
-                way = "out" if tag is None or tag != step.op.dead else "dead"
+                way = "out" if tag is None or tag != step.op.dead_tag else "dead"
                 self._counts[step.op.label, way] += len(result.elements)
                 yield from self._pass(result, step.readers[tag])
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import headrace as hr
-from headrace.engine.plan.lowering import Line, lower
+from headrace.engine.plan.line import Line
+from headrace.engine.plan.lowering import lower
 
 TWO_MINUTES: Any = hr.FixedWindows("2 minutes")
 

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.engine.plan.lowering import Line, lower
+from headrace.engine.plan.line import Line
+from headrace.engine.plan.lowering import lower
 from headrace.engine.shard.clocks import Clocks
 from headrace.engine.shard.delays import sketch
 from headrace.engine.shard.wire import Tidings, unpack
@@ -21,8 +22,8 @@ from headrace.engine.sides.processor import Beside, SideProcessor
 from headrace.engine.sides.rows import MAIN, ROLE, ROWS, ToEveryShard, ToRole, ToSpread, clock_rows
 from headrace.engine.sides.sideviews import DictFn, View
 from headrace.engine.worker.bundles import Bundle
-from headrace.engine.worker.operators import WindowOp
-from headrace.engine.worker.sidevalues import SideValue, side_window
+from headrace.engine.worker.operators import WindowOperator
+from headrace.engine.worker.sidevalues import ShownCells, SideValue, side_window
 from headrace.model.panes import PaneInfo, Windowing
 from headrace.model.times import MAX_TIME, MIN_TIME, SECOND
 from headrace.model.triggers import Trigger
@@ -80,7 +81,7 @@ def windows_of(window: WindowFn, time: int) -> list[tuple[int, int]]:
 
 def rows_of(window: WindowFn, role: int, elements: list[tuple[Any, int]]) -> pa.RecordBatch:
     bundle = Bundle([value for value, _ in elements], np.array([time for _, time in elements], np.int64))
-    return ToRole(role).batch(next(WindowOp("w", window).run(bundle))[1])
+    return ToRole(role).batch(next(WindowOperator("w", window).run(bundle))[1])
 
 
 GLOBAL_TRIGGERS: list[Trigger] = [
@@ -137,7 +138,7 @@ def test_an_element_goes_on_once_its_side_windows_have_something_to_show(
         View(side, DictFn() if shape == "dict" else None, False, (f"s{n}",))
         for n, (side, shape) in enumerate(zip(sides, shapes, strict=True))
     )
-    values = tuple(SideValue("s", shape, side.window, ..., None) for side, shape in zip(sides, shapes, strict=True))
+    values = tuple(SideValue("s", shape, side.window, ShownCells()) for side, shape in zip(sides, shapes, strict=True))
     work = Beside(windowing, views, values)
     naive = Naive(windowing, shapes, [Reference(side) for side in sides], [{} for _ in sides], marks=[MIN_TIME] * count)
     processor = work.processor()
@@ -214,7 +215,7 @@ def test_a_side_input_that_stands_still_holds_nothing_back() -> None:
 def test_panes_travel_with_the_elements() -> None:
     pane = PaneInfo("late", 4, 2, False, False)
     side = Windowing(hr.GlobalWindows(), hr.Repeatedly(hr.AfterCount(1)))
-    value = SideValue("s", "list", side.window, ..., None)
+    value = SideValue("s", "list", side.window, ShownCells())
     work = Beside(Windowing(hr.GlobalWindows()), (View(side, None, False, ()),), (value,))
     rows = [ToRole(MAIN).batch(Bundle(["a"], pane=pane)), rows_of(side.window, 1, [("x", 0)])]
     ((_, bundle),) = work.bundles(work.processor().step(pa.concat_batches(rows)).panes)

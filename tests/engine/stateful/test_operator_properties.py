@@ -17,10 +17,10 @@ from headrace.engine.columns.hashing import HASHES
 from headrace.engine.shard.clocks import Clocks
 from headrace.engine.shard.rows import has_bounds
 from headrace.engine.shard.work import Sliced
-from headrace.engine.stateful.operator import StatefulOp
 from headrace.engine.stateful.processor import Stateful, StatefulShard
+from headrace.engine.stateful.statefulfn import StatefulFn
 from headrace.engine.worker.bundles import Bundle
-from headrace.engine.worker.operators import Call, WindowOp
+from headrace.engine.worker.operators import Call
 from headrace.engine.worker.shuffle import row_batch, shuffle_schema
 from headrace.model.panes import GLOBAL, Windowing
 from headrace.model.times import MAX_TIME, MIN_TIME, SECOND, Instant
@@ -158,9 +158,9 @@ moves = st.builds(
 )
 
 
-def op_of(windowing: Windowing) -> StatefulOp:
-    fn = Scripted()
-    return StatefulOp("scripted", Call(fn.process), fn=fn, window=WindowOp("", windowing.window), windowing=windowing)
+def scripted_fn(windowing: Windowing) -> StatefulFn:
+    scripted = Scripted()
+    return StatefulFn("scripted", Call(scripted.process), scripted, windowing)
 
 
 def elements_of(windowing: Windowing, given: list[tuple[Any, Any, int]]) -> list[Element]:
@@ -231,7 +231,7 @@ class Restored:
 @examples(250)
 @given(windowings, st.lists(moves, min_size=1, max_size=8), st.booleans())
 def test_the_processor_is_the_definition(windowing: Windowing, script: list[Move], finish: bool) -> None:
-    work = Stateful(op_of(windowing))
+    work = Stateful(scripted_fn(windowing))
     processor, restored, reference = work.processor(), Restored(work), Reference(windowing)
     assert isinstance(processor, Sliced)
     watermark, now = MIN_TIME, 0
@@ -275,7 +275,7 @@ def test_one_element_at_a_time_gives_what_a_batch_gives(windowing: Windowing, pr
     pairs = created(p, [hr.TimestampedValue(*each) for each in data]) | hr.WindowInto(windowing.window)
     batch = pairs | hr.ParDo(Scripted()) | hr.Collect()
     run(p)
-    work = Stateful(op_of(windowing))
+    work = Stateful(scripted_fn(windowing))
     processor, streamed = work.processor(), []
     for (key, program), second in data:
         streamed += shown(work, processor.step(None, Clocks(second * SECOND)).panes)
@@ -299,7 +299,7 @@ def test_any_order_and_batching_gives_what_a_batch_gives(data: list[Any], chance
     batch = created(p, timed) | hr.WindowInto(windowing.window) | hr.ParDo(Scripted()) | hr.Collect()
     run(p)
     chance.shuffle(programs)
-    work = Stateful(op_of(windowing))
+    work = Stateful(scripted_fn(windowing))
     processor: StatefulShard = work.processor()
     streamed: list[Any] = []
     while programs:

@@ -22,13 +22,13 @@ from headrace.engine.shard.clocks import Clocks
 from headrace.engine.shard.rows import PANE
 from headrace.engine.shard.stateblocks import read_state
 from headrace.engine.shard.wire import pack, unpack
-from headrace.engine.stateful.operator import StatefulOp
 from headrace.engine.stateful.processor import Stateful, StatefulShard
+from headrace.engine.stateful.statefulfn import StatefulFn
 from headrace.engine.stream import shards, statecells
 from headrace.engine.stream.shards import Copies
 from headrace.engine.worker.blame import WorkerFailure, told_plainly
 from headrace.engine.worker.bundles import Bundle
-from headrace.engine.worker.operators import Call, WindowOp
+from headrace.engine.worker.operators import Call
 from headrace.engine.worker.shuffle import row_batch, shuffle_schema
 from headrace.model.panes import GLOBAL, PaneInfo, Windowing
 from headrace.model.times import MAX_TIME, SECOND
@@ -38,8 +38,7 @@ from tests.engine.worker.test_program import created, run, timed
 
 
 def work_of(fn: hr.DoFn, *args: Any, tags: tuple[str, ...] = (), windowing: Windowing = GLOBAL) -> Stateful:
-    window = WindowOp("do", windowing.window)
-    return Stateful(StatefulOp("do", Call(fn.process, args), tags, fn=fn, window=window, windowing=windowing))
+    return Stateful(StatefulFn("do", Call(fn.process, args), fn, windowing, tags))
 
 
 def rows_of(*elements: tuple[Any, Any, float], windowing: Windowing = GLOBAL) -> pa.RecordBatch:
@@ -55,7 +54,7 @@ def given(
     work: Stateful, processor: StatefulShard, *elements: Any, watermark: float = -1e6, now: float = 0
 ) -> list[Any]:
     """What a step gives, without tags."""
-    rows = rows_of(*elements, windowing=work.op.windowing) if elements else None
+    rows = rows_of(*elements, windowing=work.windowing) if elements else None
     limit = MAX_TIME if watermark == float("inf") else int(watermark * SECOND)
     step = processor.step(rows, Clocks(limit, int(now * SECOND)))
     return [element for _, bundle in work.bundles(step.panes) for element in bundle.elements]
@@ -81,9 +80,9 @@ def test_late_elements_are_told() -> None:
     work = work_of(Number(), windowing=Windowing(hr.FixedWindows(10), allowed_lateness=5))
     processor = work.processor()
     given(work, processor, ("a", 1, 1), watermark=14)
-    step = processor.step(rows_of(("a", 2, 9), ("a", 3, 12), windowing=work.op.windowing), Clocks(15 * SECOND))
+    step = processor.step(rows_of(("a", 2, 9), ("a", 3, 12), windowing=work.windowing), Clocks(15 * SECOND))
     assert (step.late, step.held) == (None, 1)
-    step = processor.step(rows_of(("a", 2, 9), ("a", 3, 12), windowing=work.op.windowing))
+    step = processor.step(rows_of(("a", 2, 9), ("a", 3, 12), windowing=work.windowing))
     assert step.late is not None
     assert step.late.num_rows == 1
 

@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
-from headrace.engine.plan.lowering import Line, lower
+from headrace.engine.plan.line import Line
+from headrace.engine.plan.lowering import lower
 from headrace.engine.shard.wire import unpack, wire
 from headrace.engine.stream.programs import FromClocks
 from headrace.engine.stream.segmentprogram import Opening, after

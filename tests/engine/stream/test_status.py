@@ -11,7 +11,8 @@ import pytest
 import headrace as hr
 from headrace.engine.columns.cells import encode_cells
 from headrace.engine.handle import ExchangeStatus, SourceStatus, StreamStatus
-from headrace.engine.plan.lowering import Exchange, Line, lower
+from headrace.engine.plan.line import Exchange, Line
+from headrace.engine.plan.lowering import lower
 from headrace.engine.shard.clocks import Clocks
 from headrace.engine.shard.processor import ShardProcessor, Waiting
 from headrace.engine.stream.status import exchange_status, source_statuses

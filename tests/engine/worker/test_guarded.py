@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace.engine.plan.translation import operator
 from headrace.engine.worker.bundles import Bundle
-from headrace.engine.worker.operators import Op
+from headrace.engine.worker.operators import Operator
 from headrace.model.elementwise import Elementwise
 from headrace.model.times import SECOND
 
@@ -67,10 +67,10 @@ KINDS: dict[str, tuple[Elementwise, Callable[[int], list[Any]]]] = {
 }
 
 
-def op_of(transform: Elementwise) -> Op:
+def op_of(transform: Elementwise) -> Operator:
     p = hr.Pipeline()
     _ = p | hr.Create([1]) | "guarded" >> transform.with_exception_handling()
-    return operator(p.graph().nodes[-1], lambda pc: pc)
+    return operator(p.graph().nodes[-1])
 
 
 @pytest.mark.parametrize("kind", list(KINDS))

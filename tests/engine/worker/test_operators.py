@@ -15,27 +15,29 @@ from headrace.engine.worker.blame import WorkerFailure
 from headrace.engine.worker.bundles import Bundle
 from headrace.engine.worker.operators import (
     Call,
-    FilterOp,
-    FlatMapOp,
-    KeyByOp,
-    MapOp,
-    Op,
-    ParDoOp,
-    TimesOp,
-    WindowOp,
-    sorted_out,
+    FilterOperator,
+    FlatMapOperator,
+    KeyByOperator,
+    LifeCycle,
+    MapOperator,
+    Operator,
+    ParDoOperator,
+    TimesOperator,
+    WindowOperator,
+    split_by_tag,
 )
 from headrace.model.times import MIN_TIME, SECOND
 
 Windowed = tuple[Any, int, tuple[int, int]]
 
 
-def told(bundle: Bundle) -> list[Windowed]:
+def rows_of(bundle: Bundle) -> list[Windowed]:
+    """Returns the elements of a bundle with their times and windows."""
     return list(zip(bundle.elements, bundle.all_times().tolist(), bundle.windows(), strict=True))
 
 
-def results(op: Op, *bundles: Bundle) -> list[Windowed]:
-    return [row for bundle in bundles for _, out in op.run(bundle) for row in told(out)]
+def results(op: Operator, *bundles: Bundle) -> list[Windowed]:
+    return [row for bundle in bundles for _, out in op.run(bundle) for row in rows_of(out)]
 
 
 def bundle_of(elements: list[int], kind: str) -> Bundle:
@@ -46,15 +48,15 @@ def bundle_of(elements: list[int], kind: str) -> Bundle:
     return Bundle(elements, times) if kind == "timed" else Bundle(elements, times, times, times + SECOND)
 
 
-OPS: dict[str, tuple[Op, Callable[[int], list[Any]]]] = {
-    "map": (MapOp("op", Call(lambda x: x * 2)), lambda x: [x * 2]),
-    "key by": (KeyByOp("op", Call(lambda x: x % 2)), lambda x: [(x % 2, x)]),
-    "filter": (FilterOp("op", Call(lambda x: x % 3)), lambda x: [x] if x % 3 else []),
-    "filter all": (FilterOp("op", Call(lambda x: False)), lambda x: []),
-    "flat map": (FlatMapOp("op", Call(lambda x: range(x % 4))), lambda x: list(range(x % 4))),
-    "generator": (FlatMapOp("op", Call(lambda x: (y for y in [x] * (x % 3)))), lambda x: [x] * (x % 3)),
-    "arguments": (MapOp("op", Call(lambda x, y, z: (x, y, z), (1,), {"z": 2})), lambda x: [(x, 1, 2)]),
-    "star": (MapOp("op", Call(lambda *x: x, (1,), star=True)), lambda x: [(x, 1)]),
+OPS: dict[str, tuple[Operator, Callable[[int], list[Any]]]] = {
+    "map": (MapOperator("op", Call(lambda x: x * 2)), lambda x: [x * 2]),
+    "key by": (KeyByOperator("op", Call(lambda x: x % 2)), lambda x: [(x % 2, x)]),
+    "filter": (FilterOperator("op", Call(lambda x: x % 3)), lambda x: [x] if x % 3 else []),
+    "filter all": (FilterOperator("op", Call(lambda x: False)), lambda x: []),
+    "flat map": (FlatMapOperator("op", Call(lambda x: range(x % 4))), lambda x: list(range(x % 4))),
+    "generator": (FlatMapOperator("op", Call(lambda x: (y for y in [x] * (x % 3)))), lambda x: [x] * (x % 3)),
+    "arguments": (MapOperator("op", Call(lambda x, y, z: (x, y, z), (1,), {"z": 2})), lambda x: [(x, 1, 2)]),
+    "star": (MapOperator("op", Call(lambda *x: x, (1,), star=True)), lambda x: [(x, 1)]),
 }
 
 
@@ -67,7 +69,7 @@ def test_outputs_keep_time_and_window_at_every_bundle_size(
     op, expected = OPS[name]
     given_elements: list[Any] = [(x,) for x in elements] if name == "star" else elements
     whole = bundle_of(elements, kind)
-    wanted = [(out, time, window) for x, time, window in told(whole) for out in expected(x)]
+    wanted = [(out, time, window) for x, time, window in rows_of(whole) for out in expected(x)]
     bundles = []
     for at in range(0, len(elements), size):
         part = bundle_of(elements[at : at + size], kind)
@@ -78,7 +80,7 @@ def test_outputs_keep_time_and_window_at_every_bundle_size(
 
 @pytest.mark.parametrize("kind", ["bare", "timed", "windowed"])
 def test_many_outputs_of_one_element_come_in_bundles_of_bounded_size(kind: str) -> None:
-    outs = [out for _, out in FlatMapOp("op", Call(lambda x: range(300_000))).run(bundle_of([1, 2], kind))]
+    outs = [out for _, out in FlatMapOperator("op", Call(lambda x: range(300_000))).run(bundle_of([1, 2], kind))]
     assert [x for out in outs for x in out.elements] == [*range(300_000)] * 2
     if kind == "bare":
         assert max(len(out.elements) for out in outs) <= 100_000
@@ -88,48 +90,48 @@ def test_times_out_of_wrappers() -> None:
     def timed(x: int) -> list[Any]:
         return [x, hr.TimestampedValue(-x, 100)]
 
-    found = results(FlatMapOp("op", Call(timed)), bundle_of([1, 2], "bare"))
-    assert [(x, t) for x, t, _ in found] == [(1, MIN_TIME), (-1, 100 * SECOND), (2, MIN_TIME), (-2, 100 * SECOND)]
-    found = results(MapOp("op", Call(lambda x: hr.TimestampedValue(x, x + 1))), bundle_of([1, 2], "windowed"))
-    assert [(x, t, w[0]) for x, t, w in found] == [(1, 2 * SECOND, SECOND), (2, 3 * SECOND, 2 * SECOND)]
+    outputs = results(FlatMapOperator("op", Call(timed)), bundle_of([1, 2], "bare"))
+    assert [(x, t) for x, t, _ in outputs] == [(1, MIN_TIME), (-1, 100 * SECOND), (2, MIN_TIME), (-2, 100 * SECOND)]
+    outputs = results(MapOperator("op", Call(lambda x: hr.TimestampedValue(x, x + 1))), bundle_of([1, 2], "windowed"))
+    assert [(x, t, w[0]) for x, t, w in outputs] == [(1, 2 * SECOND, SECOND), (2, 3 * SECOND, 2 * SECOND)]
 
 
-def test_tagged_outputs_are_sorted_out() -> None:
+def test_tagged_outputs_are_split_by_tag() -> None:
     elements = [1, hr.TaggedOutput("a", 2), hr.TaggedOutput("b", hr.TimestampedValue(3, 9)), hr.TaggedOutput("a", 4)]
-    out = {tag: told(bundle) for tag, bundle in sorted_out(Bundle(elements, np.arange(4)), ("a", "b"))}
+    out = {tag: rows_of(bundle) for tag, bundle in split_by_tag(Bundle(elements, np.arange(4)), ("a", "b"))}
     assert {tag: [(x, t) for x, t, _ in rows] for tag, rows in out.items()} == {
         None: [(1, 0)],
         "a": [(2, 1), (4, 3)],
         "b": [(3, 9 * SECOND)],
     }
     with pytest.raises(ValueError, match=r"tagged 'a', which is not declared.*with_outputs\('a'\)"):
-        list(sorted_out(Bundle(elements), ("b",)))
+        list(split_by_tag(Bundle(elements), ("b",)))
 
 
 def test_a_bundle_is_not_changed_by_who_reads_it() -> None:
     bundle = Bundle([hr.TimestampedValue(1, 5), 2])
-    list(sorted_out(bundle, ()))
+    list(split_by_tag(bundle, ()))
     assert bundle.elements == [hr.TimestampedValue(1, 5), 2]
 
 
 def test_times_and_windows_are_set() -> None:
     bundle = bundle_of([1, 12], "bare")
-    (_, timed) = next(iter(TimesOp("op", lambda x: x).run(bundle)))
+    (_, timed) = next(iter(TimesOperator("op", lambda x: x).run(bundle)))
     assert timed.all_times().tolist() == [SECOND, 12 * SECOND]
-    sliding = results(WindowOp("op", hr.SlidingWindows(10, 5)), timed)
+    sliding = results(WindowOperator("op", hr.SlidingWindows(10, 5)), timed)
     assert [(x, w[0] // SECOND) for x, _, w in sliding] == [(1, -5), (1, 0), (12, 5), (12, 10)]
-    assert [w for *_, w in results(WindowOp("op", hr.CountWindows(3)), timed)] == [(0, 3), (0, 3)]
-    (_, back) = next(iter(WindowOp("op", hr.GlobalWindows()).run(bundle_of([1], "windowed"))))
+    assert [w for *_, w in results(WindowOperator("op", hr.CountWindows(3)), timed)] == [(0, 3), (0, 3)]
+    (_, back) = next(iter(WindowOperator("op", hr.GlobalWindows()).run(bundle_of([1], "windowed"))))
     assert back.starts is None
 
 
 def test_keyed_windows_need_pairs() -> None:
     with pytest.raises(WorkerFailure, match=r"must be pairs \(key, value\), got 1"):
-        results(WindowOp("op", hr.UnalignedWindows(10)), bundle_of([1], "timed"))
+        results(WindowOperator("op", hr.UnalignedWindows(10)), bundle_of([1], "timed"))
 
 
 @pytest.mark.parametrize("kind", ["bare", "timed", "windowed"])
-@pytest.mark.parametrize("op", [MapOp, KeyByOp, FilterOp, FlatMapOp])
+@pytest.mark.parametrize("op", [MapOperator, KeyByOperator, FilterOperator, FlatMapOperator])
 def test_a_failure_names_the_element(op: Any, kind: str) -> None:
     with pytest.raises(WorkerFailure, match=r'"label": "my step".*"element": "3"'):
         results(op("my step", Call(lambda x: [1 / (x - 3)])), bundle_of([1, 2, 3, 4], kind))
@@ -156,7 +158,8 @@ def test_the_life_cycle_frames_each_bundle() -> None:
             calls.append("teardown")
 
     fn = Traced()
-    op = ParDoOp("op", Call(fn.process), fn=fn, window=WindowOp("op", hr.GlobalWindows()))
+    life = LifeCycle("op", fn, WindowOperator("op", hr.GlobalWindows()))
+    op = ParDoOperator("op", FlatMapOperator("op", Call(fn.process)), life)
     op.open()
     results(op, Bundle([1, 2]), Bundle([3]))
     assert list(op.close()) == []

@@ -26,7 +26,9 @@ from headrace.engine.plan.stages import Columns, Exchange, Frame, Python, Read, 
 from headrace.engine.worker.blame import WorkerFailure, told_plainly
 from headrace.engine.worker.bundles import BLOCK_SCHEMA, Bundle, FromBlocks, FromColumns, to_block
 from headrace.engine.worker.hidden import TIME
-from headrace.engine.worker.program import steps_of, unnumbered
+from headrace.engine.worker.program import unnumbered
+from headrace.engine.worker.sidevalues import BroadcastBlocks, SideValue
+from headrace.model.elementwise import SideInput
 from headrace.model.panes import NO_PANE, ONLY_PANE
 from headrace.model.times import MAX_TIME, MIN_TIME, SECOND
 from tests import reference
@@ -72,11 +74,9 @@ class Cluster:
         match stage:
             case Read(node=node):
                 return self._created(node.transform, node.outputs[0])
-            case Python(program=program):
-                for step in steps_of(program.readers):
-                    for side in getattr(getattr(step.op, "call", None), "sides", ()):
-                        if isinstance(side.read, Frame):
-                            side.read = Known(self._bundles(side.read, NO_PANE))
+            case Python(program=planned):
+                sides = {id(frame.pc): frame for frame in stage.sides}
+                program = planned.bind(lambda side: self._side(side, sides), planned.outputs)
                 copies = [cloudpickle.loads(cloudpickle.dumps(program)) for _ in inputs[0]]
                 return [list(copy(iter(part))) for copy, part in zip(copies, inputs[0], strict=True)]
             case Exchange(order=order):
@@ -84,6 +84,10 @@ class Cluster:
             case Union():
                 return [part for parts in inputs for part in parts]
         raise NotImplementedError(f"{stage.describe()} needs Spark")
+
+    def _side(self, side: SideInput, frames: dict[int, Frame]) -> SideValue:
+        bundles = self._bundles(frames[id(side.collection)], NO_PANE)
+        return SideValue.of(side, BroadcastBlocks(LocalVariable(list(map(to_block, bundles)))))
 
     def _created(self, source: Any, made: hr.PCollection) -> Partitions:
         times = [MIN_TIME if time is None else time for time in source.times]
@@ -118,13 +122,10 @@ class Cluster:
 
 
 @dataclass
-class Known:
-    """A side input whose bundles are at hand."""
+class LocalVariable:
+    """Stands for a broadcast variable."""
 
-    bundles: list[Bundle]
-
-    def __call__(self) -> list[Bundle]:
-        return self.bundles
+    value: list[bytes]
 
 
 @pytest.fixture

@@ -1,0 +1,142 @@
+"""The line of a stream: taps of sources, exchanges level after level, segments of columns, and outlets to sinks.
+
+Where a batch has a tree of stages, a stream must not branch after an operator with state. So all exchanges that are as
+many exchanges away from the sources are one level, and rows say where they go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from headrace.engine.plan.columnsegments import Segment, ToSegment
+from headrace.engine.plan.taps import Tap
+from headrace.engine.shard.wire import HEARTBEAT, Station, Tidings, ToSink
+from headrace.engine.shard.work import Work
+from headrace.engine.stateful.processor import Stateful
+from headrace.engine.worker.bundles import ToBlocks, ToColumns
+from headrace.engine.worker.program import Binding, Output, Readers
+from headrace.engine.worker.sidevalues import SideResolver
+from headrace.model.pipeline import Graph, Node, PCollection
+from headrace.model.schema import Schema
+
+
+@dataclass(eq=False)
+class Exchange:
+    """Brings rows of one key together: the places of its shards, their work, their upstreams, and readers by tag."""
+
+    number: int
+    label: str
+    work: Work
+    level: int
+    dests: tuple[int, ...]
+    upstream: tuple[str, ...]
+    readers: dict[str | None, Readers] = field(default_factory=lambda: {None: Readers()})
+
+    def names(self) -> tuple[str, ...]:
+        """Returns the names of those whose watermarks it sends on: its shards."""
+        return tuple(f"{self.number}/{shard}" for shard in range(len(self.dests)))
+
+    def settings(self) -> str:
+        """Describes what may change about it while there is state, as far as is known."""
+        return repr(getattr(self.work, "windowing", None))
+
+
+Origins = tuple[Tap | Exchange, ...]
+"""Where the elements of a collection come from."""
+
+
+def names_of(origins: Origins) -> tuple[str, ...]:
+    """Returns the names of those whose watermarks a collection with these origins waits for."""
+    return tuple(name for origin in origins for name in origin.names())
+
+
+def heard_by(exchange: Exchange) -> frozenset[str]:
+    """Returns the names of those whose clock reports matter to an exchange."""
+    return frozenset(exchange.upstream) | ({HEARTBEAT} if exchange.level == 1 else set())
+
+
+@dataclass(eq=False)
+class Outlet:
+    """A sink, and the number by which rows find it."""
+
+    number: int
+    node: Node
+    output: ToBlocks | ToColumns | Any
+
+
+@dataclass(eq=False)
+class Line:
+    """The whole of a stream.
+
+    Every program of a stream has all `outputs` of the line, also those that it does not feed itself: a program reports
+    the watermarks it heard to every exchange that waits for them, and some of those are fed by a program behind a
+    segment of columns. An output that got no rows and has no watermark to report sends nothing.
+    """
+
+    graph: Graph
+    taps: list[Tap] = field(default_factory=list)
+    exchanges: list[Exchange] = field(default_factory=list)
+    segments: list[Segment] = field(default_factory=list)
+    outlets: list[Outlet] = field(default_factory=list)
+    outputs: list[Output] = field(default_factory=list)
+    tidings: Tidings = field(default_factory=Tidings)
+
+    @property
+    def depth(self) -> int:
+        """The number of levels of exchanges."""
+        return max((exchange.level for exchange in self.exchanges), default=0)
+
+    def level(self, number: int) -> list[Exchange]:
+        """Returns the exchanges of a level."""
+        return [exchange for exchange in self.exchanges if exchange.level == number]
+
+    def at(self, station: Station) -> list[Segment]:
+        """Returns the segments of columns at a station."""
+        return [segment for segment in self.segments if segment.station == station]
+
+    def bind(self, resolve: SideResolver, rows_schema: Callable[[PCollection], Schema]) -> Line:
+        """Returns a copy for one run, with values of side inputs, and the columns of Rows as Spark knows them."""
+        binding = Binding(resolve)
+
+        def known(output: Any, pc: PCollection) -> Any:
+            unknown = isinstance(output, ToColumns) and output.element_schema is None
+            return replace(output, element_schema=rows_schema(pc)) if unknown else output
+
+        outlets = [replace(outlet, output=known(outlet.output, outlet.node.inputs[0])) for outlet in self.outlets]
+        segments = [
+            replace(
+                segment,
+                output=replace(segment.output, columns=known(segment.output.columns, segment.enters)),
+                readers=binding.readers(segment.readers),
+            )
+            for segment in self.segments
+        ]
+        to_segments = {segment.dest: segment.output for segment in segments}
+
+        def output(planned: Output) -> Output:
+            if isinstance(planned, ToSegment):
+                return to_segments[planned.dest]
+            return replace(planned, batches=outlets[planned.number].output) if isinstance(planned, ToSink) else planned
+
+        return replace(
+            self,
+            taps=[_bound_tap(tap, binding) for tap in self.taps],
+            exchanges=[
+                replace(each, work=_bound_work(each.work, resolve), readers=binding.by_tag(each.readers))
+                for each in self.exchanges
+            ],
+            segments=segments,
+            outlets=outlets,
+            outputs=list(map(output, self.outputs)),
+        )
+
+
+def _bound_tap(tap: Tap, binding: Binding) -> Tap:
+    readings = [replace(reading, readers=binding.readers(reading.readers)) for reading in tap.readings]
+    return replace(tap, readings=readings, dead=binding.readers(tap.dead))
+
+
+def _bound_work(work: Work, resolve: SideResolver) -> Work:
+    return replace(work, fn=work.fn.bind(resolve)) if isinstance(work, Stateful) else work
