@@ -20,12 +20,12 @@ from headrace.engine.catalyst import badrecords, relational
 from headrace.engine.plan.stages import (
     DEAD,
     Columns,
-    Exchange,
     Frame,
     Plan,
     Python,
     Read,
     Relational,
+    Shuffle,
     Stage,
     Union,
     Write,
@@ -149,7 +149,7 @@ class Batch:
             case Python():
                 program = self._programs[id(stage)] = self._bound(stage, inputs[0])
                 return inputs[0].mapInArrow(program, from_arrow_schema(program.schema()))
-            case Exchange(order=order):
+            case Shuffle(order=order):
                 if not order:
                     return inputs[0].repartition(self.spark.sparkContext.defaultParallelism)
                 return inputs[0].repartition(order[0]).sortWithinPartitions(*order)

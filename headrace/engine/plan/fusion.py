@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from dataclasses import dataclass
 from typing import Any
 
 from headrace.engine.plan.stages import (
     DEAD,
     Blocks,
     Columns,
-    Exchange,
     Form,
     Frame,
     Plan,
     Python,
     Read,
     Relational,
+    Shuffle,
     ShuffleRows,
     Stage,
     Text,
@@ -46,26 +48,41 @@ from headrace.model.validate import is_grouping
 
 
 def fuse(graph: Graph) -> Plan:
-    """Every node becomes a stage of its own or, if it runs in Python like what it reads, a step of that stage."""
+    """Makes every node a stage of its own or, if it runs in Python like what it reads, a step of that stage."""
     return _Fusion(graph).plan
 
 
 def count_readers(plan: Plan) -> Plan:
-    """Notes how often each stage is read: one that is read twice is kept, not run twice."""
+    """Counts how often each stage is read: one that is read twice is persisted, not run twice."""
     for stage in plan.stages:
         for frame in (*stage.inputs, *(stage.sides if isinstance(stage, Python) else ())):
             frame.stage.readers += 1
     return plan
 
 
+@dataclass(frozen=True)
+class StagePlace:
+    """Where a collection is inside a Python stage: who reads it there."""
+
+    stage: Python
+    readers: Readers
+
+
+@dataclass
+class CollectionPlace:
+    """Where a collection is: inside a Python stage, in a frame, or in both."""
+
+    inside: StagePlace | None = None
+    frame: Frame | None = None
+
+
 class _Fusion:
-    """Walks the graph in order and keeps, for each collection, where it is: inside a Python stage, or in a frame."""
+    """Walks the graph in order, and notes the place of each collection."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.plan = Plan([])
-        self.frames: dict[int, Frame] = {}
-        self.inside: dict[int, tuple[Python, Readers]] = {}
+        self.places: defaultdict[int, CollectionPlace] = defaultdict(CollectionPlace)
         for node in graph:
             self._place(node)
 
@@ -74,12 +91,13 @@ class _Fusion:
         if isinstance(transform, Source):
             pc, *dead = node.outputs
             frame = self._add(Read([], node), Columns(pc.schema) if pc.has_columns else Blocks(), pc)
-            self.frames[id(pc)] = frame
-            self.frames |= {id(letters): Frame(frame.stage, Blocks(), letters, DEAD) for letters in dead}
+            self.places[id(pc)].frame = frame
+            for letters in dead:
+                self.places[id(letters)].frame = Frame(frame.stage, Blocks(), letters, DEAD)
         elif isinstance(transform, Flatten):
             self._flatten(node)
         elif isinstance(transform, GroupByKey | CombinePerKey) or (isinstance(transform, ParDo) and transform.stateful):
-            self._exchange(node)
+            self._shuffle(node)
         elif isinstance(transform, Reshuffle) and not self._in_columns(node.inputs[0]):
             self._spread(node)
         elif isinstance(transform, Columnwise) or (
@@ -87,7 +105,7 @@ class _Fusion:
         ):
             pc = node.outputs[0]
             frame = self._frame(node.inputs[0], Columns(node.inputs[0].schema))
-            self.frames[id(pc)] = self._add(Relational([frame], node), Columns(pc.schema), pc)
+            self.places[id(pc)].frame = self._add(Relational([frame], node), Columns(pc.schema), pc)
             self._nothing_late(node)
         elif isinstance(transform, Sink) and not isinstance(transform, ForEach):
             self._sink(node)
@@ -102,52 +120,53 @@ class _Fusion:
         """Adds the node's operator to the Python stage that has its input, or to a new one."""
         (pc,) = node.inputs
         sides = self._sides(node)
-        stage, readers = self.inside.get(id(pc), (None, None))
+        place = self.places[id(pc)].inside
         # A stage cannot wait for a side input that is made of its own output.
-        if stage is None or any(stage in frame.stage.ancestors() for frame in sides):
-            stage, readers = self._stage_over(pc)
-        assert readers is not None
-        self._step_of(stage, readers, node, operator(node))
-        stage.sides += sides
+        if place is None or any(place.stage in frame.stage.ancestors() for frame in sides):
+            place = self._stage_over(pc)
+        self._step_at(place, node, operator(node), sides)
 
-    def _step_of(self, stage: Python, readers: Readers, node: Node, op: Operator) -> None:
-        step = step_of(node, op)
-        readers.steps.append(step)
+    def _step_at(self, place: StagePlace, node: Node, op: Operator, sides: list[Frame]) -> None:
+        step, stage = step_of(node, op), place.stage
+        place.readers.steps.append(step)
         stage.labels.append(node.label)
+        stage.sides += sides
         for out in node.outputs:
-            self.inside[id(out)] = (stage, step.readers[out.tag])
+            self.places[id(out)].inside = StagePlace(stage, step.readers[out.tag])
 
-    def _stage_over(self, pc: PCollection) -> tuple[Python, Readers]:
-        """A new Python stage that reads the collection from a frame."""
-        frame = self.frames.get(id(pc)) or self._frame(pc, Columns(pc.schema) if pc.has_columns else Blocks())
+    def _stage_over(self, pc: PCollection) -> StagePlace:
+        """Adds a Python stage that reads the collection from a frame."""
+        place = self.places[id(pc)]
+        frame = place.frame or self._frame(pc, Columns(pc.schema) if pc.has_columns else Blocks())
         pane = self._pane(pc)
         head = FromColumns(frame.form.schema, pane) if isinstance(frame.form, Columns) else FromBlocks()
-        self.inside[id(pc)] = self._python(frame, head)
-        return self.inside[id(pc)]
+        place.inside = self._python(frame, head)
+        return place.inside
 
-    def _python(self, frame: Frame, head: Any) -> tuple[Python, Readers]:
+    def _python(self, frame: Frame, head: Any) -> StagePlace:
         stage = Python([frame], Program(head))
         self.plan.stages.append(stage)
-        return stage, stage.program.readers
+        return StagePlace(stage, stage.program.readers)
 
     def _output(self, pc: PCollection, output: Any, form: Form) -> Frame:
-        """A new output of the Python stage that holds the collection."""
-        return self._output_of(*(self.inside.get(id(pc)) or self._stage_over(pc)), pc, output, form)
+        """Adds an output to the Python stage that the collection is in."""
+        return self._output_at(self.places[id(pc)].inside or self._stage_over(pc), pc, output, form)
 
-    def _output_of(self, stage: Python, readers: Readers, pc: PCollection, output: Any, form: Form) -> Frame:
-        number = len(stage.program.outputs)
-        stage.program.outputs.append(output)
-        readers.outputs.append(number)
-        return Frame(stage, form, pc, number)
+    def _output_at(self, place: StagePlace, pc: PCollection, output: Any, form: Form) -> Frame:
+        program = place.stage.program
+        number = len(program.outputs)
+        program.outputs.append(output)
+        place.readers.outputs.append(number)
+        return Frame(place.stage, form, pc, number)
 
     def _sides(self, node: Node) -> list[Frame]:
-        """The frames of a node's side inputs."""
+        """Returns the frames of a node's side inputs."""
         return [self._frame(pc, Blocks()) for pc in node.transform.side_inputs()]
 
     # Other stages
 
-    def _exchange(self, node: Node) -> None:
-        """Pairs become rows, travel to where their key is, and become groups there."""
+    def _shuffle(self, node: Node) -> None:
+        """Adds a shuffle: pairs become rows, travel to where their key is, and become groups there."""
         (pc,), transform = node.inputs, node.transform
         windowing, windowed, timed = pc.windowing, not pc.windowing.is_global, needs_times(pc.windowing)
         order = sort_columns(windowing)
@@ -163,28 +182,27 @@ class _Fusion:
             head = Grouped(node.label, windowing, timed=True, pane=self._pane(pc))
             out = ToRows(node.label, shuffle_schema(windowed=windowed, timed=True, ordered=True))
         rows = self._output(pc, out, ShuffleRows())
-        frame = self._add(Exchange([rows], node.label, order), ShuffleRows(), pc)
+        frame = self._add(Shuffle([rows], node.label, order), ShuffleRows(), pc)
         if isinstance(transform, ParDo):
-            stage, readers = self._python(frame, head)
-            self._step_of(stage, readers, node, StatefulOperator(node.label, stateful_fn(node, transform)))
-            stage.sides += self._sides(node)
+            place = self._python(frame, head)
+            self._step_at(place, node, StatefulOperator(node.label, stateful_fn(node, transform)), self._sides(node))
         else:
-            stage, _ = self.inside[id(node.outputs[0])] = self._python(frame, head)
-            stage.labels.append(node.label)
+            place = self.places[id(node.outputs[0])].inside = self._python(frame, head)
+            place.stage.labels.append(node.label)
             self._nothing_late(node)
 
     def _nothing_late(self, node: Node) -> None:
-        """A batch waits for all its elements."""
+        """Gives late outputs empty frames: a batch waits for all its elements."""
         for pc in node.outputs[1:]:
             nothing = Node(f"{node.label}/late", Create([]), (), (pc,), node.place)
-            self.frames[id(pc)] = self._add(Read([], nothing), Blocks(), pc)
+            self.places[id(pc)].frame = self._add(Read([], nothing), Blocks(), pc)
 
     def _spread(self, node: Node) -> None:
         (pc,), (out,) = node.inputs, node.outputs
         schema = shuffle_schema(keyed=False, windowed=not pc.windowing.is_global, timed=True)
         rows = self._output(pc, ToRows(node.label, schema), ShuffleRows())
-        frame = self._add(Exchange([rows], node.label, []), ShuffleRows(), out)
-        self.inside[id(out)] = self._python(frame, FromRows(self._pane(pc)))
+        frame = self._add(Shuffle([rows], node.label, []), ShuffleRows(), out)
+        self.places[id(out)].inside = self._python(frame, FromRows(self._pane(pc)))
 
     def _flatten(self, node: Node) -> None:
         (out,) = node.outputs
@@ -192,7 +210,7 @@ class _Fusion:
         alike = len({self._pane(pc) for pc in node.inputs}) == 1
         form = Columns(out.schema) if out.has_columns and alike else Blocks()
         frames = [self._frame(pc, form) for pc in node.inputs]
-        self.frames[id(out)] = self._add(Union(frames, node.label), form, out)
+        self.places[id(out)].frame = self._add(Union(frames, node.label), form, out)
 
     def _sink(self, node: Node) -> None:
         (pc,) = node.inputs
@@ -206,21 +224,23 @@ class _Fusion:
         self.plan.stages.append(Write([frame], node, self._pane(pc)))
 
     def _records(self, pc: PCollection, output: Output) -> Frame:
-        """Records of a topic. What has columns outside of Python becomes records by columns."""
-        if not self._in_columns(pc):
+        """Makes the records of a topic. What has columns outside of Python becomes records by columns."""
+        frame = self.places[id(pc)].frame
+        if frame is None or not self._in_columns(pc):
             return self._output(pc, output, Blocks())
-        return self._output_of(*self._python(self.frames[id(pc)], FromRecords(pc.schema)), pc, output, Blocks())
+        return self._output_at(self._python(frame, FromRecords(pc.schema)), pc, output, Blocks())
 
     # Frames
 
     def _in_columns(self, pc: PCollection) -> bool:
         """Whether the collection has columns outside of Python already, so that Catalyst may go on with it."""
-        frame = self.frames.get(id(pc))
-        return id(pc) not in self.inside and frame is not None and isinstance(frame.form, Columns)
+        place = self.places[id(pc)]
+        return place.inside is None and place.frame is not None and isinstance(place.frame.form, Columns)
 
     def _frame(self, pc: PCollection, form: Form) -> Frame:
-        """The collection as a frame in this form, converted if it is in another."""
-        frame = self.frames.get(id(pc))
+        """Returns the collection as a frame in this form, converted if it is in another."""
+        place = self.places[id(pc)]
+        frame = place.frame
         if frame is not None and type(frame.form) is type(form):
             return frame
         if isinstance(form, Columns):
@@ -229,7 +249,7 @@ class _Fusion:
             output = ToBlocks()
         converted = self._output(pc, output, form)
         if frame is None:
-            self.frames[id(pc)] = converted
+            place.frame = converted
         return converted
 
     def _add(self, stage: Stage, form: Form, pc: PCollection) -> Frame:
@@ -237,7 +257,7 @@ class _Fusion:
         return Frame(stage, form, pc)
 
     def _pane(self, pc: PCollection) -> PaneInfo:
-        """In a batch an element is in the one pane of its group, or in none if nothing grouped it yet."""
+        """Returns the pane of a collection: in a batch the only one of a group, or none if nothing grouped it yet."""
         node = self.graph.producer(pc)
         if is_grouping(node):
             return ONLY_PANE

@@ -1,4 +1,4 @@
-"""Stages: what Spark does in one go. A plan is a tree of them from each sink back to its sources.
+"""Stages of a batch: what Spark does in one go. A plan is a tree of them from each sink back to its sources.
 
 A stage gives frames; a frame is one output of a stage in one form: columns, packed blocks, or rows for a shuffle.
 """
@@ -28,7 +28,7 @@ class Blocks:
 
 @dataclass(frozen=True)
 class ShuffleRows:
-    """One row per pair or accumulator, for an exchange."""
+    """One row per pair or accumulator, for a shuffle."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ Form = Columns | Blocks | ShuffleRows | Text
 
 @dataclass(eq=False)
 class Stage:
-    """Something Spark does in one go."""
+    """A part of a plan that Spark does in one go."""
 
     inputs: list[Frame]
     readers: int = field(default=0, init=False)  # how many stages read from it, filled in by the last pass
@@ -53,7 +53,7 @@ class Stage:
         raise NotImplementedError
 
     def ancestors(self) -> Iterator[Stage]:
-        """The stage itself and all it depends on."""
+        """Gives the stage itself and all it depends on."""
         yield self
         for frame in self.inputs:
             yield from frame.stage.ancestors()
@@ -61,7 +61,7 @@ class Stage:
 
 @dataclass(eq=False)
 class Frame:
-    """Output `number` of a stage, in a form. `pc` is the collection it holds."""
+    """Output `number` of a stage, in a form. `pc` is the collection in it."""
 
     stage: Stage
     form: Form
@@ -81,7 +81,7 @@ class Read(Stage):
 
 @dataclass(eq=False)
 class Relational(Stage):
-    """Transforms of columns, which Catalyst runs."""
+    """Transforms columns in Catalyst."""
 
     node: Node
 
@@ -91,7 +91,7 @@ class Relational(Stage):
 
 @dataclass(eq=False)
 class Python(Stage):
-    """User functions, fused: one pass over the data in Python workers. Inputs after the first are side inputs."""
+    """Runs user functions, fused: one pass over the data in Python workers. `sides` are its side inputs."""
 
     program: Program
     labels: list[str] = field(default_factory=list)
@@ -107,7 +107,7 @@ class Python(Stage):
 
 
 @dataclass(eq=False)
-class Exchange(Stage):
+class Shuffle(Stage):
     """Brings rows of one key to one place, in order; without keys, spreads them evenly."""
 
     label: str
@@ -123,7 +123,7 @@ class Exchange(Stage):
 
 @dataclass(eq=False)
 class Union(Stage):
-    """Several frames as one."""
+    """Makes one frame of several."""
 
     label: str
 
@@ -133,7 +133,7 @@ class Union(Stage):
 
 @dataclass(eq=False)
 class Write(Stage):
-    """A sink."""
+    """Writes to a sink."""
 
     node: Node
     pane: PaneInfo
@@ -149,11 +149,11 @@ class Plan:
     stages: list[Stage]
 
     def ends(self) -> list[Stage]:
-        """The stages that must be run: sinks, and Python stages nobody reads."""
+        """Returns the stages that must be run: sinks, and stages that nobody reads."""
         return [stage for stage in self.stages if isinstance(stage, Write) or not stage.readers]
 
     def tree(self) -> str:
-        """The plan as people read it: each sink, and under it what it reads."""
+        """Renders the plan as text: each sink, and under it what it reads."""
         shown: set[int] = set()
         lines: list[str] = []
         for stage in self.ends():
@@ -179,11 +179,11 @@ def _lines(stage: Stage, shown: set[int], first: str, rest: str) -> Iterator[str
 
 
 def named(node: Node) -> str:
-    """A node as people read it: its label, if it was given one, and what it does."""
+    """Describes a node: its label, if the user chose one, and what it does."""
     what = shown(node.transform)
     return f"{node.label}: {what}" if node.named else what
 
 
 def shown(transform: Primitive) -> str:
-    """What a transform does."""
+    """Describes what a transform does."""
     return str(transform) if type(transform).__str__ is not object.__str__ else type(transform).__name__

@@ -22,7 +22,7 @@ import pytest
 import headrace as hr
 from headrace.engine.batch.sinks import windowed_values
 from headrace.engine.plan import plan
-from headrace.engine.plan.stages import Columns, Exchange, Frame, Python, Read, Stage, Union, Write
+from headrace.engine.plan.stages import Columns, Frame, Python, Read, Shuffle, Stage, Union, Write
 from headrace.engine.worker.blame import WorkerFailure, told_plainly
 from headrace.engine.worker.bundles import BLOCK_SCHEMA, Bundle, FromBlocks, FromColumns, to_block
 from headrace.engine.worker.hidden import TIME
@@ -79,7 +79,7 @@ class Cluster:
                 program = planned.bind(lambda side: self._side(side, sides), planned.outputs)
                 copies = [cloudpickle.loads(cloudpickle.dumps(program)) for _ in inputs[0]]
                 return [list(copy(iter(part))) for copy, part in zip(copies, inputs[0], strict=True)]
-            case Exchange(order=order):
+            case Shuffle(order=order):
                 return self._exchanged(inputs[0], order)
             case Union():
                 return [part for parts in inputs for part in parts]
