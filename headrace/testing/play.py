@@ -12,7 +12,8 @@ import pyarrow as pa
 from headrace.engine.columns.cells import decode_cells, encode_cells
 from headrace.engine.shard.clocks import Clocks
 from headrace.engine.shard.delays import Delays
-from headrace.engine.shard.processor import TIMINGS, ShardProcessor
+from headrace.engine.shard.processor import ShardProcessor
+from headrace.engine.worker.columnbundles import TIMINGS
 from headrace.engine.worker.hidden import END, START, TIME
 from headrace.engine.worker.shuffle import KEY, SPELLING, VALUE
 from headrace.model.algebra import combine_fn

@@ -1,4 +1,4 @@
-"""Arrow data as bytes, for cells and rows in flight."""
+"""Serializes Arrow data to bytes, for cells and rows in flight."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def arrow_bytes(
     metadata: dict[bytes, str] | None = None,
     options: pa.ipc.IpcWriteOptions | None = None,
 ) -> bytes:
-    """An Arrow stream of the data, whose schema carries the metadata.
+    """Serializes the data as an Arrow stream, whose schema carries the metadata.
 
     >>> reader = pa.ipc.open_stream(arrow_bytes(pa.record_batch({"x": [1, 2]}), {b"kind": "numbers"}))
     >>> reader.schema.metadata, reader.read_all().to_pydict()

@@ -1,23 +1,22 @@
-"""A column of cells by slot: bytes of any length, kept as one Arrow array rather than as a Python object each."""
+"""A column of byte cells by slot, stored as one Arrow array rather than as a Python object per cell."""
 
 from __future__ import annotations
 
-from typing import Final, TypeVar
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headrace.engine.columns.arrays import grown
 from headrace.model.times import Int64Array
 
-T = TypeVar("T", bound=np.generic)
-
 _NULL: Final = -1
-_FEW: Final = 1024  # cells that are not worth tidying up
+_FEW: Final = 1024  # cells that are not worth compacting
 
 
 class ByteColumn:
-    """Cells by slot, null where nothing was put. What is replaced goes when it is more than what is left.
+    """Cells by slot, null where nothing was put. It is compacted when most of its cells have been replaced.
 
     >>> column = ByteColumn()
     >>> column.reserve(3)
@@ -27,8 +26,8 @@ class ByteColumn:
     """
 
     def __init__(self) -> None:
-        self._number: npt.NDArray[np.int32] = np.zeros(0, np.int32)  # by slot: which of the cells it has
-        self._held = 0
+        self._number: npt.NDArray[np.int32] = np.zeros(0, np.int32)  # by slot, the number of its cell
+        self._filled = 0
         self._reset()
 
     def _reset(self) -> None:
@@ -42,17 +41,16 @@ class ByteColumn:
         self._number = np.concatenate([self._number, np.full(more, _NULL, np.int32)])
 
     def put(self, slots: Int64Array, cells: pa.BinaryArray) -> None:
-        """Gives each of these slots, no two the same, a cell."""
+        """Puts a cell into each of these slots, no two of which are the same."""
         self.clear(slots)
         if cells.null_count:
-            there = np.asarray(cells.is_valid())
-            slots, cells = slots[there], cells.drop_null()
+            slots, cells = slots[np.asarray(cells.is_valid())], cells.drop_null()
         if not len(slots):
             return
         self._number[slots] = np.arange(self._count, self._count + len(cells))
         self._append(cells)
-        self._held += len(slots)
-        if self._count > 2 * self._held + _FEW:
+        self._filled += len(slots)
+        if self._count > 2 * self._filled + _FEW:
             slots = np.flatnonzero(self._number != _NULL)
             cells = self.take(slots)
             self._reset()
@@ -60,12 +58,12 @@ class ByteColumn:
             self._append(cells)
 
     def clear(self, slots: Int64Array) -> None:
-        """Takes the cells of these slots away."""
-        self._held -= int(np.count_nonzero(self._number[slots] != _NULL))
+        """Removes the cells of these slots."""
+        self._filled -= int(np.count_nonzero(self._number[slots] != _NULL))
         self._number[slots] = _NULL
 
     def take(self, slots: Int64Array) -> pa.BinaryArray:
-        """The cells of these slots."""
+        """Returns the cells of these slots."""
         numbers = self._number[slots]
         buffers = [None, pa.py_buffer(self._offsets), pa.py_buffer(self._data)]
         cells = pa.Array.from_buffers(pa.large_binary(), self._count, buffers)
@@ -77,17 +75,9 @@ class ByteColumn:
         _, buffer, data = cells.buffers()
         offsets = np.frombuffer(buffer, np.int32)[cells.offset : cells.offset + len(cells) + 1].astype(np.int64)
         base, size = int(self._offsets[self._count]), int(offsets[-1] - offsets[0])
-        self._offsets = _grown(self._offsets, self._count + 1, self._count + 1 + len(cells))
+        self._offsets = grown(self._offsets, self._count + 1, self._count + 1 + len(cells))
         self._offsets[self._count + 1 : self._count + 1 + len(cells)] = offsets[1:] - offsets[0] + base
         self._count += len(cells)
         if size:
-            self._data = _grown(self._data, base, base + size)
+            self._data = grown(self._data, base, base + size)
             self._data[base : base + size] = np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]]
-
-
-def _grown(array: npt.NDArray[T], used: int, needed: int) -> npt.NDArray[T]:
-    if needed <= len(array):
-        return array
-    larger = np.empty(max(needed, 2 * len(array)), array.dtype)
-    larger[:used] = array[:used]
-    return larger

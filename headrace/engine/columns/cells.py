@@ -1,7 +1,7 @@
-"""Cells: values as bytes, one per row of a shuffle. Unlike keys, values keep their type.
+"""Encodes values as cells: bytes, one cell per row of a shuffle. Unlike keys, values keep their type.
 
 Values that are all int, float, str, bytes or None are encoded column by column; anything else is pickled, unless its
-maker wrote it as a record (see `records`). Only what this engine encoded is ever decoded.
+maker wrote it as a record (see `numbercells`). Only what this engine encoded is ever decoded.
 """
 
 from __future__ import annotations
@@ -13,13 +13,22 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.engine.columns.numbercells import RECORD, Record, read_records, record_of, record_width
+from headrace.engine.columns.numbercells import (
+    NUMBER_TYPES,
+    NUMBER_WIDTH,
+    RECORD,
+    Record,
+    byte_rows,
+    read_records,
+    record_of,
+    record_width,
+)
 from headrace.model.keys import tag_cells, tag_numbers
 from headrace.model.pickling import dumps
 
 
 def encode_cells(values: Sequence[Any]) -> pa.BinaryArray:
-    """Values as an array of cells.
+    """Encodes values as an array of cells.
 
     >>> decode_cells(encode_cells([1, 2, 3]))
     [1, 2, 3]
@@ -38,7 +47,7 @@ def encode_cells(values: Sequence[Any]) -> pa.BinaryArray:
 
 
 def decode_cells(cells: pa.BinaryArray) -> list[Any]:
-    """The values that `encode_cells` encoded; cells of different calls may follow one another."""
+    """Decodes what `encode_cells` encoded; cells of different calls may follow one another."""
     if not len(cells):
         return []
     tag = cells[0].as_py()[:1]
@@ -46,29 +55,23 @@ def decode_cells(cells: pa.BinaryArray) -> list[Any]:
         columns = read_records(cells, record_width(cells[0].as_py()))
         if columns is not None:
             return list(map(Record, zip(*[column.tolist() for column in columns], strict=True)))
-    numbers = numbers_of(cells, tag) if tag in _WIDTHS else None
+    numbers = numbers_of(cells, tag) if tag[0] in NUMBER_TYPES else None
     if numbers is not None:
         return numbers.tolist()  # type: ignore[no-any-return]
     return [_decode(cell) for cell in cells.to_pylist()]
 
 
 def numbers_of(cells: pa.BinaryArray, tag: bytes) -> np.ndarray | None:
-    """The cells as one array of numbers, if every cell is a number with this tag; else None.
+    """Returns the cells as one array of numbers, if every cell is a number with this tag; else None.
 
     >>> numbers_of(encode_cells([1, 2]), b"i").tolist(), numbers_of(encode_cells(["a"]), b"i")
     ([1, 2], None)
     """
-    width = 9
-    offsets = np.frombuffer(cells.buffers()[1], np.int32, len(cells) + 1, cells.offset * 4)
-    if cells.null_count or (np.diff(offsets) != width).any():
+    rows = byte_rows(cells, NUMBER_WIDTH)
+    if rows is None or (rows[:, 0] != tag[0]).any():
         return None
-    raw = np.frombuffer(cells.buffers()[2], np.uint8)[offsets[0] : offsets[-1]].reshape(-1, width)
-    if (raw[:, 0] != tag[0]).any():
-        return None
-    return np.ascontiguousarray(raw[:, 1:]).view(_WIDTHS[tag]).reshape(-1)
+    return np.ascontiguousarray(rows[:, 1:]).view(NUMBER_TYPES[tag[0]]).reshape(-1)
 
-
-_WIDTHS: dict[bytes, str] = {b"i": "<i8", b"f": "<f8"}
 
 _FAST: dict[type, Any] = {
     int: lambda values: tag_numbers(b"i", np.array(values, dtype="<i8")),

@@ -1,7 +1,8 @@
-"""Hashes of keys as arrays: 64 bits for each cell, the same in every process and on every machine.
+"""Hashes cells as arrays: 64 bits for each cell, the same in every process, on every machine, in every release.
 
-What needs to tell keys apart compares the keys themselves; a hash only says where to look. It is no defence against
-those who choose their keys so that they collide: that costs time, never a wrong answer.
+A hash only says where to look; whoever looks compares the keys themselves. It is no defence against those who choose
+keys that collide: that costs time, never a wrong answer. It is written by hand because stored state depends on it, and
+no library promises that its hashes stay.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import pyarrow as pa
 Hashes: TypeAlias = npt.NDArray[np.uint64]
 
 HASHES: Final = 2**64
-"""How many hashes there are."""
+"""The number of possible hashes."""
 
 _LONG: Final = 128  # bytes; from here on a cell is hashed by itself
 _SEED: Final = np.uint64(0x9E3779B97F4A7C15)
@@ -27,7 +28,7 @@ _PIECE: Final = 16_384
 
 
 def hash_bytes(cells: pa.BinaryArray) -> Hashes:
-    """The hash of each cell; one that is null counts as empty.
+    """Hashes each cell; one that is null counts as empty.
 
     >>> hash_bytes(pa.array([b"a", b"b", b"a"])).tolist()
     [912821338054103863, 12428646423615215362, 912821338054103863]
@@ -65,7 +66,7 @@ def _hash_piece(cells: pa.BinaryArray) -> Hashes:
 
 
 def mixed(hashes: Hashes, *numbers: npt.NDArray[np.int64]) -> Hashes:
-    """Hashes of hashes and numbers: every bit of what goes in can change every bit of what comes out.
+    """Mixes hashes with numbers: every bit of the input can change every bit of the output.
 
     >>> mixed(np.array([1, 2], np.uint64), np.array([7, 7])).tolist()
     [7101023157824843080, 3682355495988435106]

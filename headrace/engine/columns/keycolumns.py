@@ -1,4 +1,4 @@
-"""Keys that are columns: their bytes, as the tuples of their rows would be encoded, and columns out of such bytes.
+"""Encodes key columns as bytes, as the tuples of their rows would be encoded, and decodes such bytes to columns.
 
 Ints, text and bytes, null or not, are encoded by array operations; rows of other types through their tuples.
 """
@@ -20,7 +20,7 @@ _SIZE = 4  # bytes that tell how long a part is
 
 
 def encode_key_columns(columns: Sequence[pa.Array], rows: int) -> tuple[pa.BinaryArray, pa.BinaryArray | None]:
-    """What `encode_keys` gives for the tuples of these rows.
+    """Encodes rows of key columns as `encode_keys` encodes their tuples.
 
     >>> columns = [pa.array(["a", None]), pa.array([1, 2])]
     >>> encode_key_columns(columns, 2)[0].equals(encode_keys([("a", 1), (None, 2)])[0])
@@ -30,13 +30,13 @@ def encode_key_columns(columns: Sequence[pa.Array], rows: int) -> tuple[pa.Binar
         encoded, spelling = encode_keys([()])
         return pa.repeat(encoded[0], rows), spelling
     cells = [_cells(column) for column in columns]
-    if any(each is None for each in cells):
+    if any(column is None for column in cells):
         return encode_keys(list(zip(*[column.to_pylist() for column in columns], strict=True)))
-    return encode_tuples([each for each in cells if each is not None]), None
+    return encode_tuples([column for column in cells if column is not None]), None
 
 
 def decode_key_columns(encoded: pa.BinaryArray, spelling: pa.BinaryArray, columns: int) -> list[pa.Array] | None:
-    """The columns of such keys; None if they are of types that arrays cannot tell.
+    """Decodes the columns of such keys; None if they are of types that arrays cannot represent.
 
     >>> encoded, _ = encode_key_columns([pa.array(["a", None]), pa.array([1, 2])], 2)
     >>> [column.to_pylist() for column in decode_key_columns(encoded, pa.nulls(2, pa.binary()), 2)]
@@ -73,7 +73,7 @@ def _cells(column: pa.Array) -> pa.BinaryArray | None:
 
 
 def _column(data: npt.NDArray[np.uint8], at: Int64Array, size: Int64Array) -> pa.Array | None:
-    """The part of each key that has `size` bytes from `at` on."""
+    """Decodes the part of each key that has `size` bytes from `at` on."""
     tags = data[at]
     there = tags != ord("N")
     mask = None if there.all() else ~there
@@ -97,6 +97,6 @@ def _column(data: npt.NDArray[np.uint8], at: Int64Array, size: Int64Array) -> pa
 
 
 def _gathered(data: npt.NDArray[np.uint8], at: Int64Array, width: int) -> npt.NDArray[np.uint8]:
-    """So many bytes from each place on."""
+    """Returns `width` bytes from each position on."""
     windows = np.lib.stride_tricks.sliding_window_view(data, width)
     return np.ascontiguousarray(windows[at])

@@ -1,7 +1,7 @@
-"""An index of slots by hash, as arrays: chains of slots, one for each bucket of hashes.
+"""An index of slots by hash, as arrays: a chain of slots for each bucket of hashes.
 
 It knows nothing of what was hashed: several slots may have one hash, and whoever asks compares what it really looks
-for. Finding, adding and removing take as long as what is asked for, not as what is held.
+for. Finding, adding and removing cost as much as what is asked for, not as what is in the index.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _NONE: Final = -1
 _SPREAD: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
-class Index:
-    """Slots by hash.
+class SlotIndex:
+    """An index of slots by hash.
 
-    >>> index = Index()
+    >>> index = SlotIndex()
     >>> index.reserve(3)
     >>> index.add(np.array([0, 2]), np.array([7, 7], np.uint64))
-    >>> [found.tolist() for found in index.pairs(np.array([5, 7], np.uint64))]
+    >>> [matches.tolist() for matches in index.pairs(np.array([5, 7], np.uint64))]
     [[1, 1], [0, 2]]
     """
 
@@ -34,7 +34,7 @@ class Index:
         self._bits = 4
         self._first: npt.NDArray[np.int32] = np.full(1 << self._bits, _NONE, np.int32)  # slot of each bucket's chain
         self._next: npt.NDArray[np.int32] = np.zeros(0, np.int32)  # by slot
-        self._held = 0
+        self._count = 0
 
     def reserve(self, slots: int) -> None:
         """Makes room for so many slots in all."""
@@ -43,28 +43,28 @@ class Index:
         self.hashes = np.concatenate([self.hashes, np.zeros(more, np.uint64)])
 
     def add(self, slots: Int64Array, hashes: Hashes) -> None:
-        """Puts in slots that are not there."""
-        self._held += len(slots)
-        if self._held > len(self._first):
+        """Adds slots that are not there."""
+        self._count += len(slots)
+        if self._count > len(self._first):
             every = self._chained(np.arange(len(self._first)))
-            self._bits = self._held.bit_length()
+            self._bits = self._count.bit_length()
             self._first = np.full(1 << self._bits, _NONE, np.int32)
             self._link(every)
         self.hashes[slots] = hashes
         self._link(slots)
 
     def remove(self, slots: Int64Array) -> None:
-        """Takes out slots that are there."""
-        self._held -= len(slots)
+        """Removes slots that are there."""
+        self._count -= len(slots)
         buckets = distinct(self._buckets(self.hashes[slots]))
         chained = self._chained(buckets)
         self._first[buckets] = _NONE
         self._link(np.setdiff1d(chained, slots, assume_unique=True))
 
     def pairs(self, hashes: Hashes) -> tuple[Int64Array, Int64Array]:
-        """All slots that have one of these hashes: for each the position of its hash, and the slot."""
+        """Finds all slots that have one of these hashes; returns for each the position of its hash, and the slot."""
         at, slots = np.arange(len(hashes)), self._first[self._buckets(hashes)]
-        found_at, found = [at[:0]], [slots[:0]]
+        positions, matches = [at[:0]], [slots[:0]]
         while True:
             on = slots >= 0
             if not on.all():
@@ -72,17 +72,17 @@ class Index:
             if not len(at):
                 break
             same = self.hashes[slots] == hashes[at]
-            found_at.append(at[same])
-            found.append(slots[same])
+            positions.append(at[same])
+            matches.append(slots[same])
             slots = self._next[slots]
-        return np.concatenate(found_at), np.concatenate(found).astype(np.int64)
+        return np.concatenate(positions), np.concatenate(matches).astype(np.int64)
 
     def _buckets(self, hashes: Hashes) -> Int64Array:
         # By bits that depend on all of the hash: those who cut ranges of hashes, or deal them out, use its ends.
         return ((hashes * _SPREAD) >> np.uint64(64 - self._bits)).astype(np.int64)
 
     def _chained(self, buckets: Int64Array) -> Int64Array:
-        """The slots in these buckets."""
+        """Returns the slots in these buckets."""
         slots = self._first[buckets]
         parts = [slots[:0]]
         while len(slots := slots[slots >= 0]):
@@ -91,7 +91,7 @@ class Index:
         return np.concatenate(parts).astype(np.int64)
 
     def _link(self, slots: Int64Array) -> None:
-        """Puts slots at the head of their buckets' chains."""
+        """Puts slots at the head of the chains of their buckets."""
         if not len(slots):
             return
         buckets = self._buckets(self.hashes[slots])

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from headrace.engine.shard.wire import Station, Tidings, pack, segment_dest, wire
 from headrace.engine.worker.bundles import Bundle, Gathering, ToColumns
-from headrace.engine.worker.columnbundles import ColumnBundle, panes_apart
+from headrace.engine.worker.columnbundles import ColumnBundle, split_panes
 from headrace.engine.worker.program import Readers
 from headrace.model.panes import NO_PANE, PaneInfo
 from headrace.model.pipeline import Node, PCollection
@@ -78,7 +78,7 @@ class ToSegment(Gathering):
     def add_columns(self, bundle: ColumnBundle) -> Iterator[pa.RecordBatch]:
         """Columns as they are."""
         yield from self.finish()
-        alike = [(NO_PANE, False, bundle.rows)] if bundle.panes is None else panes_apart(bundle.rows, bundle.panes)
+        alike = [(NO_PANE, False, bundle.rows)] if bundle.panes is None else split_panes(bundle.rows, bundle.panes)
         for pane, back, rows in alike:
             for batch in self.columns.add_columns(ColumnBundle(rows, bundle.schema)):
                 yield self.sent(batch, pane, retraction=back)

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from headrace.engine.columns.bytecolumn import ByteColumn
 from headrace.engine.columns.hashing import HASHES, Hashes, hash_bytes, mixed
-from headrace.engine.columns.slotindex import Index
+from headrace.engine.columns.slotindex import SlotIndex
 from headrace.engine.shard.stateblocks import one_array
 from headrace.model.times import Int64Array
 
@@ -24,7 +24,7 @@ class Ordinals:
     """
 
     def __init__(self) -> None:
-        self._keys, self._by_hash = ByteColumn(), Index()
+        self._keys, self._by_hash = ByteColumn(), SlotIndex()
         self._number = np.zeros(0, np.int64)
         self._used = 0
         self._touched: list[Int64Array] = []  # since the state was last written

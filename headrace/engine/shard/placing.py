@@ -11,9 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.engine.columns.arrays import runs
 from headrace.engine.shard.ordinals import Ordinals
 from headrace.engine.shard.triggernodes import Mask
-from headrace.engine.shard.windowtable import NO_HOLD, Table, runs
+from headrace.engine.shard.windowtable import NO_HOLD, Table
 from headrace.engine.worker.hidden import END, START
 from headrace.engine.worker.shuffle import KEY, SPELLING
 from headrace.model.keys import tag_numbers

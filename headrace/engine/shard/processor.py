@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from headrace.engine.aggregation.accumulators import Incoming, accumulators
-from headrace.engine.columns.arrays import distinct
+from headrace.engine.columns.arrays import distinct, runs
 from headrace.engine.columns.hashing import HASHES
 from headrace.engine.shard.clocks import Clocks, output_watermark
 from headrace.engine.shard.compiledtriggers import Program
@@ -23,18 +23,16 @@ from headrace.engine.shard.placing import COUNT, Placing, expired
 from headrace.engine.shard.retractions import PANE, PaneArray
 from headrace.engine.shard.stateblocks import Gone, State, read_state, write_state
 from headrace.engine.shard.triggernodes import Mask, Moment
-from headrace.engine.shard.windowtable import GONE, NO_HOLD, Table, runs
+from headrace.engine.shard.windowtable import GONE, NO_HOLD, Table
 from headrace.engine.worker.blame import shortened
-from headrace.engine.worker.columnbundles import RETRACTION
+from headrace.engine.worker.columnbundles import RETRACTION, TIMINGS
 from headrace.engine.worker.hidden import END, START, TIME
 from headrace.engine.worker.shuffle import KEY, SPELLING, VALUE
 from headrace.model.algebra import CombineFn
 from headrace.model.keys import decode_keys, encode_key
-from headrace.model.panes import Timing, Windowing
+from headrace.model.panes import Windowing
 from headrace.model.times import MAX_TIME, MIN_TIME, Int64Array, format_duration, format_instant
 
-TIMINGS: Final[tuple[Timing, ...]] = get_args(Timing)
-"""What the codes in the column `timing` of panes mean."""
 EARLY, ON_TIME, LATE = (TIMINGS.index(timing) for timing in ("early", "on_time", "late"))
 
 PANES: Final = pa.schema(

@@ -16,7 +16,7 @@ from headrace.engine.aggregation.accumulators import Accumulators
 from headrace.engine.columns.arrays import distinct
 from headrace.engine.columns.bytecolumn import ByteColumn
 from headrace.engine.columns.hashing import HASHES, Hashes, hash_bytes, mixed
-from headrace.engine.columns.slotindex import Index
+from headrace.engine.columns.slotindex import SlotIndex
 from headrace.engine.shard.compiledtriggers import Program
 from headrace.engine.shard.retractions import Emitted
 from headrace.engine.shard.stateblocks import Gone, one_array
@@ -63,7 +63,7 @@ class Table:
         self.keys, self.spellings = ByteColumn(), ByteColumn()
         self.used = 0  # slots from here on have never been
         self._program = program
-        self._by_hash = Index()  # by key and bounds; if windows merge, by key
+        self._by_hash = SlotIndex()  # by key and bounds; if windows merge, by key
         self._free: list[Int64Array] = []
         self._touched: list[Int64Array] = []  # what has changed since the state was last written,
         self._gone: list[tuple[Int64Array, Hashes]] = []  # and what there is no more
@@ -269,20 +269,6 @@ class Table:
         for part in (self.keys, self.spellings, self._by_hash, self.values, self.emitted):
             if part is not None:
                 part.reserve(size)
-
-
-def runs(codes: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """An order that brings rows of the same code together, as they came, and where each run of it starts.
-
-    >>> order, starts = runs(np.array([1, 0, 1]))
-    >>> order.tolist(), starts.tolist()
-    ([1, 0, 2], [0, 1])
-    """
-    order = np.argsort(codes, kind="stable")
-    ordered = codes[order]
-    new = np.ones(len(codes), np.bool_)
-    new[1:] = ordered[1:] != ordered[:-1]
-    return order, np.flatnonzero(new)
 
 
 def _joined(parts: list[Int64Array]) -> Int64Array:

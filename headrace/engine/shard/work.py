@@ -19,7 +19,7 @@ from headrace.engine.shard.compiledtriggers import Program
 from headrace.engine.shard.lateoutput import LateKeeping, late_bundles, split
 from headrace.engine.shard.processor import ShardProcessor, Step
 from headrace.engine.worker.bundles import Bundle
-from headrace.engine.worker.columnbundles import PANE_COLUMNS, ColumnBundle, pair_bundle, panes_apart
+from headrace.engine.worker.columnbundles import PANE_COLUMNS, ColumnBundle, pair_bundle, split_panes
 from headrace.engine.worker.hidden import END, START, TIME
 from headrace.engine.worker.shuffle import KEY, SPELLING, VALUE
 from headrace.model.algebra import CombineFn
@@ -161,5 +161,5 @@ def aggregating(grouping: Grouping, aggregate: Aggregate) -> Aggregating:
 
 def pane_bundles(panes: pa.RecordBatch, *, global_windows: bool) -> Iterator[Bundle]:
     """Panes as bundles of pairs, one for each kind of pane; what is taken back comes before what replaces it."""
-    for pane, back, rows in panes_apart(panes, panes.select(PANE_COLUMNS)):
+    for pane, back, rows in split_panes(panes, panes.select(PANE_COLUMNS)):
         yield pair_bundle(rows, pane, global_windows=global_windows, retraction=back)

@@ -15,11 +15,10 @@ from pyspark.sql import functions as F
 
 from headrace.engine.catalyst import relational
 from headrace.engine.plan.columnsegments import BODY, DEST, Segment
-from headrace.engine.shard.processor import TIMINGS
 from headrace.engine.shard.wire import Tidings, pack, unpack
 from headrace.engine.stream.programs import LevelProgram
 from headrace.engine.worker.bundles import Bundle
-from headrace.engine.worker.columnbundles import PANE_COLUMNS, ColumnBundle
+from headrace.engine.worker.columnbundles import PANE_COLUMNS, TIMINGS, ColumnBundle
 from headrace.engine.worker.program import Program, Readers
 from headrace.model.panes import NO_PANE, PaneInfo
 from headrace.model.schema import Schema

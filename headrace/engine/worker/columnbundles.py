@@ -1,4 +1,4 @@
-"""Elements that are still columns: what enters Python from a source or a grouping before anybody asks for objects.
+"""Bundles of columns: elements from a source or a grouping before a function asks for Python objects.
 
 Outputs that know columns take them as they are. Functions and all other outputs get bundles of Python elements.
 """
@@ -25,8 +25,9 @@ from headrace.model.windows import FixedWindows
 RETRACTION: Final = "retraction"
 """The column, of panes and of rows on their way to a shard, that tells whether a row takes an earlier one back."""
 PANE_COLUMNS: Final = (RETRACTION, "timing", "index", "on_time_index", "is_first", "is_last")
-"""What tells panes apart besides their windows."""
-_TIMINGS: Final[tuple[Timing, ...]] = get_args(Timing)
+"""The columns that tell panes of one window apart."""
+TIMINGS: Final[tuple[Timing, ...]] = get_args(Timing)
+"""What the codes in the column `timing` mean."""
 
 
 @dataclass(frozen=True)
@@ -39,25 +40,25 @@ class ColumnBundle:
 
     @property
     def size(self) -> int:
-        """How many elements there are."""
+        """The number of elements."""
         return self.rows.num_rows  # type: ignore[no-any-return]
 
     def all_times(self) -> Int64Array:
         return np.asarray(self.rows.column(TIME).fill_null(MIN_TIME))
 
     def parts(self) -> Iterator[Bundle]:
-        """The elements as Python objects, what is taken back before what replaces it."""
+        """Gives the elements as bundles of Python objects; retractions come before what replaces them."""
         if self.panes is None:
             yield from FromColumns(self.schema, NO_PANE).bundles(iter([self.rows]))
             return
-        for pane, back, rows in panes_apart(self.rows, self.panes):
+        for pane, back, rows in split_panes(self.rows, self.panes):
             for bundle in FromColumns(self.schema, pane).bundles(iter([rows])):
                 yield replace(bundle, retraction=back)
 
 
 @dataclass
 class FromRecords:
-    """Reads columns, and leaves them columns. With `window`, rows come without the bounds of theirs.
+    """Reads columns as columns. With `window`, rows come without the bounds of their windows, which are added.
 
     >>> rows = pa.record_batch({"x": [1], TIME: [25]})
     >>> [bundle] = FromRecords(None, FixedWindows("10 us")).bundles(iter([rows]))
@@ -78,13 +79,13 @@ class FromRecords:
 
 @runtime_checkable
 class Columnar(Protocol):
-    """An output that takes columns as they are."""
+    """An output that takes columns without making objects of them."""
 
     def add_columns(self, bundle: ColumnBundle) -> Iterator[pa.RecordBatch]: ...
 
 
-def panes_apart(rows: pa.RecordBatch, panes: pa.RecordBatch) -> Iterator[tuple[PaneInfo, bool, pa.RecordBatch]]:
-    """Rows by the kind of their pane, in order within each; what is taken back comes before what replaces it."""
+def split_panes(rows: pa.RecordBatch, panes: pa.RecordBatch) -> Iterator[tuple[PaneInfo, bool, pa.RecordBatch]]:
+    """Groups rows by their pane, in order within each; retractions come before what replaces them."""
     if not rows.num_rows:
         return
     kinds = np.stack([np.asarray(panes.column(name)).astype(np.int64) for name in PANE_COLUMNS])
@@ -99,12 +100,12 @@ def panes_apart(rows: pa.RecordBatch, panes: pa.RecordBatch) -> Iterator[tuple[P
     for number in reversed(range(len(starts))):
         first, last = edges[number], edges[number + 1]
         back, timing, index, on_time_index, is_first, is_last = kinds[:, order[first]].tolist()
-        pane = PaneInfo(_TIMINGS[timing], index, on_time_index, bool(is_first), bool(is_last))
+        pane = PaneInfo(TIMINGS[timing], index, on_time_index, bool(is_first), bool(is_last))
         yield pane, bool(back), rows.slice(first, last - first)
 
 
 def pair_bundle(rows: pa.RecordBatch, pane: PaneInfo, *, global_windows: bool, retraction: bool) -> Bundle:
-    """Rows of keys and values that a grouping gave, as a bundle of pairs."""
+    """Makes a bundle of pairs from rows of keys and values that came out of a grouping."""
     keys = decode_keys(rows.column(KEY), rows.column(SPELLING))
     return Bundle(
         list(zip(keys, decode_cells(rows.column(VALUE)), strict=True)),

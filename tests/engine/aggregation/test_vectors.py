@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from headrace.engine.aggregation.accumulators import Accumulators, Folds, Incoming, accumulators
 from headrace.engine.aggregation.columnsfn import ColumnsFn
 from headrace.engine.aggregation.vectors import Vectors, encode_accumulators, load_accumulator
+from headrace.engine.columns.arrays import runs
 from headrace.engine.columns.cells import decode_cells, encode_cells
 from headrace.engine.columns.numbercells import Numbers, write_records
-from headrace.engine.shard.windowtable import runs
 from headrace.model.algebra import CombineFn, CountFn, MaxFn, MeanFn, MinFn, SumFn, TopFn, VarianceFn
 from tests.scale import examples
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headrace.engine.columns import bytecolumn
 from headrace.engine.columns.bytecolumn import ByteColumn
-from headrace.engine.columns.slotindex import Index
+from headrace.engine.columns.slotindex import SlotIndex
 
 SLOTS = 40
 
@@ -21,7 +21,7 @@ any_hashes = st.integers(0, 2**64 - 1)
 
 @given(st.data(), st.sampled_from([few_hashes, any_hashes]))
 def test_the_index_finds_what_was_added_and_not_removed(data: Any, hashes: Any) -> None:
-    index, held = Index(), dict[int, int]()
+    index, held = SlotIndex(), dict[int, int]()
     index.reserve(SLOTS)
     for _ in range(data.draw(st.integers(1, 6))):
         free = [slot for slot in range(SLOTS) if slot not in held]
