@@ -196,7 +196,7 @@ def test_what_is_for_no_task_is_refused(wrong: Any) -> None:
     [
         ({"task": 5, "tasks": 1}, "makes a task"),
         ({"task": Counting, "tasks": 0}, "at least 1"),
-        ({"task": Counting, "tasks": 1, "outputs": ("a", "a")}, "tags that differ"),
+        ({"task": Counting, "tasks": 1, "outputs": ("a", "a")}, "different tags"),
     ],
 )
 def test_what_tasks_are_made_of_is_checked(wrong: dict[str, Any], said: str) -> None:
