@@ -1,6 +1,6 @@
-"""GroupBy(...).aggregate(...) in a stream: several aggregations as one, and rows as pairs of keys and columns.
+"""Combines the aggregations of GroupBy(...).aggregate(...) to one CombineFn for a stream, and makes pairs of rows.
 
-In a batch Catalyst does all of this; see `relational`. The answers are the same.
+In a batch Catalyst does all of this; see `headrace.engine.catalyst.relational`. The results are the same.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from headrace.model.schema import Schema
 
 @dataclass(frozen=True)
 class ColumnsFn(CombineFn[Any, list[Any], tuple[Any, ...]]):
-    """Several aggregations, each of its own part of the values. As in SQL, nulls do not count, but to first and last.
+    """Several aggregations, each of its own part of the values. As in SQL, all but first and last ignore nulls.
 
     >>> from headrace.model.algebra import CountFn, SumFn
     >>> both = ColumnsFn((CountFn(), SumFn()))
@@ -48,8 +48,8 @@ class ColumnsFn(CombineFn[Any, list[Any], tuple[Any, ...]]):
 
     def subtract(self, acc: list[Any], value: Any) -> list[Any]:
         return [
-            part if each is None else fn.subtract(part, each)
-            for fn, part, each in zip(self.fns, acc, value, strict=True)
+            part if column is None else fn.subtract(part, column)
+            for fn, part, column in zip(self.fns, acc, value, strict=True)
         ]
 
     @property
@@ -70,13 +70,13 @@ class ColumnsFn(CombineFn[Any, list[Any], tuple[Any, ...]]):
 
 
 def columns_fn(aggregate: Aggregate) -> ColumnsFn:
-    """The aggregations as one."""
-    return ColumnsFn(tuple(each.fn for each in aggregate.aggregations.values()))
+    """Makes one CombineFn of an aggregate's aggregations."""
+    return ColumnsFn(tuple(aggregation.fn for aggregation in aggregate.aggregations.values()))
 
 
 @dataclass(frozen=True)
 class ToKeyed:
-    """From an element with columns to a pair of its keys and the columns that are aggregated."""
+    """Makes a pair of an element with columns: its keys, and the columns that are aggregated."""
 
     schema: Schema | None
     keys: tuple[str, ...]
@@ -98,5 +98,5 @@ class ToKeyed:
 
 
 def to_keyed(aggregate: Aggregate, schema: Schema | None) -> ToKeyed:
-    """The function that makes pairs of elements of this schema; without one they are Rows."""
-    return ToKeyed(schema, aggregate.keys, tuple(each.column for each in aggregate.aggregations.values()))
+    """Makes the function that makes pairs of elements of this schema; without one they are Rows."""
+    return ToKeyed(schema, aggregate.keys, tuple(aggregation.column for aggregation in aggregate.aggregations.values()))

@@ -1,7 +1,7 @@
-"""Aggregations of numbers as array kernels: counts, sums, means, variances, least and greatest.
+"""Array kernels for aggregations of numbers: counts, sums, means, variances, minima and maxima.
 
-A kernel says which columns of numbers the accumulators of a CombineFn are, and what becomes of values and of them; the
-numbers by slot are `Fold`s. A kernel has no state. Each agrees with its CombineFn, whatever the numbers.
+A kernel says which columns of numbers the accumulators of a CombineFn are, and how values and accumulators are added to
+them; the columns are `FoldedColumn`s. A kernel has no state. It gives what its CombineFn gives, whatever the numbers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from headrace.engine.columns.numbercells import Mask, Numbers
 from headrace.model.algebra import CombineFn, CountFn, MaxFn, MeanFn, MinFn, SumFn, VarianceFn
 from headrace.model.times import Int64Array
 
-_LIMIT: Final = 2.0**62  # of sums of ints: far enough from the end of int64 for a float to tell
+_LIMIT: Final = 2.0**62  # of sums of ints: so far from the end of int64 that a float can tell
 _EXACT: Final = 2**53  # up to here floats hold every int
 _LARGE: Final = 1e100  # squares of larger numbers overflow
 _INTS: Final = np.iinfo(np.int64)
@@ -25,10 +25,10 @@ _INTS: Final = np.iinfo(np.int64)
 Fn = CombineFn[Any, Any, Any]
 
 
-class Fold:
-    """Numbers by slot, into which others are folded: all ints or all floats, whichever the first ones are.
+class FoldedColumn:
+    """A column of numbers by slot, into which others are folded: all ints or all floats, as the first ones are.
 
-    >>> fold = Fold(np.add)
+    >>> fold = FoldedColumn(np.add)
     >>> fold.reserve(2)
     >>> fold.add(np.array([0, 0]), Numbers.of([1, 2]))
     >>> fold.of(np.array([0, 1])).tolist()
@@ -48,7 +48,7 @@ class Fold:
         self._there = np.concatenate([self._there, np.zeros(more, np.bool_)])
 
     def takes(self, numbers: Numbers) -> bool:
-        """Whether these numbers can be added, which is then counted on."""
+        """Whether these numbers can be added. If so, they must be: sums are checked against overflow here."""
         if not numbers.there.any():
             return True
         if self._decided and numbers.integral != (self._values.dtype.kind == "i"):
@@ -62,7 +62,7 @@ class Fold:
         return self._peak <= _LIMIT
 
     def add(self, index: Int64Array, numbers: Numbers) -> None:
-        """Folds numbers into the slots of `index`, in order."""
+        """ObjectAccumulators numbers into the slots of `index`, in order."""
         if not numbers.there.all():
             index, numbers = index[numbers.there], numbers.take(np.flatnonzero(numbers.there))
         if not len(numbers):
@@ -70,7 +70,7 @@ class Fold:
         if not self._decided:
             self._decided = True
             self._values = self._fresh(len(self._values), numbers.values.dtype)
-        with np.errstate(invalid="ignore", over="ignore"):  # NaN and infinities are as good as any
+        with np.errstate(invalid="ignore", over="ignore"):  # NaN and infinities are numbers, too
             self._ufunc.at(self._values, index, numbers.values)
         self._there[index] = True
 
@@ -82,12 +82,12 @@ class Fold:
         return Numbers(self._values[slots], self._there[slots])
 
     def _fresh(self, count: int, kind: np.dtype[Any]) -> npt.NDArray[Any]:
-        """What slots begin with: whatever is folded into it is what comes out."""
+        """Returns the neutral elements that slots begin with."""
         if self._ufunc is np.add:
             return np.zeros(count, kind)
         if self._ufunc is np.maximum:
             return np.full(count, _INTS.min if kind.kind == "i" else -np.inf, kind)
-        return np.full(count, _INTS.max if kind.kind == "i" else np.nan, kind)  # which fmin passes over
+        return np.full(count, _INTS.max if kind.kind == "i" else np.nan, kind)  # which fmin ignores
 
 
 def _magnitude(numbers: npt.NDArray[Any]) -> float:
@@ -95,51 +95,51 @@ def _magnitude(numbers: npt.NDArray[Any]) -> float:
 
 
 class Kernel:
-    """An aggregation of numbers, and by itself a sum."""
+    """An aggregation of numbers; the base class is a sum."""
 
     ufuncs: tuple[np.ufunc, ...] = (np.add,)
     """How each column of the accumulators is folded."""
 
-    def lift(self, values: Numbers, back: Mask | None) -> list[Numbers]:
-        """Each value as an accumulator; as one that takes it away where `back` is set."""
-        return [_signed(values, back)]
+    def lift(self, values: Numbers, retracted: Mask | None) -> list[Numbers]:
+        """Makes an accumulator of each value; one that subtracts it where `retracted` is set."""
+        return [_signed(values, retracted)]
 
-    def takes(self, folds: Sequence[Fold], parts: Sequence[Numbers]) -> bool:
-        """Whether these accumulators can be merged, which is then counted on."""
+    def takes(self, folds: Sequence[FoldedColumn], parts: Sequence[Numbers]) -> bool:
+        """Whether these accumulators can be merged. If so, they must be."""
         return all([fold.takes(part) for fold, part in zip(folds, parts, strict=True)])
 
-    def add(self, folds: Sequence[Fold], index: Int64Array, parts: Sequence[Numbers]) -> None:
+    def add(self, folds: Sequence[FoldedColumn], index: Int64Array, parts: Sequence[Numbers]) -> None:
         """Merges accumulators into the slots of `index`, in order."""
         for fold, part in zip(folds, parts, strict=True):
             fold.add(index, part)
 
     def finish(self, parts: Sequence[Numbers]) -> Numbers:
-        """The results."""
+        """Returns the results."""
         return Numbers.all(parts[0].values)
 
     def accumulator(self, fn: Fn, parts: Sequence[Any]) -> Any:
-        """The accumulator of `fn` that consists of these parts."""
+        """Makes the accumulator of `fn` that consists of these parts."""
         return fn.zero() if parts[0] is None else parts[0]
 
     def parts(self, acc: Any) -> tuple[Any, ...]:
-        """The parts of an accumulator."""
-        return (_nothing_if_zero(acc),)
+        """Returns the parts of an accumulator."""
+        return (_none_if_zero(acc),)
 
 
-class Counting(Kernel):
-    """How many."""
+class CountKernel(Kernel):
+    """The number of values."""
 
-    def lift(self, values: Numbers, back: Mask | None) -> list[Numbers]:
-        return [_ones(values, back)]
+    def lift(self, values: Numbers, retracted: Mask | None) -> list[Numbers]:
+        return [_ones(values, retracted)]
 
 
-class Averaging(Kernel):
-    """A sum, and of how many."""
+class MeanKernel(Kernel):
+    """The mean, of a sum and a number of values."""
 
     ufuncs = (np.add, np.add)
 
-    def lift(self, values: Numbers, back: Mask | None) -> list[Numbers]:
-        return [_signed(values, back), _ones(values, back)]
+    def lift(self, values: Numbers, retracted: Mask | None) -> list[Numbers]:
+        return [_signed(values, retracted), _ones(values, retracted)]
 
     def finish(self, parts: Sequence[Numbers]) -> Numbers:
         total, count = parts[0].values, parts[1].values
@@ -154,11 +154,11 @@ class Averaging(Kernel):
         return tuple(0 if part is None else part for part in parts)
 
     def parts(self, acc: Any) -> tuple[Any, ...]:
-        return _nothing_if_zero(acc[0]), acc[1]
+        return _none_if_zero(acc[0]), acc[1]
 
 
-class Least(Kernel):
-    """The least; NaN is above all numbers."""
+class MinKernel(Kernel):
+    """The minimum; NaN is above all numbers."""
 
     ufuncs: tuple[np.ufunc, ...] = (np.fmin,)
 
@@ -169,42 +169,42 @@ class Least(Kernel):
         return fn.zero() if parts[0] is None else fn.add(fn.zero(), parts[0])
 
     def parts(self, acc: Any) -> tuple[Any, ...]:
-        return (acc[0][1] if acc[0][1] is not None else acc,) if acc else (None,)  # a least of None is no number
+        return (acc[0][1] if acc[0][1] is not None else acc,) if acc else (None,)  # a minimum of None is no number
 
 
-class Greatest(Least):
-    """The greatest; NaN is above all numbers."""
+class MaxKernel(MinKernel):
+    """The maximum; NaN is above all numbers."""
 
     ufuncs = (np.maximum,)
 
 
-class Spreading(Kernel):
-    """How many, their mean, and the sum of their squared deviations from it."""
+class VarianceKernel(Kernel):
+    """The variance, of the number of values, their mean, and the sum of squared deviations from it."""
 
     ufuncs = (np.add, np.add, np.add)
 
-    def lift(self, values: Numbers, back: Mask | None) -> list[Numbers]:
+    def lift(self, values: Numbers, retracted: Mask | None) -> list[Numbers]:
         floats = Numbers(values.values.astype(np.float64), values.there)
-        return [_ones(values, back), floats, Numbers(np.zeros(len(values)), values.there)]
+        return [_ones(values, retracted), floats, Numbers(np.zeros(len(values)), values.there)]
 
-    def takes(self, folds: Sequence[Fold], parts: Sequence[Numbers]) -> bool:
+    def takes(self, folds: Sequence[FoldedColumn], parts: Sequence[Numbers]) -> bool:
         _, mean, squares = (part.values[part.there] for part in parts)
         return bool((np.abs(mean) < _LARGE).all() and np.isfinite(squares).all()) and super().takes(folds, parts)
 
-    def add(self, folds: Sequence[Fold], index: Int64Array, parts: Sequence[Numbers]) -> None:
+    def add(self, folds: Sequence[FoldedColumn], index: Int64Array, parts: Sequence[Numbers]) -> None:
         some = np.flatnonzero(parts[0].there & (parts[0].values > 0))
         slots, at = np.unique(index[some], return_inverse=True)
         more, mean, squares = (part.values[some].astype(np.float64) for part in parts)
-        held, old_mean, old_squares = (fold.of(slots).values.astype(np.float64) for fold in folds)
+        old_count, old_mean, old_squares = (fold.of(slots).values.astype(np.float64) for fold in folds)
         # Deviations are from a mean near all of them, or they would cancel: the slot's own or, without one, the first.
         near = np.empty(len(slots))
         near[at[::-1]] = mean[::-1]
-        near = np.where(held > 0, old_mean, near)
-        count, shift = held.copy(), np.zeros(len(slots))
+        near = np.where(old_count > 0, old_mean, near)
+        count, shift = old_count.copy(), np.zeros(len(slots))
         np.add.at(count, at, more)
         np.add.at(shift, at, more * (mean - near[at]))
         new_mean = near + shift / count
-        new_squares = old_squares + held * (near - new_mean) ** 2
+        new_squares = old_squares + old_count * (near - new_mean) ** 2
         np.add.at(new_squares, at, squares + more * (mean - new_mean[at]) ** 2)
         for fold, values in zip(folds, (count.astype(np.int64), new_mean, new_squares), strict=True):
             fold.clear(slots)
@@ -222,31 +222,31 @@ class Spreading(Kernel):
         return acc[0], float(acc[1]), float(acc[2])
 
 
-def _signed(values: Numbers, back: Mask | None) -> Numbers:
-    return values if back is None else Numbers(np.where(back, -values.values, values.values), values.there)
+def _signed(values: Numbers, retracted: Mask | None) -> Numbers:
+    return values if retracted is None else Numbers(np.where(retracted, -values.values, values.values), values.there)
 
 
-def _ones(values: Numbers, back: Mask | None) -> Numbers:
-    return Numbers(np.ones(len(values), np.int64) if back is None else np.where(back, -1, 1), values.there)
+def _ones(values: Numbers, retracted: Mask | None) -> Numbers:
+    return Numbers(np.ones(len(values), np.int64) if retracted is None else np.where(retracted, -1, 1), values.there)
 
 
-def _nothing_if_zero(total: Any) -> Any:
-    """A sum of nothing is the int 0, also where all others are floats."""
+def _none_if_zero(total: Any) -> Any:
+    """Returns None for the int 0, which is the sum of no values, also where all others are floats."""
     return None if type(total) is int and total == 0 else total
 
 
 _KERNELS: Final[dict[type[Fn], Kernel]] = {
     SumFn: Kernel(),
-    CountFn: Counting(),
-    MeanFn: Averaging(),
-    MinFn: Least(),
-    MaxFn: Greatest(),
-    VarianceFn: Spreading(),
+    CountFn: CountKernel(),
+    MeanFn: MeanKernel(),
+    MinFn: MinKernel(),
+    MaxFn: MaxKernel(),
+    VarianceFn: VarianceKernel(),
 }
 
 
 def kernel_of(fn: Fn) -> Kernel | None:
-    """The kernel of an aggregation, if it has one.
+    """Returns the kernel of an aggregation, if it has one.
 
     >>> kernel_of(SumFn()) is not None, kernel_of(MinFn(key=len))
     (True, None)
@@ -255,11 +255,11 @@ def kernel_of(fn: Fn) -> Kernel | None:
 
 
 def kernels_of(fn: Fn) -> tuple[Kernel, ...] | None:
-    """The kernels of an aggregation, or of the several it consists of; None if one of them has none.
+    """Returns the kernels of an aggregation, or of those it consists of; None if one of them has none.
 
     >>> len(kernels_of(ColumnsFn((SumFn(), CountFn()))))
     2
     """
     fns = fn.fns if isinstance(fn, ColumnsFn) else (fn,)
-    kernels = [kernel_of(each) for each in fns]
+    kernels = list(map(kernel_of, fns))
     return None if None in kernels else tuple(kernels)  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ from headrace.engine.batch.execution import Batch
 from headrace.engine.handle import Status
 from headrace.engine.settings import current
 from headrace.engine.spark.counters import Counters
-from headrace.engine.worker.blame import plain
+from headrace.engine.worker.blame import plain_error
 from headrace.model.errors import PipelineError
 
 
@@ -80,7 +80,7 @@ class BatchHandle:
             if self._stopping:
                 self._status.state = "stopped"
             else:
-                self._error = plain(error)
+                self._error = plain_error(error)
                 self._status.state = "failed"
         finally:
             self._spark.sparkContext.removeJobTag(self._tag)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from headrace.engine.shard.wire import Station, Tidings, pack, segment_dest, wire
-from headrace.engine.worker.bundles import Bundle, Gathering, ToColumns
+from headrace.engine.worker.bundles import BufferedOutput, Bundle, ToColumns
 from headrace.engine.worker.columnbundles import ColumnBundle, split_panes
 from headrace.engine.worker.program import Readers
 from headrace.model.panes import NO_PANE, PaneInfo
@@ -62,7 +62,7 @@ def segment(number: int, station: Station, nodes: tuple[Node, ...], tidings: Tid
 
 
 @dataclass
-class ToSegment(Gathering):
+class ToSegment(BufferedOutput):
     """Sends elements to a segment."""
 
     columns: ToColumns

@@ -26,8 +26,8 @@ from headrace.engine.plan.stages import (
 from headrace.engine.plan.translation import operator, stateful_fn, step_of
 from headrace.engine.stateful.operator import StatefulOperator
 from headrace.engine.worker.bundles import FromBlocks, FromColumns, ToBlocks, ToColumns
-from headrace.engine.worker.columnbundles import FromRecords
-from headrace.engine.worker.grouped import Combined, Grouped, needs_times, sort_columns
+from headrace.engine.worker.columnbundles import ColumnReader
+from headrace.engine.worker.grouped import CombinedValues, GroupedValues, needs_times, sort_columns
 from headrace.engine.worker.hidden import TIME
 from headrace.engine.worker.operators import Operator
 from headrace.engine.worker.program import Head, Output, Program, Readers
@@ -170,16 +170,16 @@ class _Fusion:
         (pc,), transform = node.inputs, node.transform
         windowing, windowed, timed = pc.windowing, not pc.windowing.is_global, needs_times(pc.windowing)
         order = sort_columns(windowing)
-        head: Head = Grouped(node.label, windowing)
+        head: Head = GroupedValues(node.label, windowing)
         out: Output = ToRows(node.label, shuffle_schema(windowed=windowed, timed=timed, ordered=ORDER in order))
         if isinstance(transform, CombinePerKey):
             fn = transform.fn
-            head = Combined(node.label, windowing, fn, lifted=not timed)
+            head = CombinedValues(node.label, windowing, fn, lifted=not timed)
             if not timed:  # the combiner starts before the shuffle
                 out = ToAccumulators(node.label, fn, shuffle_schema(windowed=windowed, timed=False))
         elif isinstance(transform, ParDo):
             order = [*order, TIME, ORDER]
-            head = Grouped(node.label, windowing, timed=True, pane=self._pane(pc))
+            head = GroupedValues(node.label, windowing, timed=True, pane=self._pane(pc))
             out = ToRows(node.label, shuffle_schema(windowed=windowed, timed=True, ordered=True))
         rows = self._output(pc, out, ShuffleRows())
         frame = self._add(Shuffle([rows], node.label, order), ShuffleRows(), pc)
@@ -228,7 +228,7 @@ class _Fusion:
         frame = self.places[id(pc)].frame
         if frame is None or not self._in_columns(pc):
             return self._output(pc, output, Blocks())
-        return self._output_at(self._python(frame, FromRecords(pc.schema)), pc, output, Blocks())
+        return self._output_at(self._python(frame, ColumnReader(pc.schema)), pc, output, Blocks())
 
     # Frames
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from headrace.engine.aggregation.columnsfn import ColumnsFn, ToKeyed
 from headrace.engine.aggregation.kernels import kernels_of
-from headrace.engine.aggregation.vectors import Vectors
+from headrace.engine.aggregation.vectors import ArrayAccumulators
 from headrace.engine.columns.keycolumns import encode_key_columns
 from headrace.engine.columns.numbercells import Numbers, is_numbers, write_records
 from headrace.engine.shard.placing import COUNT
@@ -106,7 +106,7 @@ class ToGroups:
         windowed = START in self.schema().names
         by = [rows.column(name) for name in (*self.keyed.keys, *((START, END) if windowed else ()))]
         group, firsts = _groups(by, rows.num_rows)
-        held = Vectors(self.fn, kernels_of(self.fn) or (), lifted=True)
+        held = ArrayAccumulators(self.fn, kernels_of(self.fn) or (), lifted=True)
         held.reserve(len(firsts))
         if not held.add_values(group, self._values(rows)):
             yield from self._as_objects(ColumnBundle(rows, None))

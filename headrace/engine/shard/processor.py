@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from headrace.engine.aggregation.accumulators import Incoming, accumulators
+from headrace.engine.aggregation.accumulators import IncomingRows, accumulators
 from headrace.engine.columns.arrays import distinct, runs
 from headrace.engine.columns.hashing import HASHES
 from headrace.engine.shard.clocks import Clocks, output_watermark
@@ -24,7 +24,7 @@ from headrace.engine.shard.retractions import PANE, PaneArray
 from headrace.engine.shard.stateblocks import Gone, State, read_state, write_state
 from headrace.engine.shard.triggernodes import Mask, Moment
 from headrace.engine.shard.windowtable import GONE, NO_HOLD, Table
-from headrace.engine.worker.blame import shortened
+from headrace.engine.worker.blame import shorten
 from headrace.engine.worker.columnbundles import RETRACTION, TIMINGS
 from headrace.engine.worker.hidden import END, START, TIME
 from headrace.engine.worker.shuffle import KEY, SPELLING, VALUE
@@ -179,7 +179,7 @@ class ShardProcessor:
         touched = slots[order[starts]]
         if len(touched):
             back = np.asarray(rows.column(RETRACTION)) if RETRACTION in rows.schema.names else None
-            table.values = table.values.add(touched, starts, Incoming(rows.column(VALUE), times, back))
+            table.values = table.values.add(touched, starts, IncomingRows(rows.column(VALUE), times, back))
             taken.slots, taken.arrived = touched, np.add.reduceat(counts, starts)
             table.count[touched] += np.add.reduceat(counts if back is None else np.where(back, -counts, counts), starts)
             table.fresh[touched] += taken.arrived
@@ -336,7 +336,7 @@ class ShardProcessor:
         slot = int(slots[table.seq[slots].argmin()])
         (key,) = decode_keys(table.keys.take(np.array([slot])), table.spellings.take(np.array([slot])))
         window = self._window(int(table.start[slot]), int(table.end[slot]))
-        return Waiting(shortened(key), window, self._why(slot), earliest)
+        return Waiting(shorten(key), window, self._why(slot), earliest)
 
     def _window(self, start: int, end: int) -> str:
         if self.placing.size is not None:

@@ -83,12 +83,12 @@ class ToPartials(ToAccumulators):
             self.counts.update(zip(keys, bundle.starts.tolist(), bundle.ends.tolist(), strict=True))
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        counts = [self.counts[key] for key in self.held]
+        counts = [self.counts[key] for key in self.by_key]
         self.counts.clear()
         for rows in super().finish():
             yield rows.append_column(TIME, last_instants(rows)).append_column(COUNT, pa.array(counts, pa.int64()))
 
-    def dumped(self, accs: list[Any]) -> pa.BinaryArray:
+    def encode(self, accs: list[Any]) -> pa.BinaryArray:
         return encode_accumulators(self.fn, accs)
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from headrace.engine.columns.cells import encode_cells
 from headrace.engine.shard.clocks import WHOLE
 from headrace.engine.shard.wire import ToShards, shards_of, wire
-from headrace.engine.worker.bundles import Bundle, Gathering
+from headrace.engine.worker.bundles import BufferedOutput, Bundle
 from headrace.engine.worker.columnbundles import RETRACTION
 from headrace.engine.worker.hidden import END, START, TIME
 from headrace.engine.worker.shuffle import KEY, VALUE
@@ -46,7 +46,7 @@ What a step gives has this schema, too: elements of the main input, and for each
 
 
 @dataclass
-class ToRole(Gathering):
+class ToRole(BufferedOutput):
     """Elements as rows of a role."""
 
     role: int

@@ -54,10 +54,10 @@ def _declaring() -> type:
                 for name, arguments in self.calls:
                     getattr(handle, name)(*arguments)
             else:
-                from headrace.engine.worker.warmup import settle
+                from headrace.engine.worker.warmup import freeze_imports
 
                 self.processor = pickle.loads(self.pickled)
-                settle()
+                freeze_imports()
                 self.processor.init(handle)
 
         def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:

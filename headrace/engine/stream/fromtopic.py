@@ -16,7 +16,7 @@ from headrace.engine.connectors.fromrecords import FromJson, Records
 from headrace.engine.stream.programs import FromSource
 from headrace.engine.worker.blame import blame
 from headrace.engine.worker.bundles import Bundle
-from headrace.engine.worker.columnbundles import ColumnBundle, FromRecords
+from headrace.engine.worker.columnbundles import ColumnBundle, ColumnReader
 from headrace.engine.worker.hidden import BAD, LOW, NOW, PART
 from headrace.engine.worker.program import Head
 from headrace.model.pipeline import PCollection
@@ -28,7 +28,7 @@ def head_of(pc: PCollection, label: str) -> Head:
     if not pc.has_columns:
         return FromJson(label)
     window = pc.windowing.window
-    return FromRecords(pc.schema, window if isinstance(window, FixedWindows) else None)
+    return ColumnReader(pc.schema, window if isinstance(window, FixedWindows) else None)
 
 
 @dataclass

@@ -16,7 +16,7 @@ from headrace.engine.settings import current
 from headrace.engine.spark.driverworkers import STARTS, never_connected
 from headrace.engine.stream.query import Stream
 from headrace.engine.stream.status import exchange_status, source_statuses
-from headrace.engine.worker.blame import plain
+from headrace.engine.worker.blame import plain_error
 from headrace.model.errors import PipelineError
 
 _LOOK = 0.1  # seconds from one look at the stream to the next, where nothing tells of its end
@@ -161,7 +161,7 @@ class StreamHandle:
             self._status.state = "done" if done else "stopped"
         except BaseException as error:
             if not self._stopping or drained.is_set():
-                self._error = plain(error)
+                self._error = plain_error(error)
             self._status.state = "stopped" if self._error is None else "failed"
         finally:
             self._stream.close()

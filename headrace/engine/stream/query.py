@@ -55,7 +55,7 @@ from headrace.engine.stream.shards import Shards, ShardSpec
 from headrace.engine.stream.sources import Sources, partitions_of, policy_of, watermarks_of
 from headrace.engine.stream.tapframes import frame_of
 from headrace.engine.worker.bundles import FromBlocks
-from headrace.engine.worker.columnbundles import FromRecords
+from headrace.engine.worker.columnbundles import ColumnReader
 from headrace.engine.worker.hidden import BAD, END, START
 from headrace.engine.worker.program import Head, Program
 from headrace.model.errors import PipelineError
@@ -225,11 +225,11 @@ class Stream:
         if len(read) == 1 and read[0] is not None:
             data = data.select(*[name for name in data.columns if name in read[0] or name in relational.HIDDEN])
         pcs = [reading.pc for reading in tap.readings]
-        rows: list[Head] = [FromRecords(pc.schema) if pc.has_columns else FromBlocks() for pc in pcs]
+        rows: list[Head] = [ColumnReader(pc.schema) if pc.has_columns else FromBlocks() for pc in pcs]
         window = pcs[0].windowing.window
         if len(pcs) == 1 and START in data.columns and isinstance(window, FixedWindows):
             # To work the bounds out anew costs less than to send them.
-            data, rows = data.drop(START, END), [FromRecords(pcs[0].schema, window)]
+            data, rows = data.drop(START, END), [ColumnReader(pcs[0].schema, window)]
         letters = BadRecordReader.of(tap.source, BAD in data.columns)
         source = FromSource(tap.name, rows, watermarks, policy_of(tap.source), self.line.tidings, letters=letters)
         return data, source

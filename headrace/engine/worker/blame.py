@@ -1,4 +1,4 @@
-"""Failures of user functions: caught in the worker with the element at hand, carried through Spark, told plainly.
+"""Reports failures of user functions: caught in the worker with their element, carried through Spark, made plain.
 
 Spark reports a worker's exception as a thousand lines of text. The worker puts a marked line into it; the driver finds
 that line and raises a TransformError that says what the user needs, the user's own traceback first.
@@ -18,7 +18,7 @@ from typing import Any
 from headrace.model.errors import TransformError
 
 MARK = "headrace-failure:"
-"""What a failure begins with, in whatever text Spark wraps it: JSON of label, error, trace and perhaps the element."""
+"""The beginning of a failure in whatever text Spark wraps it: JSON of label, error, trace and perhaps the element."""
 _PACKAGE = str(Path(__file__).parents[2]) + os.sep
 _SHOWN = 200  # characters of an element
 _FRAMES = 8  # frames of the user's traceback: two lines each, so that the whole stays within 25 lines
@@ -38,14 +38,14 @@ def blame(label: str, elements: Sequence[Any] = (), cursor: Iterator[Any] | None
     except Exception as error:
         if MARK in str(error):  # Spark's, around one that was blamed in a worker
             raise
-        told: dict[str, Any] = {"label": label, "error": _one_line(error), "trace": _user_trace(error)}
+        report: dict[str, Any] = {"label": label, "error": _one_line(error), "trace": _user_trace(error)}
         if cursor is not None:
-            told["element"] = shortened(elements[max(consumed(elements, cursor) - 1, 0)])
-        raise WorkerFailure(MARK + json.dumps(told)) from None
+            report["element"] = shorten(elements[max(consumed(elements, cursor) - 1, 0)])
+        raise WorkerFailure(MARK + json.dumps(report)) from None
 
 
 def consumed(elements: Sequence[Any], cursor: Iterator[Any]) -> int:
-    """How many of the elements an iterator over their list has given.
+    """Returns how many of the elements an iterator over their list has passed.
 
     >>> cursor = iter(["a", "b", "c"])
     >>> next(cursor), consumed(["a", "b", "c"], cursor)
@@ -54,8 +54,8 @@ def consumed(elements: Sequence[Any], cursor: Iterator[Any]) -> int:
     return len(elements) - cursor.__length_hint__()  # type: ignore[attr-defined, no-any-return]
 
 
-def shortened(element: Any) -> str:
-    """An element as it is shown in messages, never too long, whatever its repr does."""
+def shorten(element: Any) -> str:
+    """Renders an element for messages, never too long, whatever its repr does."""
     try:
         text = repr(element)
     except Exception as error:
@@ -65,10 +65,11 @@ def shortened(element: Any) -> str:
 
 def _one_line(error: Exception) -> str:
     lines = "".join(traceback.format_exception_only(error)).strip().splitlines()
-    return shortened_text(lines[0] if len(lines) == 1 else " ".join(lines[-3:]))
+    return shorten_text(lines[0] if len(lines) == 1 else " ".join(lines[-3:]))
 
 
-def shortened_text(text: str) -> str:
+def shorten_text(text: str) -> str:
+    """Cuts a text to 1000 characters."""
     return text if len(text) <= 1000 else f"{text[:999]}…"
 
 
@@ -83,23 +84,23 @@ def _user_trace(error: Exception) -> list[str]:
     return lines
 
 
-def told_plainly(error: Exception) -> TransformError | None:
-    """The TransformError behind what Spark raised, or None if no user function is to blame."""
-    found = re.search(re.escape(MARK) + r"(\{.*\})", str(error))
-    if found is None:
+def transform_error(error: Exception) -> TransformError | None:
+    """Returns the TransformError behind what Spark raised, or None if no user function is to blame."""
+    match = re.search(re.escape(MARK) + r"(\{.*\})", str(error))
+    if match is None:
         return None
-    told = json.loads(found[1])
-    where = f" on the element {told['element']}" if "element" in told else ""
-    head = f"{told['label']!r} failed{where}: {told['error']}"
+    report = json.loads(match[1])
+    where = f" on the element {report['element']}" if "element" in report else ""
+    head = f"{report['label']!r} failed{where}: {report['error']}"
     return TransformError(
-        "\n".join([head, *(["Traceback (most recent call last):", *told["trace"]] if told["trace"] else [])])
+        "\n".join([head, *(["Traceback (most recent call last):", *report["trace"]] if report["trace"] else [])])
     )
 
 
-def plain(error: BaseException) -> BaseException:
-    """The error to raise: a user function's failure in plain words, Spark's own as it is."""
-    told = told_plainly(error) if isinstance(error, Exception) else None
-    if told is None:
+def plain_error(error: BaseException) -> BaseException:
+    """Returns the error to raise: a user function's failure in plain words, Spark's own as it is."""
+    failure = transform_error(error) if isinstance(error, Exception) else None
+    if failure is None:
         return error
-    told.__cause__ = None
-    return told
+    failure.__cause__ = None
+    return failure

@@ -1,4 +1,4 @@
-"""Bundles: blocks of Python elements with their times and windows as arrays, and how they travel between stages.
+"""Bundles: Python elements with their times and windows as arrays, and the forms in which they travel between stages.
 
 A bundle is what user functions work through at a time. Between stages it is either columns, where the elements have
 a schema, or one packed block per bundle; never one element at a time.
@@ -37,7 +37,7 @@ BUNDLE_SIZE: Final = 2_000
 
 @dataclass(slots=True)
 class Bundle:
-    """Elements and where they are in time. No times: all have the same one. No windows: all are in the global one."""
+    """Elements with times and windows. Without times all have the same; without windows all are in the global one."""
 
     elements: list[Any]
     times: Int64Array | None = None
@@ -45,21 +45,21 @@ class Bundle:
     ends: Int64Array | None = None
     pane: PaneInfo = NO_PANE
     time: int = MIN_TIME  # of all elements, where times is None
-    retraction: bool = False  # whether it takes back elements that were given before
-    kinds: frozenset[type] | None = None  # the types of the elements, once somebody asked
+    retraction: bool = False  # whether it takes back elements of an earlier bundle
+    kinds: frozenset[type] | None = None  # the types of the elements, once they were asked for
 
     def types(self) -> frozenset[type]:
-        """The types of the elements."""
+        """Returns the types of the elements."""
         if self.kinds is None:
             self.kinds = frozenset(map(type, self.elements))
         return self.kinds
 
     def with_elements(self, elements: list[Any]) -> Bundle:
-        """The same times and windows with other elements, one for one."""
+        """Returns a bundle of other elements, one for one, with the same times and windows."""
         return Bundle(elements, self.times, self.starts, self.ends, self.pane, self.time, self.retraction)
 
     def take(self, index: Int64Array, elements: list[Any]) -> Bundle:
-        """`elements` in place of these, the i-th with time and window of the index[i]-th."""
+        """Returns a bundle of `elements`, the i-th with time and window of the index[i]-th of this one."""
         return Bundle(
             elements,
             None if self.times is None else self.times[index],
@@ -71,12 +71,12 @@ class Bundle:
         )
 
     def same_pane(self, other: Bundle) -> bool:
-        """Whether the two may become one."""
+        """Whether the two may be joined."""
         return self.retraction == other.retraction and (self.pane is other.pane or self.pane == other.pane)
 
     @property
     def size(self) -> int:
-        """How many elements there are."""
+        """The number of elements."""
         return len(self.elements)
 
     @property
@@ -86,35 +86,38 @@ class Bundle:
 
     @staticmethod
     def joined(bundles: list[Bundle]) -> Bundle:
-        """Several bundles of one collection as one."""
+        """Joins several bundles of one collection."""
         if len(bundles) == 1:
             return bundles[0]
         first = bundles[0]
         elements = [element for bundle in bundles for element in bundle.elements]
-        whole = Bundle(elements, pane=first.pane, time=first.time, retraction=first.retraction)
+        joined = Bundle(elements, pane=first.pane, time=first.time, retraction=first.retraction)
         if any(bundle.times is not None or bundle.time != first.time for bundle in bundles):
-            whole.times = np.concatenate([bundle.all_times() for bundle in bundles])
+            joined.times = np.concatenate([bundle.all_times() for bundle in bundles])
         if first.starts is not None:
-            whole.starts = np.concatenate([bundle.starts for bundle in bundles if bundle.starts is not None])
-            whole.ends = np.concatenate([bundle.ends for bundle in bundles if bundle.ends is not None])
-        return whole
+            joined.starts = np.concatenate([bundle.starts for bundle in bundles if bundle.starts is not None])
+            joined.ends = np.concatenate([bundle.ends for bundle in bundles if bundle.ends is not None])
+        return joined
 
     def all_times(self) -> Int64Array:
+        """Returns the time of each element."""
         return np.full(len(self.elements), self.time, np.int64) if self.times is None else self.times
 
     def windows(self) -> list[tuple[int, int]]:
+        """Returns the bounds of each element's window."""
         if self.starts is None or self.ends is None:
             return [(GLOBAL_WINDOW.start, GLOBAL_WINDOW.end)] * len(self.elements)
         return list(zip(self.starts.tolist(), self.ends.tolist(), strict=True))
 
 
 def to_block(bundle: Bundle) -> bytes:
-    """A bundle packed into bytes. Only what this engine packed is ever unpacked again."""
+    """Packs a bundle into bytes. Only what this engine packed is ever unpacked again."""
     placed = (bundle.times, bundle.starts, bundle.ends, bundle.pane, bundle.time, bundle.retraction)
     return dumps((bundle.elements, *placed))
 
 
 def from_block(block: bytes) -> Bundle:
+    """Unpacks a bundle."""
     return Bundle(*pickle.loads(block))
 
 
@@ -141,9 +144,9 @@ class FromColumns:
                 yield self.bundle(batch.slice(at, BUNDLE_SIZE))
 
     def bundle(self, batch: pa.RecordBatch) -> Bundle:
-        own = [name for name in batch.schema.names if name not in (TIME, START, END)]
-        schema = self.schema or rows_schema(pa.schema([batch.schema.field(name) for name in own]))
-        elements = schema.to_elements([batch.column(name) for name in own])
+        names = [name for name in batch.schema.names if name not in (TIME, START, END)]
+        schema = self.schema or rows_schema(pa.schema([batch.schema.field(name) for name in names]))
+        elements = schema.to_elements([batch.column(name) for name in names])
         time = batch.column(TIME)
         times = None if time.null_count == len(time) else np.asarray(time.fill_null(MIN_TIME))
         if START not in batch.schema.names:
@@ -151,31 +154,31 @@ class FromColumns:
         return Bundle(elements, times, np.asarray(batch.column(START)), np.asarray(batch.column(END)), self.pane)
 
 
-class Gathering:
-    """An output that gathers bundles until they make a batch worth sending."""
+class BufferedOutput:
+    """An output that buffers bundles until they make a batch worth sending."""
 
-    _held: list[Bundle] | None = None
+    _buffer: list[Bundle] | None = None
     _count = 0
 
     def batch(self, bundle: Bundle) -> pa.RecordBatch:
         raise NotImplementedError
 
     def add(self, bundle: Bundle) -> Iterator[pa.RecordBatch]:
-        if self._held and not self._held[-1].same_pane(bundle):
+        if self._buffer and not self._buffer[-1].same_pane(bundle):
             yield from self.finish()
-        self._held = [*(self._held or ()), bundle]
+        self._buffer = [*(self._buffer or ()), bundle]
         self._count += len(bundle.elements)
         if self._count >= BATCH_SIZE:
             yield from self.finish()
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        if self._held:
-            held, self._held, self._count = self._held, None, 0
-            yield self.batch(Bundle.joined(held))
+        if self._buffer:
+            buffer, self._buffer, self._count = self._buffer, None, 0
+            yield self.batch(Bundle.joined(buffer))
 
 
 @dataclass
-class ToBlocks(Gathering):
+class ToBlocks(BufferedOutput):
     """Writes packed blocks."""
 
     def schema(self) -> pa.Schema:
@@ -186,11 +189,11 @@ class ToBlocks(Gathering):
 
 
 @dataclass
-class ToColumns(Gathering):
+class ToColumns(BufferedOutput):
     """Writes columns by the elements' schema."""
 
     label: str
-    element_schema: Schema | None  # None until Spark has told the columns
+    element_schema: Schema | None  # None in a plan, where only Spark knows the columns
     windowed: bool
 
     def schema(self) -> pa.Schema:
@@ -200,7 +203,7 @@ class ToColumns(Gathering):
         return pa.schema(list(zip(names, types, strict=True)))
 
     def add_columns(self, bundle: ColumnBundle) -> Iterator[pa.RecordBatch]:
-        """Columns as they are."""
+        """Writes columns as they are."""
         schema = self.schema()
         with blame(self.label):
             columns = [bundle.rows.column(field.name).cast(field.type) for field in schema]

@@ -57,11 +57,11 @@ class ColumnBundle:
 
 
 @dataclass
-class FromRecords:
+class ColumnReader:
     """Reads columns as columns. With `window`, rows come without the bounds of their windows, which are added.
 
     >>> rows = pa.record_batch({"x": [1], TIME: [25]})
-    >>> [bundle] = FromRecords(None, FixedWindows("10 us")).bundles(iter([rows]))
+    >>> [bundle] = ColumnReader(None, FixedWindows("10 us")).bundles(iter([rows]))
     >>> bundle.rows.to_pylist()
     [{'x': 1, '__time': 25, '__start': 20, '__end': 30}]
     """

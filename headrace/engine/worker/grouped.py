@@ -1,4 +1,4 @@
-"""Out of a shuffle: sorted rows become groups, one per key and window, merged where windows merge.
+"""Reads groups out of a shuffle: sorted rows become one group per key and window, merged where windows merge.
 
 Rows arrive sorted by key and window, so a group is a run of rows and only one group is open at a time. A group too
 large for memory is handed on while it is still being read.
@@ -22,7 +22,7 @@ from headrace.engine.worker.blame import blame
 from headrace.engine.worker.bundles import Bundle, Int64Array
 from headrace.engine.worker.hidden import END, START, TIME
 from headrace.engine.worker.shuffle import KEY, ORDER, SPELLING, VALUE
-from headrace.engine.worker.spilled import Values
+from headrace.engine.worker.spilled import SpilledValues
 from headrace.model.algebra import CombineFn, CountFn, SumFn
 from headrace.model.keys import decode_keys
 from headrace.model.panes import ONLY_PANE, PaneInfo, Windowing
@@ -32,12 +32,12 @@ LARGE_GROUP: Final = 100_000
 """Rows from which on a group is streamed instead of gathered."""
 
 _ONE_GROUP: Final[Int64Array] = np.zeros(1, np.int64)
-Runs = Literal["same", "overlapping", "custom", "counted"]
+GroupingKind = Literal["same", "overlapping", "custom", "counted"]
 LargeBundles = Generator[Bundle, None, pa.RecordBatch | None]
 
 
-def runs_of(window: WindowFn) -> Runs:
-    """How rows of one key fall into groups: same window, overlapping ones, by a merge of the user's, or by number."""
+def grouping_kind(window: WindowFn) -> GroupingKind:
+    """Returns how rows of one key are grouped: by the same window, overlapping ones, a user's merge, or by number."""
     if isinstance(window, CountWindows):
         return "counted"
     if not window.merging:
@@ -46,67 +46,67 @@ def runs_of(window: WindowFn) -> Runs:
 
 
 def sort_columns(windowing: Windowing) -> list[str]:
-    """The order in which a shuffle must deliver rows for them to be grouped."""
-    if runs_of(windowing.window) == "counted":
+    """Returns the columns by which a shuffle must sort rows for them to be grouped."""
+    if grouping_kind(windowing.window) == "counted":
         return [KEY, TIME, ORDER]
     return [KEY] if windowing.is_global else [KEY, START, END]
 
 
 def needs_times(windowing: Windowing) -> bool:
     """Whether grouping needs the time of each element."""
-    return windowing.timestamp_combiner != "end_of_window" or runs_of(windowing.window) == "counted"
+    return windowing.timestamp_combiner != "end_of_window" or grouping_kind(windowing.window) == "counted"
 
 
 @dataclass
-class Grouping:
-    """Splits sorted rows into groups. What becomes of a group, `Grouped` and `Combined` say."""
+class SortedGroups:
+    """Splits sorted rows into groups; its subclasses make elements of them."""
 
     label: str
     windowing: Windowing
     pane: PaneInfo = field(default=ONLY_PANE, kw_only=True)
 
     @property
-    def runs(self) -> Runs:
-        return runs_of(self.windowing.window)
+    def kind(self) -> GroupingKind:
+        return grouping_kind(self.windowing.window)
 
     def bundles(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Bundle]:
         open_rows: pa.RecordBatch | None = None
         for batch in batches:
             if not batch.num_rows:
                 continue
-            batch = self._not_numbered(batch)
+            batch = self._without_ordinals(batch)
             rows = batch if open_rows is None else pa.concat_batches([open_rows, batch])
             starts = self._starts_of_groups(rows)
             last = int(starts[-1])
             if last:
-                yield self.finished(*self._merged_by_user(rows.slice(0, last), starts[:-1]))
-            open_rows = self.compacted(self._numbered(rows).slice(last))
+                yield self.to_bundle(*self._merged_by_user(rows.slice(0, last), starts[:-1]))
+            open_rows = self.compact(self._with_ordinals(rows).slice(last))
             if open_rows.num_rows >= LARGE_GROUP:
-                open_rows = yield from self.finished_large(open_rows, batches)
+                open_rows = yield from self.stream_large(open_rows, batches)
         if open_rows is not None:  # one group, or those that came after a large one
-            yield self.finished(*self._merged_by_user(open_rows, self._starts_of_groups(open_rows)))
+            yield self.to_bundle(*self._merged_by_user(open_rows, self._starts_of_groups(open_rows)))
 
-    def finished_large(self, rows: pa.RecordBatch, batches: Iterator[pa.RecordBatch]) -> LargeBundles:
-        """The open group has become large: either hands it on and returns the rows after it, or returns its rows."""
+    def stream_large(self, rows: pa.RecordBatch, batches: Iterator[pa.RecordBatch]) -> LargeBundles:
+        """Hands on an open group that has become large, and returns the rows after it; or returns the group's rows."""
         return rows
         yield
 
-    def compacted(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows of the open group, perhaps fewer."""
+    def compact(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Returns the rows of the open group, perhaps combined to fewer."""
         return rows
 
-    def finished(self, rows: pa.RecordBatch, starts: Int64Array) -> Bundle:
-        """The groups that begin at these rows, each up to the next."""
+    def to_bundle(self, rows: pa.RecordBatch, starts: Int64Array) -> Bundle:
+        """Makes elements of the groups that begin at these rows, each up to the next."""
         raise NotImplementedError
 
     def _starts_of_groups(self, rows: pa.RecordBatch) -> Int64Array:
         new = _changes(rows.column(KEY))
-        if self.runs == "same" and START in rows.schema.names:
+        if self.kind == "same" and START in rows.schema.names:
             new |= _changes(rows.column(START)) | _changes(rows.column(END))
-        elif self.runs == "overlapping":
+        elif self.kind == "overlapping":
             label, _, _ = merge_overlapping(np.cumsum(new), *_bounds(rows))
             new |= np.diff(label, prepend=label[:1]) != 0
-        elif self.runs == "counted":
+        elif self.kind == "counted":
             new |= _ordinals(rows) % self._size == 0
         new[0] = True
         return np.flatnonzero(new)
@@ -116,23 +116,23 @@ class Grouping:
         assert isinstance(self.windowing.window, CountWindows)
         return self.windowing.window.n
 
-    def _numbered(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows that know their number within the key, for when those before them are gone."""
-        return _with_start(rows, _ordinals(rows)) if self.runs == "counted" else rows
+    def _with_ordinals(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Returns rows that know their number within the key, for when those before them are gone."""
+        return _with_start(rows, _ordinals(rows)) if self.kind == "counted" else rows
 
-    def _not_numbered(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows as they came, without the numbers that a grouping before this one gave them."""
-        return _with_start(rows, np.zeros(rows.num_rows, np.int64)) if self.runs == "counted" else rows
+    def _without_ordinals(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Returns rows without the numbers that a grouping before this one gave them."""
+        return _with_start(rows, np.zeros(rows.num_rows, np.int64)) if self.kind == "counted" else rows
 
     def placed(self, rows: pa.RecordBatch, starts: Int64Array) -> tuple[list[Any], Bundle]:
-        """The keys of the groups, and a bundle that has each group's window and time."""
+        """Returns the keys of the groups, and a bundle with each group's window and time."""
         firsts = rows.take(pa.array(starts))
         keys = decode_keys(firsts.column(KEY), firsts.column(SPELLING))
         placed = Bundle([], pane=self.pane, time=GLOBAL_WINDOW.max_timestamp())
         if START in rows.schema.names:
             start, end = _bounds(rows)
             placed.starts, placed.ends = np.minimum.reduceat(start, starts), np.maximum.reduceat(end, starts)
-            if self.runs == "counted":
+            if self.kind == "counted":
                 placed.starts = _ordinals(rows)[starts]
                 placed.ends = placed.starts + self._size
             placed.times = placed.ends - 1
@@ -142,11 +142,11 @@ class Grouping:
 
     @property
     def extreme(self) -> np.ufunc:
-        """Which of its elements' times a group takes, where it takes one."""
+        """The function that picks a group's time among those of its elements."""
         return np.minimum if self.windowing.timestamp_combiner == "earliest" else np.maximum
 
     def summary(self, rows: pa.RecordBatch, value: pa.Array) -> pa.RecordBatch:
-        """One row for the rows of a group: its key, the window that spans theirs, and this value."""
+        """Makes one row for the rows of a group: its key, the window that spans theirs, and this value."""
         columns = dict(zip(rows.schema.names, rows.slice(0, 1).columns, strict=True))
         if START in columns:
             start, end = _bounds(rows)
@@ -157,8 +157,8 @@ class Grouping:
         return pa.record_batch(list(columns.values()), schema=rows.schema)
 
     def _merged_by_user(self, rows: pa.RecordBatch, starts: Int64Array) -> tuple[pa.RecordBatch, Int64Array]:
-        """Where a user's function merges windows: rows of whole keys, arranged by the groups it makes of them."""
-        if self.runs != "custom":
+        """Arranges rows of whole keys by the groups that a user's merge of windows makes of them."""
+        if self.kind != "custom":
             return rows, starts
         start, end = (bound.tolist() for bound in _bounds(rows))
         order: list[int] = []
@@ -176,12 +176,12 @@ class Grouping:
 
 
 @dataclass
-class Grouped(Grouping):
-    """A group becomes (key, values), or (key, (time, value) pairs) where `timed`."""
+class GroupedValues(SortedGroups):
+    """Makes (key, values) of each group, or (key, (time, value) pairs) where `timed`."""
 
     timed: bool = False
 
-    def finished(self, rows: pa.RecordBatch, starts: Int64Array) -> Bundle:
+    def to_bundle(self, rows: pa.RecordBatch, starts: Int64Array) -> Bundle:
         keys, placed = self.placed(rows, starts)
         values = self.values(rows)
         lists = [values[low:high] for low, high in _slices(rows, starts)]
@@ -191,8 +191,8 @@ class Grouped(Grouping):
         values = decode_cells(rows.column(VALUE))
         return list(zip(np.asarray(rows.column(TIME)).tolist(), values, strict=True)) if self.timed else values
 
-    def finished_large(self, rows: pa.RecordBatch, batches: Iterator[pa.RecordBatch]) -> LargeBundles:
-        if self.runs not in ("same", "overlapping"):
+    def stream_large(self, rows: pa.RecordBatch, batches: Iterator[pa.RecordBatch]) -> LargeBundles:
+        if self.kind not in ("same", "overlapping"):
             return rows
         group = LargeGroup(self, rows, batches)
         if self.windowing.window.merging or needs_times(self.windowing):
@@ -205,13 +205,13 @@ class Grouped(Grouping):
 
 
 @dataclass
-class Combined(Grouping):
-    """A group becomes (key, aggregate). Rows hold accumulators, or plain values where nothing was combined before."""
+class CombinedValues(SortedGroups):
+    """Makes (key, aggregate) of each group. Rows are accumulators where `lifted`, else plain values."""
 
     fn: CombineFn[Any, Any, Any]
     lifted: bool
 
-    def finished(self, rows: pa.RecordBatch, starts: Int64Array) -> Bundle:
+    def to_bundle(self, rows: pa.RecordBatch, starts: Int64Array) -> Bundle:
         with blame(self.label):
             keys, placed = self.placed(rows, starts)
             totals = self._sums(rows, starts)
@@ -219,8 +219,8 @@ class Combined(Grouping):
                 totals = list(map(self.fn.finish, self._accumulators(rows, starts)))
         return replace(placed, elements=list(zip(keys, totals, strict=True)))
 
-    def compacted(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        if not self.lifted or rows.num_rows == 1 or self.runs == "custom":
+    def compact(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        if not self.lifted or rows.num_rows == 1 or self.kind == "custom":
             return rows
         with blame(self.label):
             (acc,) = self._accumulators(rows, _ONE_GROUP)
@@ -239,7 +239,7 @@ class Combined(Grouping):
                 yield reduce(fn.merge, map(fn.load, cells[low:high]))
 
     def _sums(self, rows: pa.RecordBatch, starts: Int64Array) -> list[Any] | None:
-        """Sums and counts of small ints by array; None where that could overflow or does not apply."""
+        """Sums small ints as arrays; returns None where that could overflow or does not apply."""
         if not self.lifted or type(self.fn) not in (SumFn, CountFn):
             return None
         numbers = numbers_of(rows.column(VALUE), b"i")
@@ -251,19 +251,19 @@ class Combined(Grouping):
 class LargeGroup:
     """A group that is still being read: its first rows, and the batches in which it goes on."""
 
-    def __init__(self, grouping: Grouped, rows: pa.RecordBatch, batches: Iterator[pa.RecordBatch]) -> None:
+    def __init__(self, grouping: GroupedValues, rows: pa.RecordBatch, batches: Iterator[pa.RecordBatch]) -> None:
         self._grouping, self._batches = grouping, batches
         self._summary = grouping.summary(rows, rows.column(VALUE).slice(0, 1))
         self._rest: pa.RecordBatch | None = None
         self._ended = False
-        self.values = Values(self._lists(rows))
+        self.values = SpilledValues(self._lists(rows))
 
     def summary(self) -> pa.RecordBatch:
-        """One row with the group's key, window and times as far as it was read."""
+        """Returns one row with the group's key, window and times as far as it was read."""
         return self._summary
 
     def rest(self) -> pa.RecordBatch | None:
-        """The rows after the group, once it was read to its end."""
+        """Returns the rows after the group, once it was read to its end."""
         return self._rest
 
     def _lists(self, rows: pa.RecordBatch) -> Iterator[list[Any]]:
@@ -276,13 +276,13 @@ class LargeGroup:
             if not batch.num_rows:
                 continue
             starts = self._grouping._starts_of_groups(pa.concat_batches([self._summary, batch]))
-            mine = batch.num_rows
+            count = batch.num_rows
             if len(starts) > 1:
                 self._ended = True
-                mine = int(starts[1]) - 1
-                self._rest = batch.slice(mine)
-            if mine:
-                part = batch.slice(0, mine)
+                count = int(starts[1]) - 1
+                self._rest = batch.slice(count)
+            if count:
+                part = batch.slice(0, count)
                 self._summary = self._grouping.summary(
                     pa.concat_batches([self._summary, part]), self._summary.column(VALUE)
                 )
@@ -290,13 +290,13 @@ class LargeGroup:
 
 
 def _slices(rows: pa.RecordBatch, starts: Int64Array) -> Iterator[tuple[int, int]]:
-    """Where each group begins and ends."""
+    """Gives where each group begins and ends."""
     edges = [*starts.tolist(), rows.num_rows]
     return pairwise(edges)
 
 
 def _changes(column: pa.Array) -> npt.NDArray[np.bool_]:
-    """Where a value differs from the one before it."""
+    """Marks the values that differ from the one before."""
     new = np.zeros(len(column), np.bool_)
     if len(column) > 1:
         new[1:] = np.asarray(pc.not_equal(column.slice(1), column.slice(0, len(column) - 1)))
@@ -304,7 +304,7 @@ def _changes(column: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 def _ordinals(rows: pa.RecordBatch) -> Int64Array:
-    """The number of each row within its key, counting from what the key's first row says in START."""
+    """Numbers the rows within each key, from the number in the START of its first row on."""
     at = np.arange(rows.num_rows)
     first = np.maximum.accumulate(np.where(_changes(rows.column(KEY)), at, 0))
     ordinals: Int64Array = at - first + np.asarray(rows.column(START))[first]

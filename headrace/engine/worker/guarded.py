@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from headrace.engine.worker.blame import blame, consumed, shortened_text
+from headrace.engine.worker.blame import blame, consumed, shorten_text
 from headrace.engine.worker.bundles import Bundle
 from headrace.engine.worker.operators import CallOperator, Operator, Tagged
 from headrace.engine.worker.sidevalues import SideResolver
@@ -74,4 +74,4 @@ def _letter(label: str, element: Any, error: Exception) -> DeadLetter:
         text = str(error)
     except Exception as worse:
         text = f"<{type(error).__name__} whose text fails: {worse!r}>"
-    return DeadLetter(element, label, type(error).__name__, shortened_text(text))
+    return DeadLetter(element, label, type(error).__name__, shorten_text(text))

@@ -1,4 +1,4 @@
-"""The program of a Python stage: what one mapInArrow call runs in a worker.
+"""Programs of Python stages: what one mapInArrow call runs in a worker.
 
 A head turns Arrow batches into bundles, steps work on them, and outputs turn them into Arrow batches again. Steps that
 read the same collection share it. Where a stage has several outputs, each row it gives holds one output's batch.
@@ -18,13 +18,13 @@ from headrace.engine.worker.bundles import BLOCK_SCHEMA, Bundle
 from headrace.engine.worker.columnbundles import Columnar, ColumnBundle
 from headrace.engine.worker.operators import Operator
 from headrace.engine.worker.sidevalues import SideResolver
-from headrace.engine.worker.warmup import settle
+from headrace.engine.worker.warmup import freeze_imports
 from headrace.model.elementwise import DeadLetter
 from headrace.model.pickling import define_in_script
 
 
 class Counters(Protocol):
-    """Where a worker reports what it counted; the driver reads the sums."""
+    """Takes what workers counted; the driver reads the sums."""
 
     def add(self, counts: Counter[tuple[str, str]]) -> None: ...
 
@@ -34,13 +34,13 @@ class Counters(Protocol):
 
 
 class Head(Protocol):
-    """How a stage reads what Spark gives it."""
+    """Reads the input of a stage as bundles."""
 
     def bundles(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Bundle | ColumnBundle]: ...
 
 
 class Output(Protocol):
-    """How a stage writes one of its outputs."""
+    """Writes one of the outputs of a stage."""
 
     def schema(self) -> pa.Schema: ...
 
@@ -51,7 +51,7 @@ class Output(Protocol):
 
 @dataclass
 class Readers:
-    """Who reads one collection inside a stage: further steps, and outputs by number."""
+    """The readers of one collection inside a stage: further steps, and outputs by number."""
 
     steps: list[Step] = field(default_factory=list)
     outputs: list[int] = field(default_factory=list)
@@ -59,7 +59,7 @@ class Readers:
 
 @dataclass
 class Step:
-    """An operator and who reads each of its outputs."""
+    """An operator, and the readers of its outputs by tag."""
 
     op: Operator
     readers: dict[str | None, Readers]
@@ -87,7 +87,7 @@ class Binding:
         return Step(planned.op.bind(self._resolve), self.by_tag(planned.readers))
 
 
-MANY_SCHEMA = pa.schema([("output", pa.int32()), ("batch", pa.binary())])
+NUMBERED_SCHEMA = pa.schema([("output", pa.int32()), ("batch", pa.binary())])
 
 Numbered = tuple[int, pa.RecordBatch]
 
@@ -117,7 +117,7 @@ class Program:
     def schema(self) -> pa.Schema:
         if not self.outputs:
             return BLOCK_SCHEMA
-        return self.outputs[0].schema() if len(self.outputs) == 1 else MANY_SCHEMA
+        return self.outputs[0].schema() if len(self.outputs) == 1 else NUMBERED_SCHEMA
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         define_in_script(self.classes)
@@ -127,7 +127,7 @@ class Program:
         return (_numbered(number, batch) for number, batch in results)
 
     def _run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Numbered]:
-        settle()
+        freeze_imports()
         self._counts: Counter[tuple[str, str]] = Counter()
         steps = steps_of(*self._entries())
         for step in steps:
@@ -144,7 +144,7 @@ class Program:
             self.counters.add(self._counts)
 
     def _entries(self) -> Iterable[Readers]:
-        """Whoever reads what enters."""
+        """Returns the readers of what enters."""
         return (self.readers,)
 
     def _entering(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Bundle | ColumnBundle, Readers]]:
@@ -178,28 +178,28 @@ class Program:
 
 
 def steps_of(*entries: Readers) -> list[Step]:
-    """All steps, each once and before those that read from it."""
-    met: dict[int, Step] = {}
+    """Returns all steps, each once and before those that read from it."""
+    visited: dict[int, Step] = {}
 
-    def meet(readers: Readers) -> None:
+    def visit(readers: Readers) -> None:
         for step in readers.steps:
-            met.pop(id(step), None)  # one that is met again comes after all that lead to it
-            met[id(step)] = step
+            visited.pop(id(step), None)  # one that is visited again comes after all that lead to it
+            visited[id(step)] = step
             for further in {id(each): each for each in step.readers.values()}.values():
-                meet(further)
+                visit(further)
 
     for readers in entries:
-        meet(readers)
-    return list(met.values())
+        visit(readers)
+    return list(visited.values())
 
 
 def _numbered(number: int, batch: pa.RecordBatch) -> pa.RecordBatch:
     row: list[Any] = [pa.array([number], pa.int32()), pa.array([arrow_bytes(batch)], pa.binary())]
-    return pa.record_batch(row, schema=MANY_SCHEMA)
+    return pa.record_batch(row, schema=NUMBERED_SCHEMA)
 
 
 def unnumbered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The batches of one output, out of the rows that hold them."""
+    """Reads the batches of one output out of numbered rows."""
     for batch in batches:
         for cell in batch.column("batch"):
             yield from pa.ipc.open_stream(cell.as_buffer())

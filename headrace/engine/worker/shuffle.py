@@ -1,4 +1,4 @@
-"""Into a shuffle: pairs become rows of key, window and value, or of accumulators combined before they travel."""
+"""Writes pairs to a shuffle: as rows of key, window and value, or of accumulators combined before they travel."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from headrace.engine.columns.cells import decode_cells, encode_cells
 from headrace.engine.worker.blame import blame
-from headrace.engine.worker.bundles import Bundle, Gathering
+from headrace.engine.worker.bundles import BufferedOutput, Bundle
 from headrace.engine.worker.hidden import END, START, TIME
 from headrace.engine.worker.operators import check_pairs, parts_of
 from headrace.model.algebra import CombineFn, tie_break
@@ -20,12 +20,12 @@ from headrace.model.panes import PaneInfo
 
 KEY, SPELLING, VALUE, ORDER = "key", "spelling", "value", "order"
 
-HELD_KEYS: Final = 200_000
-"""How many accumulators a task holds before it sends them on."""
+MAX_ACCUMULATORS: Final = 200_000
+"""The number of accumulators in a task from which on it sends them."""
 
 
 def shuffle_schema(*, keyed: bool = True, windowed: bool, timed: bool, ordered: bool = False) -> pa.Schema:
-    """The columns of shuffled rows: only what the other side needs.
+    """Returns the columns of shuffled rows: only what the other side needs.
 
     `ordered` rows have one more column to be sorted by, for elements of one key and time: it depends on nothing but the
     value, so that every run sees them in the same order.
@@ -38,8 +38,8 @@ def shuffle_schema(*, keyed: bool = True, windowed: bool, timed: bool, ordered: 
 
 
 @dataclass
-class ToRows(Gathering):
-    """Each pair as a row; without keys, each element as one."""
+class ToRows(BufferedOutput):
+    """Writes each pair as a row; without keys, each element as one."""
 
     label: str
     out: pa.Schema
@@ -59,7 +59,7 @@ class ToRows(Gathering):
 def row_batch(
     out: pa.Schema, keys: Sequence[Any] | None, values: Sequence[Any] | pa.BinaryArray, bundle: Bundle
 ) -> pa.RecordBatch:
-    """Rows of these keys and values, or cells of values, with times and windows of the bundle."""
+    """Makes rows of these keys and values, or cells of values, with times and windows of the bundle."""
     columns: dict[str, pa.Array] = {VALUE: values if isinstance(values, pa.Array) else encode_cells(values)}
     if keys is not None:
         columns[KEY], spelling = encode_keys(keys)
@@ -75,12 +75,12 @@ def row_batch(
 
 @dataclass
 class ToAccumulators:
-    """Pairs combined within the task, by key and window; accumulators leave when there are many, and at the end."""
+    """Combines pairs within the task, by key and window; writes accumulators when there are many, and at the end."""
 
     label: str
     fn: CombineFn[Any, Any, Any]
     out: pa.Schema
-    held: dict[Any, Any] = field(default_factory=dict)
+    by_key: dict[Any, Any] = field(default_factory=dict)
 
     def schema(self) -> pa.Schema:
         return self.out
@@ -91,9 +91,9 @@ class ToAccumulators:
             try:
                 self._combine(bundle)
             except (TypeError, ValueError):
-                encode_keys(parts_of(bundle)[0])  # tells what is no pair or no key, if that is the reason
+                encode_keys(parts_of(bundle)[0])  # refuses what is no pair or no key, if that is the reason
                 raise
-        if len(self.held) >= HELD_KEYS:
+        if len(self.by_key) >= MAX_ACCUMULATORS:
             yield from self.finish()
 
     def _combine(self, bundle: Bundle) -> None:
@@ -103,22 +103,22 @@ class ToAccumulators:
             pairs = [(key, (time, value)) for (key, value), time in timed]
         if bundle.starts is not None:
             pairs = (((pair[0], *window), pair[1]) for pair, window in zip(pairs, bundle.windows(), strict=True))
-        self.fn.add_by_key(self.held, pairs)
+        self.fn.add_by_key(self.by_key, pairs)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        if not self.held:
+        if not self.by_key:
             return
         with blame(self.label):
-            keys: list[Any] = list(self.held)
+            keys: list[Any] = list(self.by_key)
             starts, ends = None, None
             if START in self.out.names:
                 keys, starts, ends = zip(*keys, strict=True)  # type: ignore[assignment]
-            values = self.dumped(list(self.held.values()))
-            self.held.clear()
+            values = self.encode(list(self.by_key.values()))
+            self.by_key.clear()
             yield row_batch(self.out, keys, values, Bundle([], None, starts, ends))  # type: ignore[arg-type]
 
-    def dumped(self, accs: list[Any]) -> list[Any] | pa.BinaryArray:
-        """Accumulators as they travel."""
+    def encode(self, accs: list[Any]) -> list[Any] | pa.BinaryArray:
+        """Encodes accumulators for the shuffle."""
         return list(map(self.fn.dump, accs))
 
 

@@ -1,4 +1,4 @@
-"""Values of a group too large for memory: read as one goes along, kept on disk for whoever reads them again."""
+"""Values of a group too large for memory: read as they come, and from a temporary file when read again."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import IO, Any
 from headrace.model.pickling import dumps
 
 
-class Values(Sequence[Any]):
+class SpilledValues(Sequence[Any]):
     """A read-only sequence over lists that are still to come. What was read once is read again from a temporary file.
 
-    >>> values = Values(iter([[1, 2], [3]]))
+    >>> values = SpilledValues(iter([[1, 2], [3]]))
     >>> sum(values), len(values), list(values)
     (6, 3, [1, 2, 3])
     """
 
     def __init__(self, lists: Iterator[list[Any]]) -> None:
-        self._coming = lists
+        self._lists = lists
         self._file: IO[bytes] = tempfile.TemporaryFile(prefix="headrace-values-")  # noqa: SIM115 (closed by discard)
         self._offsets = [0]
         self._count = 0
@@ -34,7 +34,7 @@ class Values(Sequence[Any]):
             number += 1
 
     def _read_on(self) -> bool:
-        values = next(self._coming, None)
+        values = next(self._lists, None)
         if values is None:
             return False
         self._file.seek(self._offsets[-1])
@@ -49,7 +49,7 @@ class Values(Sequence[Any]):
             pass
 
     def discard(self) -> None:
-        """Frees the disk; the values are gone."""
+        """Deletes the temporary file; the values cannot be read any more."""
         self._file.close()
 
     def _check_open(self) -> None:

@@ -1,4 +1,4 @@
-"""Elements as lines of text: how a Python stage writes for sinks of text and JSON."""
+"""Writes elements as lines of text, for sinks of text and JSON."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.engine.worker.blame import blame
-from headrace.engine.worker.bundles import Bundle, Gathering
+from headrace.engine.worker.bundles import BufferedOutput, Bundle
 from headrace.model.pipeline import PCollection
 from headrace.model.sinks import WriteFiles, WriteText
 
@@ -18,7 +18,7 @@ TEXT_SCHEMA = pa.schema([("value", pa.string())])
 
 
 @dataclass
-class ToText(Gathering):
+class ToText(BufferedOutput):
     """Writes each element as one line."""
 
     label: str
@@ -35,7 +35,7 @@ class ToText(Gathering):
 
 
 def text_of(label: str, sink: WriteFiles, pc: PCollection) -> ToText | None:
-    """How elements become lines in Python; None where Spark writes their columns as they are."""
+    """Makes the output that writes elements as lines; None where Spark writes their columns as they are."""
     if isinstance(sink, WriteText):
         return None if pc.element_type is str else ToText(label, str)
     return None if pc.has_columns else ToText(label, json.dumps)

@@ -20,7 +20,7 @@ from headrace.edges.jsoncolumns import json_arrays, json_objects, json_text, jso
 from headrace.edges.topicranges import open_topic
 from headrace.engine.columns.arrowbytes import arrow_bytes
 from headrace.engine.worker.blame import blame
-from headrace.engine.worker.bundles import BLOCK_SCHEMA, Bundle, Gathering
+from headrace.engine.worker.bundles import BLOCK_SCHEMA, BufferedOutput, Bundle
 from headrace.engine.worker.columnbundles import RETRACTION, ColumnBundle
 from headrace.engine.worker.hidden import END, START, TIME
 from headrace.log import LogError
@@ -43,7 +43,7 @@ Part = str | Callable[[Any], Any] | None
 
 
 @dataclass
-class ToRecords(Gathering):
+class ToRecords(BufferedOutput):
     """Writes blocks of records."""
 
     label: str

@@ -1,4 +1,4 @@
-"""What a Python worker of Spark does once, in its first task."""
+"""Prepares a Python worker of Spark, once, in its first task."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from functools import cache
 
 
 @cache
-def settle() -> None:
-    """Takes what a worker has imported out of its garbage collector's sight.
+def freeze_imports() -> None:
+    """Excludes what a worker has imported from garbage collection.
 
     Spark collects garbage in a worker after every task, and the worker's next task waits for that: 50 ms for modules,
     which never are garbage, and a micro-batch has several tasks one after another.

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.engine.aggregation.accumulators import Accumulators, Folds, Incoming, accumulators
+from headrace.engine.aggregation.accumulators import Accumulators, IncomingRows, ObjectAccumulators, accumulators
 from headrace.engine.aggregation.columnsfn import ColumnsFn
-from headrace.engine.aggregation.vectors import Vectors, encode_accumulators, load_accumulator
+from headrace.engine.aggregation.vectors import ArrayAccumulators, encode_accumulators, load_accumulator
 from headrace.engine.columns.arrays import runs
 from headrace.engine.columns.cells import decode_cells, encode_cells
 from headrace.engine.columns.numbercells import Numbers, write_records
@@ -52,7 +52,7 @@ def cells_of(values: list[Any], *, record: bool) -> pa.BinaryArray:
     return encode_cells(values)
 
 
-def sent(fn: Fn, slots: list[int], values: list[Any], *, lifted: bool) -> tuple[np.ndarray, np.ndarray, Incoming]:
+def sent(fn: Fn, slots: list[int], values: list[Any], *, lifted: bool) -> tuple[np.ndarray, np.ndarray, IncomingRows]:
     """Runs of rows, of values or, lifted, of accumulators of one value or two."""
     order, starts = runs(np.array(slots, np.int64))
     ordered = [values[i] for i in order.tolist()]
@@ -61,7 +61,7 @@ def sent(fn: Fn, slots: list[int], values: list[Any], *, lifted: bool) -> tuple[
         cells = encode_accumulators(fn, accs)
     else:
         cells = cells_of(ordered, record=isinstance(fn, ColumnsFn))
-    return np.array(slots, np.int64)[order][starts], starts, Incoming(cells, np.zeros(len(values), np.int64))
+    return np.array(slots, np.int64)[order][starts], starts, IncomingRows(cells, np.zeros(len(values), np.int64))
 
 
 def agree(fn: Fn, vectors: Accumulators, objects: Accumulators) -> None:
@@ -76,8 +76,8 @@ def _plain(result: Any) -> Any:
 
 def check(fn: Fn, data: st.DataObject, value: st.SearchStrategy[Any], *, lifted: bool) -> None:
     vectors: Accumulators = accumulators(fn, lifted=lifted, retractable=False)
-    objects: Accumulators = Folds(fn, lifted)
-    assert isinstance(vectors, Vectors)
+    objects: Accumulators = ObjectAccumulators(fn, lifted)
+    assert isinstance(vectors, ArrayAccumulators)
     for each in (vectors, objects):
         each.reserve(SLOTS)
     for step in data.draw(st.lists(steps, min_size=1, max_size=6)):
@@ -135,7 +135,7 @@ def test_what_is_taken_back(data: st.DataObject, values: st.SearchStrategy[Any])
             order, starts = runs(np.array([slot for slot, _ in rows]))
             cells = cells_of([rows[i][1] for i in order.tolist()], record=several)
             slots = np.array([slot for slot, _ in rows])[order][starts]
-            vectors = vectors.add(slots, starts, Incoming(cells, np.zeros(len(rows)), np.full(len(rows), back)))
+            vectors = vectors.add(slots, starts, IncomingRows(cells, np.zeros(len(rows)), np.full(len(rows), back)))
     for slot, each, taken in pairs:
         if not taken:
             kept[slot].append(each)
@@ -150,8 +150,8 @@ def test_ints_stay_exact_beyond_64_bits() -> None:
     column.reserve(2)
     for _ in range(5):
         cells = encode_cells([2**62, 1])
-        column = column.add(np.array([0, 1]), np.array([0, 1]), Incoming(cells, np.zeros(2, np.int64)))
-    assert isinstance(column, Folds)
+        column = column.add(np.array([0, 1]), np.array([0, 1]), IncomingRows(cells, np.zeros(2, np.int64)))
+    assert isinstance(column, ObjectAccumulators)
     assert decode_cells(column.results(np.array([0, 1]))) == [5 * 2**62, 5]
 
 
@@ -159,8 +159,8 @@ def test_means_of_large_ints_are_rounded_once() -> None:
     values = [2**60 + 1, 2**60 + 3, 5]
     column: Accumulators = accumulators(MeanFn(), lifted=False, retractable=False)
     column.reserve(1)
-    column = column.add(np.array([0]), np.array([0]), Incoming(encode_cells(values), np.zeros(3, np.int64)))
-    assert isinstance(column, Vectors)
+    column = column.add(np.array([0]), np.array([0]), IncomingRows(encode_cells(values), np.zeros(3, np.int64)))
+    assert isinstance(column, ArrayAccumulators)
     assert decode_cells(column.results(np.array([0]))) == [sum(values) / 3]
 
 
@@ -169,8 +169,8 @@ def test_nan_is_above_all_numbers(fn: Fn) -> None:
     column: Accumulators = accumulators(fn, lifted=False, retractable=False)
     column.reserve(2)
     cells = encode_cells([math.nan, 1.0, math.nan])
-    column = column.add(np.array([0, 1]), np.array([0, 2]), Incoming(cells, np.zeros(3, np.int64)))
-    assert isinstance(column, Vectors)
+    column = column.add(np.array([0, 1]), np.array([0, 2]), IncomingRows(cells, np.zeros(3, np.int64)))
+    assert isinstance(column, ArrayAccumulators)
     first, alone = decode_cells(column.results(np.array([0, 1])))
     assert math.isnan(alone) and (first == 1.0 if isinstance(fn, MinFn) else math.isnan(first))
 

@@ -22,7 +22,7 @@ from headrace.engine.catalyst import parsing
 from headrace.engine.catalyst.badrecords import BadRecordReader
 from headrace.engine.catalyst.eventtime import event_time_of
 from headrace.engine.plan.lowering import lower
-from headrace.engine.worker.blame import WorkerFailure, told_plainly
+from headrace.engine.worker.blame import WorkerFailure, transform_error
 from headrace.engine.worker.hidden import BAD, BAD_TYPE
 from headrace.log import Log
 from headrace.model.badrecords import ABSURD_TIME, MALFORMED, NO_TIME, REASONS, WRONG_TYPE
@@ -429,7 +429,7 @@ def test_the_first_bad_record_of_a_batch_fails_its_program() -> None:
     ]
     with pytest.raises(WorkerFailure) as failure:
         BadRecordReader("visits", "fail").read(batch)
-    assert str(told_plainly(failure.value)) == (
+    assert str(transform_error(failure.value)) == (
         "'visits' failed on the element r: wrong type: m, at visits/0@7; bad='dead_letters' would go on without it"
     )
 

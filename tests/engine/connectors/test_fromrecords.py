@@ -15,7 +15,7 @@ from headrace.engine.connectors.topicdatasource import RANGES
 from headrace.engine.shard.wire import Tidings
 from headrace.engine.stream.fromtopic import FromTopic
 from headrace.engine.worker.blame import WorkerFailure
-from headrace.engine.worker.columnbundles import FromRecords
+from headrace.engine.worker.columnbundles import ColumnReader
 from headrace.engine.worker.hidden import BAD, NOW, TIME
 from headrace.log import Log
 from headrace.model.times import SECOND
@@ -86,7 +86,7 @@ def test_a_program_reads_its_ranges_and_tells_how_far_each_partition_is(log: Log
     visits(log, 5, 65, 62)
     visits(log, 9, partition=1)
     tidings = Tidings()
-    heads = [FromRecords(None, FixedWindows(60)), FromRecords(None)]
+    heads = [ColumnReader(None, FixedWindows(60)), ColumnReader(None)]
     records = Records(str(log.path), "visits", pa.schema([("user", pa.string())]), event_time="ts")
     policy = BoundedDisorder(10)
     source = FromTopic("visits", heads, "from times", policy, tidings, label="ReadTopic", records=records)

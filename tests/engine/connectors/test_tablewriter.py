@@ -45,11 +45,11 @@ class Click:
 
 def failing(to: Any, elements: list[WindowedValue], batch_id: int = 0) -> str:
     """The text of what a batch fails with, as people see it."""
-    from headrace.engine.worker.blame import plain
+    from headrace.engine.worker.blame import plain_error
 
     with pytest.raises(Exception) as raised:
         to.write(elements, batch_id)
-    error = plain(raised.value)
+    error = plain_error(raised.value)
     assert isinstance(error, TransformError)
     to.close()
     return str(error)

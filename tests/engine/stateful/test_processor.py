@@ -26,7 +26,7 @@ from headrace.engine.stateful.processor import Stateful, StatefulShard
 from headrace.engine.stateful.statefulfn import StatefulFn
 from headrace.engine.stream import shards, statecells
 from headrace.engine.stream.shards import Copies
-from headrace.engine.worker.blame import WorkerFailure, told_plainly
+from headrace.engine.worker.blame import WorkerFailure, transform_error
 from headrace.engine.worker.bundles import Bundle
 from headrace.engine.worker.operators import Call
 from headrace.engine.worker.shuffle import row_batch, shuffle_schema
@@ -155,10 +155,10 @@ def test_failures_name_the_element_or_the_key() -> None:
     processor = work.processor()
     with pytest.raises(WorkerFailure) as failed:
         given(work, processor, ("k", 1, 0), ("k", 0, 1))
-    assert "'do' failed on the element ('k', 0): ZeroDivisionError" in str(told_plainly(failed.value))
+    assert "'do' failed on the element ('k', 0): ZeroDivisionError" in str(transform_error(failed.value))
     with pytest.raises(WorkerFailure) as failed:
         given(work, processor, watermark=2)
-    assert "'do' failed on the element 'k': RuntimeError: no bell" in str(told_plainly(failed.value))
+    assert "'do' failed on the element 'k': RuntimeError: no bell" in str(transform_error(failed.value))
 
 
 # What is kept

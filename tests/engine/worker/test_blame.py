@@ -4,7 +4,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import headrace as hr
-from headrace.engine.worker.blame import WorkerFailure, blame, shortened, told_plainly
+from headrace.engine.worker.blame import WorkerFailure, blame, shorten, transform_error
 
 
 class Unprintable:
@@ -20,7 +20,7 @@ def fail(element: object) -> str:
             for each in cursor:
                 if each is element:
                     raise KeyError("missing")
-    return str(told_plainly(raised.value))
+    return str(transform_error(raised.value))
 
 
 def test_the_element_is_the_one_that_was_being_worked_on() -> None:
@@ -30,11 +30,11 @@ def test_the_element_is_the_one_that_was_being_worked_on() -> None:
 def test_elements_are_shortened_whatever_they_are() -> None:
     assert len(fail("y" * 10_000).splitlines()[0]) < 300
     assert "whose repr fails: no" in fail(Unprintable())
-    assert len(shortened(list(range(10_000)))) == 200
+    assert len(shorten(list(range(10_000)))) == 200
 
 
 def test_other_errors_are_not_taken_for_a_users() -> None:
-    assert told_plainly(RuntimeError("disk full")) is None
+    assert transform_error(RuntimeError("disk full")) is None
 
 
 def deep(n: int) -> int:

@@ -15,7 +15,14 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace.engine.worker import grouped as grouped_module
 from headrace.engine.worker.bundles import Bundle
-from headrace.engine.worker.grouped import Combined, Grouped, Grouping, needs_times, runs_of, sort_columns
+from headrace.engine.worker.grouped import (
+    CombinedValues,
+    GroupedValues,
+    SortedGroups,
+    grouping_kind,
+    needs_times,
+    sort_columns,
+)
 from headrace.engine.worker.program import Output
 from headrace.engine.worker.shuffle import KEY, ORDER, ToAccumulators, ToRows, shuffle_schema
 from headrace.model.algebra import CollectFn, CombineFn, CountFn, FirstFn, LastFn, MeanFn, SumFn, combine_fn
@@ -77,12 +84,12 @@ def batched(table: pa.Table, size: int) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pylist([], schema=table.schema)
 
 
-def windowed_elements(head: Grouping, batches: Iterator[pa.RecordBatch]) -> list[Element]:
+def windowed_elements(head: SortedGroups, batches: Iterator[pa.RecordBatch]) -> list[Element]:
     """What a head gives. Values are read before the next group is asked for, as they must be."""
     found = []
     for made in head.bundles(batches):
         for value, time, window in zip(made.elements, made.all_times().tolist(), made.windows(), strict=True):
-            copied = (value[0], list(value[1])) if isinstance(head, Grouped) else value
+            copied = (value[0], list(value[1])) if isinstance(head, GroupedValues) else value
             found.append(Element(copied, time, hr.Window(*window), made.pane))
     return found
 
@@ -92,7 +99,7 @@ def grouped(pairs: list[Element], windowing: Windowing, size: int) -> list[Eleme
         windowed=not windowing.is_global, timed=needs_times(windowing), ordered=ORDER in sort_columns(windowing)
     )
     rows = shuffled(ToRows("group", schema), pairs, sort_columns(windowing))
-    return windowed_elements(Grouped("group", windowing), batched(rows, size))
+    return windowed_elements(GroupedValues("group", windowing), batched(rows, size))
 
 
 def combined(pairs: list[Element], windowing: Windowing, fn: CombineFn[Any, Any, Any], size: int) -> list[Element]:
@@ -100,7 +107,7 @@ def combined(pairs: list[Element], windowing: Windowing, fn: CombineFn[Any, Any,
     schema = shuffle_schema(windowed=not windowing.is_global, timed=timed, ordered=ORDER in sort_columns(windowing))
     output = ToRows("sum", schema) if timed else ToAccumulators("sum", fn, schema)
     rows = shuffled(output, pairs, sort_columns(windowing))
-    return windowed_elements(Combined("sum", windowing, fn, lifted=not timed), batched(rows, size))
+    return windowed_elements(CombinedValues("sum", windowing, fn, lifted=not timed), batched(rows, size))
 
 
 data = st.lists(st.tuples(st.sampled_from(["a", "b", "c"]), st.integers(-5, 5), st.integers(0, 40)), max_size=20)
@@ -154,7 +161,7 @@ def test_a_global_group_has_the_last_instant() -> None:
     ],
 )
 def test_runs(window: hr.WindowFn, runs: str) -> None:
-    assert runs_of(window) == runs
+    assert grouping_kind(window) == runs
 
 
 def test_sort_order_and_times_are_what_the_windowing_needs() -> None:
@@ -176,7 +183,7 @@ def large(windowing: Windowing = GLOBAL, *, size: int = 4, timed: bool = False) 
     pairs = elements([(key, i, 0) for key, count in SIZES.items() for i in range(count)], windowing)
     schema = shuffle_schema(windowed=not windowing.is_global, timed=timed or needs_times(windowing))
     table = shuffled(ToRows("group", schema), pairs, sort_columns(windowing))
-    return Grouped("group", windowing, timed=timed).bundles(batched(table, size))
+    return GroupedValues("group", windowing, timed=timed).bundles(batched(table, size))
 
 
 READERS: dict[str, Any] = {
@@ -226,7 +233,7 @@ def test_a_large_group_is_not_read_before_it_is_asked_for(monkeypatch: pytest.Mo
             read += batch.num_rows
             yield batch
 
-    made = next(iter(Grouped("group", GLOBAL).bundles(counted())))
+    made = next(iter(GroupedValues("group", GLOBAL).bundles(counted())))
     ((_, values),) = made.elements
     assert read < 20
     assert sum(1 for _ in values) == 90
@@ -270,7 +277,7 @@ def sums(values: list[Any], *, per_bundle: int = 1, size: int = 100) -> Any:
     schema = shuffle_schema(windowed=False, timed=False)
     pairs = [Element(("k", value)) for value in values]
     rows = shuffled(ToAccumulators("sum", SumFn(), schema), pairs, [KEY], per_bundle=per_bundle)
-    (only,) = windowed_elements(Combined("sum", GLOBAL, SumFn(), lifted=True), batched(rows, size))
+    (only,) = windowed_elements(CombinedValues("sum", GLOBAL, SumFn(), lifted=True), batched(rows, size))
     assert only.value[0] == "k"
     return only.value[1]
 
@@ -307,7 +314,7 @@ def test_a_failing_merge_names_the_transform() -> None:
     pairs = [Element(("k", value)) for value in range(3)]
     rows = shuffled(ToAccumulators("total", Stubborn(), schema), pairs, [KEY], per_bundle=1)
     with pytest.raises(Exception, match=r"total.*will not merge"):
-        windowed_elements(Combined("total", GLOBAL, Stubborn(), lifted=True), batched(rows, 10))
+        windowed_elements(CombinedValues("total", GLOBAL, Stubborn(), lifted=True), batched(rows, 10))
 
 
 def test_no_rows_give_no_groups() -> None:

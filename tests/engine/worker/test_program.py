@@ -23,7 +23,7 @@ import headrace as hr
 from headrace.engine.batch.sinks import windowed_values
 from headrace.engine.plan import plan
 from headrace.engine.plan.stages import Columns, Frame, Python, Read, Shuffle, Stage, Union, Write
-from headrace.engine.worker.blame import WorkerFailure, told_plainly
+from headrace.engine.worker.blame import WorkerFailure, transform_error
 from headrace.engine.worker.bundles import BLOCK_SCHEMA, Bundle, FromBlocks, FromColumns, to_block
 from headrace.engine.worker.hidden import TIME
 from headrace.engine.worker.program import unnumbered
@@ -138,7 +138,7 @@ def run(pipeline: hr.Pipeline) -> None:
     try:
         Cluster(random.Random(0)).run(pipeline)
     except WorkerFailure as failure:
-        raise told_plainly(failure) or failure from None
+        raise transform_error(failure) or failure from None
 
 
 def agree(pipeline: hr.Pipeline) -> None:

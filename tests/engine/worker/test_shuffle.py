@@ -91,7 +91,7 @@ def test_accumulators_merge_to_the_whole(
     held_keys: int, fn: Any, elements: list[Any], size: int, windowed: bool
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shuffle, "HELD_KEYS", held_keys)
+        patch.setattr(shuffle, "MAX_ACCUMULATORS", held_keys)
         output = ToAccumulators("total", fn, shuffle_schema(windowed=windowed, timed=False))
         table = rows(output, bundles(elements, size, windowed=windowed))
     found: dict[Any, Any] = {}

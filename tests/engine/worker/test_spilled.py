@@ -1,4 +1,4 @@
-"""Values of large groups: a sequence that is read as it comes, again and again, and gone when the group is."""
+"""SpilledValues of large groups: a sequence that is read as it comes, again and again, and gone when the group is."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.engine.worker.spilled import Values
+from headrace.engine.worker.spilled import SpilledValues
 
 lists = st.lists(st.lists(st.integers(), max_size=4), max_size=5)
 
@@ -18,7 +18,7 @@ lists = st.lists(st.lists(st.integers(), max_size=4), max_size=5)
 @given(lists, st.integers(0, 10))
 def test_values_are_a_sequence(parts: list[list[int]], partly: int) -> None:
     expected = [value for part in parts for value in part]
-    values = Values(iter(parts))
+    values = SpilledValues(iter(parts))
     assert list(itertools.islice(values, partly)) == expected[:partly]
     assert list(values) == expected
     assert len(values) == len(expected)
@@ -32,7 +32,7 @@ def test_values_are_a_sequence(parts: list[list[int]], partly: int) -> None:
 @given(lists, st.integers(-12, 12))
 def test_positions(parts: list[list[int]], at: int) -> None:
     expected = [value for part in parts for value in part]
-    values = Values(iter(parts))
+    values = SpilledValues(iter(parts))
     if -len(expected) <= at < len(expected):
         assert values[at] == expected[at]
     else:
@@ -41,7 +41,7 @@ def test_positions(parts: list[list[int]], at: int) -> None:
 
 
 def test_several_readers_at_once() -> None:
-    values = Values(iter([[1, 2], [], [3], [4, 5]]))
+    values = SpilledValues(iter([[1, 2], [], [3], [4, 5]]))
     ahead, behind = iter(values), iter(values)
     assert [next(ahead), next(ahead), next(ahead)] == [1, 2, 3]
     assert list(behind) == [1, 2, 3, 4, 5]
@@ -56,7 +56,7 @@ def test_lists_are_taken_only_when_asked_for() -> None:
             taken.append(number)
             yield [number]
 
-    values = Values(coming())
+    values = SpilledValues(coming())
     assert taken == []
     assert values[1] == 1
     assert taken == [0, 1]
@@ -65,11 +65,11 @@ def test_lists_are_taken_only_when_asked_for() -> None:
 
 
 def test_pickled_values_are_a_list() -> None:
-    assert pickle.loads(pickle.dumps(Values(iter([[1], [2]])))) == [1, 2]
+    assert pickle.loads(pickle.dumps(SpilledValues(iter([[1], [2]])))) == [1, 2]
 
 
 def test_discarded_values_say_so() -> None:
-    values = Values(iter([[1], [2]]))
+    values = SpilledValues(iter([[1], [2]]))
     values.read_all()
     values.discard()
     with pytest.raises(RuntimeError, match="only while its element is worked on"):
