@@ -1,4 +1,4 @@
-"""Plans: from a graph to the stages of a batch (`PASSES`) and to the line of a stream (`lowering`). No Spark."""
+"""Plans a graph: as the stages of a batch (`PASSES`), or as the line of a stream (`lowering`). No Spark."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ PASSES: tuple[Callable[[Any], Any], ...] = (
     with_topic_types,  # a graph whose element types are known
     validate,  # a graph that keeps every rule of the model
     fuse,  # from nodes to stages
-    count_readers,  # what is read twice is kept
+    count_readers,  # what is read twice is persisted
 )
 
 
 def plan(graph: Graph) -> Plan:
-    """The stages that run this graph."""
+    """Plans the stages that run this graph."""
     return reduce(lambda state, step: step(state), PASSES, graph)  # type: ignore[return-value]

@@ -1,4 +1,4 @@
-"""Columns in the midst of a stream: what Python gave is laid out as columns, for Catalyst, and read by Python again.
+"""Segments of columns within a stream: Python lays its elements out as columns, for Catalyst, and reads them again.
 
 A stream must not branch, so rows in flight that go elsewhere pass beside the columns:
 
@@ -23,12 +23,12 @@ from headrace.model.panes import NO_PANE, PaneInfo
 from headrace.model.pipeline import Node, PCollection
 
 DEST, BODY = "__dest", "__body"
-"""Where rows in flight go and what they hold, beside columns."""
+"""The destination and the body of rows in flight, beside columns."""
 
 
 @dataclass(eq=False)
 class Segment:
-    """Column transforms in a row: what enters, who reads what leaves, and where in the line it is."""
+    """Consecutive column transforms: their input, the readers of their output, and their station in the line."""
 
     number: int
     station: Station
@@ -50,12 +50,12 @@ class Segment:
 
     @property
     def column(self) -> str:
-        """The name of the one column that holds all of its own."""
+        """The name of the struct column that has all columns of the segment."""
         return f"__segment{self.number}"
 
 
 def segment(number: int, station: Station, nodes: tuple[Node, ...], tidings: Tidings) -> Segment:
-    """The segment of these transforms."""
+    """Makes the segment of these transforms."""
     entering = nodes[0].inputs[0]
     columns = ToColumns(entering.label, entering.schema, windowed=not entering.windowing.is_global)
     return Segment(number, station, nodes, ToSegment(columns, segment_dest(number), tidings))
@@ -73,18 +73,18 @@ class ToSegment(BufferedOutput):
         return self.columns.schema()
 
     def batch(self, bundle: Bundle) -> pa.RecordBatch:
-        return self.sent(self.columns.batch(bundle), bundle.pane, retraction=bundle.retraction)
+        return self._packed(self.columns.batch(bundle), bundle.pane, retraction=bundle.retraction)
 
     def add_columns(self, bundle: ColumnBundle) -> Iterator[pa.RecordBatch]:
-        """Columns as they are."""
+        """Sends columns as they are."""
         yield from self.finish()
-        alike = [(NO_PANE, False, bundle.rows)] if bundle.panes is None else split_panes(bundle.rows, bundle.panes)
-        for pane, back, rows in alike:
+        by_pane = [(NO_PANE, False, bundle.rows)] if bundle.panes is None else split_panes(bundle.rows, bundle.panes)
+        for pane, retraction, rows in by_pane:
             for batch in self.columns.add_columns(ColumnBundle(rows, bundle.schema)):
-                yield self.sent(batch, pane, retraction=back)
+                yield self._packed(batch, pane, retraction=retraction)
 
-    def sent(self, rows: pa.RecordBatch, pane: PaneInfo, *, retraction: bool) -> pa.RecordBatch:
-        """Columns that are of one pane, on their way."""
+    def _packed(self, rows: pa.RecordBatch, pane: PaneInfo, *, retraction: bool) -> pa.RecordBatch:
+        """Packs columns of one pane as rows in flight."""
         header = {
             "pane": [pane.timing, pane.index, pane.on_time_index, pane.is_first, pane.is_last],
             "retraction": retraction,

@@ -1,4 +1,4 @@
-"""A stream as people read it: its line from the sources through levels of groupings to the sinks."""
+"""Renders the plan of a stream as text: its line from the sources through levels of exchanges to the sinks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class StreamPlan:
     line: Line
 
     def tree(self) -> str:
-        """The plan as people read it: what is done at each place of the line, in the order of the data."""
+        """Renders the plan as text: what is done at each place of the line, in the order of the data."""
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:
@@ -45,7 +45,7 @@ class StreamPlan:
 
 
 def stream_plan(graph: Graph) -> StreamPlan:
-    """The plan of a graph as a stream, on any number of machines."""
+    """Makes the plan of a graph as a stream, on any number of machines."""
     return StreamPlan(lower(graph, shards=1, partitions=1))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from headrace.engine.aggregation.columnsfn import columns_fn, to_keyed
 from headrace.engine.plan.columnsegments import segment
 from headrace.engine.plan.line import Exchange, Line, Origins, Outlet, heard_by, names_of
-from headrace.engine.plan.taps import Reading, Tap, separated, shareable
+from headrace.engine.plan.taps import Reading, Tap, shareable, with_windows_in_python
 from headrace.engine.plan.translation import operator, readers_of, stateful_fn, step_of
 from headrace.engine.shard.columnrows import ToGroups
 from headrace.engine.shard.compiledtriggers import Program as Firing
@@ -105,7 +105,7 @@ class _Lowering:
             if not tap.readings:
                 tap.readings.append(Reading((), tap.source.outputs[0]))
             if len(tap.readings) > 1:
-                tap.readings = [separated(reading) for reading in tap.readings]
+                tap.readings = [with_windows_in_python(reading) for reading in tap.readings]
 
     def _place(self, node: Node) -> None:
         transform = node.transform

@@ -1,7 +1,7 @@
-"""Taps: a source is opened once, and its frame holds, beside the clocks, every collection that is read of it.
+"""Taps of sources: a source is opened once, and its frame has every collection that is read of it, and its clocks.
 
 One collection is plain columns. Where there are several, each is a struct column, null in rows that are no elements of
-it. Rows that only a condition dropped still tell how far the source has come.
+it. Rows that only a condition dropped still move the watermark of the source.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _GENERATOR = re.compile(r"\b(\w*explode(_outer)?|inline(_outer)?|stack|json_tupl
 
 @dataclass(eq=False)
 class Reading:
-    """A collection that enters Python: transforms of its source's columns that Catalyst does, and who reads it."""
+    """A collection that enters Python: transforms of its source's columns that Catalyst does, and its readers."""
 
     columns: tuple[Node, ...]
     pc: PCollection
     readers: Readers = field(default_factory=Readers)
 
-    def given_by(self, source: Node) -> Node | None:
-        """What gives as many elements as there are rows: its source, or a transform of the columns, before windows."""
+    def row_producer(self, source: Node) -> Node | None:
+        """Returns the node that gives as many elements as there are rows: the source, or a transform before windows."""
         nodes = [source, *self.columns]
         while isinstance(window := nodes[-1].transform, WindowInto):
             if isinstance(window.windowing.window, SlidingWindows):  # rows are of a window each
@@ -40,7 +40,7 @@ class Reading:
 
 @dataclass(eq=False)
 class Tap:
-    """Where elements enter: a source, and all that is read of it."""
+    """A source, and the collections that are read of it."""
 
     name: str
     source: Node
@@ -49,7 +49,7 @@ class Tap:
     level: ClassVar[int] = 0  # there is no exchange before it
 
     def names(self) -> tuple[str, ...]:
-        """Those whose watermarks it sends on."""
+        """Returns the names of those whose watermarks it sends on."""
         return (self.name,)
 
     @property
@@ -59,13 +59,13 @@ class Tap:
 
 
 def shareable(columns: tuple[Node, ...]) -> bool:
-    """Whether others can be read beside it: Catalyst repeats no rows, or only for windows that Python can assign."""
+    """Whether others can be read of the same frame: Catalyst repeats no rows, or only for windows Python can assign."""
     windows = columns[_repeating(columns) :]
     return all(isinstance(node.transform, WindowInto) and not _by_key(node.transform) for node in windows)
 
 
-def separated(reading: Reading) -> Reading:
-    """The reading, but windows that would repeat rows are assigned in Python."""
+def with_windows_in_python(reading: Reading) -> Reading:
+    """Returns the reading with windows that would repeat rows assigned in Python."""
     at = _repeating(reading.columns)
     readers = reading.readers
     for node in reversed(reading.columns[at:]):
@@ -80,11 +80,11 @@ def generates_rows(node: Node) -> bool:
     """Whether a Select may make several rows of one, as explode does."""
     select = node.transform
     expressions = (*select.columns, *select.named.values()) if isinstance(select, Select) else ()
-    return any(_GENERATOR.search(str(each)) for each in expressions)
+    return any(_GENERATOR.search(str(expression)) for expression in expressions)
 
 
 def _repeating(columns: tuple[Node, ...]) -> int:
-    """The first that may make several rows of one: windows that are no plain expression of a row's time, or explode."""
+    """Returns the first that may repeat rows: windows that are no expression of a row's time, or explode."""
     for number, node in enumerate(columns):
         transform = node.transform
         window = transform.windowing.window if isinstance(transform, WindowInto) else None

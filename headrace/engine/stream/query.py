@@ -256,7 +256,7 @@ class Stream:
             given={
                 number: node.label
                 for number, reading in enumerate(tap.readings)
-                if (node := reading.given_by(tap.source)) is not None
+                if (node := reading.row_producer(tap.source)) is not None
             },
         )
 
