@@ -1,1 +1,1 @@
-"""The edges on Spark: how pipelines read topics and write to topics and tables. The engine calls what is here."""
+"""Clients of topics, Kafka, databases, sockets and output files. They know nothing of the engine and need no Spark."""

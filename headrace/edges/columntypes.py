@@ -1,6 +1,6 @@
-"""Columns of tables: elements become typed columns, which a table has, or is made with.
+"""Converts elements to typed columns of tables, and maps their kinds to SQL types.
 
-What a value is, Arrow says; a column takes values of its own kind, and of kinds that lose nothing on the way. Others
+Arrow infers the kind of a value. A column takes values of its own kind, and of kinds that convert without loss. Others
 are refused, with the column and the value.
 """
 
@@ -20,11 +20,11 @@ from sqlalchemy.types import TypeDecorator, TypeEngine
 from headrace.edges.databases import DatabaseError
 
 Kind = Literal["null", "boolean", "integer", "double", "decimal", "text", "binary", "timestamp", "date"]
-"""What a column holds; "null" where all values are None."""
+"""The kind of a column's values; "null" if all of them are None."""
 
 
 class ExactDecimal(TypeDecorator[Decimal]):
-    """A decimal in SQLite, which has none: text, exact, and the same for equal ones."""
+    """A decimal column in SQLite, which has no such type: exact text, equal for equal decimals."""
 
     impl = sa.Text
     cache_ok = True
@@ -33,17 +33,17 @@ class ExactDecimal(TypeDecorator[Decimal]):
         return None if value is None else format(value.normalize(), "f")
 
 
-def columns_of(elements: Sequence[Any], parts: tuple[str, ...] | None) -> dict[str, list[Any]]:
-    """The columns of elements; `parts` are the names of those of a plain tuple.
+def element_columns(elements: Sequence[Any], parts: tuple[str, ...] | None) -> dict[str, list[Any]]:
+    """Returns the columns of elements, by name; `parts` names the parts of plain tuples.
 
-    >>> columns_of([{"a": 1}, {"b": 2}], None)
+    >>> element_columns([{"a": 1}, {"b": 2}], None)
     {'a': [1, None], 'b': [None, 2]}
-    >>> columns_of([("x", 1), ("y", 2)], ("word", "n"))
+    >>> element_columns([("x", 1), ("y", 2)], ("word", "n"))
     {'word': ['x', 'y'], 'n': [1, 2]}
     """
     kinds = set(map(type, elements))
     names = getattr(kinds.pop(), "_fields", None) if len(kinds) == 1 and parts is None else None
-    if names:  # all are tuples of these columns
+    if names:  # all elements are tuples with these fields
         return {name: list(column) for name, column in zip(names, zip(*elements, strict=True), strict=True)}
     rows = [_named(element, parts) for element in elements]
     every = dict.fromkeys(name for row in rows for name in row)
@@ -51,7 +51,7 @@ def columns_of(elements: Sequence[Any], parts: tuple[str, ...] | None) -> dict[s
 
 
 def _named(element: Any, parts: tuple[str, ...] | None) -> Mapping[str, Any]:
-    """An element's values by the names of its columns."""
+    """Returns an element's values by the names of its columns."""
     named: Mapping[str, Any] | None = None
     if isinstance(element, Mapping):
         named = element
@@ -61,112 +61,115 @@ def _named(element: Any, parts: tuple[str, ...] | None) -> Mapping[str, Any]:
         named = {field.name: getattr(element, field.name) for field in dataclasses.fields(element)}
     if named is None and parts is None:
         raise DatabaseError(
-            f"the element {_shown(element)} has no names for its columns; give Rows, NamedTuples, dataclasses or dicts "
-            "with columns, or say columns=[...]"
+            f"the element {_shortened(element)} has no names for its columns; write Rows, NamedTuples, dataclasses or "
+            "dicts, or name them with columns=[...]"
         )
     if named is not None:
         if parts is not None:
             raise DatabaseError(
-                f"columns={list(parts)} names the parts of plain tuples, but the element {_shown(element)} has names "
-                "of its own; leave it out"
+                f"columns={list(parts)} names the parts of plain tuples, but the element {_shortened(element)} has "
+                "names of its own; leave columns out"
             )
         if wrong := [name for name in named if not isinstance(name, str)]:
-            raise DatabaseError(f"the name of a column is a text, got {wrong[0]!r} in {_shown(element)}")
+            raise DatabaseError(f"the name of a column must be a str, got {wrong[0]!r} in {_shortened(element)}")
         return named
     assert parts is not None
     values = element if isinstance(element, tuple) else (element,)
     if len(values) != len(parts):
-        raise DatabaseError(f"columns={list(parts)} names {len(parts)} parts; {_shown(element)} has {len(values)}")
+        raise DatabaseError(
+            f"columns={list(parts)} names {len(parts)} parts, but {_shortened(element)} has {len(values)}"
+        )
     return dict(zip(parts, values, strict=True))
 
 
-def typed(name: str, values: Sequence[Any], kind: Kind | None = None) -> tuple[Kind, list[Any]]:
-    """The values of a column as those of a kind; without one, of the kind they tell. Equal values are equal objects.
+def converted(name: str, values: Sequence[Any], kind: Kind | None = None) -> tuple[Kind, list[Any]]:
+    """Converts the values of a column to a kind, by default to the kind that Arrow infers; equal values become equal.
 
-    >>> typed("n", [1, None], "double")
+    >>> converted("n", [1, None], "double")
     ('double', [1.0, None])
-    >>> typed("n", [1, 2.5], "integer")
+    >>> converted("n", [1, 2.5], "integer")
     Traceback (most recent call last):
         ...
     headrace.edges.databases.DatabaseError: the column 'n' holds integer, got the float 2.5
     """
     try:
-        natural = pa.array(values)
-        found = kind_of(name, natural.type)
-    except (TypeError, ValueError, OverflowError, pa.ArrowException):  # of several kinds, or of none
-        wanted = kind or kind_of(name, pa.array([value for value in values if value is not None][:1]).type)
-        raise _misfit(name, values, wanted) from None
-    kind = kind or found
-    if found != kind and found != "null" and (found, kind) not in _WIDENS:
-        raise _misfit(name, values, kind)
+        inferred = pa.array(values)
+        inferred_kind = column_kind(name, inferred.type)
+    except (TypeError, ValueError, OverflowError, pa.ArrowException):  # values of several kinds, or of an unknown one
+        wanted = kind or column_kind(name, pa.array([value for value in values if value is not None][:1]).type)
+        raise _mismatch(name, values, wanted) from None
+    kind = kind or inferred_kind
+    if inferred_kind not in (kind, "null") and (inferred_kind, kind) not in _WIDENS:
+        raise _mismatch(name, values, kind)
     if kind == "timestamp":
         utc = pa.timestamp("us", tz="UTC")
-        # Naive and aware ones may be mixed, which Arrow tells apart only if it knows what is wanted.
-        return kind, (pa.array(values, utc) if found == kind else natural.cast(utc)).to_pylist()
+        # Naive and aware times may be mixed; Arrow converts such a mixture only to a type that it is told.
+        return kind, (pa.array(values, utc) if inferred_kind == kind else inferred.cast(utc)).to_pylist()
     if kind == "double":
-        floats = natural.cast(pa.float64()).to_pylist()
+        floats = inferred.cast(pa.float64()).to_pylist()
         return kind, [math.nan if value is not None and math.isnan(value) else value for value in floats]
-    if (found, kind) == ("integer", "decimal"):
-        return kind, [None if value is None else Decimal(value) for value in natural.to_pylist()]
-    return kind, natural.to_pylist()
+    if (inferred_kind, kind) == ("integer", "decimal"):
+        return kind, [None if value is None else Decimal(value) for value in inferred.to_pylist()]
+    return kind, inferred.to_pylist()
 
 
-def _misfit(name: str, values: Sequence[Any], kind: Kind) -> DatabaseError:
+def _mismatch(name: str, values: Sequence[Any], kind: Kind) -> DatabaseError:
     wrong = next((value for value in values if not _takes(kind, name, value)), values[0])
-    return DatabaseError(f"the column {name!r} holds {kind}, got the {type(wrong).__name__} {_shown(wrong)}")
+    return DatabaseError(f"the column {name!r} holds {kind}, got the {type(wrong).__name__} {_shortened(wrong)}")
 
 
 def _takes(kind: Kind, name: str, value: Any) -> bool:
     try:
-        found = kind_of(name, pa.array([value]).type)
+        inferred_kind = column_kind(name, pa.array([value]).type)
     except (TypeError, ValueError, OverflowError, DatabaseError, pa.ArrowException):
         return False
-    return found in (kind, "null") or (found, kind) in _WIDENS
+    return inferred_kind in (kind, "null") or (inferred_kind, kind) in _WIDENS
 
 
-def kind_of(name: str, type: pa.DataType) -> Kind:
-    """The kind of a column that holds values of an Arrow type.
+def column_kind(name: str, type: pa.DataType) -> Kind:
+    """Returns the kind of a column with values of an Arrow type.
 
-    >>> kind_of("n", pa.int32()), kind_of("t", pa.timestamp("ns"))
+    >>> column_kind("n", pa.int32()), column_kind("t", pa.timestamp("ns"))
     ('integer', 'timestamp')
     """
     for kind, tests in _TESTS.items():
         if any(test(type) for test in tests):
             return kind
     raise DatabaseError(
-        f"the column {name!r} would hold {type}, for which there is no column; make it text (json.dumps, or to_json in "
-        "Select), or columns of its own"
+        f"the column {name!r} would hold {type}, which no column of a table can hold; convert it to text (json.dumps, "
+        "or to_json in Select), or to several columns"
     )
 
 
 def sql_type(name: str, kind: Kind) -> TypeEngine[Any]:
-    """The type of a column that is made for values of a kind."""
+    """Returns the type of a new column for values of a kind."""
     if kind == "null":
         raise DatabaseError(
-            f"nobody knows the type of the column {name!r}: all its values are None; make the table before, or declare "
-            "the elements' type"
+            f"the type of the column {name!r} is unknown, since all its values are None; create the table first, or "
+            "declare the type of the elements"
         )
-    return _MADE[kind]
+    return _SQL_TYPES[kind]
 
 
-def bound_type(name: str, kind: Kind, held: TypeEngine[Any], dialect: str) -> TypeEngine[Any]:
-    """The type by which values of a kind go into a column of the type `held`; refused if it does not take them."""
-    if kind == "null" or not isinstance(held, _KNOWN) or isinstance(held, sa.Enum):
-        return held
+def bound_type(name: str, kind: Kind, column: TypeEngine[Any], dialect: str) -> TypeEngine[Any]:
+    """Returns the type by which values of a kind are bound to a column of a table. Refuses a column that takes none."""
+    if kind == "null" or not isinstance(column, _KNOWN) or isinstance(column, sa.Enum):
+        return column
     takers = _TAKERS[kind] + (_SQLITE_TAKERS.get(kind, ()) if dialect == "sqlite" else ())
-    if not isinstance(held, takers):
+    if not isinstance(column, takers):
         raise DatabaseError(
-            f"the column {name!r} of the table is {held}, but elements have {kind}; convert them, or it"
+            f"the column {name!r} of the table is {column}, but elements have {kind}; convert the values, or alter the "
+            "column"
         )
-    return _MADE[kind]
+    return _SQL_TYPES[kind]
 
 
-def _shown(value: Any) -> str:
+def _shortened(value: Any) -> str:
     text = repr(value)
-    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
+    return text if len(text) <= _LONGEST_TEXT else f"{text[: _LONGEST_TEXT - 1]}…"
 
 
-_SHOWN: Final = 100  # characters of a value in a message
+_LONGEST_TEXT: Final = 100  # characters of a value in a message
 _WIDENS: Final = {("integer", "double"), ("integer", "decimal"), ("date", "timestamp")}
 _TESTS: Final[dict[Kind, tuple[Callable[[pa.DataType], bool], ...]]] = {
     "null": (pa.types.is_null,),
@@ -179,7 +182,7 @@ _TESTS: Final[dict[Kind, tuple[Callable[[pa.DataType], bool], ...]]] = {
     "timestamp": (pa.types.is_timestamp,),
     "date": (pa.types.is_date,),
 }
-_MADE: Final[dict[Kind, TypeEngine[Any]]] = {
+_SQL_TYPES: Final[dict[Kind, TypeEngine[Any]]] = {
     "boolean": sa.Boolean(),
     "integer": sa.BigInteger(),
     "double": sa.Double(),
@@ -191,7 +194,7 @@ _MADE: Final[dict[Kind, TypeEngine[Any]]] = {
 }
 _Types = tuple[type[TypeEngine[Any]], ...]
 _NUMBERS: Final[_Types] = (sa.Numeric, sa.Float)
-# Columns of tables that were there take these kinds. Of a type that is none of these, the database says what it takes.
+# The types of existing columns that take values of a kind. What columns of other types take, the database decides.
 _TAKERS: Final[dict[Kind, _Types]] = {
     "boolean": (sa.Boolean,),
     "integer": (sa.Integer, *_NUMBERS),
@@ -202,7 +205,7 @@ _TAKERS: Final[dict[Kind, _Types]] = {
     "timestamp": (sa.DateTime,),
     "date": (sa.Date, sa.DateTime),
 }
-_SQLITE_TAKERS: Final[dict[Kind, _Types]] = {  # which has no types of its own for them
+_SQLITE_TAKERS: Final[dict[Kind, _Types]] = {  # SQLite has no types of its own for these kinds
     "boolean": (sa.Integer,),
     "decimal": (sa.String,),
     "timestamp": (sa.String,),

@@ -1,4 +1,4 @@
-"""Databases: how they are opened, what their failures say, and how far each stream has been written to one."""
+"""Opens databases, explains their errors, and records up to which batch a stream has been written."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BATCHES = sa.Table(
     sa.Column("sink", sa.Text, primary_key=True),
     sa.Column("batch", sa.BigInteger, nullable=False),
 )
-_MAKING_TABLES = 7_241_523_305_918_214_001  # any number that all of us, and nobody else, lock in PostgreSQL
+_CREATION_LOCK = 7_241_523_305_918_214_001  # a number that Headrace, and nobody else, locks in PostgreSQL
 _LOCK_TIMEOUT = 30.0  # seconds to wait for SQLite's one writer
 
 
@@ -25,19 +25,19 @@ class DatabaseError(HeadraceError, RuntimeError):
 
 
 def open_database(url: URL) -> Engine:
-    """An engine that has reached its database."""
+    """Returns an engine that has connected to its database once."""
     waits = {"timeout": _LOCK_TIMEOUT} if url.get_backend_name() == "sqlite" and "timeout" not in url.query else {}
     try:
-        # Parameters are elements: they have no place in messages. A connection that died while idle is made anew.
+        # Parameters are elements, which do not belong in messages. A connection that died while idle is replaced.
         engine = sa.create_engine(url, hide_parameters=True, pool_pre_ping=True, connect_args=waits)
     except ModuleNotFoundError as error:
         raise PipelineError(
             f"{redact_url(url)} needs the Python package {error.name!r}, which is not installed: "
             "pip install 'headrace[postgresql]'"
         ) from None
-    except ImportError as error:  # psycopg is there, and the library of PostgreSQL is not
+    except ImportError as error:  # psycopg is installed, but PostgreSQL's library libpq is not
         raise PipelineError(
-            f"{redact_url(url)}: {reason(error, url)}; pip install 'headrace[postgresql]' brings it along"
+            f"{redact_url(url)}: {error_text(error, url)}; pip install 'headrace[postgresql]' installs it"
         ) from None
     if engine.dialect.name == "postgresql":
         sa.event.listen(engine, "connect", _in_utc)
@@ -46,13 +46,15 @@ def open_database(url: URL) -> Engine:
             return engine
     except SQLAlchemyError as error:
         engine.dispose()
-        raise PipelineError(f"cannot open the database {redact_url(url)}: {reason(error, url)}{_remedy(url)}") from None
+        raise PipelineError(
+            f"cannot open the database {redact_url(url)}: {error_text(error, url)}{_remedy(url)}"
+        ) from None
 
 
-def reason(error: Exception, url: URL) -> str:
-    """What the database says, in one line and without the password."""
-    said = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
-    text = " ".join(str(said).split())
+def error_text(error: Exception, url: URL) -> str:
+    """Returns the message of a database's error, in one line and without the password."""
+    cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+    text = " ".join(str(cause).split())
     if text == "database is locked":
         text = (
             "database is locked: another process has been writing to it for too long; add ?timeout=SECONDS to the URL"
@@ -60,36 +62,36 @@ def reason(error: Exception, url: URL) -> str:
     return redact_text(text, url)
 
 
-def making_tables(connection: Connection) -> None:
-    """To be said before tables are looked for and made: others that make the same one wait."""
+def lock_table_creation(connection: Connection) -> None:
+    """Locks the creation of tables until the end of the transaction, so that two writers do not create the same one."""
     if connection.dialect.name == "postgresql":
-        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MAKING_TABLES)))
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_CREATION_LOCK)))
     elif not connection.connection.dbapi_connection.in_transaction:  # type: ignore[union-attr]
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
-class Progress:
-    """How far a sink of a stream has been written: its last batch, which a table in the database remembers.
+class BatchProgress:
+    """The number of the last batch that a sink of a stream has written, in a table of the database.
 
-    It moves in the transaction that writes the batch, so a batch that comes again finds it was written. The row is
-    locked meanwhile, so two runs of one stream write one after the other.
+    It advances in the transaction that writes the batch, so a repeated batch is recognised. Its row is locked until
+    then, so two runs of one stream write one after the other.
     """
 
     def __init__(self, connection: Connection, stream: str, sink: str) -> None:
-        self._of = sa.and_(_BATCHES.c.stream == stream, _BATCHES.c.sink == sink)
+        self._row = sa.and_(_BATCHES.c.stream == stream, _BATCHES.c.sink == sink)
         if not sa.inspect(connection).has_table(_BATCHES.name):
             _BATCHES.create(connection)
-        if connection.execute(sa.select(_BATCHES).where(self._of)).first() is None:
+        if connection.execute(sa.select(_BATCHES).where(self._row)).first() is None:
             connection.execute(sa.insert(_BATCHES).values(stream=stream, sink=sink, batch=-1))
 
     def advance(self, connection: Connection, batch_id: int) -> bool:
-        """Whether the batch is new; it counts as written when the transaction is committed."""
-        moved = sa.update(_BATCHES).where(self._of, _BATCHES.c.batch < batch_id).values(batch=batch_id)
-        return connection.execute(moved).rowcount == 1
+        """Tells whether the batch is new; it counts as written once the transaction is committed."""
+        update = sa.update(_BATCHES).where(self._row, _BATCHES.c.batch < batch_id).values(batch=batch_id)
+        return connection.execute(update).rowcount == 1
 
 
 def _in_utc(connection: object, record: object) -> None:
-    """Columns without a time zone then get times in UTC, wherever the server is."""
+    """Sets the time zone of a connection, so that columns without one store times in UTC, wherever the server is."""
     with connection.cursor() as cursor:  # type: ignore[attr-defined]
         cursor.execute("SET TIME ZONE 'UTC'")
     connection.commit()  # type: ignore[attr-defined]

@@ -1,6 +1,6 @@
-"""JSON of columns, by array operations: what `json.dumps` would give of each row, less the blanks.
+"""Encodes columns as JSON by array operations: each row as `json.dumps` encodes it, without blanks.
 
-Only text with characters to escape, and columns of lists, structs and the like, go through `json.dumps` one by one.
+Only text with characters to escape, and columns of lists, structs and the like, are encoded value by value.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ESCAPED: Final = r'["\\\x00-\x1f]'
 
 
 def json_objects(columns: Mapping[str, pa.Array], rows: int) -> pa.BinaryArray:
-    """Each row as an object.
+    """Encodes each row as an object.
 
     >>> json_objects({"user": pa.array(["ann", None]), "n": pa.array([1, 2])}, 2).to_pylist()
     [b'{"user":"ann","n":1}', b'{"user":null,"n":2}']
@@ -28,7 +28,7 @@ def json_objects(columns: Mapping[str, pa.Array], rows: int) -> pa.BinaryArray:
 
 
 def json_arrays(columns: list[pa.Array], rows: int) -> pa.BinaryArray:
-    """Each row as an array.
+    """Encodes each row as an array.
 
     >>> json_arrays([pa.array(["to"]), pa.array([2.0])], 1).to_pylist()
     [b'["to",2.0]']
@@ -37,7 +37,7 @@ def json_arrays(columns: list[pa.Array], rows: int) -> pa.BinaryArray:
 
 
 def json_values(column: pa.Array) -> pa.StringArray:
-    """Each value as JSON text; a null is `null`.
+    """Encodes each value as JSON text; a null as `null`.
 
     >>> json_values(pa.array(['say "hi"', None, "é"])).to_pylist()
     ['"say \\\\"hi\\\\""', 'null', '"é"']
@@ -55,12 +55,12 @@ def json_values(column: pa.Array) -> pa.StringArray:
     elif pa.types.is_date32(kind):
         text = _joined('"', column.cast(pa.string()), '"')
     else:
-        text = pa.array([None if each is None else json_text(each) for each in column.to_pylist()], pa.string())
+        text = pa.array([None if value is None else json_text(value) for value in column.to_pylist()], pa.string())
     return text.fill_null("null")
 
 
 def json_text(value: Any) -> str:
-    """A Python value as JSON text; times are in UTC, as in columns."""
+    """Encodes a Python value as JSON text, with times in UTC, as in columns."""
     return json.dumps(value, default=_plain, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -74,14 +74,14 @@ def _plain(value: Any) -> Any:
 
 
 def _pieces(column: pa.Array) -> list[Any]:
-    """What is to be put together to each value's JSON: texts that are the same for all, and columns of text."""
+    """Returns the pieces that are joined to the JSON of each value: texts that are the same for all, and columns."""
     if pa.types.is_string(column.type) and not column.null_count and _is_plain(column):
         return ['"', column, '"']
     return [json_values(column)]
 
 
 def _is_plain(column: pa.StringArray) -> bool:
-    """Whether no text has a character to escape."""
+    """Tells whether no text has a character to escape."""
     _, offsets, data = column.buffers()
     if data is None:
         return True
@@ -95,7 +95,7 @@ def _quoted(column: pa.StringArray) -> pa.StringArray:
     if _is_plain(column):
         return plain
     marked = pc.match_substring_regex(column, _ESCAPED).fill_null(False)
-    escaped = pa.array([json_text(each) for each in column.filter(marked).to_pylist()], pa.string())
+    escaped = pa.array([json_text(text) for text in column.filter(marked).to_pylist()], pa.string())
     return pc.replace_with_mask(plain, marked, escaped)
 
 

@@ -1,6 +1,7 @@
-"""What Headrace asks Kafka's brokers itself: which partitions a topic has, and where in them a time or an end is.
+"""Asks Kafka's brokers for the partitions of a topic and for offsets in them; creates topics.
 
-Records come and go by Spark's connector and by `kafkasink`. The client is an optional dependency. Errors name who asks.
+Records are read by Spark's connector and written by `kafkatransactions`. The client is an optional dependency. `who`
+is the node or object that asks, which errors name.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from headrace.model.topics import Address, Bound
 _PATIENCE: Final = 15.0
 """Seconds to wait for an answer."""
 _AWAY: Final = 2.0
-"""Seconds in which brokers that did not answer are not asked again: of many topics, one waits for them."""
-_PAUSE: Final = 0.05  # seconds until brokers are asked again that have not agreed yet
+"""Seconds in which brokers that did not answer are not asked again, so that not every topic waits for them."""
+_PAUSE: Final = 0.05  # seconds until brokers that have not agreed yet are asked again
 _silent: Final[dict[str, float]] = {}  # brokers that did not answer, and until when they are not asked
 _log: Final = logging.getLogger("headrace.kafka")
 _log.addHandler(logging.NullHandler())
 
 
 def client(who: object) -> Any:
-    """The client's package."""
+    """Imports the client's package. Refuses if it is not installed."""
     try:
         import confluent_kafka
         import confluent_kafka.admin
@@ -36,40 +37,40 @@ def client(who: object) -> Any:
 
 
 def settings(address: Address) -> dict[str, Any]:
-    """What every client of these brokers is made with. It logs to `headrace.kafka`, and not to the terminal."""
+    """Returns the settings of every client of these brokers. It logs to `headrace.kafka`, and not to the terminal."""
     return {"bootstrap.servers": address.brokers, "logger": _log}
 
 
 def partitions(who: object, address: Address, *, patience: float | None = None) -> list[int]:
-    """The partitions of a topic, which must exist."""
+    """Returns the partitions of a topic, which must exist."""
     wanted = client(who).TopicCollection([address.name])
     (topic,) = _answers(
         who, address, lambda admin, wait: admin.describe_topics(wanted, request_timeout=wait), patience=patience
     ).values()
-    return sorted(each.id for each in topic.partitions)
+    return sorted(partition.id for partition in topic.partitions)
 
 
 def create(who: object, address: Address, count: int) -> None:
-    """Makes a topic with so many partitions, if there is none of that name; how it is replicated, the brokers say."""
+    """Creates a topic with so many partitions, unless it exists; the brokers' default decides how it is replicated."""
     kafka = client(who)
     assert address.brokers is not None
     wanted = kafka.admin.NewTopic(address.name, count, -1)
     try:
-        made = _admin(address.brokers).create_topics([wanted], request_timeout=_PATIENCE)[address.name]
-        made.result(2 * _PATIENCE)
+        created = _admin(address.brokers).create_topics([wanted], request_timeout=_PATIENCE)[address.name]
+        created.result(2 * _PATIENCE)
     except kafka.KafkaException as error:
         if error.args[0].code() != kafka.KafkaError.TOPIC_ALREADY_EXISTS:
             raise refused(who, address, error.args[0]) from None
-    # Brokers tell each other of a new topic, and that takes a moment.
-    there = kafka.TopicCollection([address.name])
+    # It takes a moment until all brokers know a new topic.
+    topics = kafka.TopicCollection([address.name])
     unknown = (kafka.KafkaError.UNKNOWN_TOPIC_OR_PART,)
-    _answers(who, address, lambda admin, wait: admin.describe_topics(there, request_timeout=wait), unknown)
+    _answers(who, address, lambda admin, wait: admin.describe_topics(topics, request_timeout=wait), unknown)
 
 
 def offsets(who: object, address: Address, at: Bound, *, patience: float | None = None) -> dict[int, int]:
-    """For each partition, the offset of its first record, of its end, or of the first record not older than a time.
+    """Returns for each partition the offset of its first record, of its end, or of the first record at or after a time.
 
-    Brokers have so many seconds to answer, `patience`, if that is not to be the most they get.
+    `patience` limits the seconds that brokers have to answer.
     """
     kafka = client(who)
     numbers = partitions(who, address, patience=patience)
@@ -78,37 +79,37 @@ def offsets(who: object, address: Address, at: Bound, *, patience: float | None 
     def listed(spec: Any) -> dict[int, int]:
         level = kafka.IsolationLevel.READ_COMMITTED
         wanted = {place: spec for place in places}
-        found = _answers(
+        answers = _answers(
             who,
             address,
             lambda admin, wait: admin.list_offsets(wanted, isolation_level=level, request_timeout=wait),
             patience=patience,
         )
-        return {place.partition: int(each.offset) for place, each in found.items()}
+        return {place.partition: int(answer.offset) for place, answer in answers.items()}
 
     spec = kafka.admin.OffsetSpec
     if isinstance(at, str):
         return listed(spec.earliest() if at == "earliest" else spec.latest())
     ends = listed(spec.latest())
-    # Kafka knows milliseconds, and of a partition without such a record says -1.
-    found = listed(spec.for_timestamp(-(-at // 1000)))
-    return {number: ends[number] if offset < 0 else offset for number, offset in found.items()}
+    # Kafka's times are in milliseconds; for a partition without such a record it answers -1.
+    firsts = listed(spec.for_timestamp(-(-at // 1000)))
+    return {number: ends[number] if offset < 0 else offset for number, offset in firsts.items()}
 
 
 def _answers(
     who: object,
     address: Address,
     ask: Callable[[Any, float], dict[Any, Future[Any]]],
-    passing: Collection[int] = (),
+    transient: Collection[int] = (),
     patience: float | None = None,
 ) -> dict[Any, Any]:
-    """What the brokers say; asked again, within limits, while they have not agreed on leaders, or say what passes."""
+    """Returns the brokers' answers. Asks again, for a limited time, after errors about leaders or `transient` ones."""
     kafka = client(who)
     assert address.brokers is not None
     error = kafka.KafkaError
     if time.monotonic() < _silent.get(address.brokers, 0):
         raise _no_answer(who, address)
-    soon = {error.NOT_LEADER_FOR_PARTITION, error.LEADER_NOT_AVAILABLE, *passing}
+    retried = {error.NOT_LEADER_FOR_PARTITION, error.LEADER_NOT_AVAILABLE, *transient}
     wait = _PATIENCE if patience is None else patience
     deadline = time.monotonic() + wait
     while True:
@@ -116,9 +117,9 @@ def _answers(
             return {key: answer.result(2 * wait) for key, answer in ask(_admin(address.brokers), wait).items()}
         except kafka.KafkaException as failure:
             code = failure.args[0].code()
-            if code in _gone(kafka):
+            if code in _unreachable(kafka):
                 _silent[address.brokers] = time.monotonic() + _AWAY
-            if code not in soon or time.monotonic() > deadline:
+            if code not in retried or time.monotonic() > deadline:
                 raise refused(who, address, failure.args[0]) from None
         time.sleep(_PAUSE)
 
@@ -131,7 +132,7 @@ def _admin(brokers: str) -> Any:
 
 
 def refused(who: object, address: Address, error: Any) -> PipelineError:
-    """What an error of the client means to a user."""
+    """Returns the error of the client as an error for a user, with a remedy."""
     package = client(who)
     kafka = package.KafkaError
     if error.code() in (kafka.UNKNOWN_TOPIC_OR_PART, kafka._UNKNOWN_TOPIC):
@@ -139,18 +140,18 @@ def refused(who: object, address: Address, error: Any) -> PipelineError:
             f"{who}: there is no topic {address.name!r} at {address.brokers}; create it, for instance with "
             f"kafka-topics.sh --create --topic {address.name} --bootstrap-server {address.brokers}"
         )
-    if error.code() in _gone(package):
+    if error.code() in _unreachable(package):
         return _no_answer(who, address)
     return PipelineError(f"{who}: the Kafka broker at {address.brokers} says: {error.str()}")
 
 
-def _gone(kafka: Any) -> set[int]:
-    """The errors of a client that reaches no broker."""
+def _unreachable(kafka: Any) -> set[int]:
+    """Returns the codes of errors of a client that reaches no broker."""
     error = kafka.KafkaError
     return {error._TRANSPORT, error._TIMED_OUT, error._ALL_BROKERS_DOWN, error._RESOLVE}
 
 
 def _no_answer(who: object, address: Address) -> PipelineError:
     return PipelineError(
-        f"{who}: no Kafka broker answers at {address.brokers}; see that it runs, and that host and port are right"
+        f"{who}: no Kafka broker answers at {address.brokers}; check that it runs, and that host and port are right"
     )

@@ -1,7 +1,7 @@
-"""Batches of records in Kafka, each once: a transaction for each, in which its number is written down, too.
+"""Writes batches of records to Kafka, each once: in a transaction that also commits the batch's number.
 
-The number is kept as the offset of a consumer group that has the name of the transactions. Whoever begins under a name
-ends what was under way there and asks the broker for it; who wrote there before can write no more.
+The number is stored as the offset of a consumer group with the name of the producer. A new producer of that name aborts
+the open transaction of its predecessor, which can then write no more, and reads the number of the last batch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PATIENCE: Final = 120.0
 _STEP: Final = 10.0
 """Seconds that a single request waits."""
 _OPEN_FOR: Final = 60.0
-"""Seconds after which the broker gives up a transaction whose writer is silent; readers wait for it that long."""
+"""Seconds after which the broker aborts a transaction whose writer is silent; readers wait for it that long."""
 
 
 class Message(NamedTuple):
@@ -35,19 +35,25 @@ class Message(NamedTuple):
     headers: list[tuple[str, bytes]]
 
 
-class Transactions:
-    """Writes numbered batches to a topic under a name. `written` is the number of the last one that is there.
+class TransactionalProducer:
+    """Writes numbered batches to a topic under a name. `written` is the number of the last batch in the topic.
 
-    `note` is what was noted with it. `patience` says how many seconds a batch waits for brokers. With `placed`,
-    `places` has the first offset of the last batch in each partition.
+    `note` is the text that was committed with it. `patience` is how many seconds a batch waits for brokers. With
+    `track_offsets`, `first_offsets` has the first offset of the last batch in each partition.
     """
 
     def __init__(
-        self, who: object, address: Address, name: str, *, patience: float = _PATIENCE, placed: bool = False
+        self, who: object, address: Address, name: str, *, patience: float = _PATIENCE, track_offsets: bool = False
     ) -> None:
-        self.who, self.address, self.name, self.patience, self.placed = who, address, name, patience, placed
+        self.who, self.address, self.name, self.patience, self.track_offsets = (
+            who,
+            address,
+            name,
+            patience,
+            track_offsets,
+        )
         self.written, self.note = -1, ""
-        self.places: dict[int, int] = {}
+        self.first_offsets: dict[int, int] = {}
         self._kafka = client(who)
         self._producer: Any = None
         self._group: Any = None
@@ -55,25 +61,25 @@ class Transactions:
         self._until_done(lambda: self._producer is not None, lambda: None)
 
     def write(self, messages: Sequence[Message], number: int, note: Callable[[], str] = str) -> None:
-        """Writes a batch, unless it is there already; waits for brokers that are away, but not for ever.
+        """Writes a batch, unless it was written before; waits for brokers that do not answer, but not for ever.
 
-        What is to be noted is asked for when the broker has the records.
+        `note` is called when the broker has the records, and returns the text to commit with them.
         """
         self._until_done(lambda: number <= self.written, lambda: self._transaction([messages], number, note))
 
     def write_all(self, pieces: Iterable[Iterable[Message]]) -> None:
-        """Writes all there is to write, piece by piece, as one batch."""
+        """Writes all pieces as one batch."""
         try:
             self._transaction(pieces, 0)
         except self._kafka.KafkaException as failure:
-            raise self._told(self._refusal or failure.args[0]) from None
+            raise self._error_for_user(self._refusal or failure.args[0]) from None
 
     def _transaction(self, pieces: Iterable[Iterable[Message]], number: int, note: Callable[[], str] = str) -> None:
-        self.places = {}
+        self.first_offsets = {}
         self._producer.begin_transaction()
         for messages in pieces:
             self._send(messages)
-        if self._hear(self._producer.flush, _OPEN_FOR):
+        if self._poll(self._producer.flush, _OPEN_FOR):
             raise self._timed_out()
         mark = self._kafka.TopicPartition(self.address.name, 0, number + 1, note())
         self._within(_STEP, partial(self._producer.send_offsets_to_transaction, [mark], self._group, _STEP))
@@ -81,7 +87,7 @@ class Transactions:
         self.written = number
 
     def _within(self, seconds: float, call: Callable[[], object]) -> None:
-        """Calls what may not keep to its own time-out: librdkafka's issue 5456. If it does not, its thread is left."""
+        """Calls a function that may ignore its own time-out (librdkafka's issue 5456); its thread is then abandoned."""
         done: Future[object] = Future()
 
         def run() -> None:
@@ -108,11 +114,11 @@ class Transactions:
                 try:
                     produce(topic, value, key, timestamp=milliseconds, headers=headers)
                     break
-                except BufferError:  # the client has as many as it can hold: it sends some
-                    self._hear(self._producer.poll, 0.1)
+                except BufferError:  # the client's queue is full: it sends some
+                    self._poll(self._producer.poll, 0.1)
 
     def close(self) -> None:
-        """Gives up a transaction that is under way, so that readers need not wait for it to expire."""
+        """Aborts an open transaction, so that readers need not wait for it to expire."""
         if self._producer is not None:
             with suppress(self._kafka.KafkaException):
                 self._producer.purge()
@@ -120,7 +126,7 @@ class Transactions:
         self._producer = self._refusal = None
 
     def _until_done(self, done: Callable[[], bool], attempt: Callable[[], None]) -> None:
-        """Attempts something until it is done, each time after asking the broker what was."""
+        """Attempts something until it is done; after a failure it reconnects and asks the broker what was written."""
         deadline = time.monotonic() + self.patience
         while not done():
             try:
@@ -130,10 +136,10 @@ class Transactions:
                     attempt()
             except self._kafka.KafkaException as failure:
                 error = self._refusal or failure.args[0]
-                passing = self._passing(error)
+                transient = self._is_transient(error)
                 self.close()
-                if not passing or time.monotonic() > deadline:
-                    raise self._told(error) from None
+                if not transient or time.monotonic() > deadline:
+                    raise self._error_for_user(error) from None
 
     def _open(self) -> None:
         producer = self._kafka.Producer(
@@ -141,8 +147,8 @@ class Transactions:
                 **settings(self.address),
                 "transactional.id": self.name,
                 "transaction.timeout.ms": int(_OPEN_FOR * 1000),
-                "partitioner": "murmur2_random",  # as Java's clients and the embedded log
-                "delivery.report.only.error": not self.placed,
+                "partitioner": "murmur2_random",  # as in Java's clients and the embedded log
+                "delivery.report.only.error": not self.track_offsets,
                 "on_delivery": self._delivered,
             }
         )
@@ -159,21 +165,21 @@ class Transactions:
     def _delivered(self, error: Any, message: Any) -> None:
         if error is None:
             number, offset = message.partition(), message.offset()
-            self.places[number] = min(offset, self.places.get(number, offset))
-        elif error.code() > 0 and self._refusal is None:  # others are the client's own
+            self.first_offsets[number] = min(offset, self.first_offsets.get(number, offset))
+        elif error.code() > 0 and self._refusal is None:  # negative codes are the client's own errors
             self._refusal = error
 
-    def _hear(self, call: Callable[[float], int], seconds: float) -> int:
-        """Calls what tells of records that the broker refused, and raises it."""
+    def _poll(self, call: Callable[[float], int], seconds: float) -> int:
+        """Calls a function that runs `_delivered`, and raises the error of a record that the broker refused."""
         answer = 0
-        with suppress(SystemError):  # the client's, if an error is fatal: it raises that in the next call
+        with suppress(SystemError):  # raised by the client if an error is fatal; the next call raises that error
             answer = call(seconds)
         if self._refusal is not None:
             raise self._kafka.KafkaException(self._refusal)
         return answer
 
-    def _passing(self, error: Any) -> bool:
-        """Whether it may be better soon."""
+    def _is_transient(self, error: Any) -> bool:
+        """Tells whether another attempt may succeed."""
         known = self._kafka.KafkaError
         away = (known._TIMED_OUT, known._MSG_TIMED_OUT, known._TRANSPORT, known._ALL_BROKERS_DOWN)
         starting = (known.NOT_COORDINATOR, known.COORDINATOR_NOT_AVAILABLE, known.COORDINATOR_LOAD_IN_PROGRESS)
@@ -181,16 +187,16 @@ class Transactions:
             return bool(error.retriable())
         return bool(error.retriable() or error.txn_requires_abort()) or error.code() in (*away, *starting)
 
-    def _told(self, error: Any) -> PipelineError:
+    def _error_for_user(self, error: Any) -> PipelineError:
         known = self._kafka.KafkaError
         if error.code() in (known._FENCED, known.PRODUCER_FENCED, known.INVALID_PRODUCER_EPOCH):
             return PipelineError(
-                f"{self.who}: another run of the same stream writes to {self.address} now, or the broker gave up a "
-                f"transaction of more than {_OPEN_FOR:.0f} s; run it once, and it goes on from its checkpoint"
+                f"{self.who}: another run of the same stream writes to {self.address} now, or the broker aborted "
+                f"a transaction of more than {_OPEN_FOR:.0f} s; run the stream once: it goes on from its checkpoint"
             )
         if error.code() == known.INVALID_TIMESTAMP:
             return PipelineError(
-                f"{self.who}: {self.address} does not take a record's time; the topic's message.timestamp.after.max.ms"
-                " says how far it may be ahead: change that, or give another time with WriteTopic(timestamp=...)"
+                f"{self.who}: {self.address} refuses a record's timestamp; the topic's message.timestamp.after.max.ms "
+                "limits how far it may be in the future: raise it, or choose another with WriteTopic(timestamp=...)"
             )
         return refused(self.who, self.address, error)

@@ -1,6 +1,6 @@
-"""Sockets: a receiver connects, and appends the lines it gets to a topic. What is on disk there counts as received.
+"""Receives lines from a socket and appends them to a topic; a line counts as received once it is on disk.
 
-A socket gives nothing twice; so a stream reads the topic, which it can read again after a crash.
+A socket sends nothing twice, so a stream reads the topic, which it can read again after a crash.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LONGEST_PAUSE: Final = 5.0  # seconds from one attempt to connect to the next
 
 
 class Connection(Protocol):
-    """What is used of a socket."""
+    """The methods of a socket that are used."""
 
     def settimeout(self, value: float | None, /) -> None: ...
 
@@ -33,16 +33,15 @@ class Connection(Protocol):
     def close(self) -> None: ...
 
 
-class Receiver:
-    """Appends the lines that a server sends to a topic of one partition, each with the time at which it came.
+class LineReceiver:
+    """Appends the lines that a server sends to a topic of one partition, each with its time of arrival.
 
-    A batch is what comes within `linger` seconds of its first line, or until there are `most`; it is received, and
-    counted, once it is on disk. If the server closes or breaks the connection, it connects again, after pauses
-    that grow; it fails after so many `attempts` in a row that brought nothing. Times never go back, whatever the clock
-    does.
+    A batch has the lines that arrive within `linger` seconds of the first one, and at most `most`; they are received,
+    and counted, once they are on disk. If the connection ends, the receiver connects again, after growing pauses; it
+    fails after so many `attempts` in a row without a line. Times never go back, even if the clock does.
 
-    It calls `failed` when it fails by itself. `connect`, `clock` (microseconds), `elapsed` (seconds) and `pause` are
-    given by tests that own the time.
+    It calls `failed` when it fails by itself. Tests pass `connect`, `clock` (microseconds), `elapsed` (seconds) and
+    `pause` to control the time.
     """
 
     def __init__(
@@ -77,29 +76,29 @@ class Receiver:
         return f"tcp://[{self.host}]:{self.port}" if ":" in self.host else f"tcp://{self.host}:{self.port}"
 
     def start(self) -> None:
-        """Begins to receive, in a thread of its own."""
+        """Starts to receive, in a thread of its own."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Stops receiving. Whole lines that came are received first."""
+        """Stops receiving. Complete lines that have arrived are received first."""
         self._stopping.set()
         if (connection := self._connection) is not None:
-            with suppress(OSError):  # it is closed already
-                connection.shutdown(socket.SHUT_RD)  # whoever waits for it wakes up
+            with suppress(OSError):  # it may be closed already
+                connection.shutdown(socket.SHUT_RD)  # this wakes the thread that reads from it
         self._thread.join()
 
-    def held(self) -> AbstractContextManager[object]:
-        """In a `with` block nothing is written to the topic."""
+    def paused(self) -> AbstractContextManager[object]:
+        """Returns a context in which nothing is written to the topic."""
         return self._appending
 
     def counts(self) -> dict[str, int]:
-        """How many lines were received, how many were refused and why, and how often it connected."""
+        """Returns how many lines were received, how many were refused and why, and how often it connected."""
         lines = self.lines
         refused = {"too_long": lines.too_long, "not_text": lines.not_text, "torn": lines.torn}
         return {"received": self.received, "connections": self.connections} | refused
 
     def receive(self) -> None:
-        """Receives until it is stopped; raises what it fails with."""
+        """Receives until it is stopped; raises ConnectionError after too many attempts without a line."""
         fruitless, reason = 0, ""
         while not self._stopping.is_set():
             if fruitless == self.attempts:
@@ -137,10 +136,10 @@ class Receiver:
             self.lines.broken()
 
     def _batch(self, connection: Connection) -> bool:
-        """Receives a batch; False if the connection is at its end."""
+        """Receives a batch; returns False at the end of the connection."""
         values: list[str] = []
         times: list[int] = []
-        until: float | None = None  # the first line came
+        until: float | None = None  # set when the first line arrives
         try:
             while len(values) < self.most:
                 left = None if until is None else until - self._elapsed()
@@ -151,10 +150,10 @@ class Receiver:
                     piece = connection.recv(_PIECE)
                 except TimeoutError:
                     break
-                came = self.lines.feed(piece) if piece else self._last()
+                lines = self.lines.feed(piece) if piece else self._last()
                 self._latest = max(self._latest, self._clock())
-                values += came
-                times += [self._latest] * len(came)
+                values += lines
+                times += [self._latest] * len(lines)
                 if not piece:
                     return False
                 if values and until is None:
@@ -164,7 +163,7 @@ class Receiver:
             self._append(values, times)
 
     def _last(self) -> list[str]:
-        """What came before the end; if it was stopped, the end is not the sender's."""
+        """Returns the line before the end, unless this receiver was stopped: then the line may go on."""
         return [] if self._stopping.is_set() else self.lines.end()
 
     def _append(self, values: list[str], times: list[int]) -> None:

@@ -1,16 +1,16 @@
-"""Bytes, as they come, to lines of text. What is no line is counted, never passed over in silence."""
+"""Splits bytes, as they arrive, into lines of text. What is no line is counted, never dropped silently."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 LONGEST = 1 << 20
-"""How many bytes a line may have."""
+"""The most bytes that a line may have."""
 
 
 @dataclass
 class Lines:
-    """Splits what arrives, piece by piece, into lines: UTF-8, ended by a line feed, with or without a carriage return.
+    """Splits bytes into lines: UTF-8, ended by a line feed, with or without a carriage return before it.
 
     >>> lines = Lines(longest=5)
     >>> lines.feed(b"a\\r\\nb"), lines.feed(b"c\\nmuch too"), lines.feed(b" long\\n\\xff\\nd"), lines.end()
@@ -23,32 +23,32 @@ class Lines:
     too_long: int = 0
     not_text: int = 0
     torn: int = 0
-    _begun: bytes = b""  # of a line whose end has not come yet
-    _passing: bool = False  # over the rest of a line that is too long
+    _begun: bytes = b""  # the beginning of a line whose end has not arrived yet
+    _skipping: bool = False  # the rest of a line that is too long
 
     def feed(self, piece: bytes) -> list[str]:
-        """The lines that end in this piece."""
+        """Returns the lines that end in this piece."""
         *ended, begun = (self._begun + piece).split(b"\n")
-        if ended and self._passing:
+        if ended and self._skipping:
             del ended[0]
-            self._passing = False
-        self._begun = b"" if self._passing else begun
+            self._skipping = False
+        self._begun = b"" if self._skipping else begun
         if len(self._begun) > self.longest:
-            self._begun, self._passing = b"", True
+            self._begun, self._skipping = b"", True
             self.too_long += 1
         return [text for line in ended if (text := self._text(line)) is not None]
 
     def end(self) -> list[str]:
-        """The sender is done: what it sent last is a line, though nothing ended it."""
+        """Returns the last line of a sender that is done, though no line feed ended it."""
         return self.feed(b"\n") if self._begun else self._forget()
 
     def broken(self) -> None:
-        """The connection broke: nobody knows how the last line would have gone on."""
+        """Drops and counts the line whose end was lost when the connection broke."""
         self.torn += bool(self._begun)
         self._forget()
 
     def _forget(self) -> list[str]:
-        self._begun, self._passing = b"", False
+        self._begun, self._skipping = b"", False
         return []
 
     def _text(self, line: bytes) -> str | None:

@@ -1,8 +1,8 @@
-"""What a sink of files wrote: each directory of output carries a manifest, and whoever has the directory can verify it.
+"""Writes and verifies manifests of output: each directory that a sink of files wrote has one.
 
-A manifest is written before the rename that makes its directory appear, so it is there exactly if the output is. It
-names stream, sink and batch, and each file with its size and, where files are on a disk of this machine, the checksum
-of its bytes; elsewhere the store keeps checksums itself.
+A manifest is written before the rename that makes its directory appear, so it exists exactly if the output does. It
+names stream, sink and batch, and each file with its size and, for files on a local disk, the checksum of its bytes;
+other stores have checksums of their own.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CHUNK: Final = 1 << 20
 
 
 class Folder(Protocol):
-    """A directory that a manifest is written into, on whatever file system it is."""
+    """A directory on any file system, into which a manifest is written."""
 
     @property
     def local(self) -> Path | None: ...
@@ -34,7 +34,7 @@ class Folder(Protocol):
 
 @dataclass(frozen=True)
 class WrittenFile:
-    """A file of output: its name, how many bytes it has, and their CRC-32, if it was taken."""
+    """A file of output: its name, its size in bytes, and their CRC-32, if it was computed."""
 
     name: str
     bytes: int
@@ -43,7 +43,7 @@ class WrittenFile:
 
 @dataclass(frozen=True)
 class WrittenBatch:
-    """What one micro-batch wrote, or a batch run, which has no stream and is batch 0."""
+    """The manifest of what one micro-batch wrote, or a batch run, which has no stream and is batch 0."""
 
     stream: str | None
     sink: str
@@ -56,19 +56,19 @@ class WrittenBatch:
 
     @classmethod
     def read(cls, data: bytes) -> WrittenBatch:
-        """What `write` wrote.
+        """Decodes what `write` encoded.
 
         >>> batch = WrittenBatch("a", "save", 7, 2, (WrittenFile("part-0", 10, 123),))
         >>> WrittenBatch.read(batch.write()) == batch
         True
         """
-        read = json.loads(data)
-        return cls(**{**read, "files": tuple(WrittenFile(**file) for file in read["files"])})
+        fields = json.loads(data)
+        return cls(**{**fields, "files": tuple(WrittenFile(**file) for file in fields["files"])})
 
 
 @dataclass(frozen=True)
-class Written:
-    """The output in a directory, batch by batch; `folders` has where each is."""
+class OutputManifest:
+    """The manifests of the output in a directory, batch by batch; `folders` has the directory of each."""
 
     path: str
     batches: tuple[WrittenBatch, ...]
@@ -76,7 +76,7 @@ class Written:
 
     @property
     def rows(self) -> int:
-        """How many rows there are in all."""
+        """The number of rows in all batches."""
         return sum(batch.rows for batch in self.batches)
 
     @property
@@ -89,19 +89,19 @@ class Written:
         ]
 
     def verify(self) -> list[str]:
-        """What is not as it was written; nothing, if all is."""
+        """Returns a line for each file that is not as it was written."""
         system, root = _opened(self.path)
         differences = [
             wrong
             for folder, batch in zip(self.folders, self.batches, strict=True)
             for wrong in _differences(system, folder, batch)
         ]
-        beside = [] if root in self.folders else _outputs(system, root)
-        unknown = [info.path for info in beside if info.path not in self.folders]
+        others = [] if root in self.folders else _outputs(system, root)
+        unknown = [info.path for info in others if info.path not in self.folders]
         return [*differences, *(f"{path} has no manifest: no sink has written it" for path in unknown)]
 
 
-def read_manifest(path: str) -> Written:
+def read_manifest(path: str) -> OutputManifest:
     """Reads the manifests of a directory of output; `verify()` of the result compares the files with them.
 
     >>> import headrace as hr, tempfile
@@ -113,14 +113,14 @@ def read_manifest(path: str) -> Written:
     (2, 'save', [])
     """
     system, root = _opened(path)
-    inside = [root, *(info.path for info in _outputs(system, root) if not info.is_file)]
-    found = {folder: data for folder in inside if (data := _read(system, f"{folder}/{_MANIFEST}")) is not None}
-    if not found:
+    folders = [root, *(info.path for info in _outputs(system, root) if not info.is_file)]
+    manifests = {folder: data for folder in folders if (data := _read(system, f"{folder}/{_MANIFEST}")) is not None}
+    if not manifests:
         raise FileNotFoundError(
             f"there is no manifest in {path!r} or a directory in it; give the path of a directory that WriteText, "
             "WriteJson or WriteParquet wrote"
         )
-    return Written(path, tuple(map(WrittenBatch.read, found.values())), tuple(found))
+    return OutputManifest(path, tuple(map(WrittenBatch.read, manifests.values())), tuple(manifests))
 
 
 written = read_manifest  # the name it had first
@@ -137,16 +137,16 @@ def seal(folder: Folder, *, stream: str | None, sink: str, batch: int, rows: int
     if local is None:
         folder.write(_MANIFEST, data)
     else:
-        (local / _MANIFEST).write_bytes(data)  # nobody looks before the directory is renamed
+        (local / _MANIFEST).write_bytes(data)  # nobody reads it before the directory is renamed
 
 
 def is_output(name: str) -> bool:
-    """Whether a file is one of output, as Spark's own readers see it."""
+    """Tells whether a file is one of output and not hidden, as Spark's own readers decide."""
     return not name.startswith(("_", "."))
 
 
 def _measured(path: Path) -> tuple[int, int]:
-    """The size of a file, and its checksum."""
+    """Returns the size of a file and its checksum."""
     with path.open("rb") as file:
         return path.stat().st_size, _crc32(file)
 
@@ -159,10 +159,10 @@ def _crc32(file: BinaryIO) -> int:
 
 
 def _differences(system: fs.FileSystem, folder: str, batch: WrittenBatch) -> Iterator[str]:
-    there = {info.base_name: info for info in _outputs(system, folder)}
+    files = {info.base_name: info for info in _outputs(system, folder)}
     for file in batch.files:
         place = f"{folder}/{file.name}"
-        info = there.pop(file.name, None)
+        info = files.pop(file.name, None)
         if info is None:
             yield f"{place} is missing"
         elif info.size != file.bytes:
@@ -172,11 +172,11 @@ def _differences(system: fs.FileSystem, folder: str, batch: WrittenBatch) -> Ite
                 same = _crc32(opened) == file.crc32
             if not same:
                 yield f"{place} has other bytes than were written"
-    yield from (f"{folder}/{name} was not written by the sink" for name in sorted(there))
+    yield from (f"{folder}/{name} was not written by the sink" for name in sorted(files))
 
 
 def _opened(path: str) -> tuple[fs.FileSystem, str]:
-    from pyarrow import fs  # which takes long to import
+    from pyarrow import fs  # slow to import
 
     if "://" in path or path.startswith("file:"):
         system, root = fs.FileSystem.from_uri(path)
@@ -185,7 +185,7 @@ def _opened(path: str) -> tuple[fs.FileSystem, str]:
 
 
 def _outputs(system: fs.FileSystem, folder: str) -> list[fs.FileInfo]:
-    """What is in a directory and not hidden, by name."""
+    """Lists the files and directories in a directory that are not hidden, by name."""
     from pyarrow import fs
 
     infos: list[fs.FileInfo] = system.get_file_info(fs.FileSelector(folder, allow_not_found=True))

@@ -1,4 +1,4 @@
-"""Ranges of a topic's offsets: what a micro-batch takes of each partition, and how tasks share it. Nothing of Spark."""
+"""Computes which offsets of an embedded topic a micro-batch reads, and how tasks share them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from headrace.model.topics import Address
 Offsets = dict[int, int]
 """The offset of the next record, by partition."""
 
-_LEAST: Final = 20_000
-"""So many records are worth a task of their own."""
+_RECORDS_PER_TASK: Final = 20_000
+"""The number of records for which a task of their own pays off."""
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,12 @@ class Range:
 
 
 def topic_at(log: str, name: str) -> Topic:
-    """A topic; a thread opens it once, since it remembers what it knows of its index."""
-    made = Path(log, "topics", name, "topic.json")
+    """Opens a topic, once in each thread, since a topic caches what it has read of its index."""
+    settings = Path(log, "topics", name, "topic.json")
     try:
-        stamp = made.stat()
+        stamp = settings.stat()
     except OSError:
-        return Log(log).topic(name)  # which says what is wrong
+        return Log(log).topic(name)  # raises an error that says what is wrong
     return _opened(log, name, stamp.st_ino, stamp.st_mtime_ns, threading.get_ident())
 
 
@@ -50,23 +50,23 @@ def open_topic(node: object, address: Address) -> Topic:
 
 
 @lru_cache(maxsize=64)
-def _opened(log: str, name: str, *made_and_thread: int) -> Topic:
+def _opened(log: str, name: str, *version_and_thread: int) -> Topic:
     return Log(log).topic(name)
 
 
-def available(topic: Topic) -> Offsets:
-    """Where each partition ends now."""
+def end_offsets(topic: Topic) -> Offsets:
+    """Returns the offset at which each partition ends now."""
     return {number: partition.next_offset() for number, partition in enumerate(topic.partitions)}
 
 
-def admitted(start: Mapping[int, int], end: Mapping[int, int], most: int | None) -> Offsets:
-    """Up to where a batch reads that takes at most so many records: of each partition as large a part of what it has.
+def limited_end(start: Mapping[int, int], end: Mapping[int, int], most: int | None) -> Offsets:
+    """Returns up to which offsets a batch of at most so many records reads: the same share of each partition.
 
-    If there is something to read, something is read.
+    If there is something to read, at least one record is read.
 
-    >>> admitted({0: 0, 1: 0}, {0: 900, 1: 100}, 100)
+    >>> limited_end({0: 0, 1: 0}, {0: 900, 1: 100}, 100)
     {0: 90, 1: 10}
-    >>> admitted({0: 0, 1: 0}, {0: 1, 1: 3}, 1)
+    >>> limited_end({0: 0, 1: 0}, {0: 1, 1: 3}, 1)
     {0: 0, 1: 1}
     """
     waiting = {number: max(until - start[number], 0) for number, until in end.items()}
@@ -74,38 +74,38 @@ def admitted(start: Mapping[int, int], end: Mapping[int, int], most: int | None)
     if most is None or total <= most:
         return {number: start[number] + count for number, count in waiting.items()}
     shares = {number: count * most // total for number, count in waiting.items()}
-    left = most - sum(shares.values())  # by rounding: one each to those who lost most by it
+    left = most - sum(shares.values())  # lost by rounding: one more for each of those that lost most
     for number in sorted(waiting, key=lambda number: -(waiting[number] * most % total))[:left]:
         shares[number] += 1
     return {number: start[number] + share for number, share in shares.items()}
 
 
-def dealt(topic: Topic, start: Mapping[int, int], end: Mapping[int, int], tasks: int) -> list[list[Range]]:
-    """The ranges that each of at most so many tasks reads: about equally many records, in whole batches."""
+def divided_ranges(topic: Topic, start: Mapping[int, int], end: Mapping[int, int], tasks: int) -> list[list[Range]]:
+    """Divides ranges of offsets among at most so many tasks: about equally many records each, in whole batches."""
     ranges = [Range(number, start[number], until) for number, until in end.items() if until > start[number]]
     if not ranges:
         return []
-    for each in ranges:
-        check_kept(topic, each)
-    target = max(-(-sum(each.until - each.first for each in ranges) // tasks), _LEAST)
-    hands: list[list[Range]] = [[]]
+    for wanted in ranges:
+        check_retained(topic, wanted)
+    target = max(-(-sum(wanted.until - wanted.first for wanted in ranges) // tasks), _RECORDS_PER_TASK)
+    shares: list[list[Range]] = [[]]
     room = target
-    for each in ranges:
-        borders = [*topic.partition(each.partition).borders(each.first, each.until), each.until]
-        first = each.first
-        while first < each.until:
+    for wanted in ranges:
+        borders = [*topic.partition(wanted.partition).borders(wanted.first, wanted.until), wanted.until]
+        first = wanted.first
+        while first < wanted.until:
             if room <= 0:
-                hands.append([])
+                shares.append([])
                 room = target
             until = borders[min(bisect_left(borders, first + room), len(borders) - 1)]
-            hands[-1].append(Range(each.partition, first, until))
+            shares[-1].append(Range(wanted.partition, first, until))
             room -= until - first
             first = until
-    return hands
+    return shares
 
 
-def check_kept(topic: Topic, wanted: Range) -> None:
-    """Refuses a range that retention has removed the beginning of."""
+def check_retained(topic: Topic, wanted: Range) -> None:
+    """Refuses a range whose first records retention has removed."""
     earliest = topic.partition(wanted.partition).earliest()
     if wanted.first < earliest:
         raise LogError(

@@ -7,4 +7,4 @@ from headrace.edges import databases
 
 def test_reasons_have_one_line() -> None:
     url = sa.make_url("postgresql://amy:s3cret@host/db")
-    assert databases.reason(ValueError("a\n  b s3cret"), url) == "a b ***"
+    assert databases.error_text(ValueError("a\n  b s3cret"), url) == "a b ***"

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.edges.kafkaclient import offsets, partitions
-from headrace.edges.kafkatransactions import Message, Transactions
+from headrace.edges.kafkatransactions import Message, TransactionalProducer
 from headrace.model.errors import PipelineError
 from headrace.model.topics import Address, address
 from tests.scale import examples
@@ -33,26 +33,26 @@ def values(broker: Broker, where: Address, **isolation: str) -> list[str]:
 
 def test_a_batch_that_comes_again_is_there_once(broker: Broker) -> None:
     where = address(broker.create("again"))
-    writer = Transactions(NODE, where, "again")
+    writer = TransactionalProducer(NODE, where, "again")
     for number in (0, 1, 3):  # a batch without records is not written
         writer.write([message(f"{number}a"), message(f"{number}b")], number)
     writer.write([message("3a"), message("3b")], 3)
     # Spark did not learn of it: the stream begins again, and so does the batch.
-    restarted = Transactions(NODE, where, "again")
+    restarted = TransactionalProducer(NODE, where, "again")
     assert restarted.written == 3
     restarted.write([message("3a"), message("3b")], 3)
     restarted.write([message("4a")], 4)
     assert values(broker, where) == ["0a", "0b", "1a", "1b", "3a", "3b", "4a"]
-    assert Transactions(NODE, where, "another stream").written == -1
+    assert TransactionalProducer(NODE, where, "another stream").written == -1
 
 
 def test_what_a_crash_left_is_seen_by_none_who_reads_what_was_committed(broker: Broker) -> None:
     where = address(broker.create("half"))
-    crashed = Transactions(NODE, where, "half")
+    crashed = TransactionalProducer(NODE, where, "half")
     crashed._producer.begin_transaction()
     crashed._send([message("half")])
     crashed._producer.flush(30)
-    restarted = Transactions(NODE, where, "half")
+    restarted = TransactionalProducer(NODE, where, "half")
     assert restarted.written == -1
     restarted.write([message("whole")], 0)
     assert values(broker, where) == ["whole"]
@@ -68,7 +68,7 @@ def test_wherever_a_run_crashes_every_batch_is_there_once(broker: Broker, crashe
     """A run goes on with the batch after which its predecessor crashed, as Spark does: it has not heard of its end."""
     where = address(broker.create(f"crashes-{next(_names)}"))
     batches = [[message(f"{number}a"), message(f"{number}b")] for number in range(len(crashes))]
-    writer = Transactions(NODE, where, where.name)
+    writer = TransactionalProducer(NODE, where, where.name)
     for number, crash in enumerate(crashes):
         if crash == "in the transaction":
             writer._producer.begin_transaction()
@@ -77,15 +77,15 @@ def test_wherever_a_run_crashes_every_batch_is_there_once(broker: Broker, crashe
         elif crash == "after the transaction":
             writer.write(batches[number], number)
         if crash != "no crash":
-            writer = Transactions(NODE, where, where.name)
+            writer = TransactionalProducer(NODE, where, where.name)
         writer.write(batches[number], number)
     assert values(broker, where) == [each.value.decode() for batch in batches for each in batch if each.value]
 
 
 def test_of_two_runs_of_a_stream_the_later_one_writes(broker: Broker) -> None:
     where = address(broker.create("fenced"))
-    earlier = Transactions(NODE, where, "fenced")
-    later = Transactions(NODE, where, "fenced")
+    earlier = TransactionalProducer(NODE, where, "fenced")
+    later = TransactionalProducer(NODE, where, "fenced")
     with pytest.raises(PipelineError, match="another run of the same stream"):
         earlier.write([message("earlier")], 0)
     later.write([message("later")], 0)
@@ -94,7 +94,7 @@ def test_of_two_runs_of_a_stream_the_later_one_writes(broker: Broker) -> None:
 
 def test_a_batch_waits_for_a_broker_that_is_away(broker: Broker) -> None:
     where = address(broker.create("away"))
-    writer = Transactions(NODE, where, "away")
+    writer = TransactionalProducer(NODE, where, "away")
     writer.write([message("before")], 0)
     broker.stop()
     back = threading.Thread(target=broker.start)
@@ -109,7 +109,7 @@ def test_a_batch_waits_for_a_broker_that_is_away(broker: Broker) -> None:
 
 def test_records_that_a_broker_does_not_take(broker: Broker) -> None:
     where = address(broker.create("refusing"))
-    writer = Transactions(NODE, where, "refusing")
+    writer = TransactionalProducer(NODE, where, "refusing")
     with pytest.raises(PipelineError, match=r"message.timestamp.after.max.ms"):
         writer.write([message("tomorrow", int(time.time() * 1000) + 86_400_000)], 0)
     with pytest.raises(PipelineError, match="Message size too large"):
@@ -120,7 +120,7 @@ def test_records_that_a_broker_does_not_take(broker: Broker) -> None:
 
 def test_a_batch_may_have_more_records_than_the_client_holds(broker: Broker) -> None:
     where = address(broker.create("many", partitions=2))
-    writer = Transactions(NODE, where, "many")
+    writer = TransactionalProducer(NODE, where, "many")
     writer.write_all([[Message(b"%d" % each, b"", 1000, []) for each in range(150_000)]])
     assert sorted(int(each.key()) for each in broker.contents("many")) == list(range(150_000))
 
@@ -150,7 +150,7 @@ def test_a_broker_that_does_not_answer_is_named_within_a_bounded_time(
     brokers: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headrace.edges.kafkaclient._PATIENCE", 1.0)
-    with pytest.raises(PipelineError, match=f"no Kafka broker answers at {brokers}; see that it runs"):
+    with pytest.raises(PipelineError, match=f"no Kafka broker answers at {brokers}; check that it runs"):
         partitions(NODE, address(f"kafka://{brokers}/visits"))
 
 
@@ -159,7 +159,7 @@ def test_brokers_that_did_not_answer_are_not_asked_again_at_once(monkeypatch: py
     monkeypatch.setattr("headrace.edges.kafkaclient._silent", silent)
 
     def ask(topic: str) -> None:
-        with pytest.raises(PipelineError, match=r"no Kafka broker answers at 127.0.0.1:1; see that it runs"):
+        with pytest.raises(PipelineError, match=r"no Kafka broker answers at 127.0.0.1:1; check that it runs"):
             offsets(NODE, address(f"kafka://127.0.0.1:1/{topic}"), "latest", patience=0.2)
 
     def asked(brokers: str) -> None:

@@ -16,15 +16,15 @@ from typing import Any
 import pytest
 
 import headrace as hr
-from headrace.edges.linereceiver import Receiver
+from headrace.edges.linereceiver import LineReceiver
 from headrace.log import Log, LogError, Topic
 
 RECEIVE = """
 import sys
-from headrace.edges.linereceiver import Receiver
+from headrace.edges.linereceiver import LineReceiver
 from headrace.log import Log
 
-receiver = Receiver(Log(sys.argv[1]).topic("lines"), "127.0.0.1", int(sys.argv[2]), linger=0.001, most=50)
+receiver = LineReceiver(Log(sys.argv[1]).topic("lines"), "127.0.0.1", int(sys.argv[2]), linger=0.001, most=50)
 append = receiver._append
 def told(values, times):
     append(values, times)
@@ -36,7 +36,7 @@ receiver.receive()
 
 @pytest.fixture
 def topic(tmp_path: pathlib.Path) -> Topic:
-    return Log(tmp_path).create("lines", values=hr.ReadSocket("tcp://127.0.0.1:1").values())
+    return Log(tmp_path).create("lines", values=hr.ReadSocket("tcp://127.0.0.1:1").values)
 
 
 def held(topic: Topic) -> list[str]:
@@ -54,12 +54,12 @@ class Script:
         self.time = 0.0
         self.clock_runs = 1
         self.pauses: list[float] = []
-        self.receiver: Receiver | None = None
+        self.receiver: LineReceiver | None = None
         self.steps: Iterator[Any] = iter(())
         self.timeout: float | None = None
 
-    def receive(self, topic: Topic, **settings: Any) -> Receiver:
-        self.receiver = Receiver(
+    def receive(self, topic: Topic, **settings: Any) -> LineReceiver:
+        self.receiver = LineReceiver(
             topic,
             "example.com",
             9,
@@ -188,7 +188,7 @@ def test_it_stops_while_it_waits_and_keeps_what_came(topic: Topic, server: socke
         return offset
 
     topic.append = told  # type: ignore[method-assign]
-    receiver = Receiver(topic, *server.getsockname(), linger=0.0)
+    receiver = LineReceiver(topic, *server.getsockname(), linger=0.0)
     receiver.start()
     connection, _ = server.accept()
     with connection:
@@ -205,7 +205,7 @@ def test_a_failure_is_kept_for_whoever_asks(topic: Topic, server: socket.socket)
     address = server.getsockname()
     server.close()
     failed = threading.Event()
-    receiver = Receiver(topic, *address, attempts=2, pause=lambda seconds: None, failed=failed.set)
+    receiver = LineReceiver(topic, *address, attempts=2, pause=lambda seconds: None, failed=failed.set)
     receiver.start()
     assert failed.wait(30)
     assert "Connection refused, 2 times in a row" in str(receiver.failure)

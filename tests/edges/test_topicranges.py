@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.edges import topicranges
-from headrace.edges.topicranges import admitted, available, dealt, topic_at
+from headrace.edges.topicranges import divided_ranges, end_offsets, limited_end, topic_at
 from headrace.log import Log, LogError, Topic
 
 counts = st.lists(st.integers(0, 50), min_size=1, max_size=5)
@@ -29,22 +29,22 @@ def test_a_batch_takes_its_bound_or_all_there_is_and_of_each_its_part(spans: lis
     start = {number: first for number, (first, _) in enumerate(spans)}
     end = {number: first + count for number, (first, count) in enumerate(spans)}
     total = sum(count for _, count in spans)
-    taken = {number: at - start[number] for number, at in admitted(start, end, most).items()}
+    taken = {number: at - start[number] for number, at in limited_end(start, end, most).items()}
     assert sum(taken.values()) == min(most, total)
     for number, (_, count) in enumerate(spans):
         assert 0 <= taken[number] <= count
         assert total <= most or abs(taken[number] - count * most / total) < 1
-    assert admitted(start, end, None) == end
+    assert limited_end(start, end, None) == end
 
 
 @given(st.lists(st.lists(st.integers(1, 9), max_size=6), min_size=1, max_size=4), st.integers(1, 5), st.data())
 def test_tasks_share_all_of_it_in_whole_batches(sizes: list[list[int]], tasks: int, data: st.DataObject) -> None:
     topic = topic_of(sizes)
-    end = available(topic)
+    end = end_offsets(topic)
     start = {number: data.draw(st.integers(0, at)) for number, at in end.items()}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(topicranges, "_LEAST", 3)
-        hands = dealt(topic, start, end, tasks)
+        patch.setattr(topicranges, "_RECORDS_PER_TASK", 3)
+        hands = divided_ranges(topic, start, end, tasks)
     assert len(hands) <= tasks
     assert all(hands)
     total = sum(end.values()) - sum(start.values())
@@ -65,7 +65,7 @@ def test_what_retention_has_removed_is_named(log: Log) -> None:
         topic.append(0, topic.batch([b"x"], timestamps=[0]))
     topic.retain()
     with pytest.raises(LogError, match=r"t/0: offset 1, where .* goes on, is gone: .* before 2; .*new checkpoint"):
-        dealt(topic, {0: 1}, {0: 3}, 2)
+        divided_ranges(topic, {0: 1}, {0: 3}, 2)
 
 
 def test_a_topic_that_was_made_anew_is_another(log: Log) -> None:

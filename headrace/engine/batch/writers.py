@@ -1,4 +1,4 @@
-"""Writers: what takes the elements of a sink in the driver, micro-batch by micro-batch. A batch run is one of them."""
+"""Writers of sinks whose elements come to the driver, micro-batch by micro-batch; a batch run is one micro-batch."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from headrace.model.topics import WriteTopic
 
 
 class Writer(Protocol):
-    """Takes the batches of one sink. Each counts once: one that comes again, after a crash, has the same elements.
+    """Writes the batches of one sink, each once: a batch that is repeated after a crash has the same elements.
 
-    It is made before anything runs, and refuses then what cannot be written to.
+    It is created before anything runs, and then refuses a target that it cannot write to.
     """
 
     def begin(self, stream: str) -> None:
-        """Before the first batch of a run. A stream keeps its id when it goes on; a batch run has a new one."""
+        """Prepares for the first batch of a run. A stream that goes on has the same id; a batch run has a new one."""
 
     def write(self, elements: list[WindowedValue], batch_id: int) -> None:
-        """The elements of a batch; of one without elements it hears nothing."""
+        """Writes the elements of a batch; it is not called for an empty batch."""
 
     def close(self) -> None:
-        """After the last batch of a run, whatever became of it."""
+        """Releases resources after the last batch of a run, even if the run failed."""
 
 
-class Gathers:
+class CollectWriter:
     """The writer of Collect."""
 
     def __init__(self, sink: Collect) -> None:
@@ -48,7 +48,7 @@ class Gathers:
         pass
 
 
-class Calls:
+class ForEachBatchWriter:
     """The writer of ForEachBatch."""
 
     def __init__(self, label: str, sink: ForEachBatch) -> None:
@@ -66,21 +66,23 @@ class Calls:
 
 
 RecordWriter = TopicWriter | KafkaWriter
-"""A writer of a topic: it takes records that workers made of elements."""
+"""A writer of a topic, which takes records that workers encoded."""
 
 
 def writer_of(node: Node, columns: Callable[[], pa.Schema | None]) -> Writer | RecordWriter:
-    """The writer of a sink whose elements come to the driver.
+    """Returns the writer of a sink whose elements come to the driver.
 
-    `columns` tells those of the elements, and may be asked when the run begins; None where they are Python objects.
+    `columns` returns those of the elements, once the run has begun; None if elements are Python objects.
     """
     sink = node.transform
     if isinstance(sink, Collect):
-        return Gathers(sink)
+        return CollectWriter(sink)
     if isinstance(sink, ForEachBatch):
-        return Calls(node.label, sink)
+        return ForEachBatchWriter(node.label, sink)
     if isinstance(sink, WriteTable):
-        from headrace.engine.connectors.tablewriter import TableWriter  # and SQLAlchemy, which others do not need
+        from headrace.engine.connectors.tablewriter import (
+            TableWriter,
+        )  # imports SQLAlchemy, which other sinks do not need
 
         return TableWriter(node, columns)
     if isinstance(sink, WriteTopic):

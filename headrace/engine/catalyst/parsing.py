@@ -1,7 +1,7 @@
-"""From records to columns, and what is wrong with those that cannot be: Catalyst reads them, and tells by row.
+"""Parses records to columns in Catalyst, and describes those that are bad, row by row.
 
-What comes of it is a frame of the elements' columns, their event time TIME, and BAD: null, or the reason, a message,
-the position and the record as text. A bad record has no event time.
+The result is a frame of the elements' columns, their event time TIME, and BAD: null, or the reason, a message, the
+position and the record as text. A bad record has no event time.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from headrace.model.schema import schema_of
 TEXT: Final = "__text"
 """The column of records that are text."""
 CORRUPT: Final = "__corrupt"
-"""The column in which Spark keeps a record it could not read."""
+"""The column in which Spark stores a record that it could not parse."""
 _PARSED: Final = "__parsed"
-_SHOWN: Final = 100  # characters of a field in a message
+_LONGEST_TEXT: Final = 100  # characters of a field in a message
 
 
 @dataclass(frozen=True)
-class Records:
-    """Records as columns of a frame: which those are, and, in Catalyst, what was wrong and what it was that was read.
+class ParsedRecords:
+    """A frame of parsed records, with Catalyst expressions for what is wrong with a record.
 
-    - malformed, mistyped: whether the record is none of its format, or has a field that is not of its column's type
-    - text: the record; fields: by name, what it has for its columns, as text; position: where it is from
-    - scaffold: columns of the frame that are of no use but for this
+    - malformed, mistyped: whether the record is not in its format, or has a field that is not of its column's type
+    - text: the record; fields: its fields by name, as text; position: where it was read
+    - scaffold: columns of the frame that only these expressions need
     """
 
     data: DataFrame
@@ -44,14 +44,14 @@ class Records:
     malformed: Column | None = None
     mistyped: Column | None = None
     fields: Column | None = None
-    shape: str = ""  # what a record that is not malformed is
+    shape: str = ""  # what a well-formed record is, in words
     scaffold: Sequence[str] = ()
 
 
-def json_records(data: DataFrame, columns: StructType, position: Column) -> Records:
-    """Objects as JSON in the column TEXT. Columns that the frame has already are not looked for there."""
+def json_records(data: DataFrame, columns: StructType, position: Column) -> ParsedRecords:
+    """Parses JSON objects in the column TEXT. Columns that the frame already has are not looked up there."""
     written = StructType([field for field in columns if field.name not in data.columns])
-    # Jackson reads no further than to the end of a value: what follows it shows in that this one has no end.
+    # Jackson stops at the end of a value; if anything follows the record, the field "end" is missing.
     whole = StructType(
         [StructField("value", written), StructField("end", BooleanType()), StructField(CORRUPT, StringType())]
     )
@@ -59,17 +59,17 @@ def json_records(data: DataFrame, columns: StructType, position: Column) -> Reco
     parsed = F.from_json(wrapped, whole, {"columnNameOfCorruptRecord": CORRUPT})
     rows = data.withColumn(_PARSED, parsed)
     value, result = F.col(_PARSED)["value"], F.col(_PARSED)
-    # Of those alone that have a flaw: from_json may go on behind a field that it cannot read, and lose count of braces.
+    # Only of corrupt records: from_json may continue after a field that it cannot read, and lose count of braces.
     corrupt = result[CORRUPT].isNotNull()
-    own = [
+    columns_read = [
         (F.col(quoted(field.name)).cast(field.dataType) if field not in written else value[field.name]).alias(
             field.name
         )
         for field in columns
     ]
     rest = [F.col(quoted(name)) for name in rows.columns if name not in columns.names]
-    return Records(
-        rows.select(*own, *rest),
+    return ParsedRecords(
+        rows.select(*columns_read, *rest),
         columns,
         F.col(TEXT),
         position,
@@ -81,13 +81,13 @@ def json_records(data: DataFrame, columns: StructType, position: Column) -> Reco
     )
 
 
-def csv_records(data: DataFrame, columns: StructType, named: Sequence[str], position: Column) -> Records:
-    """Lines of CSV that Spark has read, with CORRUPT, which were to have these columns and so many of them `named`."""
+def csv_records(data: DataFrame, columns: StructType, named: Sequence[str], position: Column) -> ParsedRecords:
+    """Returns lines of CSV that Spark has parsed, with CORRUPT; lines have the columns `named`, paths the rest."""
     line = F.coalesce(F.col(CORRUPT), F.to_csv(_row(columns)))
     strings = ", ".join(f"{quoted(name)} string" for name in (*named, CORRUPT))
     again = F.from_csv(F.col(CORRUPT), strings, {"columnNameOfCorruptRecord": CORRUPT})
     corrupt = F.col(CORRUPT).isNotNull()
-    return Records(
+    return ParsedRecords(
         data,
         columns,
         line,
@@ -100,14 +100,14 @@ def csv_records(data: DataFrame, columns: StructType, named: Sequence[str], posi
     )
 
 
-def typed_records(data: DataFrame, columns: StructType, shown: Sequence[str], position: Column) -> Records:
-    """Rows of columns, of which nothing but the event time can be bad; these are shown of one that is."""
+def typed_records(data: DataFrame, columns: StructType, shown: Sequence[str], position: Column) -> ParsedRecords:
+    """Returns rows of columns, in which only the event time can be bad; a bad record's text has the columns `shown`."""
     text = F.to_json(F.struct(*[F.col(quoted(name)) for name in shown]), {"ignoreNullFields": "false"})
-    return Records(data, columns, text, position)
+    return ParsedRecords(data, columns, text, position)
 
 
-def checked(records: Records, event_time: str | None, time: Column) -> DataFrame:
-    """The frame of these records. `time` is the event time in microseconds: of the column of that name, if there is."""
+def checked(records: ParsedRecords, event_time: str | None, time: Column) -> DataFrame:
+    """Returns the frame of these records with TIME and BAD. `time` is the event time in microseconds."""
     never = F.lit(False)
     malformed = never if records.malformed is None else records.malformed
     mistyped = never if records.mistyped is None else records.mistyped
@@ -117,16 +117,18 @@ def checked(records: Records, event_time: str | None, time: Column) -> DataFrame
     message = F.when(malformed, f"it is not {records.shape}").when(mistyped, _mistyped(records))
     if event_time is not None:
         flawed = flawed | F.col(TIME).isNull()
-        given = F.col(quoted(event_time))
-        read = given
+        value = F.col(quoted(event_time))
+        parsed = value
         if isinstance(records.columns[event_time].dataType, StringType):
-            read = text_time(given)
-        said = F.concat(F.lit(f"the event time {event_time!r} is "), F.substring(given.cast("string"), 1, _SHOWN))
-        reason = reason.when(read.isNull(), NO_TIME).otherwise(ABSURD_TIME)
+            parsed = text_time(value)
+        subject = F.concat(
+            F.lit(f"the event time {event_time!r} is "), F.substring(value.cast("string"), 1, _LONGEST_TEXT)
+        )
+        reason = reason.when(parsed.isNull(), NO_TIME).otherwise(ABSURD_TIME)
         message = (
-            message.when(given.isNull(), f"the event time {event_time!r} is missing")
-            .when(read.isNull(), F.concat(said, F.lit(", which is no time")))
-            .otherwise(F.concat(said, F.lit(", which is not in the years 1 to 9999")))
+            message.when(value.isNull(), f"the event time {event_time!r} is missing")
+            .when(parsed.isNull(), F.concat(subject, F.lit(", which is no time")))
+            .otherwise(F.concat(subject, F.lit(", which is not in the years 1 to 9999")))
         )
     bad = F.struct(
         reason.alias("reason"),
@@ -139,18 +141,18 @@ def checked(records: Records, event_time: str | None, time: Column) -> DataFrame
 
 
 def text_time(text: Column) -> Column:
-    """The time that a text says, or null."""
-    # Of a time without a date, Spark would say that it is today.
+    """Parses the time in a text; null if it is none."""
+    # For a time without a date, Spark would assume today.
     return F.when(text.rlike(r"^\s*\d{4}"), F.try_to_timestamp(text))
 
 
 def file_position() -> Column:
-    """The file a row was read from."""
+    """Returns the file that a row was read from."""
     return F.regexp_replace(F.input_file_name(), "^file:/+", "/")
 
 
 def quoted(name: str) -> str:
-    """A column's name where Spark would read expressions into it.
+    """Quotes the name of a column, which Spark would otherwise parse as an expression.
 
     >>> quoted("odd.name")
     '`odd.name`'
@@ -172,15 +174,15 @@ def struct_of(schema: Any) -> StructType:
     return struct
 
 
-def _mistyped(records: Records) -> Column:
-    """What field is not of its column's type: the first that is there and was not read."""
+def _mistyped(records: ParsedRecords) -> Column:
+    """Returns a message about the first field that is not of its column's type."""
     if records.fields is None or not records.columns.names:
         return F.lit(None).cast("string")
     kinds = [(field.name, field.dataType.simpleString()) for field in records.columns]
-    types = F.create_map(*[F.lit(each) for kind in kinds for each in kind])
-    said = F.map_filter(records.fields, lambda name, value: value.isNotNull() & types[name].isNotNull())
-    name = F.get(F.array_except(F.map_keys(said), F.map_keys(_as_map(_row(records.columns)))), F.lit(0))
-    value = F.substring(said[name], 1, _SHOWN)
+    types = F.create_map(*[F.lit(text) for kind in kinds for text in kind])
+    present = F.map_filter(records.fields, lambda name, value: value.isNotNull() & types[name].isNotNull())
+    name = F.get(F.array_except(F.map_keys(present), F.map_keys(_as_map(_row(records.columns)))), F.lit(0))
+    value = F.substring(present[name], 1, _LONGEST_TEXT)
     known = F.concat(F.lit("'"), name, F.lit("' is no "), types[name], F.lit(": "), value)
     return F.coalesce(known, F.lit("a part of a field is not of its type"))
 
@@ -190,5 +192,5 @@ def _row(columns: StructType) -> Column:
 
 
 def _as_map(struct: Column) -> Column:
-    """What is not null in a struct, by name, as text."""
+    """Returns the fields of a struct that are not null, by name, as text."""
     return F.from_json(F.to_json(struct), "map<string,string>")

@@ -11,9 +11,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from headrace.edges.topicranges import Offsets, available, topic_at
+from headrace.edges.topicranges import Offsets, end_offsets, topic_at
 from headrace.engine.connectors import topicdatasource, topicframes
-from headrace.engine.connectors.fromrecords import Records, has_times, kind_of
+from headrace.engine.connectors.fromrecords import Records, has_times, value_kind
 from headrace.engine.connectors.streamtopics import Positions, StreamTopics, offsets_of
 from headrace.engine.connectors.topicdatasource import Scan
 from headrace.engine.handle import SourceStatus
@@ -47,7 +47,7 @@ class EmbeddedReader:
         start = {number: start_of(topic, number, self._start(number)) for number in range(len(topic.partitions))}
         tasks = spark.sparkContext.defaultParallelism
         scan = Scan(self.node.label, self.log, self.name, start, self._end(start), tasks)
-        if kind_of(topicframes.values_of(self.source)) == "json" and self.source.schema is None:
+        if value_kind(topicframes.values_of(self.source)) == "json" and self.source.schema is None:
             return topicdatasource.load(spark, replace(scan, form="blocks"))
         return topicframes.elements(self.node, topicdatasource.load(spark, scan)).drop(PART)
 
@@ -59,7 +59,7 @@ class EmbeddedReader:
         if not all(_is_window(node) for reading in tap.readings for node in reading.columns):
             return None
         source, schema = self.source, topicframes.columns(self.node)
-        if source.schema is not None and kind_of(topicframes.values_of(source)) != "rows":
+        if source.schema is not None and value_kind(topicframes.values_of(source)) != "rows":
             return None
         if source.event_time is not None and not has_times(schema.field(source.event_time).type):
             return None
@@ -85,7 +85,7 @@ class EmbeddedReader:
         offsets, before = offsets_of(progress["endOffset"] or {}), offsets_of(progress["startOffset"] or {})
         # Spark does not count the records of a program that reads them itself.
         rows = sum(at - before.get(number, at) for number, at in offsets.items())
-        lag = sum(at - offsets.get(number, at) for number, at in available(self.topic).items())
+        lag = sum(at - offsets.get(number, at) for number, at in end_offsets(self.topic).items())
         return replace(status, rows=rows, rows_per_second=rows / seconds if seconds else None, offsets=offsets, lag=lag)
 
     def _scan(self, topics: StreamTopics) -> Scan:

@@ -1,4 +1,4 @@
-"""The records of a topic as columns, straight from its segments: what is read of them, and how. Nothing of Spark."""
+"""Reads the records of an embedded topic as columns, straight from its segments. No Spark."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ from headrace.model.times import SECOND
 OFFSET: Final = "__offset"
 """The column of records' offsets."""
 PLACE: Final = "__place"
-"""The column of partition and offset in one number, since Spark makes rows of all columns it is given."""
+"""The column of partition and offset in one number, since each column that Spark copies costs time."""
 OFFSET_BITS: Final = 44
 
 Kind = Literal["rows", "json", "bytes"]
 
 
-def kind_of(values: str) -> Kind:
-    """The kind of values that a topic with this setting has."""
+def value_kind(values: str) -> Kind:
+    """Returns the kind of values that a topic with this setting has."""
     return values if values in ("json", "bytes") else "rows"  # type: ignore[return-value]
 
 
-def columns_of(values: str) -> pa.Schema:
-    """The columns that a topic's values have: those of rows, or one of bytes."""
+def value_columns(values: str) -> pa.Schema:
+    """Returns the columns of a topic's values: those of rows, or one of bytes."""
     kind = Values(values).type()
     return pa.schema(list(kind)) if pa.types.is_struct(kind) else pa.schema([(VALUE, kind)])
 
 
 @dataclass(frozen=True)
 class Records:
-    """Reads columns of a topic's values, and TIME: that of the column `event_time` or else of the records themselves.
+    """Reads columns of a topic's values, and TIME: from the column `event_time`, or else the records' timestamps.
 
-    With `placed`, also PLACE, which says where a record is; with `event_time`, also BAD.
+    With `placed`, also PLACE, the position of each record; with `event_time`, also BAD.
     """
 
     log: str
@@ -60,12 +60,12 @@ class Records:
         return pa.schema([*self.columns, (TIME, pa.int64()), *bad, *place])
 
     def read(self, ranges: Iterable[Range]) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Batches of the records in these ranges, each with its partition."""
+        """Yields the records in these ranges in batches, each with its partition."""
         topic = topic_at(self.log, self.topic)
-        for each in ranges:
-            batches = topic.partition(each.partition).read(each.first, each.until)
-            for batch in gathered(self._batch(each.partition, first, batch) for first, batch in batches):
-                yield each.partition, batch
+        for span in ranges:
+            batches = topic.partition(span.partition).read(span.first, span.until)
+            for batch in merged_batches(self._batch(span.partition, first, batch) for first, batch in batches):
+                yield span.partition, batch
 
     def _batch(self, partition: int, first: int, batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = [_column(batch, field) for field in self.columns]
@@ -84,17 +84,17 @@ class Records:
         return checked_times(_column(batch, batch.schema.field(VALUE).type.field(index)))
 
     def _bad(self, place: str, first: int, batch: pa.RecordBatch, times: pa.Array) -> pa.Array:
-        """What is wrong with the records that have no event time."""
+        """Returns the column BAD, which describes the records without an event time."""
         if not times.null_count:
             return pa.nulls(batch.num_rows, BAD_TYPE)
         wrong: list[dict[str, str] | None] = [None] * batch.num_rows
         for at in np.flatnonzero(np.asarray(times.is_null())).tolist():
             value = batch.column(VALUE)[at].as_py() or {}
-            said, about = value.get(self.event_time), f"the event time {self.event_time!r} is"
-            absurd = f"{about} {said}, which is not in the years 1 to 9999"
+            time, subject = value.get(self.event_time), f"the event time {self.event_time!r} is"
+            absurd = f"{subject} {time}, which is not in the years 1 to 9999"
             wrong[at] = {
-                "reason": NO_TIME if said is None else ABSURD_TIME,
-                "message": f"{about} missing" if said is None else absurd,
+                "reason": NO_TIME if time is None else ABSURD_TIME,
+                "message": f"{subject} missing" if time is None else absurd,
                 "position": f"{place}@{first + at}",
                 "record": json.dumps(value, default=str),
             }
@@ -102,7 +102,7 @@ class Records:
 
 
 def checked_times(column: pa.Array) -> pa.Array:
-    """Microseconds from a column of timestamps or of whole seconds; null if they are not in the years 1 to 9999."""
+    """Converts timestamps, or whole seconds, to microseconds; those outside the years 1 to 9999 become null."""
     unit = 1 if pa.types.is_timestamp(column.type) else SECOND
     if unit == 1:
         column = column.cast(pa.timestamp("us", column.type.tz)).view(pa.int64())
@@ -114,31 +114,31 @@ def checked_times(column: pa.Array) -> pa.Array:
 
 
 def has_times(kind: pa.DataType) -> bool:
-    """Whether `checked_times` knows such a column."""
+    """Tells whether `checked_times` converts columns of this type."""
     return bool(pa.types.is_timestamp(kind) or pa.types.is_integer(kind))
 
 
-def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches worth a call: small ones, as from a producer that flushes often, become one.
+def merged_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yields the same rows in larger batches: small ones, as from a producer that flushes often, are merged.
 
-    >>> [batch.num_rows for batch in gathered(pa.record_batch({"x": [i, i]}) for i in range(25_000))]
+    >>> [batch.num_rows for batch in merged_batches(pa.record_batch({"x": [i, i]}) for i in range(25_000))]
     [20000, 20000, 10000]
     """
-    held: list[pa.RecordBatch] = []
+    waiting: list[pa.RecordBatch] = []
     count = 0
     for batch in batches:
-        held.append(batch)
+        waiting.append(batch)
         count += batch.num_rows
         if count >= BATCH_SIZE:
-            yield held[0] if len(held) == 1 else pa.concat_batches(held)
-            held, count = [], 0
-    if held:
-        yield held[0] if len(held) == 1 else pa.concat_batches(held)
+            yield waiting[0] if len(waiting) == 1 else pa.concat_batches(waiting)
+            waiting, count = [], 0
+    if waiting:
+        yield waiting[0] if len(waiting) == 1 else pa.concat_batches(waiting)
 
 
 @dataclass(frozen=True)
 class FromJson:
-    """Reads values that are JSON as Python objects."""
+    """Parses values that are JSON to Python objects."""
 
     label: str
 
@@ -149,7 +149,7 @@ class FromJson:
                 yield Bundle(self._read(part.column(VALUE)), np.asarray(part.column(TIME)))
 
     def _read(self, values: pa.Array) -> list[Any]:
-        # Nearly all are UTF-8, which json.loads would find out of each; of others, and of what is wrong, it tells more.
+        # Nearly all values are UTF-8, which json.loads would detect for each; it reads others, and explains errors.
         with suppress(Exception):
             return list(map(parse_json, values.cast(pa.string()).to_pylist()))
         texts = values.to_pylist()
@@ -159,7 +159,7 @@ class FromJson:
 
 
 def _column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
-    """A column of the values; of a wider type than the topic's, if that is asked for."""
+    """Returns a column of the values, cast if `field` has a wider type than the topic."""
     values = batch.column(VALUE)
     if not pa.types.is_struct(values.type):
         return values

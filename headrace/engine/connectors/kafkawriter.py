@@ -1,4 +1,4 @@
-"""The writer of Kafka's topics: sends what workers made of elements, each micro-batch in a transaction, once."""
+"""Sends the records that workers encoded to a topic of Kafka, each micro-batch once, in a transaction."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from headrace.edges import kafkaclient
-from headrace.edges.kafkatransactions import Message, Transactions
-from headrace.engine.connectors.topicwriter import gathered
+from headrace.edges.kafkatransactions import Message, TransactionalProducer
+from headrace.engine.connectors.topicwriter import block_groups
 from headrace.engine.spark.persistence import computed
 from headrace.engine.worker.blame import blame
-from headrace.engine.worker.torecords import unblocked
+from headrace.engine.worker.torecords import read_blocks
 from headrace.log.partitions import TIMESTAMP
 from headrace.log.values import HEADERS, KEY, VALUE
 from headrace.model.pipeline import Node
@@ -22,42 +22,42 @@ from headrace.model.topics import WriteTopic
 
 
 class KafkaWriter:
-    """Sends the records of one sink. Who reads them with isolation.level=read_committed has every batch once."""
+    """Sends the records of one sink. Consumers with isolation.level=read_committed read every batch once."""
 
     def __init__(self, node: Node) -> None:
         assert isinstance(node.transform, WriteTopic)
         self.node, self.address = node, node.transform.address
-        kafkaclient.partitions(node, self.address)  # which refuses a topic that is not there
-        self._transactions: Transactions | None = None
+        kafkaclient.partitions(node, self.address)  # refuses a topic that does not exist
+        self._producer: TransactionalProducer | None = None
 
     def begin(self, stream: str) -> None:
-        """Before the first batch of a run: whoever else writes for this stream can do so no more."""
-        self._transactions = Transactions(self.node, self.address, f"headrace-{stream}-{self.node.label}")
+        """Opens the producer, before the first batch of a run; an earlier run of this stream can then write no more."""
+        self._producer = TransactionalProducer(self.node, self.address, f"headrace-{stream}-{self.node.label}")
 
     def append(self, blocks: Iterable[pa.Buffer], number: int, time: Callable[[], int]) -> None:
-        """The blocks of batch `number`, whose `time` is that of records which have none."""
-        assert self._transactions is not None
-        if number > self._transactions.written:
+        """Sends the blocks of batch `number`; `time` returns the timestamp of records that have none."""
+        assert self._producer is not None
+        if number > self._producer.written:
             with blame(self.node.label):
-                self._transactions.write(list(_messages(blocks, time)), number)
+                self._producer.write(list(_messages(blocks, time)), number)
 
     def append_all(self, data: DataFrame) -> None:
-        """All that a batch run gives, in one transaction."""
-        assert self._transactions is not None
+        """Sends all records of a batch run in one transaction."""
+        assert self._producer is not None
         began = now()
-        with computed(data), blame(self.node.label):  # a transaction must not wait for work
+        with computed(data), blame(self.node.label):  # a transaction must not wait for Spark to compute
             rows = data.toLocalIterator(prefetchPartitions=True)
-            self._transactions.write_all(_messages(blocks, lambda: began) for blocks in gathered(rows))
+            self._producer.write_all(_messages(blocks, lambda: began) for blocks in block_groups(rows))
 
     def close(self) -> None:
-        """After the run."""
-        if self._transactions is not None:
-            self._transactions.close()
+        """Closes the producer, after the run."""
+        if self._producer is not None:
+            self._producer.close()
 
 
 def _messages(blocks: Iterable[pa.Buffer], time: Callable[[], int]) -> Iterator[Message]:
-    """Records as the client takes them. Kafka has no times before 1970: such records get that of their batch, too."""
-    for _, records in unblocked(blocks):
+    """Yields records as messages of the client. Kafka has no times before 1970: such records get that of the batch."""
+    for _, records in read_blocks(blocks):
         times = records.column(TIMESTAMP)
         known = pc.greater_equal(times, 0).fill_null(False)
         if not pc.all(known).as_py():

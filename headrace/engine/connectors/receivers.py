@@ -1,4 +1,4 @@
-"""The sockets that a stream reads: where their lines are kept, and who receives them while the stream runs."""
+"""Runs the receivers of the sockets that a stream reads, and chooses the topics that they write to."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
-from headrace.edges.linereceiver import Receiver
+from headrace.edges.linereceiver import LineReceiver
 from headrace.engine.checkpoint.checkpoint import Checkpoint
 from headrace.engine.plan.taps import Tap
 from headrace.local.filelock import file_lock
@@ -18,12 +18,12 @@ from headrace.model.topics import Address
 
 
 class Receivers:
-    """The receivers of one stream. Topics are in the checkpoint unless a log is named; each has one receiver only."""
+    """The receivers of one stream. Topics are in the checkpoint unless a log is named; each has only one receiver."""
 
     def __init__(self, taps: list[Tap], checkpoint: Checkpoint) -> None:
         self._sockets: dict[str, ReadSocket] = {}  # by label
-        self._receivers: dict[Address, Receiver] = {}
-        self._mine = ExitStack()  # the locks of topics
+        self._receivers: dict[Address, LineReceiver] = {}
+        self._locks = ExitStack()  # of the topics
         for tap in taps:
             source = tap.source.transform
             if isinstance(source, ReadSocket):
@@ -32,48 +32,48 @@ class Receivers:
                     source.address = replace(source.address, log=_log_in(checkpoint, source))
 
     def open(self) -> None:
-        """Sees that there are topics for them, and that nobody else receives for these."""
+        """Creates missing topics, and locks all of them. Refuses a topic that another stream has locked."""
         for address, source in {source.address: source for source in self._sockets.values()}.items():
             log = Log(address.log or "")
             if address.name not in log.topics():
-                log.create(address.name, values=source.values, keep_age=DAY)  # and longer, until it is read
+                log.create(address.name, values=source.values, keep_age=DAY)  # longer, if it has not been read yet
             lock = file_lock(log.topic(address.name).folder / "receiver", wait=False)
-            if not self._mine.enter_context(lock):
+            if not self._locks.enter_context(lock):
                 raise PipelineError(
                     f"{source}: another stream receives these lines already, into {address}; read that with ReadTopic"
                 )
 
     def start(self, failed: Callable[[], object]) -> None:
-        """Begins to receive; `failed` is called when one gives up."""
+        """Starts to receive; `failed` is called when a receiver gives up."""
         for address, source in {source.address: source for source in self._sockets.values()}.items():
             topic = Log(address.log or "").topic(address.name)
-            self._receivers[address] = Receiver(topic, source.host, source.port, failed=failed)
+            self._receivers[address] = LineReceiver(topic, source.host, source.port, failed=failed)
             self._receivers[address].start()
 
     def check(self) -> None:
-        """Raises what one has failed with."""
+        """Raises the error with which a receiver has failed."""
         for receiver in self._receivers.values():
             if receiver.failure is not None:
                 raise receiver.failure
 
     def counts(self) -> dict[str, dict[str, int]]:
-        """What was received and what was not, by label."""
+        """Returns the counts of each receiver, by the label of its source."""
         sockets = self._sockets.items() if self._receivers else ()
         return {label: self._receivers[source.address].counts() for label, source in sockets}
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """In the `with` block nothing is written to the topics."""
-        with ExitStack() as all_of_them:
+    def paused(self) -> Iterator[None]:
+        """Writes nothing to the topics until the end of the block."""
+        with ExitStack() as pauses:
             for receiver in self._receivers.values():
-                all_of_them.enter_context(receiver.held())
+                pauses.enter_context(receiver.paused())
             yield
 
     def stop(self) -> None:
         """Stops receiving."""
         for receiver in self._receivers.values():
             receiver.stop()
-        self._mine.close()
+        self._locks.close()
 
 
 def _log_in(checkpoint: Checkpoint, source: ReadSocket) -> str:

@@ -1,7 +1,7 @@
-"""The data source by which Spark reads topics of the embedded log.
+"""Spark's data source of embedded topics.
 
-As ranges of offsets, for programs that read the records themselves; as columns; or as packed blocks, for values that
-are Python objects. Offsets, and who needs which, are worked out in one process beside the driver; workers read.
+It yields ranges of offsets, for programs that read the records themselves, or columns, or blocks of pickled values. A
+Python process beside the driver computes offsets and divides them among tasks; workers read.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 from pyspark.sql.types import StructType
 
-from headrace.edges.topicranges import Offsets, Range, admitted, available, dealt, topic_at
-from headrace.engine.connectors.fromrecords import OFFSET, OFFSET_BITS, PLACE, FromJson, Records, columns_of
+from headrace.edges.topicranges import Offsets, Range, divided_ranges, end_offsets, limited_end, topic_at
+from headrace.engine.connectors.fromrecords import OFFSET, OFFSET_BITS, PLACE, FromJson, Records, value_columns
 from headrace.engine.connectors.streamtopics import offsets_of
 from headrace.engine.worker.blame import blame
 from headrace.engine.worker.bundles import BLOCK_SCHEMA, to_block
@@ -33,10 +33,10 @@ RANGES: Final = pa.schema([("partition", pa.int32()), ("first", pa.int64()), ("u
 
 @dataclass(frozen=True)
 class Scan:
-    """What is to be read of a topic: from which offsets, up to which if there is an end, and in which form.
+    """What to read of a topic: from which offsets, up to which if there is an end, and in which form.
 
-    - tasks: by how many at most; max_records: how many in a micro-batch at most, unless Spark says otherwise
-    - group: the consumer group that remembers how far a stream is
+    - tasks: the most tasks that read; max_records: the most records of a micro-batch, unless Spark sets a limit
+    - group: the consumer group to which a stream commits its offsets
     """
 
     label: str
@@ -54,27 +54,27 @@ class Scan:
 
     @classmethod
     def read(cls, text: str) -> Scan:
-        """What `write` wrote."""
-        held = json.loads(text)
-        end = held["end"]
-        return cls(**{**held, "start": offsets_of(held["start"]), "end": None if end is None else offsets_of(end)})
+        """Decodes what `write` encoded."""
+        fields = json.loads(text)
+        end = fields["end"]
+        return cls(**{**fields, "start": offsets_of(fields["start"]), "end": None if end is None else offsets_of(end)})
 
     def open(self) -> Topic:
         return topic_at(self.log, self.topic)
 
     def records(self) -> Records:
-        """How workers read it, in one of the forms that hold records."""
+        """Returns how workers read records, for the forms "columns" and "blocks"."""
         values = self.open().settings.values
-        return Records(self.log, self.topic, columns_of(values), placed=self.form == "columns")
+        return Records(self.log, self.topic, value_columns(values), placed=self.form == "columns")
 
     def schema(self) -> pa.Schema:
-        """The columns of its frame."""
+        """Returns the columns of its frame."""
         return {"ranges": RANGES, "blocks": BLOCK_SCHEMA}.get(self.form) or self.records().schema()
 
     def batches(self, ranges: Sequence[Range]) -> Iterator[pa.RecordBatch]:
-        """What a task gives."""
+        """Yields the output of a task that reads these ranges."""
         if self.form == "ranges":
-            rows = zip(*[(each.partition, each.first, each.until) for each in ranges], strict=True)
+            rows = zip(*[(span.partition, span.first, span.until) for span in ranges], strict=True)
             yield pa.record_batch([pa.array(column) for column in rows], schema=RANGES)
             return
         batches = (batch for _, batch in self.records().read(ranges))
@@ -86,19 +86,19 @@ class Scan:
 
 
 def load(spark: SparkSession, scan: Scan) -> DataFrame:
-    """The frame of what is there now."""
+    """Returns the frame of the records between `start` and `end`."""
     _register(spark)
     return _placed(spark.read.format(NAME).option("scan", scan.write()).load())
 
 
 def load_stream(spark: SparkSession, scan: Scan) -> DataFrame:
-    """The frame of what comes."""
+    """Returns the frame of the records as they arrive."""
     _register(spark)
     return _placed(spark.readStream.format(NAME).option("scan", scan.write()).load())
 
 
 def _placed(data: DataFrame) -> DataFrame:
-    """The frame with PART and OFFSET, if it says where records are."""
+    """Returns the frame with PART and OFFSET in place of PLACE, if it has that."""
     if PLACE not in data.columns:
         return data
     partition, offset = F.shiftright(PLACE, OFFSET_BITS), F.col(PLACE).bitwiseAND((1 << OFFSET_BITS) - 1)
@@ -110,7 +110,7 @@ def _register(spark: SparkSession) -> None:
 
 
 class TopicSource(DataSource):
-    """A topic as Spark sees it."""
+    """The data source that Spark knows by NAME."""
 
     @classmethod
     def name(cls) -> str:
@@ -140,15 +140,15 @@ class TopicReader(DataSourceReader):
         scan = self.scan
         assert scan.end is not None
         with blame(scan.label):
-            return [InputPartition(hand) for hand in dealt(scan.open(), scan.start, scan.end, scan.tasks)]
+            return [InputPartition(share) for share in divided_ranges(scan.open(), scan.start, scan.end, scan.tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         with blame(self.scan.label):
-            yield from self.scan.batches(partition.value or [])  # Spark asks for nothing, too
+            yield from self.scan.batches(partition.value or [])  # without partitions, Spark passes None
 
 
 class TopicStreamReader(DataSourceStreamReader):
-    """Reads a topic as it grows. Where a micro-batch begins, all before it has been done: that is what is committed."""
+    """Reads a topic as it grows. The start of a micro-batch is committed: everything before it has been processed."""
 
     def __init__(self, scan: Scan) -> None:
         self.scan = scan
@@ -158,25 +158,25 @@ class TopicStreamReader(DataSourceStreamReader):
         return _json(self.scan.start)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        most = self.scan.max_records
-        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+        limit = self.scan.max_records
+        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         with blame(self.scan.label):
-            begin, there = offsets_of(start), available(self.scan.open())
-            _check_continued(self.scan, begin, there)
+            begin, ends = offsets_of(start), end_offsets(self.scan.open())
+            _check_continued(self.scan, begin, ends)
             self._commit(begin)
-            end = there if self.scan.end is None else {n: min(at, self.scan.end[n]) for n, at in there.items()}
-            return _json(admitted(begin, end, limit.max_rows if isinstance(limit, ReadMaxRows) else None))
+            end = ends if self.scan.end is None else {n: min(at, self.scan.end[n]) for n, at in ends.items()}
+            return _json(limited_end(begin, end, limit.max_rows if isinstance(limit, ReadMaxRows) else None))
 
     def reportLatestOffset(self) -> dict[str, int]:
-        return _json(available(self.scan.open()))
+        return _json(end_offsets(self.scan.open()))
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         with blame(self.scan.label):
             self._commit(offsets_of(start))
-            hands = dealt(self.scan.open(), offsets_of(start), offsets_of(end), self.scan.tasks)
-            return [InputPartition(hand) for hand in hands]
+            shares = divided_ranges(self.scan.open(), offsets_of(start), offsets_of(end), self.scan.tasks)
+            return [InputPartition(share) for share in shares]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         with blame(self.scan.label):
@@ -192,15 +192,15 @@ class TopicStreamReader(DataSourceStreamReader):
             self._committed = offsets
 
 
-def _check_continued(scan: Scan, begin: Offsets, there: Offsets) -> None:
-    """Refuses a topic that is not the one whose offsets these are."""
-    another = "it is not the topic that it was; run the pipeline with a new checkpoint"
-    if len(begin) != len(there):
-        raise LogError(f"{scan.topic} has {len(there)} partitions, but the stream has read {len(begin)}: {another}")
+def _check_continued(scan: Scan, begin: Offsets, ends: Offsets) -> None:
+    """Refuses a topic that is not the one that the stream has read so far."""
+    another = "the topic was replaced by another; run the pipeline with a new checkpoint"
+    if len(begin) != len(ends):
+        raise LogError(f"{scan.topic} has {len(ends)} partitions, but the stream has read {len(begin)}: {another}")
     for number, at in begin.items():
-        if at > there[number]:
+        if at > ends[number]:
             raise LogError(
-                f"{scan.topic}/{number} ends at offset {there[number]}, but the stream has read up to {at}: {another}"
+                f"{scan.topic}/{number} ends at offset {ends[number]}, but the stream has read up to {at}: {another}"
             )
 
 

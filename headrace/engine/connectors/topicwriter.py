@@ -1,7 +1,7 @@
-"""The writer of embedded topics: appends what workers made of elements, each micro-batch once.
+"""Appends the records that workers encoded to an embedded topic, each micro-batch once.
 
-A partition gets one append a batch, under the number of the batch, from a producer that is known by stream and sink.
-So the log itself tells a batch that comes again, and no other place has to remember what was appended.
+Each partition gets one append for each batch, with the number of the batch, from a producer named after stream and
+sink. So the log itself recognises a repeated batch, and nothing else records what was appended.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, Row
 from headrace.edges.topicranges import open_topic
 from headrace.engine.spark.persistence import computed
 from headrace.engine.worker.blame import blame
-from headrace.engine.worker.torecords import ANY, unblocked
+from headrace.engine.worker.torecords import ANY, read_blocks
 from headrace.log import LogError
 from headrace.log.partitions import TIMESTAMP
 from headrace.log.producers import producer_id
@@ -23,8 +23,8 @@ from headrace.model.pipeline import Node
 from headrace.model.times import now
 from headrace.model.topics import WriteTopic
 
-_HELD_BYTES: Final = 64 << 20
-"""About how much a batch run brings to the driver before it is appended."""
+_GROUP_BYTES: Final = 64 << 20
+"""About how many bytes a batch run collects in the driver for one append."""
 
 
 class TopicWriter:
@@ -36,14 +36,14 @@ class TopicWriter:
         self.producer = 0
 
     def begin(self, stream: str) -> None:
-        """Before the first batch of a run."""
+        """Sets the producer, before the first batch of a run."""
         self.producer = producer_id(f"{stream}/{self.label}")
 
     def append(self, blocks: Iterable[pa.Buffer], number: int, time: Callable[[], int]) -> None:
-        """The blocks of batch `number`, whose `time` is that of records which have none."""
+        """Appends the blocks of batch `number`; `time` returns the timestamp of records that have none."""
         parts: dict[int, list[pa.RecordBatch]] = {}
         count = len(self.topic.partitions)
-        for partition, records in unblocked(blocks):
+        for partition, records in read_blocks(blocks):
             parts.setdefault(number % count if partition == ANY else partition, []).append(records)
         with blame(self.label):
             for partition, batches in sorted(parts.items()):
@@ -55,33 +55,33 @@ class TopicWriter:
             place.append(records, producer=self.producer, sequence=number)
         except OSError as error:
             raise LogError(
-                f"{place.place}: cannot append {records.num_rows} records: {error.strerror or error}; mend that, and "
-                "run the pipeline again: what is there already is not appended twice"
+                f"{place.place}: cannot append {records.num_rows} records: {error.strerror or error}; correct "
+                "that, and run the pipeline again: nothing is appended twice"
             ) from error
 
     def append_all(self, data: DataFrame) -> None:
-        """All that a batch run gives. Nothing is appended before all of it is there."""
+        """Appends all records of a batch run, once all of them have been computed."""
         began = now()
         with computed(data):
-            for number, blocks in enumerate(gathered(data.toLocalIterator(prefetchPartitions=True))):
+            for number, blocks in enumerate(block_groups(data.toLocalIterator(prefetchPartitions=True))):
                 self.append(blocks, number, lambda: began)
 
     def close(self) -> None:
-        """After the run."""
+        """Does nothing: an embedded topic needs no closing."""
 
 
-def gathered(rows: Iterator[Row]) -> Iterator[list[pa.Buffer]]:
-    """The blocks in rows, as many at a time as are worth an append."""
-    held: list[pa.Buffer] = []
+def block_groups(rows: Iterator[Row]) -> Iterator[list[pa.Buffer]]:
+    """Yields the blocks in rows, in groups large enough for an append."""
+    group: list[pa.Buffer] = []
     size = 0
     for row in rows:
-        held.append(pa.py_buffer(row[0]))
-        size += held[-1].size
-        if size >= _HELD_BYTES:
-            yield held
-            held, size = [], 0
-    if held:
-        yield held
+        group.append(pa.py_buffer(row[0]))
+        size += group[-1].size
+        if size >= _GROUP_BYTES:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
 
 
 def _joined(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
@@ -95,7 +95,7 @@ def _joined(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _timed(records: pa.RecordBatch, time: Callable[[], int]) -> pa.RecordBatch:
-    """Records that all have a time."""
+    """Returns the records with `time()` for those that have no timestamp."""
     times = records.column(TIMESTAMP)
     if not times.null_count:
         return records

@@ -1,6 +1,6 @@
-"""How a stream's program reads a topic by itself: it gets ranges of offsets, and records never pass through the JVM.
+"""Reads a topic in a stream's own program, from ranges of offsets: records never pass through the JVM.
 
-That does where Catalyst has nothing to do with them: no Select and no Where, event times that are times or whole
+This is possible where Catalyst has nothing to compute: no Select and no Where, event times that are times or whole
 seconds, and windows that Python assigns to whole columns.
 """
 
@@ -24,7 +24,7 @@ from headrace.model.windows import FixedWindows
 
 
 def head_of(pc: PCollection, label: str) -> Head:
-    """How the elements of a collection are read, which is a topic's or the same in other windows."""
+    """Returns the head of a program that reads a collection of a topic, perhaps in other windows."""
     if not pc.has_columns:
         return FromJson(label)
     window = pc.windowing.window
@@ -33,7 +33,7 @@ def head_of(pc: PCollection, label: str) -> Head:
 
 @dataclass
 class FromTopic(FromSource):
-    """Reads the records of the ranges it is given, and notes the watermark of each partition."""
+    """Reads the records of ranges of offsets, and observes the watermark of each partition."""
 
     label: str = field(kw_only=True)
     records: Records = field(kw_only=True)
@@ -57,7 +57,7 @@ class FromTopic(FromSource):
 
 
 def _clocked(batch: pa.RecordBatch, now: int | None, partition: str) -> pa.RecordBatch:
-    """A batch with the columns that every source has."""
+    """Returns a batch with the columns of clocks, which every source has."""
     rows = batch.num_rows
     clocks = {
         NOW: pa.repeat(pa.scalar(now, pa.int64()), rows),

@@ -98,7 +98,7 @@ class StreamHandle:
 
         def copy() -> None:
             try:
-                with self._stream.receivers.held():
+                with self._stream.receivers.paused():
                     self._stream.checkpoint.copy_to(path)
                 copied.set_result(None)
             except BaseException as error:

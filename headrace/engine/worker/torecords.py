@@ -1,7 +1,7 @@
-"""Elements become records of an embedded topic: keys, times, headers and values, by the partition they belong to.
+"""Encodes elements as records of a topic: keys, timestamps, headers and values, divided by partition.
 
-This happens in the workers, on columns wherever elements have them. What comes of it are blocks, each an Arrow stream
-of a few thousand records of one partition, which the driver has only to append (`topicsink`).
+This happens in the workers, on columns wherever elements have them. The result is blocks, each an Arrow stream of a
+few thousand records of one partition, which the driver only has to append (`topicwriter`) or to send (`kafkawriter`).
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from headrace.model.topics import WriteTopic
 RETRACTION_HEADER: Final = "retraction"
 """The name of the header of a record that takes an earlier one back."""
 ANY: Final = -1
-"""The partition of records without a key: all of a batch go to one, which the driver chooses."""
+"""The partition of records without a key: all of a batch go to one partition, which the driver chooses."""
 _PARTITION: Final = b"partition"
 
 Part = str | Callable[[Any], Any] | None
-"""What a key or a timestamp is taken from: a column, a function of the element, or nothing."""
+"""Where a key or a timestamp comes from: a column, a function of the element, or nothing."""
 
 
 @dataclass
 class ToRecords(BufferedOutput):
-    """Writes blocks of records."""
+    """Encodes elements as blocks of records."""
 
     label: str
     values: Values
@@ -57,43 +57,43 @@ class ToRecords(BufferedOutput):
         return BLOCK_SCHEMA
 
     def add_columns(self, bundle: ColumnBundle) -> Iterator[pa.RecordBatch]:
-        """Columns as they are, unless a function asks for objects."""
+        """Encodes columns, unless a function of the element needs objects."""
         if callable(self.key) or callable(self.timestamp):
             for part in bundle.parts():
                 yield from self.add(part)
             return
         rows, panes = bundle.rows, bundle.panes
         columns = {name: rows.column(name) for name in rows.schema.names if name not in (TIME, START, END)}
-        back = np.zeros(bundle.size, np.bool_) if panes is None else np.asarray(panes.column(RETRACTION))
+        retracted = np.zeros(bundle.size, np.bool_) if panes is None else np.asarray(panes.column(RETRACTION))
         with blame(self.label):
-            yield self._blocks(self._of_columns(columns, bundle.size), bundle.all_times(), back)
+            yield self._blocks(self._from_columns(columns, bundle.size), bundle.all_times(), retracted)
 
     def batch(self, bundle: Bundle) -> pa.RecordBatch:
-        back = np.full(bundle.size, bundle.retraction)
+        retracted = np.full(bundle.size, bundle.retraction)
         with blame(self.label):
-            return self._blocks(self._of_elements(bundle.elements), bundle.all_times(), back)
+            return self._blocks(self._from_elements(bundle.elements), bundle.all_times(), retracted)
 
-    def _of_columns(self, columns: Mapping[str, pa.Array], rows: int) -> tuple[pa.Array, pa.Array, pa.Array]:
+    def _from_columns(self, columns: Mapping[str, pa.Array], rows: int) -> tuple[pa.Array, pa.Array, pa.Array]:
         return (
             keys_of(_named(columns, self.key)) if isinstance(self.key, str) else pa.nulls(rows, pa.binary()),
-            times_of(_named(columns, self.timestamp))
+            timestamps_of(_named(columns, self.timestamp))
             if isinstance(self.timestamp, str)
             else pa.nulls(rows, pa.int64()),
             self._values(columns, rows),
         )
 
-    def _of_elements(self, elements: Sequence[Any]) -> tuple[pa.Array, pa.Array, pa.Array]:
-        keys = pa.array([_octets(each) for each in _parts(elements, self.key)], pa.binary())
-        times = [None if each is None else instant(each) for each in _parts(elements, self.timestamp)]
+    def _from_elements(self, elements: Sequence[Any]) -> tuple[pa.Array, pa.Array, pa.Array]:
+        keys = pa.array([_key_bytes(key) for key in _parts(elements, self.key)], pa.binary())
+        times = [None if time is None else instant(time) for time in _parts(elements, self.timestamp)]
         if self.element_schema is not None:
             columns = dict(zip(self.element_schema.names, self.element_schema.to_columns(list(elements)), strict=True))
             values = self._values(columns, len(elements))
         elif self.values.kind == "json":
-            values = pa.array([_json(each) for each in elements], pa.binary())
+            values = pa.array([_json(element) for element in elements], pa.binary())
         elif self.values.kind == "bytes":
             values = self.values.encoded(elements)
         else:
-            values = self.values.encoded([_mapping(each) for each in elements])
+            values = self.values.encoded([_mapping(element) for element in elements])
         return keys, pa.array(times, pa.int64()), values
 
     def _values(self, columns: Mapping[str, pa.Array], rows: int) -> pa.Array:
@@ -108,13 +108,13 @@ class ToRecords(BufferedOutput):
         return _struct(columns, self.values.type(), rows)
 
     def _blocks(
-        self, made: tuple[pa.Array, pa.Array, pa.Array], event_times: Int64Array, back: npt.NDArray[np.bool_]
+        self, parts: tuple[pa.Array, pa.Array, pa.Array], event_times: Int64Array, retracted: npt.NDArray[np.bool_]
     ) -> pa.RecordBatch:
-        keys, given, values = made
-        # The ends of time are no times of records; what has none gets that of the batch, in the driver.
+        keys, timestamps, values = parts
+        # The ends of time are no timestamps; a record without one gets that of the batch, in the driver.
         known = pa.array(event_times, mask=(event_times <= MIN_TIME) | (event_times >= MAX_TIME - 1))
         records = pa.record_batch(
-            [keys, pc.coalesce(given, known), _headers(back), values], schema=self.values.schema()
+            [keys, pc.coalesce(timestamps, known), _headers(retracted), values], schema=self.values.schema()
         )
         where = partitions_of(keys.fill_null(b""), self.partitions)
         where[np.asarray(keys.is_null())] = ANY
@@ -123,7 +123,7 @@ class ToRecords(BufferedOutput):
 
 
 def by_partition(records: pa.RecordBatch, where: Int64Array) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The records of each partition, in order.
+    """Yields the records of each partition, in order.
 
     >>> parts = by_partition(pa.record_batch({"x": [1, 2, 3]}), np.array([1, -1, 1]))
     >>> [(number, part.column("x").to_pylist()) for number, part in parts]
@@ -131,7 +131,7 @@ def by_partition(records: pa.RecordBatch, where: Int64Array) -> Iterator[tuple[i
     """
     counts = np.bincount(where - ANY)
     if np.count_nonzero(counts) > 1:
-        narrow = where.astype(np.int16) if len(counts) < 2**15 else where  # which is sorted by radix
+        narrow = where.astype(np.int16) if len(counts) < 2**15 else where  # which numpy sorts by radix
         records = records.take(pa.array(np.argsort(narrow, kind="stable")))
     begin = 0
     for number, count in enumerate(counts.tolist(), ANY):
@@ -140,15 +140,15 @@ def by_partition(records: pa.RecordBatch, where: Int64Array) -> Iterator[tuple[i
         begin += count
 
 
-def unblocked(blocks: Iterable[pa.Buffer]) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The records of blocks, with the partition of each block."""
+def read_blocks(blocks: Iterable[pa.Buffer]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yields the records of blocks, with the partition of each block."""
     for block in blocks:
         reader = pa.ipc.open_stream(block)
         yield int(reader.schema.metadata[_PARTITION]), reader.read_next_batch()
 
 
 def keys_of(column: pa.Array) -> pa.BinaryArray:
-    """Keys: bytes, text as UTF-8, all else as JSON.
+    """Encodes keys: bytes as they are, text as UTF-8, other values as JSON.
 
     >>> keys_of(pa.array([7, None])).to_pylist()
     [b'7', None]
@@ -158,10 +158,10 @@ def keys_of(column: pa.Array) -> pa.BinaryArray:
     return pc.if_else(column.is_valid(), json_values(column).cast(pa.binary()), pa.scalar(None, pa.binary()))
 
 
-def times_of(column: pa.Array) -> pa.Int64Array:
-    """Timestamps in microseconds: of times and dates, and of what `instant` takes.
+def timestamps_of(column: pa.Array) -> pa.Int64Array:
+    """Converts times, dates, and whatever `instant` takes, to timestamps in microseconds.
 
-    >>> times_of(pa.array([2, None])).to_pylist(), times_of(pa.array(["1970-01-01T00:01:00Z"])).to_pylist()
+    >>> timestamps_of(pa.array([2, None])).to_pylist(), timestamps_of(pa.array(["1970-01-01T00:01:00Z"])).to_pylist()
     ([2000000, None], [60000000])
     """
     if pa.types.is_date(column.type):
@@ -170,11 +170,11 @@ def times_of(column: pa.Array) -> pa.Int64Array:
         return column.cast(pa.timestamp("us", tz=column.type.tz)).cast(pa.int64())
     if pa.types.is_integer(column.type):
         return pc.multiply_checked(column.cast(pa.int64()), SECOND)
-    return pa.array([None if each is None else instant(each) for each in column.to_pylist()], pa.int64())
+    return pa.array([None if value is None else instant(value) for value in column.to_pylist()], pa.int64())
 
 
 def _struct(columns: Mapping[str, pa.Array], kind: pa.StructType, rows: int) -> pa.StructArray:
-    """Columns as those of a topic, by name; such as are missing are null."""
+    """Returns columns as those of a topic, by name; missing ones are null."""
     if unknown := sorted(set(columns) - {field.name for field in kind}):
         raise LogError(f"the topic has no column {unknown[0]!r}; it has {', '.join(field.name for field in kind)}")
     arrays = []
@@ -187,9 +187,9 @@ def _struct(columns: Mapping[str, pa.Array], kind: pa.StructType, rows: int) -> 
     return pa.StructArray.from_arrays(arrays, fields=list(kind))
 
 
-def _headers(back: npt.NDArray[np.bool_]) -> pa.MapArray:
-    """No headers, but for records that take one back."""
-    offsets = np.concatenate([[0], np.cumsum(back)]).astype(np.int32)
+def _headers(retracted: npt.NDArray[np.bool_]) -> pa.MapArray:
+    """Returns the headers of records: none, except for those that take an earlier one back."""
+    offsets = np.concatenate([[0], np.cumsum(retracted)]).astype(np.int32)
     count = int(offsets[-1])
     names, marks = pa.array([RETRACTION_HEADER] * count, pa.string()), pa.array([b"true"] * count, pa.binary())
     return pa.MapArray.from_arrays(pa.array(offsets), names, marks)
@@ -204,7 +204,7 @@ def _named(columns: Mapping[str, pa.Array], name: str) -> pa.Array:
 def _parts(elements: Sequence[Any], part: Part) -> Iterable[Any]:
     if part is None:
         return [None] * len(elements)
-    return map(part, elements) if callable(part) else (_field(each, part) for each in elements)
+    return map(part, elements) if callable(part) else (_field(element, part) for element in elements)
 
 
 def _field(element: Any, name: str) -> Any:
@@ -215,7 +215,7 @@ def _field(element: Any, name: str) -> Any:
 
 
 def _fields(element: Any) -> dict[str, Any] | None:
-    """The columns of a row; None of what is none."""
+    """Returns the columns of a named tuple or dataclass; None for other objects."""
     if hasattr(element, "_asdict"):
         return dict(element._asdict())
     if dataclasses.is_dataclass(element) and not isinstance(element, type):
@@ -231,22 +231,22 @@ def _json(element: Any) -> bytes:
 def _mapping(element: Any) -> Mapping[str, Any]:
     fields = element if isinstance(element, Mapping) else _fields(element)
     if fields is None:
-        raise LogError(f"{element!r} has no named columns; give dicts, NamedTuples, dataclasses or rows")
+        raise LogError(f"{element!r} has no named columns; write dicts, NamedTuples, dataclasses or rows")
     return fields
 
 
-def _octets(key: Any) -> bytes | None:
+def _key_bytes(key: Any) -> bytes | None:
     if key is None or isinstance(key, bytes):
         return key
     return (key if isinstance(key, str) else json_text(key)).encode()
 
 
 def to_records(node: Node, pc: PCollection) -> ToRecords:
-    """How a sink's elements become records. Refuses those that the topic's values cannot be."""
+    """Returns how a sink's elements are encoded. Refuses those that do not fit the topic's values."""
     sink, schema = node.transform, pc.schema
     assert isinstance(sink, WriteTopic)
     if sink.address.brokers is not None:
-        values, partitions = kafka_values(schema), 1  # its client knows the partitions
+        values, partitions = kafka_values(schema), 1  # the client divides records by partition
     else:
         topic = open_topic(node, sink.address)
         values, partitions = topic.values, len(topic.partitions)
@@ -259,7 +259,7 @@ def to_records(node: Node, pc: PCollection) -> ToRecords:
 
 
 def kafka_values(schema: Schema | None) -> Values:
-    """What elements are in a topic of Kafka's: bytes and text as they are, all else JSON.
+    """Returns how elements are encoded in a topic of Kafka: bytes and text as they are, others as JSON.
 
     >>> from headrace.model.schema import schema_of
     >>> kafka_values(schema_of(str)).kind, kafka_values(schema_of(tuple[str, int])).kind
@@ -282,5 +282,5 @@ def _check(node: Node, schema: Schema, values: Values) -> None:
         names = [field.name for field in values.type()]
         if schema.kind in ("value", "tuple") or set(schema.names) - set(names):
             raise PipelineError(
-                f"{node}: the topic's columns are {values.kind}, but elements are ({shown}); give rows with these names"
+                f"{node}: the topic's columns are {values.kind}, but elements are ({shown}); write rows with these"
             )

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from headrace import log
-from headrace.edges.topicranges import available, topic_at
+from headrace.edges.topicranges import end_offsets, topic_at
 from headrace.log import Group, Log
 from headrace.log.groups import start_of
 from headrace.log.values import Values
@@ -59,7 +59,7 @@ class EmbeddedFeed:
         return {number: start_of(topic, number, "earliest") for number in range(len(topic.partitions))}
 
     def ends(self) -> dict[int, int]:
-        return available(self._topic)
+        return end_offsets(self._topic)
 
     def groups(self) -> dict[str, Offsets]:
         names = Group.names(self.log, self.topic.name)

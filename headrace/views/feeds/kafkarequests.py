@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from headrace.edges import kafkaclient
 from headrace.edges.jsoncolumns import json_objects
-from headrace.edges.kafkatransactions import Message, Transactions
+from headrace.edges.kafkatransactions import Message, TransactionalProducer
 from headrace.log.errors import LogError
 from headrace.log.values import Values
 from headrace.model.errors import PipelineError
@@ -75,14 +75,14 @@ class KafkaRequests:
     def _send_once(self, messages: list[Message], request: RequestKey) -> Receipt:
         digest = blake2b(repr([message[:2] for message in messages]).encode(), digest_size=16).hexdigest()
         name = f"headrace-request-{self.topic.name}-{request.key}"
-        writer: Transactions | None = None
+        writer: TransactionalProducer | None = None
 
         def write_note() -> str:
             assert writer is not None
-            return _Note(digest, writer.places).dump()
+            return _Note(digest, writer.first_offsets).dump()
 
         try:
-            writer = Transactions(self._who, self.address, name, patience=_PATIENCE, placed=True)
+            writer = TransactionalProducer(self._who, self.address, name, patience=_PATIENCE, track_offsets=True)
             if request.sequence < writer.written:  # nothing else of it is known any more
                 return Receipt(len(messages), {}, repeated=True)
             if request.sequence == writer.written:
@@ -91,7 +91,7 @@ class KafkaRequests:
                     raise RequestConflict(refusal(request))
                 return Receipt(len(messages), dict(note.offsets), repeated=True)
             writer.write(messages, request.sequence, write_note)
-            return Receipt(len(messages), dict(sorted(writer.places.items())))
+            return Receipt(len(messages), dict(sorted(writer.first_offsets.items())))
         except PipelineError as error:
             raise TopicUnavailable(f"{error}; send the request again with the same key") from None
         finally:

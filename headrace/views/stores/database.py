@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from headrace.edges.databases import making_tables, open_database
+from headrace.edges.databases import lock_table_creation, open_database
 from headrace.model.secrets import redact_url
 from headrace.views.errors import ViewError
 
@@ -85,7 +85,7 @@ class Database:
     def defining(self) -> Iterator[sa.Connection]:
         """Opens a transaction that creates tables; processes that start at once take turns."""
         with self.writing() as connection:
-            making_tables(connection)
+            lock_table_creation(connection)
             yield connection
 
     def analyze(self, table: str) -> None:

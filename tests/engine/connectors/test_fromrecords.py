@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.edges.topicranges import Range
-from headrace.engine.connectors.fromrecords import OFFSET_BITS, PLACE, FromJson, Records, columns_of, gathered
+from headrace.engine.connectors.fromrecords import OFFSET_BITS, PLACE, FromJson, Records, merged_batches, value_columns
 from headrace.engine.connectors.topicdatasource import RANGES
 from headrace.engine.shard.wire import Tidings
 from headrace.engine.stream.fromtopic import FromTopic
@@ -38,7 +38,7 @@ def rows_of(records: Records, *ranges: Range) -> list[dict[str, Any]]:
 def test_columns_times_and_places(log: Log) -> None:
     visits(log, 1, 2, 3)
     visits(log, 4)
-    columns = columns_of(VISITS)
+    columns = value_columns(VISITS)
     placed = Records(str(log.path), "visits", columns, placed=True)
     [first, *_, last] = rows_of(placed, Range(0, 1, 4))
     assert (first["user"], first["n"], first[TIME], first[PLACE]) == ("u2", 2, 1002, 1)
@@ -62,7 +62,7 @@ def test_a_row_without_values_has_nulls(log: Log) -> None:
     batch = topic.batch([{"user": "a", "ts": 1}], timestamps=[5])
     empty = pa.nulls(1, topic.schema.field("value").type)
     topic.append(0, batch.set_column(3, topic.schema.field("value"), empty))
-    records = Records(str(log.path), "visits", columns_of(VISITS), event_time="ts")
+    records = Records(str(log.path), "visits", value_columns(VISITS), event_time="ts")
     (row,) = rows_of(records, Range(0, 0, 1))
     assert row == {"user": None, "n": None, "ts": None, TIME: None, BAD: row[BAD]}
     assert row[BAD] == {
@@ -77,7 +77,7 @@ def test_a_row_without_values_has_nulls(log: Log) -> None:
 def test_small_batches_become_large_ones(sizes: list[int]) -> None:
     rows = iter(range(10**6))
     given = [pa.record_batch({"x": pa.array([next(rows) for _ in range(size)], pa.int64())}) for size in sizes]
-    got = list(gathered(given))
+    got = list(merged_batches(given))
     assert [x for batch in got for x in batch["x"].to_pylist()] == list(range(sum(sizes)))
     assert all(batch.num_rows >= 20_000 for batch in got[:-1])
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import headrace as hr
-from headrace.edges.linereceiver import Receiver
+from headrace.edges.linereceiver import LineReceiver
 from headrace.engine.connectors import receivers
 from headrace.log import Log
 
@@ -98,7 +98,7 @@ def test_lines_of_a_socket_come_once_through_restarts_and_savepoints(
         handle.stop()
 
     server.close()
-    monkeypatch.setattr(receivers, "Receiver", partial(Receiver, attempts=2, pause=lambda seconds: None))
+    monkeypatch.setattr(receivers, "LineReceiver", partial(LineReceiver, attempts=2, pause=lambda seconds: None))
     handle = stream(seen, checkpoint=checkpoint)
     with pytest.raises(ConnectionError, match="Connection refused, 2 times in a row; what was received is in the log"):
         handle.wait(WAIT)

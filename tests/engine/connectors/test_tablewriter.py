@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.edges.tablestatements import Target
+from headrace.edges.tablestatements import TableTarget
 from headrace.model.errors import PipelineError, TransformError
 from headrace.model.schema import row_type
 from headrace.model.sinks import WindowedValue
@@ -84,11 +84,15 @@ def test_a_name_that_a_dict_does_not_have_is_null(database: str) -> None:
     ("value", "options", "told"),
     [
         (("a", 1), {}, "the element ('a', 1) has no names for its columns"),
-        (("a", 1, 2), {"columns": ["url", "hits"]}, "columns=['url', 'hits'] names 2 parts; ('a', 1, 2) has 3"),
-        (Hit("a", 1), {"columns": ["url", "hits"]}, "names of its own; leave it out"),
-        ({1: 2}, {}, "the name of a column is a text, got 1"),
-        ({"a": [1]}, {}, "the column 'a' would hold list<item: int64>, for which there is no column; make it text"),
-        ({"a": None}, {}, "nobody knows the type of the column 'a': all its values are None"),
+        (("a", 1, 2), {"columns": ["url", "hits"]}, "columns=['url', 'hits'] names 2 parts, but ('a', 1, 2) has 3"),
+        (Hit("a", 1), {"columns": ["url", "hits"]}, "names of its own; leave columns out"),
+        ({1: 2}, {}, "the name of a column must be a str, got 1"),
+        (
+            {"a": [1]},
+            {},
+            "the column 'a' would hold list<item: int64>, which no column of a table can hold; convert it to text",
+        ),
+        ({"a": None}, {}, "the type of the column 'a' is unknown, since all its values are None"),
     ],
 )
 def test_elements_without_columns_are_refused(sqlite: str, value: Any, options: Any, told: str) -> None:
@@ -184,8 +188,11 @@ def test_a_table_that_is_there_keeps_what_elements_do_not_have(database: str) ->
     [
         ("url TEXT PRIMARY KEY", "the table 'things' has no column 'hits', which elements have; its columns are url"),
         ("url TEXT PRIMARY KEY, hits TEXT", "the column 'hits' of the table is TEXT, but elements have integer"),
-        ("url TEXT PRIMARY KEY, hits BIGINT, why TEXT NOT NULL", "the column 'why' of the table 'things' must have a"),
-        ("url TEXT, hits BIGINT", "the table 'things' may have several rows of one url: give it a primary key"),
+        (
+            "url TEXT PRIMARY KEY, hits BIGINT, why TEXT NOT NULL",
+            "the column 'why' of the table 'things' needs a value",
+        ),
+        ("url TEXT, hits BIGINT", "the table 'things' may have several rows of one url; add a primary key"),
     ],
 )
 def test_a_table_that_does_not_fit_is_refused_before_anything_runs(database: str, table: str, told: str) -> None:
@@ -305,7 +312,7 @@ def test_appended_retractions_have_a_sign(database: str) -> None:
 
 
 def test_a_sign_of_the_elements_own_is_refused(sqlite: str) -> None:
-    with pytest.raises(PipelineError, match="elements have a column 'sign', which is to tell retractions"):
+    with pytest.raises(PipelineError, match="elements have a column 'sign', which marks retractions"):
         writer(sqlite, known=pa.schema({"sign": pa.int64()}), retracting=True)
 
 
@@ -473,8 +480,8 @@ def test_a_batch_that_is_broken_off_is_written_once(
     with monkeypatch.context() as patch:
         if place == "in the midst":  # some of the rows are written
             name = "upsert" if mode == "upsert" else "insert"
-            whole = getattr(Target, name)
-            patch.setattr(Target, name, lambda self, c, rows: (whole(self, c, rows[:1]), abort()))
+            whole = getattr(TableTarget, name)
+            patch.setattr(TableTarget, name, lambda self, c, rows: (whole(self, c, rows[:1]), abort()))
         else:
             done = sa.engine.Connection._commit_impl
             patch.setattr(

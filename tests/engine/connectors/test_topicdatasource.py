@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 import headrace as hr
-from headrace.edges.topicranges import available
+from headrace.edges.topicranges import end_offsets
 from headrace.engine.connectors.topicdatasource import Scan, TopicReader, TopicStreamReader
 from headrace.engine.worker.blame import WorkerFailure
 from headrace.log import Group, Log, LogError, Topic
@@ -88,7 +88,7 @@ def test_what_a_task_gives_has_the_columns_that_spark_was_told(log: Log) -> None
     append(made(log, "json", "json"), 0, [{"a": 1}], [1])
     for name, form in (("visits", "columns"), ("visits", "ranges"), ("json", "columns"), ("json", "blocks")):
         topic = log.topic(name)
-        scan = replace(scan_of(topic, log, form=form), end=available(topic))
+        scan = replace(scan_of(topic, log, form=form), end=end_offsets(topic))
         reader = TopicReader(scan)
         [partition] = reader.partitions()
         batches = list(reader.read(partition))
@@ -104,13 +104,16 @@ def test_what_a_task_gives_has_the_columns_that_spark_was_told(log: Log) -> None
     [
         (lambda log: hr.ReadTopic("orders", log=log), r"no topic 'orders'.*there: json, visits.*headrace topic create"),
         (lambda log: hr.ReadTopic("visits", log=log, event_time="at"), r"event_time='at' is no column; .* user, n, ts"),
-        (lambda log: hr.ReadTopic("json", log=log, event_time="ts"), r"event_time='ts' is no column, .*say schema="),
+        (lambda log: hr.ReadTopic("json", log=log, event_time="ts"), r"event_time='ts' is no column, .*with schema="),
         (
             lambda log: hr.ReadTopic("visits", log=log, schema="user string, age int"),
             r"'age', which the topic does not",
         ),
         (lambda log: hr.ReadTopic("visits", log=log, schema="n string"), r"'n' is string, but the topic's is int32"),
-        (lambda log: hr.ReadTopic("json", log=log, schema="oops"), r"schema='oops' is no columns|schema is columns"),
+        (
+            lambda log: hr.ReadTopic("json", log=log, schema="oops"),
+            r"schema='oops' cannot be read as columns|schema is columns",
+        ),
     ],
 )
 def test_what_cannot_be_read_is_refused(spark: SparkSession, log: Log, read: Any, match: str) -> None:

@@ -165,7 +165,7 @@ def test_what_is_taken_back_is_marked(spark: SparkSession, log: Log) -> None:
 def test_a_batch_run_is_appended_piece_by_piece(spark: SparkSession, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     """As much as the driver is to hold at a time; and only once all of it is there."""
     topic = log.create("numbers", partitions=2)
-    monkeypatch.setattr(topicwriter, "_HELD_BYTES", 10_000)
+    monkeypatch.setattr(topicwriter, "_GROUP_BYTES", 10_000)
     with hr.Pipeline(spark=spark) as p:
         p | hr.Create(range(100_000)) | hr.WriteTopic("numbers", log=str(log.path), key=lambda n: n % 7)
     assert sorted(values(topic)) == list(range(100_000))
@@ -293,7 +293,7 @@ def test_a_full_disk_is_told_and_nothing_is_lost(log: Log) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (data.stat().st_size, before[1]))
     try:
-        with pytest.raises(WorkerFailure, match="visits/0: cannot append 1 records: File too large; mend that"):
+        with pytest.raises(WorkerFailure, match="visits/0: cannot append 1 records: File too large; correct that"):
             writer(log).append(blocks([("a", 1)], 1), 0, lambda: 7)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
@@ -312,5 +312,5 @@ def test_a_log_that_cannot_be_written_is_told(log: Log, monkeypatch: pytest.Monk
         return opening(path, mode, **options)
 
     monkeypatch.setattr(Path, "open", read_only)
-    with pytest.raises(WorkerFailure, match="visits/0: cannot append 1 records: Read-only file system; mend that"):
+    with pytest.raises(WorkerFailure, match="visits/0: cannot append 1 records: Read-only file system; correct that"):
         writer(log).append(blocks([("a", 1)], 1), 0, lambda: 7)

@@ -22,7 +22,7 @@ from headrace.engine.plan.lowering import lower
 from headrace.engine.worker.bundles import Bundle
 from headrace.engine.worker.columnbundles import PANE_COLUMNS, ColumnBundle
 from headrace.engine.worker.hidden import TIME
-from headrace.engine.worker.torecords import ANY, RETRACTION_HEADER, ToRecords, to_records, unblocked
+from headrace.engine.worker.torecords import ANY, RETRACTION_HEADER, ToRecords, read_blocks, to_records
 from headrace.log import Log, LogError
 from headrace.log.partitioning import partitions_of
 from headrace.log.values import Values
@@ -55,7 +55,7 @@ def made(values: Values, blocks: Iterator[pa.RecordBatch]) -> list[Made]:
     cells = [cell.as_buffer() for block in blocks for cell in block.column(0)]
     return [
         (partition, record.key, record.timestamp, shown(record.value), dict(record.headers))
-        for partition, batch in unblocked(cells)
+        for partition, batch in read_blocks(cells)
         for record in values.records(partition, 0, batch)
     ]
 
@@ -188,7 +188,7 @@ def log() -> Log:
     [
         (None, ["a"], {}, r"'to' .*: there is no topic 'visits' .*headrace topic create visits"),
         ("bytes", [("a", 1)], {}, r"'to' .*: the topic's values are bytes, but elements are \(_1 string, _2 int64\)"),
-        ("x int", [("a", 1)], {}, r"'to' .*: the topic's columns are x int, but elements are .*give rows"),
+        ("x int", [("a", 1)], {}, r"'to' .*: the topic's columns are x int, but elements are .*write rows"),
         ("json", [("a", 1)], {"key": "user"}, r"'to' .*: there is no column 'user'; there are _1, _2"),
     ],
 )

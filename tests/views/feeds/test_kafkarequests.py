@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.edges.kafkatransactions import Transactions
+from headrace.edges.kafkatransactions import TransactionalProducer
 from headrace.log.errors import LogError
 from headrace.model.errors import PipelineError
 from headrace.server.ingestion import BadLines, Ingestion
@@ -104,9 +104,9 @@ def test_a_server_that_dies_at_the_commit_leaves_all_or_none_and_the_request_is_
 
     @contextmanager
     def dying() -> Iterator[None]:
-        whole = Transactions._transaction
+        whole = TransactionalProducer._transaction
 
-        def transaction(self: Transactions, pieces: Any, number: int, note: Any = str) -> None:
+        def transaction(self: TransactionalProducer, pieces: Any, number: int, note: Any = str) -> None:
             def noted() -> str:
                 if not committed:
                     raise Died
@@ -116,8 +116,8 @@ def test_a_server_that_dies_at_the_commit_leaves_all_or_none_and_the_request_is_
             raise Died
 
         with monkeypatch.context() as patched:
-            patched.setattr(Transactions, "_transaction", transaction)
-            patched.setattr(Transactions, "close", lambda self: None)
+            patched.setattr(TransactionalProducer, "_transaction", transaction)
+            patched.setattr(TransactionalProducer, "close", lambda self: None)
             yield
 
     with dying(), pytest.raises(Died):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headrace.edges.kafkatransactions import Transactions
+from headrace.edges.kafkatransactions import TransactionalProducer
 from headrace.model.topics import address
 from headrace.views.errors import ViewError
 from headrace.views.feeds import RequestKey, feed_of
@@ -41,7 +41,7 @@ class KafkaWorld(World):
     def give_up(self) -> None:
         """A transaction that is given up: it takes offsets, and has no records."""
         uri = address(f"kafka://{self.broker.address}/visits")
-        writer = Transactions("test", uri, "given up")
+        writer = TransactionalProducer("test", uri, "given up")
         writer._producer.begin_transaction()
         writer._producer.produce("visits", b'{"page": "no", "at": 0}', partition=0)
         assert writer._producer.flush(30) == 0
