@@ -67,7 +67,7 @@ def sent(fn: Fn, slots: list[int], values: list[Any], *, lifted: bool) -> tuple[
 def agree(fn: Fn, vectors: Accumulators, objects: Accumulators) -> None:
     every = np.arange(SLOTS)
     got, wanted = decode_cells(vectors.results(every)), decode_cells(objects.results(every))
-    assert all(map(same, [_plain(each) for each in got], wanted)), (fn, got, wanted)
+    assert all(map(same, list(map(_plain, got)), wanted)), (fn, got, wanted)
 
 
 def _plain(result: Any) -> Any:
@@ -78,21 +78,21 @@ def check(fn: Fn, data: st.DataObject, value: st.SearchStrategy[Any], *, lifted:
     vectors: Accumulators = accumulators(fn, lifted=lifted, retractable=False)
     objects: Accumulators = ObjectAccumulators(fn, lifted)
     assert isinstance(vectors, ArrayAccumulators)
-    for each in (vectors, objects):
-        each.reserve(SLOTS)
+    for column in (vectors, objects):
+        column.reserve(SLOTS)
     for step in data.draw(st.lists(steps, min_size=1, max_size=6)):
         some = np.array(data.draw(st.lists(st.integers(0, SLOTS - 1), min_size=1, max_size=SLOTS, unique=True)))
         if step == "add":
             pairs = data.draw(st.lists(st.tuples(st.integers(0, SLOTS - 1), value), min_size=1, max_size=8))
-            rows = sent(fn, [slot for slot, _ in pairs], [each for _, each in pairs], lifted=lifted)
+            rows = sent(fn, [slot for slot, _ in pairs], [value for _, value in pairs], lifted=lifted)
             vectors, objects = vectors.add(*rows), objects.add(*rows)
         elif step == "merge":
-            for each in (vectors, objects):
-                each.merge(some, np.zeros(1, np.int64))
-                each.clear(some[1:])
+            for column in (vectors, objects):
+                column.merge(some, np.zeros(1, np.int64))
+                column.clear(some[1:])
         elif step == "clear":
-            for each in (vectors, objects):
-                each.clear(some)
+            for column in (vectors, objects):
+                column.clear(some)
         else:  # written, and read by a new one, which had something else
             cells, every = vectors.dump(np.arange(SLOTS)), np.arange(SLOTS)
             vectors = accumulators(fn, lifted=lifted, retractable=False)
@@ -128,18 +128,18 @@ def test_what_is_taken_back(data: st.DataObject, values: st.SearchStrategy[Any])
     pairs = data.draw(st.lists(st.tuples(st.integers(0, SLOTS - 1), value, st.booleans()), min_size=1, max_size=12))
     vectors: Accumulators = accumulators(fn, lifted=False, retractable=True)
     vectors.reserve(SLOTS)
-    kept: list[list[Any]] = [[] for _ in range(SLOTS)]
+    expected: list[list[Any]] = [[] for _ in range(SLOTS)]
     for back in (False, True):
-        rows = [(slot, each) for slot, each, taken in pairs if taken or not back]
+        rows = [(slot, value) for slot, value, taken in pairs if taken or not back]
         if rows:
             order, starts = runs(np.array([slot for slot, _ in rows]))
             cells = cells_of([rows[i][1] for i in order.tolist()], record=several)
             slots = np.array([slot for slot, _ in rows])[order][starts]
             vectors = vectors.add(slots, starts, IncomingRows(cells, np.zeros(len(rows)), np.full(len(rows), back)))
-    for slot, each, taken in pairs:
+    for slot, value, taken in pairs:
         if not taken:
-            kept[slot].append(each)
-    for got, left in zip(decode_cells(vectors.results(np.arange(SLOTS))), kept, strict=True):
+            expected[slot].append(value)
+    for got, left in zip(decode_cells(vectors.results(np.arange(SLOTS))), expected, strict=True):
         assert same(
             _plain(got), fn.finish(fn.add_all(fn.zero(), left)) if left or not several else fn.finish(fn.zero())
         )
@@ -180,7 +180,7 @@ def test_accumulators_travel_as_numbers_or_as_they_are(values: list[list[int]]) 
     for fn in [*FNS, TopFn(2), ColumnsFn((SumFn(), MinFn()))]:
         if isinstance(fn, VarianceFn):
             continue
-        rows = [[(each, each) for each in some] if isinstance(fn, ColumnsFn) else some for some in values]
+        rows = [[(value, value) for value in some] if isinstance(fn, ColumnsFn) else some for some in values]
         accs = [fn.add_all(fn.zero(), some) if some else fn.zero() for some in rows]
         wanted = [fn.finish(acc) for acc in accs]
         back = [load_accumulator(fn, data) for data in decode_cells(encode_accumulators(fn, accs))]

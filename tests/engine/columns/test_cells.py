@@ -37,8 +37,8 @@ one_kind = st.sampled_from(
 columns = st.one_of(st.lists(values, max_size=6), one_kind)
 
 
-def same(found: list[Any], expected: list[Any]) -> bool:
-    return found == expected and list(map(type, found)) == list(map(type, expected))
+def same(decoded: list[Any], expected: list[Any]) -> bool:
+    return decoded == expected and list(map(type, decoded)) == list(map(type, expected))
 
 
 @given(columns)
@@ -63,9 +63,9 @@ def test_nan_and_signed_zero_survive() -> None:
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1), st.data())
 def test_numbers_of_a_slice(numbers: list[int], data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(numbers) - 1))
-    found = numbers_of(encode_cells(numbers).slice(start), b"i")
-    assert found is not None
-    assert found.tolist() == numbers[start:]
+    decoded = numbers_of(encode_cells(numbers).slice(start), b"i")
+    assert decoded is not None
+    assert decoded.tolist() == numbers[start:]
 
 
 @pytest.mark.parametrize("mixed", [["12345678"], [b"12345678"], [1, "x"], [2**63], [1.5], [None], [True]])

@@ -1,4 +1,4 @@
-"""From graph to levels: which exchanges are where, whom they wait for, and what is combined before it travels."""
+"""Lowering: the levels of exchanges, their upstreams, and what is combined before it travels."""
 
 from __future__ import annotations
 
@@ -54,12 +54,14 @@ def test_windows_that_repeat_rows_are_assigned_in_python_where_a_source_has_seve
     _ = rows | "collect" >> hr.Collect()
     _ = sliding | "starts" >> hr.Select(start=hr.WINDOW_START) | "collect starts" >> hr.Collect()
     _ = rows | "letters" >> hr.Select(letter="explode(split(user, ''))") | "collect letters" >> hr.Collect()
-    shared, own, letters = lowered(p).taps
+    shared, repeating, letters = lowered(p).taps
     assert [reading.pc.label for reading in letters.readings] == ["letters"]
     assert [[node.label for node in reading.columns] for reading in shared.readings] == [["few"], []]
     assert [step.op.label for step in shared.readings[0].readers.steps] == ["sliding"]
-    assert own.name == "rows (2)"
-    assert [[node.label for node in reading.columns] for reading in own.readings] == [["few", "sliding", "starts"]]
+    assert repeating.name == "rows (2)"
+    assert [[node.label for node in reading.columns] for reading in repeating.readings] == [
+        ["few", "sliding", "starts"]
+    ]
 
 
 def test_what_is_combined_before_it_travels() -> None:

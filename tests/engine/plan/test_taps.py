@@ -134,9 +134,9 @@ def test_branches_of_one_frame_are_what_each_would_be_alone(spark: SparkSession)
         for node in reading.columns:
             frame = relational.apply(node, frame)
         expected = [tuple(row) for row in frame.drop("__now", "__low").collect()]
-        given = elements_of(batch, number)
+        rows = elements_of(batch, number)
         names = [name for name in frame.columns if name not in ("__now", "__low")]
-        assert sorted(zip(*(given.column(name).to_pylist() for name in names), strict=True), key=str) == sorted(
+        assert sorted(zip(*(rows.column(name).to_pylist() for name in names), strict=True), key=str) == sorted(
             expected, key=str
         ), reading.pc.label
 

@@ -1,4 +1,4 @@
-"""How failures are told: label, element, the user's traceback first, and no more than 25 lines."""
+"""Messages of failures: label, element, the user's traceback first, and no more than 25 lines."""
 
 import pytest
 from pyspark.sql import SparkSession
@@ -17,8 +17,8 @@ def fail(element: object) -> str:
         elements = [1, 2, element, 4]
         cursor = iter(elements)
         with blame("label", elements, cursor):
-            for each in cursor:
-                if each is element:
+            for current in cursor:
+                if current is element:
                     raise KeyError("missing")
     return str(transform_error(raised.value))
 

@@ -86,12 +86,12 @@ def batched(table: pa.Table, size: int) -> Iterator[pa.RecordBatch]:
 
 def windowed_elements(head: SortedGroups, batches: Iterator[pa.RecordBatch]) -> list[Element]:
     """What a head gives. Values are read before the next group is asked for, as they must be."""
-    found = []
+    elements = []
     for made in head.bundles(batches):
         for value, time, window in zip(made.elements, made.all_times().tolist(), made.windows(), strict=True):
             copied = (value[0], list(value[1])) if isinstance(head, GroupedValues) else value
-            found.append(Element(copied, time, hr.Window(*window), made.pane))
-    return found
+            elements.append(Element(copied, time, hr.Window(*window), made.pane))
+    return elements
 
 
 def grouped(pairs: list[Element], windowing: Windowing, size: int) -> list[Element]:
@@ -116,9 +116,9 @@ data = st.lists(st.tuples(st.sampled_from(["a", "b", "c"]), st.integers(-5, 5), 
 @given(data, st.sampled_from(WINDOWINGS), st.integers(1, 25))
 def test_groups_at_every_batch_size(rows: list[Any], windowing: Windowing, size: int) -> None:
     pairs = elements(rows, windowing)
-    found = grouped(pairs, windowing, size)
-    assert multiset(found) == multiset(group_by_key(pairs, windowing))
-    assert all(element.pane == ONLY_PANE for element in found)
+    groups = grouped(pairs, windowing, size)
+    assert multiset(groups) == multiset(group_by_key(pairs, windowing))
+    assert all(group.pane == ONLY_PANE for group in groups)
 
 
 FNS = [CountFn(), SumFn(), MeanFn(), CollectFn(), FirstFn(), LastFn(), combine_fn(lambda a, b: a * b)]
@@ -252,8 +252,8 @@ def test_a_position_beyond_a_large_group_is_an_index_error(monkeypatch: pytest.M
 
 def test_large_groups_with_times_give_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grouped_module, "LARGE_GROUP", 5)
-    found = {key: sorted(values) for made in large(timed=True) for key, values in made.elements}
-    assert found == {key: [(0, i) for i in range(size)] for key, size in SIZES.items()}
+    groups = {key: sorted(values) for made in large(timed=True) for key, values in made.elements}
+    assert groups == {key: [(0, i) for i in range(size)] for key, size in SIZES.items()}
 
 
 def test_a_large_session_spans_all_its_elements(monkeypatch: pytest.MonkeyPatch) -> None:

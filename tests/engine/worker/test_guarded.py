@@ -1,4 +1,4 @@
-"""Dead letters: what a function fails on, held to a loop over the elements; and in pipelines, batch and stream."""
+"""Dead letters: what a function fails on, compared with a loop over the elements; in pipelines, batch and stream."""
 
 from __future__ import annotations
 
@@ -116,9 +116,9 @@ def test_a_dofn_begins_and_ends_its_bundles() -> None:
         def finish_bundle(self) -> Any:
             yield self.seen
 
-    given = [(tag, out.elements) for tag, out in op_of(hr.ParDo(Framed())).run(Bundle([1, 3, 4]))]
+    outputs = [(tag, out.elements) for tag, out in op_of(hr.ParDo(Framed())).run(Bundle([1, 3, 4]))]
     dead = hr.DeadLetter(3, "guarded", "ValueError", "3 is no good")
-    assert given == [("dead_letters", [dead]), (None, [[2, 8]])]
+    assert outputs == [("dead_letters", [dead]), (None, [[2, 8]])]
 
 
 def test_whatever_is_raised_has_a_text() -> None:
@@ -181,8 +181,11 @@ def test_dead_letters_in_batch_and_stream_are_the_same_and_counted(spark: SparkS
         dead = parsed.dead_letters | "dead" >> hr.Collect()
         handle = p.run()
         handle.wait()
-        assert sorted((each.window.start // SECOND, each.value) for each in sums.windowed) == [(0, 10), (2, 1)]
+        assert sorted((pane.window.start // SECOND, pane.value) for pane in sums.windowed) == [(0, 10), (2, 1)]
         letters = sorted((e.timestamp // SECOND, e.window.start // SECOND, e.value.element) for e in dead.windowed)
         assert letters == [(1, 0, "x"), (2, 2, "0")]
-        assert {(each.label, each.error) for each in dead} == {("parse", "ValueError"), ("parse", "ZeroDivisionError")}
+        assert {(d.label, d.error) for d in dead} == {
+            ("parse", "ValueError"),
+            ("parse", "ZeroDivisionError"),
+        }
         assert handle.metrics()["parse"] == {"in": 4, "out": 2, "dead": 2}

@@ -1,4 +1,4 @@
-"""Operators on bundles: the same results however they are bundled, times and windows kept, failures by element."""
+"""Operators on bundles: the same results however they are bundled, times and windows preserved, failures by element."""
 
 from __future__ import annotations
 

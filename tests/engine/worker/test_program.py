@@ -1,7 +1,7 @@
-"""Programs of Python stages without Spark: every transform, run by a few lines that stand for Spark.
+"""Programs of Python stages without Spark: every transform, run by a small stand-in for Spark.
 
-The plan is the real one, and so are the programs; a Cluster stands for partitions, batches and the exchange. What the
-reference says must come out; failures must name the transform.
+The plan is the real one, and so are the programs; a Cluster stands for partitions, batches and the shuffle. Results
+must be those of the reference; failures must name the transform.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class Cluster:
         parts, stage = self._partitions(frame.stage), frame.stage
         if not isinstance(stage, Python) or len(stage.program.outputs) < 2:
             return parts
-        mine = [[b.filter(pc.equal(b.column("output"), frame.number)) for b in part] for part in parts]
-        return [list(unnumbered(iter(part))) for part in mine]
+        outputs = [[b.filter(pc.equal(b.column("output"), frame.number)) for b in part] for part in parts]
+        return [list(unnumbered(iter(part))) for part in outputs]
 
     def _partitions(self, stage: Stage) -> Partitions:
         if id(stage) not in self._made:
@@ -110,8 +110,8 @@ class Cluster:
         if not order:
             return self._spread(pa.Table.from_pylist(rows, schema=batches[0].schema))
         rows.sort(key=lambda row: [row[name] for name in order])
-        mine = [[row for row in rows if zlib.crc32(row[order[0]]) % 2 == number] for number in (0, 1)]
-        return [self._batches(pa.Table.from_pylist(part, schema=batches[0].schema)) for part in mine]
+        shares = [[row for row in rows if zlib.crc32(row[order[0]]) % 2 == number] for number in (0, 1)]
+        return [self._batches(pa.Table.from_pylist(part, schema=batches[0].schema)) for part in shares]
 
     def _spread(self, table: pa.Table) -> Partitions:
         cut = self.draw.randint(0, table.num_rows)
@@ -293,9 +293,9 @@ def test_an_undeclared_tag_is_an_error(p: hr.Pipeline) -> None:
 
 def test_partition(p: hr.Pipeline) -> None:
     parts = p | hr.Create(range(10)) | hr.Partition(lambda x, n: x % n, 3)
-    found = [part | hr.Collect() for part in parts]
+    collected = [part | hr.Collect() for part in parts]
     run(p)
-    assert [sorted(part) for part in found] == [[0, 3, 6, 9], [1, 4, 7], [2, 5, 8]]
+    assert [sorted(part) for part in collected] == [[0, 3, 6, 9], [1, 4, 7], [2, 5, 8]]
 
 
 def test_a_part_that_does_not_exist_is_an_error(p: hr.Pipeline) -> None:
@@ -335,8 +335,8 @@ def test_windowed_side_inputs(p: hr.Pipeline) -> None:
     visits = created(p, timed((1, 1), (1, 12), (1, 25)))
     fives = visits | "in fives" >> hr.WindowInto(hr.FixedWindows(5))
     priced = fives | hr.Map(lambda x, rate: rate, hr.AsSingleton(rates, default=None)) | hr.Collect()
-    visits | hr.WindowInto(hr.Sessions(3)) | hr.Map(lambda x, found: list(found), hr.AsIter(rates)) | hr.Collect()
-    fives | hr.Map(lambda x, found: len(found), hr.AsList(p | "global" >> hr.Create([1, 2]))) | hr.Collect()
+    visits | hr.WindowInto(hr.Sessions(3)) | hr.Map(lambda x, values: list(values), hr.AsIter(rates)) | hr.Collect()
+    fives | hr.Map(lambda x, values: len(values), hr.AsList(p | "global" >> hr.Create([1, 2]))) | hr.Collect()
     agree(p)
     assert sorted((e.window.start // SECOND, e.value) for e in priced.windowed) == [(0, 2), (10, 3), (25, None)]
 
@@ -425,21 +425,21 @@ def test_cogroup(p: hr.Pipeline) -> None:
     tens = {name: pc | f"{name} tens" >> hr.WindowInto(hr.FixedWindows(10)) for name, pc in named.items()}
     windowed = tens | "windowed" >> hr.CoGroupByKey() | hr.Collect()
     run(p)
-    held = reference.run(p.graph())
+    collections = reference.run(p.graph())
     joins: list[tuple[Any, dict[Any, hr.PCollection]]]
     joins = [(joined, named), (by_position, {0: left, 1: right}), (windowed, tens)]
-    for found, inputs in joins:
+    for result, inputs in joins:
         windowing = next(iter(inputs.values())).windowing
-        expected = reference.co_group_by_key({name: held[pc] for name, pc in inputs.items()}, windowing)
-        assert reference.multiset(found.windowed) == reference.multiset(expected)
+        expected = reference.co_group_by_key({name: collections[pc] for name, pc in inputs.items()}, windowing)
+        assert reference.multiset(result.windowed) == reference.multiset(expected)
 
 
 def test_groups_of_a_join_are_sequences(p: hr.Pipeline) -> None:
     pairs = p | hr.Create([("a", 1), ("a", 2)])
 
     def described(group: Any) -> Any:
-        key, found = group
-        ones, none = found["ones"], found["none"]
+        key, values = group
+        ones, none = values["ones"], values["none"]
         return key, len(ones), sorted(ones), bool(none), list(none), ones[0] in (1, 2), ones == list(ones)
 
     joined = (
@@ -506,7 +506,7 @@ def test_a_long_element_is_shortened(p: hr.Pipeline) -> None:
 
 
 class Failing(hr.CombineFn[Any, Any, Any]):
-    """Fails in the given method."""
+    """A CombineFn that fails in one method."""
 
     def __init__(self, where: str) -> None:
         self.where = where

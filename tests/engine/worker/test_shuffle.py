@@ -94,17 +94,17 @@ def test_accumulators_merge_to_the_whole(
         patch.setattr(shuffle, "MAX_ACCUMULATORS", held_keys)
         output = ToAccumulators("total", fn, shuffle_schema(windowed=windowed, timed=False))
         table = rows(output, bundles(elements, size, windowed=windowed))
-    found: dict[Any, Any] = {}
+    accs: dict[Any, Any] = {}
     starts = table.column(START).to_pylist() if windowed else [0] * table.num_rows
     for key, start, cell in zip(
         table.column(KEY).to_pylist(), starts, decode_cells(table.column(VALUE).combine_chunks()), strict=True
     ):
         acc = fn.load(cell)
-        found[key, start] = fn.merge(found[key, start], acc) if (key, start) in found else acc
+        accs[key, start] = fn.merge(accs[key, start], acc) if (key, start) in accs else acc
     wanted: dict[Any, list[Any]] = defaultdict(list)
     for i, (key, value) in enumerate(elements):
         wanted[encode_key(key), i % 2 if windowed else 0].append((i, value) if fn.timed else value)
-    assert {at: normal(fn.finish(acc)) for at, acc in found.items()} == {
+    assert {at: normal(fn.finish(acc)) for at, acc in accs.items()} == {
         at: normal(fn.finish(fn.add_all(fn.zero(), values))) for at, values in wanted.items()
     }
 

@@ -61,7 +61,7 @@ def made(values: Values, blocks: Iterator[pa.RecordBatch]) -> list[Made]:
 
 
 def shown(value: Any) -> Any:
-    """A value whose times are told apart by the instant, not by the object of the time zone."""
+    """A value whose times differ by the instant, not by the object of the time zone."""
     if isinstance(value, dict):
         return {name: shown(each) for name, each in value.items()}
     return value.isoformat() if isinstance(value, dt.datetime) else value
