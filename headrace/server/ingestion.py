@@ -1,6 +1,6 @@
-"""Events from outside, on their way into a topic: lines of JSON become records, all of a request or none.
+"""Ingestion: turns lines of JSON into events of a topic and appends them, all of a request or none.
 
-Nothing of HTTP is here, and nothing of where the records go.
+It knows no HTTP, and leaves to the feed where the records go.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from headrace.log import LogError
 from headrace.log.values import Values
 from headrace.views.feeds import Feed, Receipt, RequestKey
 
-_TOLD: Final = 100  # bad lines that are told one by one
+_MAX_REASONS: Final = 100  # bad lines whose reasons are given
 
 
 class BadLines(ValueError):
-    """Lines that are no events of the topic, by their numbers from 1 on: all are counted, at most a hundred told."""
+    """Some lines are no events of the topic. All are counted; the first hundred have a reason, by line number."""
 
     def __init__(self, reasons: Mapping[int, str]) -> None:
-        what = "1 line is no event" if len(reasons) == 1 else f"{len(reasons)} lines are no events"
-        super().__init__(f"{what} of the topic; none of the request was appended")
-        self.count, self.reasons = len(reasons), dict(list(reasons.items())[:_TOLD])
+        lines = "1 line is no event" if len(reasons) == 1 else f"{len(reasons)} lines are no events"
+        super().__init__(f"{lines} of the topic; none of the request was appended")
+        self.count, self.reasons = len(reasons), dict(list(reasons.items())[:_MAX_REASONS])
 
 
 class Ingestion:
-    """Appends events to one topic. Any number of threads may.
+    """Appends events to one topic. Any number of threads may use it at once.
 
     >>> import headrace as hr, tempfile
     >>> from headrace.views.feeds import feed_of
@@ -45,17 +45,17 @@ class Ingestion:
         self.feed, self.declared = feed, feed.topic
         self._values = Values(feed.topic.schema)
 
-    def append(self, body: bytes, tried: RequestKey | None = None) -> Receipt:
-        """Appends the events of a body, one in each line that is not empty. Safe when it returns."""
-        events, times = self._parsed(body)
-        return self.feed.append(events, times, tried)
+    def append(self, body: bytes, request: RequestKey | None = None) -> Receipt:
+        """Appends the events of a body, one in each line that is not empty; they are durable when it returns."""
+        events, times = self._parse(body)
+        return self.feed.append(events, times, request)
 
     def offsets(self) -> dict[int, int]:
-        """The offset that the next record of each partition will have."""
+        """Returns the offset of the next record of each partition."""
         return self.feed.ends()
 
-    def _parsed(self, body: bytes) -> tuple[list[dict[str, Any]], list[int] | None]:
-        """The events, and their times if a column has them."""
+    def _parse(self, body: bytes) -> tuple[list[dict[str, Any]], list[int] | None]:
+        """Returns the events of a body, and their times if a column has them."""
         events, numbers, reasons = [], [], {}
         for number, line in enumerate(body.split(b"\n"), 1):
             if not line.strip():
@@ -88,7 +88,7 @@ class Ingestion:
 
 def _event(line: bytes, event_time: str | None) -> dict[str, Any]:
     try:
-        event = json.loads(line, parse_constant=_no_number)
+        event = json.loads(line, parse_constant=_refuse_constant)
     except UnicodeDecodeError:
         raise ValueError("it is not UTF-8") from None
     except json.JSONDecodeError as error:
@@ -100,5 +100,5 @@ def _event(line: bytes, event_time: str | None) -> dict[str, Any]:
     return event
 
 
-def _no_number(name: str) -> NoReturn:
+def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no number of JSON")

@@ -1,5 +1,5 @@
-"""What a server serves: the stored views and the topics of an app, what can be asked of a system that runs it, and
-the topologies of a cluster.
+"""The service of a server: stored views and topics of an app, the operations of the system that runs it, and the
+topologies of a cluster.
 """
 
 from __future__ import annotations
@@ -20,39 +20,38 @@ from headrace.views.stores.store import StoredView
 
 
 class Operations(Protocol):
-    """What a running system offers beside its views and topics. All of it is ready to be written as JSON."""
+    """The operations of a running system. All that they return can be written as JSON."""
 
     def status(self) -> dict[str, Any]:
-        """How far everything is: topics, views with their stages, and batch jobs."""
+        """Returns the status of topics, of views with their stages, and of batch jobs."""
 
     def compute(self, view: str, *, incremental: bool) -> dict[str, Any]:
-        """Begins a batch version; returns the job. Refused with a ViewError while another of the view is under way."""
+        """Begins a batch version and returns the job. A ViewError refuses it while another of the view runs."""
 
     def dead_letters(self, limit: int) -> list[dict[str, Any]]:
-        """The records that no view could take, newest first."""
+        """Returns the records that no view could take, newest first."""
 
 
 class Topologies(Protocol):
-    """A cluster of topologies, wherever it runs. All it tells is ready to be written as JSON."""
+    """A cluster of topologies, wherever it runs. All that it returns can be written as JSON."""
 
     def published(self) -> dict[str, Any] | None:
-        """The `time` at which it was looked at last, and the status of its `topologies`; None if no cluster runs."""
+        """Returns the last status: its `time`, and the status of each of the `topologies`; None if no cluster runs."""
 
     def errors(self, name: str, limit: int) -> list[dict[str, Any]]:
-        """The newest errors that components of a topology reported, oldest first."""
+        """Returns the newest errors that components of a topology reported, oldest first."""
 
     def dead_letters(self, name: str, limit: int) -> list[dict[str, Any]]:
-        """The newest tuples of a topology that were given up, oldest first."""
+        """Returns the newest tuples of a topology that were given up, oldest first."""
 
     def ask(self, command: str, **arguments: Any) -> Any:
-        """Has the cluster do something, and waits until it is done. Refused with a TopologyError."""
+        """Sends a command to the cluster and waits until it is done. A HeadraceError refuses it."""
 
 
 @dataclass(frozen=True)
 class Service:
-    """Stored views and topics by their names; no others can be named in a request. A store without a running system
-    has no `operations`. Ad-hoc SQL reads what is archived of topics, too, and may be answered by a `spark`.
-    `topologies` are beside all that.
+    """Stored views and topics by name; a request can name no others. A store without a running system has no
+    `operations`. Ad-hoc SQL also reads the archives of topics, and `spark` may run it.
 
     >>> import headrace as hr, tempfile
     >>> clicks = hr.Topic("clicks", schema="user string")
@@ -82,20 +81,20 @@ class Service:
         master: Path | None = None,
         spark: Engine | None = None,
     ) -> Service:
-        """The views and topics of an app; made, where they are not there. `log` is as for `feed_of`.
+        """Makes the service of an app, and its views and topics where there are none. `log` is as for `feed_of`.
 
-        `master` has the master data of each topic in a directory of its name.
+        `master` is the directory of the master data: each topic has a directory of its name in it.
         """
-        topics = {name: _opened(feed_of(log, each)) for name, each in app.topics.items()}
+        topics = {name: _open(feed_of(log, topic)) for name, topic in app.topics.items()}
         archives = {
-            name: Archive(app.topics[name], master / name, strict=each.feed.strict)
-            for name, each in topics.items()
+            name: Archive(app.topics[name], master / name, strict=ingestion.feed.strict)
+            for name, ingestion in topics.items()
             if master is not None
         }
-        views = {name: store.view(each.layout()) for name, each in app.views.items()}
+        views = {name: store.view(view.layout()) for name, view in app.views.items()}
         return Service(views, topics, operations, archives, spark)
 
 
-def _opened(feed: Feed) -> Ingestion:
+def _open(feed: Feed) -> Ingestion:
     feed.create()
     return Ingestion(feed)

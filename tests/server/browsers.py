@@ -22,13 +22,13 @@ expect.set_options(timeout=WAIT)
 
 def chromium() -> str:
     """Where Chromium is."""
-    found = shutil.which("chromium")
-    if found is None:
+    browser = shutil.which("chromium")
+    if browser is None:
         reason = "no chromium on PATH: `scripts/apt-install 'tests of the page need it' chromium`, as `make test` does"
         if "chromium" in os.environ.get("HEADRACE_REQUIRE", "").split(","):
             pytest.fail(f"{reason}, and HEADRACE_REQUIRE says that it is required")
         pytest.skip(reason)
-    return found
+    return browser
 
 
 @contextmanager
@@ -67,7 +67,7 @@ class Watched:
 
 @contextmanager
 def looking(context: BrowserContext, at: str) -> Iterator[Page]:
-    """A page at an address, and the check at its end that it was quiet and asked its own server only."""
+    """A page at an address, and the check at its end that it was quiet and made requests to its server only."""
     context.clear_cookies()
     page = context.new_page()
     watched = Watched(page)

@@ -42,7 +42,7 @@ def users(events: hr.PCollection) -> hr.PCollection:
     return events | hr.GroupBy("user", "url").aggregate(hits=hr.count())
 
 
-def seen(url: str | None, hour: int, *names: str) -> Partial:
+def partial_row(url: str | None, hour: int, *names: str) -> Partial:
     sketch = PEOPLE.dump(PEOPLE.add_all(PEOPLE.zero(), names))
     return Partial((url,), hour * HOUR, (hour + 1) * HOUR, (len(names), sketch))
 

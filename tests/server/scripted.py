@@ -57,7 +57,7 @@ def customers(events: hr.PCollection) -> hr.PCollection:
 
 @dataclass
 class Shop:
-    """The system. A batch is under way until `finish` is called; `clock` tells the time in microseconds."""
+    """The system. A batch is under way until `finish` is called; `clock` returns the time in microseconds."""
 
     service: Service
     clock: Callable[[], int]
@@ -67,20 +67,26 @@ class Shop:
 
     def status(self) -> dict[str, Any]:
         at = self.clock()
-        found = store_status(self.service)
-        for number, topic in enumerate(found["topics"].values()):
+        status = store_status(self.service)
+        for number, topic in enumerate(status["topics"].values()):
             topic["records_per_second"] = wave(at, number, 1980)
-            topic["archived"] = {str(each["partition"]): each["end"] // 2 for each in topic["partitions"]}
+            topic["archived"] = {
+                str(partition["partition"]): partition["end"] // 2 for partition in topic["partitions"]
+            }
             topic["groups"]["master"] = {"offsets": topic["archived"], "lag": 7}
-        for number, (name, view) in enumerate(found["views"].items()):
+        for number, (name, view) in enumerate(status["views"].items()):
             topic, counted = ("visits", "url") if name == "visitors" else ("orders", "customer")
             rate, behind = wave(at, number, 1975), wave(at, number + 2, 1.4)
-            seen = 120_000 + (at - self.since) // 1_000_000 * 1980
-            marks = [format_instant(at - int(each * 1_000_000)) for each in (behind, behind + 0.6)]
+            elements = 120_000 + (at - self.since) // 1_000_000 * 1980
+            marks = [format_instant(at - int(lag * 1_000_000)) for lag in (behind, behind + 0.6)]
             grouping = {"watermark": marks[0], "output_watermark": marks[1], "lag_seconds": behind, "held": 4}
             parsing = {"watermark": marks[0], "output_watermark": marks[0], "lag_seconds": behind / 2, "held": 0}
             source, window, group = f"topic {topic}", "WindowInto(FixedWindows('1 h'))", f"GroupBy({counted})"
-            edges = [(source, window, seen - 31), (window, group, seen - 31), (group, f"store {name}", seen // 40)]
+            edges = [
+                (source, window, elements - 31),
+                (window, group, elements - 31),
+                (group, f"store {name}", elements // 40),
+            ]
             kinds = {source: "source", window: "transform", group: "grouping", f"store {name}": "sink"}
             if name == "visitors":
                 kinds["dead letters"] = "sink"
@@ -105,7 +111,7 @@ class Shop:
                 "bad": bad,
             }
         times = {"started": format_instant(self.since), "now": format_instant(at)}
-        return {"app": "shop.py", "pid": 4711, **times, **found, "jobs": self.jobs}
+        return {"app": "shop.py", "pid": 4711, **times, **status, "jobs": self.jobs}
 
     def compute(self, view: str, *, incremental: bool) -> dict[str, Any]:
         if any(job["state"] == "running" and job["view"] == view for job in self.jobs):
@@ -133,21 +139,21 @@ def wave(at: int, phase: int, height: float) -> float:
     return round(height * (1 + 0.1 * math.sin(seconds / 41 + phase) + noise), 2)
 
 
-def seen(url: str, hour: int, users: list[str]) -> Partial:
+def partial_row(url: str, hour: int, users: list[str]) -> Partial:
     sketch = PEOPLE.dump(PEOPLE.add_all(PEOPLE.zero(), users))
     return Partial((url,), START + hour * HOUR, START + (hour + 1) * HOUR, (len(users), sketch))
 
 
 def history(since: int, until: int) -> list[Partial]:
     """The visits of some hours: many by day, few by night."""
-    chance, found = random.Random(7), []
+    chance, rows = random.Random(7), []
     for hour in range(until):
         for number, url in enumerate(PAGES):
             most = int((200 + 160 * math.sin((hour - 8) / 24 * 2 * math.pi)) / (number + 1)) + 3
             users = [f"user {chance.randrange(400)}" for _ in range(chance.randrange(most // 2, most))]
             if hour >= since:
-                found.append(seen(url, hour, users))
-    return found
+                rows.append(partial_row(url, hour, users))
+    return rows
 
 
 def spendings(amount: int) -> list[Partial]:
@@ -183,12 +189,12 @@ def shop(folder: Path, clock: Callable[[], int] = now) -> Shop:
     lines = "\n".join(f'{{"user": "u{n}", "url": "{PAGES[n % 8]}", "ts": {n}}}' for n in range(64))
     service.topics["visits"].append(lines.encode())
     Group(Log(folder / "log"), "visits", "visitors").commit({0: 3})
-    found = Shop(service, clock, clock())
+    system = Shop(service, clock, clock())
     at = format_instant(clock())
     for offset, record, reason, message in LETTERS:
         where = {"view": "visitors", "position": f"visits/0@{offset}", "time": at}
-        found.letters.append(where | {"reason": reason, "message": message, "record": record})
-    return replace(found, service=replace(service, operations=found))
+        system.letters.append(where | {"reason": reason, "message": message, "record": record})
+    return replace(system, service=replace(service, operations=system))
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ def kinds(events: hr.PCollection) -> hr.PCollection:
 
 
 class Topologies:
-    """One topology, which does whatever it is told to at once."""
+    """One topology, which carries out every command at once."""
 
     def __init__(self) -> None:
         self.status = json.loads(json.dumps(WordCount(TOPOLOGY).status().told()))

@@ -12,7 +12,7 @@ import pytest
 
 from headrace.server import Limits, Server, Service
 from headrace.views.stores.store import StoredView
-from tests.server.conftest import LINES, feed, on_both, publish, seen
+from tests.server.conftest import LINES, feed, on_both, partial_row, publish
 from tests.test_project import REFUSE_SPARK, output_of
 
 
@@ -34,27 +34,27 @@ def test_alive_and_ready(client: httpx.Client, service: Service, monkeypatch: py
 
 
 def test_metrics(client: httpx.Client, view: StoredView, clock: list[int]) -> None:
-    feed(view, seen("a", 0, "x"), watermark=60_000_000)
+    feed(view, partial_row("a", 0, "x"), watermark=60_000_000)
     clock[0] += 2_000_000
     client.get("/views/visitors?url=a")
     client.get("/views/none")
     client.post("/topics/visits", content='{"user": "u", "url": "a", "ts": 5}', headers=LINES)
     client.post("/topics/visits", content="x\ny", headers=LINES)
-    found = dict(line.rsplit(" ", 1) for line in client.get("/metrics").text.splitlines() if not line.startswith("#"))
-    assert found['headrace_http_requests_total{method="GET",route="/views/visitors",status="200"}'] == "1.0"
-    assert found['headrace_http_requests_total{method="GET",route="none",status="404"}'] == "1.0"
-    assert found['headrace_http_request_seconds_count{route="/views/visitors"}'] == "1.0"
-    assert found['headrace_ingested_records_total{topic="visits"}'] == "1.0"
-    assert found['headrace_refused_lines_total{topic="visits"}'] == "2.0"
-    assert found['headrace_view_freshness_seconds{view="visitors"}'] == "2.0"
-    assert found['headrace_view_watermark_seconds{view="visitors"}'] == "60.0"
-    assert found['headrace_view_reached_offset{partition="0",view="visitors"}'] == "1.0"
-    assert sum(float(found[f'headrace_topic_next_offset{{partition="{n}",topic="visits"}}']) for n in range(3)) == 1
+    samples = dict(line.rsplit(" ", 1) for line in client.get("/metrics").text.splitlines() if not line.startswith("#"))
+    assert samples['headrace_http_requests_total{method="GET",route="/views/visitors",status="200"}'] == "1.0"
+    assert samples['headrace_http_requests_total{method="GET",route="none",status="404"}'] == "1.0"
+    assert samples['headrace_http_request_seconds_count{route="/views/visitors"}'] == "1.0"
+    assert samples['headrace_ingested_records_total{topic="visits"}'] == "1.0"
+    assert samples['headrace_refused_lines_total{topic="visits"}'] == "2.0"
+    assert samples['headrace_view_freshness_seconds{view="visitors"}'] == "2.0"
+    assert samples['headrace_view_watermark_seconds{view="visitors"}'] == "60.0"
+    assert samples['headrace_view_reached_offset{partition="0",view="visitors"}'] == "1.0"
+    assert sum(float(samples[f'headrace_topic_next_offset{{partition="{n}",topic="visits"}}']) for n in range(3)) == 1
 
 
 def test_openapi_names_the_keys_of_each_view(client: httpx.Client) -> None:
     paths = client.get("/openapi.json").json()["paths"]
-    named = [each["name"] for each in paths["/views/visitors"]["get"]["parameters"]]
+    named = [parameter["name"] for parameter in paths["/views/visitors"]["get"]["parameters"]]
     assert {"url", "url.prefix", "from", "to", "top", "limit", "after"} <= set(named)
     assert "requestBody" in paths["/topics/visits"]["post"] and "requestBody" in paths["/sql"]["post"]
     assert client.get("/docs").status_code == 404  # its page would load scripts from elsewhere
@@ -74,16 +74,16 @@ def test_each_event_counts_once_while_versions_change(client: httpx.Client, view
 
     def watch() -> None:
         while not over.is_set():
-            found = client.get("/views/visitors?url=a").json()["rows"]
-            totals.append(found[0]["values"]["hits"] if found else 0)
+            rows = client.get("/views/visitors?url=a").json()["rows"]
+            totals.append(rows[0]["values"]["hits"] if rows else 0)
 
     watching = threading.Thread(target=watch)
     watching.start()
     for number in range(20):
         users.append(f"user {number}")
-        feed(view, seen("a", 0, users[-1]))
+        feed(view, partial_row("a", 0, users[-1]))
         if number % 4 == 3:
-            publish(view, seen("a", 0, *users))
+            publish(view, partial_row("a", 0, *users))
     over.set()
     watching.join()
     assert totals == sorted(totals) and set(totals) <= set(range(21))
@@ -104,9 +104,9 @@ def test_too_many_questions_and_questions_that_take_too_long(
     )
     assert client.get("/views/visitors").status_code == 429  # the first is still under way
     go.set()
-    while (found := client.get("/views/visitors")).status_code == 429:
+    while (answer := client.get("/views/visitors")).status_code == 429:
         pass
-    assert found.status_code == 200
+    assert answer.status_code == 200
 
 
 def test_a_server_says_where_it_is(service: Service) -> None:

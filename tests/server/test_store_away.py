@@ -12,7 +12,7 @@ from headrace.model.errors import PipelineError
 from headrace.views.stores import Store
 from headrace.views.stores.store import StoredView
 from tests.edges.postgresql import PASSWORD, administering
-from tests.server.conftest import LINES, feed, seen
+from tests.server.conftest import LINES, feed, partial_row
 
 
 @pytest.mark.parametrize("store_url", ["postgresql"], indirect=True)
@@ -20,14 +20,14 @@ def test_while_the_database_is_away_the_server_says_so_and_then_answers_again(
     client: httpx.Client, view: StoredView, postgresql_server: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    said: list[str] = []
+    answers: list[str] = []
 
     def ask(path: str, **sent: Any) -> tuple[int, Any]:
         answer = client.request("POST" if sent else "GET", path, **sent)
-        said.append(f"{answer.headers} {answer.text}")
+        answers.append(f"{answer.headers} {answer.text}")
         return answer.status_code, answer.json()
 
-    feed(view, seen("a", 0, "x", "y"))
+    feed(view, partial_row("a", 0, "x", "y"))
     assert ask("/readyz") == (200, {"status": "ready"})
     status, before = ask("/views/visitors?url=a")
     assert (status, before["rows"][0]["values"]["hits"]) == (200, 2)
@@ -55,7 +55,7 @@ def test_while_the_database_is_away_the_server_says_so_and_then_answers_again(
     assert ask("/readyz") == (200, {"status": "ready"})
     assert ask("/views/visitors?url=a") == (200, before)
     assert "the store does not answer GET '/views/visitors'" in caplog.text
-    assert PASSWORD not in caplog.text + "".join(said)
+    assert PASSWORD not in caplog.text + "".join(answers)
 
 
 @pytest.mark.parametrize("store_url", ["postgresql"], indirect=True)
@@ -64,5 +64,5 @@ def test_a_password_is_in_no_message(store_url: str, caplog: pytest.LogCaptureFi
     for wrong in (store_url.replace(f":{PASSWORD}@", ":wr0ng@"), store_url.replace("served", "n0where")):
         with pytest.raises(PipelineError, match="cannot open the database postgresql") as refused:
             Store(wrong)
-        shown = str(refused.value) + repr(refused.value) + caplog.text
-        assert PASSWORD not in shown and "wr0ng" not in shown
+        texts = str(refused.value) + repr(refused.value) + caplog.text
+        assert PASSWORD not in texts and "wr0ng" not in texts

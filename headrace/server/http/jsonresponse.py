@@ -18,6 +18,9 @@ from starlette.responses import Response
 def dumps(value: Any) -> bytes:
     """Encodes as JSON any value that a view or a SQL statement can give.
 
+    orjson is faster (15 µs instead of 190 for a hundred rows), but writes NaN as null without a word; to look for NaN
+    first takes what it saves.
+
     >>> dumps({"p": float("nan"), "n": 3, "day": dt.date(2026, 1, 31), "sketch": b"\\x00"}).decode()
     '{"p":"NaN","n":3,"day":"2026-01-31","sketch":"AA=="}'
     """

@@ -7,7 +7,7 @@ import socket
 from typing import Any, Final
 
 PORT: Final = 8787
-"""The port of a server for which none is given."""
+"""The default port of a server."""
 
 
 def listen(host: str, port: int, *, has_tokens: bool) -> socket.socket:

@@ -168,7 +168,9 @@ def _operation(method: str, path: str, operation: Operation, scope: str | None, 
     described: Schema = {
         "summary": operation.summary,
         "operationId": f"{method.lower()}{path.replace('/', '_').replace('{', '').replace('}', '')}",
-        "responses": {str(status): each for status, each in sorted({**operation.responses, **refusals}.items())},
+        "responses": {
+            str(status): described for status, described in sorted({**operation.responses, **refusals}.items())
+        },
     }
     if operation.parameters:
         described["parameters"] = list(operation.parameters)

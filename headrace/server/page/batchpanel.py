@@ -1,4 +1,4 @@
-"""Batch: the versions of every view that are kept, going back to one, computing a new one, and jobs under way."""
+"""The panel of batch versions: those of every view, rolling back to one, computing a new one, and jobs."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from headrace.server.page.dialogs import button, confirm
 from headrace.server.page.listings import Button, Cell, Chip, Kind, Listing, Number
 from headrace.server.page.poller import Snapshot
 
-_JOB: Final[dict[str, Kind]] = {"running": "busy", "done": "good", "failed": "bad"}
+_JOB_CHIPS: Final[dict[str, Kind]] = {"running": "busy", "done": "good", "failed": "bad"}
 
 
-class Batch:
-    """Jobs, and a card for each view."""
+class BatchPanel:
+    """Shows a card for each view, and the jobs."""
 
     def __init__(self, context: PageContext) -> None:
         self.context = context
@@ -29,7 +29,7 @@ class Batch:
                 ui.label("Jobs").classes("hr-title")
                 self._jobs = Listing(
                     ("Job", "View", "Kind", "State", "Step", "Begun", Number("Took"), Number("Version"), "Error"),
-                    "No batch has been computed since the system began; begin one above.",
+                    "No batch has been computed since the system started; start one above.",
                     name="jobs",
                 )
 
@@ -45,11 +45,12 @@ class Batch:
             )
             self._cards[name].show(view, busy)
         if self._jobs is not None:
-            self._jobs.show([_job(each) for each in sorted(snapshot.status["jobs"], key=lambda job: -job["id"])])
+            newest_first = sorted(snapshot.status["jobs"], key=lambda job: -job["id"])
+            self._jobs.show([_job_cells(job) for job in newest_first])
 
 
 class _Card:
-    """The versions of a view, and buttons for those who may press them."""
+    """Shows the versions of a view, and buttons to those who may press them."""
 
     def __init__(self, context: PageContext, name: str) -> None:
         self.context, self.name = context, name
@@ -73,23 +74,23 @@ class _Card:
             )
 
     def show(self, view: dict[str, Any], busy: bool) -> None:
-        where = view["provenance"]
-        for each in self._buttons:
-            each.set_enabled(not busy)
-        boundary = humantext.offsets(where["boundary"])
-        reached = f"speed layer has reached {humantext.offsets(where['reached'])}"
+        provenance = view["provenance"]
+        for compute in self._buttons:
+            compute.set_enabled(not busy)
+        boundary = humantext.offsets(provenance["boundary"])
+        reached = f"speed layer has reached {humantext.offsets(provenance['reached'])}"
         self._facts.set_text(
             reached
-            if where["version"] is None
-            else f"answers come from version {where['version']} up to {boundary}, {reached}"
+            if provenance["version"] is None
+            else f"answers come from version {provenance['version']} up to {boundary}, {reached}"
         )
-        newest = sorted(view["versions"], key=lambda version: -version["version"])
-        self._listing.show([self._version(each) for each in newest])
+        newest_first = sorted(view["versions"], key=lambda version: -version["version"])
+        self._listing.show([self._version_cells(version) for version in newest_first])
 
-    def _version(self, version: dict[str, Any]) -> tuple[Cell, ...]:
-        number, back = version["version"], None
+    def _version_cells(self, version: dict[str, Any]) -> tuple[Cell, ...]:
+        number, roll_back = version["version"], None
         if self._admin and not version["current"]:
-            back = Button("Roll back", number, lambda: self._roll_back(number))
+            roll_back = Button("Roll back", number, lambda: self._roll_back(number))
         base = version["base"]
         return (
             str(number),
@@ -98,7 +99,7 @@ class _Card:
             humantext.time(version["made"]),
             humantext.offsets(version["boundary"]),
             "all events" if base is None else f"version {base}",
-            back,
+            roll_back,
         )
 
     async def _compute(self, *, incremental: bool) -> None:
@@ -106,13 +107,11 @@ class _Card:
         assert operations is not None
         job = await self.context.run(lambda: operations.compute(self.name, incremental=incremental))
         if job is not None:
-            ui.notify(f"A batch of {self.name} has begun", type="positive")
+            ui.notify(f"A batch of {self.name} has started", type="positive")
             await self.context.poller.poll()
 
     async def _roll_back(self, version: int) -> None:
-        question = (
-            f"Answers of {self.name} will come from version {version}, and from all that came since its boundary."
-        )
+        question = f"Answers of {self.name} will come from version {version}, and from all events since its boundary."
         if not await confirm(f"Roll back to version {version}?", question, "Roll back"):
             return
         view = self.context.service.views[self.name]
@@ -122,12 +121,12 @@ class _Card:
             await self.context.poller.poll()
 
 
-def _job(job: dict[str, Any]) -> tuple[Cell, ...]:
+def _job_cells(job: dict[str, Any]) -> tuple[Cell, ...]:
     return (
         str(job["id"]),
         job["view"],
         "incremental" if job["incremental"] else "all events",
-        Chip(job["state"], _JOB.get(job["state"], "plain")),
+        Chip(job["state"], _JOB_CHIPS.get(job["state"], "plain")),
         job["step"],
         humantext.time(job["started"]),
         Number(humantext.seconds(job["seconds"])),

@@ -1,4 +1,4 @@
-"""Dead letters: records that no view could take, why, and how many of each kind there were."""
+"""The panel of dead letters: records that no view could take, with the reasons, and counts by reason."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from headrace.server.page.context import PageContext
 from headrace.server.page.listings import Listing, Number
 from headrace.server.page.poller import Snapshot
 
-_MOST: Final = 200
-_NONE: Final = "No record has been refused: every one that came was an event of its topic."
+_LIMIT: Final = 200
+_NONE: Final = "No record has been refused: every one was an event of its topic."
 
 
-class Letters:
-    """Counts by reason, and the newest letters."""
+class DeadLettersPanel:
+    """Shows counts by reason, and the newest dead letters."""
 
     def __init__(self, context: PageContext) -> None:
         self.context = context
-        self._bad: object = None
+        self._counts: object = None
         if context.service.operations is None:
             ui.label(
-                "This server answers from a store alone. Dead letters are kept by a system that runs: headrace up."
+                "This server answers from a store alone. A system that runs has dead letters: headrace up."
             ).classes("hr-empty")
             return
         with ui.element("div").classes("hr-stack"):
@@ -31,9 +31,9 @@ class Letters:
                 ui.label("By reason").classes("hr-title")
                 self._reasons = Listing(("View", "Step", "Reason", Number("Records")), _NONE, name="bad")
             with ui.element("section").classes("hr-card"):
-                ui.label(f"The newest {_MOST}").classes("hr-title")
+                ui.label(f"The newest {_LIMIT}").classes("hr-title")
                 names = ("Time", "View", "Position", "Reason", "Message", "Record")
-                columns = [{"name": each, "label": each, "field": each, "align": "left"} for each in names]
+                columns = [{"name": name, "label": name, "field": name, "align": "left"} for name in names]
                 self._letters = ui.table(columns=columns, rows=[], row_key="id", pagination=20).props("flat dense")
                 self._letters.classes("hr-grid").props["data-name"] = "letters"
                 self._none = ui.label(_NONE).classes("hr-empty")
@@ -42,19 +42,19 @@ class Letters:
         operations = self.context.service.operations
         if operations is None:
             return
-        bad = [
-            (name, step, reason, n)
+        counts = [
+            (name, step, reason, count)
             for name, view in snapshot.status["views"].items()
             for step, reasons in view["bad"].items()
-            for reason, n in reasons.items()
+            for reason, count in reasons.items()
         ]
-        self._reasons.show([(*texts, Number(humantext.count(n))) for *texts, n in bad])
-        if bad != self._bad:  # letters are read again only if there are others
-            self._bad = bad
-            found = await self.context.pool.run(lambda: operations.dead_letters(_MOST))
-            self._letters.set_visibility(bool(found))
-            self._none.set_visibility(not found)
-            self._letters.rows = [_row(number, each) for number, each in enumerate(found)]
+        self._reasons.show([(*texts, Number(humantext.count(count))) for *texts, count in counts])
+        if counts != self._counts:  # dead letters are read again only if there are others
+            self._counts = counts
+            letters = await self.context.pool.run(lambda: operations.dead_letters(_LIMIT))
+            self._letters.set_visibility(bool(letters))
+            self._none.set_visibility(not letters)
+            self._letters.rows = [_row(number, letter) for number, letter in enumerate(letters)]
 
 
 def _row(number: int, letter: dict[str, Any]) -> dict[str, Any]:

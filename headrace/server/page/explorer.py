@@ -1,4 +1,4 @@
-"""The view explorer: a plot over time of what batch and speed say, and the rows of the answer with their provenance."""
+"""The panel to explore views: a plot of the values of batch and speed, and the rows with their provenance."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from nicegui import ui
 from headrace.server.http.refusals import Refusal
 from headrace.server.page import humantext
 from headrace.server.page.context import PageContext
-from headrace.server.page.plot import MOST, adds_up, plot
+from headrace.server.page.plot import MAX_BARS, adds_up, plot
 from headrace.server.page.poller import Snapshot
-from headrace.server.page.questions import Found, Match, Question, asked
+from headrace.server.page.questions import ExplorerAnswer, Match, Question, ask
 from headrace.server.page.theme import chart
 from headrace.views.declare.layout import Layout
 from headrace.views.errors import ViewError
@@ -22,11 +22,11 @@ from headrace.views.jsonencoding import encode_answer, encode_provenance
 _log = logging.getLogger("headrace.server")
 
 _FLAT: Final = "flat dense no-caps"
-_REST: Final = 20  # a question that took a second is asked again after so many, if the view has moved on
+_REST: Final = 20  # seconds for each second that a query took, until it is asked again
 
 
-class Explorer:
-    """Asks one view at a time; asks again when its answers have changed."""
+class ExplorerPanel:
+    """Queries one view at a time, and again when its answers have changed."""
 
     def __init__(self, context: PageContext, view: str | None) -> None:
         self.context, self.views = context, context.service.views
@@ -56,12 +56,12 @@ class Explorer:
             self._table.classes("hr-grid").props["data-name"] = "rows"
             self._none = ui.label("").classes("hr-empty")
             with ui.element("div").classes("hr-buttons"):
-                self._first = ui.button("First rows", on_click=lambda: self._turn(None), color=None).props(_FLAT)
+                self._first = ui.button("First rows", on_click=lambda: self._turn_page(None), color=None).props(_FLAT)
                 self._more = ui.button("Next rows", color=None).props(_FLAT)
-                self._more.on_click(lambda: self._turn(self._following))
+                self._more.on_click(lambda: self._turn_page(self._next))
                 for button in (self._first, self._more):
                     button.classes("hr-action")
-        self._following: str | None = None
+        self._next: str | None = None
 
     async def show(self, snapshot: Snapshot) -> None:
         if self.views:
@@ -87,24 +87,24 @@ class Explorer:
         )
 
     async def _ask(self) -> None:
-        """Asks, if the question or the answer may be another than what is shown."""
+        """Queries the view if the question or the answer differ from what is shown."""
         if self._asking:
             return
         question, view = self._question(), self.views[self._view]
         self._asking = True
         try:
-            where = await self.context.pool.run(view.provenance)
-            place = (where.version, where.batch)
+            provenance = await self.context.pool.run(view.provenance)
+            place = (provenance.version, provenance.batch)
             same = self._shown is not None and self._shown[0] == question
             if self._shown == (question, place) or (same and time.monotonic() < self._next_ask):
                 if same:
-                    self._provenance.set_text(_told(encode_provenance(where)))
+                    self._provenance.set_text(_provenance_text(encode_provenance(provenance)))
                 return
             began = time.monotonic()
-            found = await self.context.pool.run(lambda: asked(view, question))
+            answer = await self.context.pool.run(lambda: ask(view, question))
             self._next_ask = time.monotonic() + _REST * (time.monotonic() - began)
             self._shown = question, place
-            self._show(question, found)
+            self._show(question, answer)
         except (ViewError, Refusal) as refused:
             self._shown = question, None
             self._fail(str(refused))
@@ -113,7 +113,7 @@ class Explorer:
             self._fail("This failed inside the server; its log says how.")
         finally:
             self._asking = False
-        if self._question() != question:  # somebody typed meanwhile
+        if self._question() != question:  # the visitor typed meanwhile
             await self._ask()
 
     def _fail(self, reason: str) -> None:
@@ -122,23 +122,23 @@ class Explorer:
 
     # Showing
 
-    def _show(self, question: Question, found: Found) -> None:
+    def _show(self, question: Question, answer: ExplorerAnswer) -> None:
         self._error.set_visibility(False)
         layout = self._layout()
         stacked = adds_up(layout.fns[layout.aggregations.index(question.aggregate)])
-        options = plot(found.parts, question.aggregate, stacked=stacked)
+        options = plot(answer.layers, question.aggregate, stacked=stacked)
         self._plot.set_visibility(options is not None)
         if options is not None:
             self._plot.options.clear()
             self._plot.options.update(options)
             self._plot.update()
-        self._note.set_text(_note(question.aggregate, stacked, len(found.parts.merged), options is not None))
-        self._show_rows(layout, question, found)
+        self._note.set_text(_plot_note(question.aggregate, stacked, len(answer.layers.merged), options is not None))
+        self._show_rows(layout, question, answer)
 
-    def _show_rows(self, layout: Layout, question: Question, found: Found) -> None:
-        answer = encode_answer(question.view, found.page)
+    def _show_rows(self, layout: Layout, question: Question, answer: ExplorerAnswer) -> None:
+        page = encode_answer(question.view, answer.page)
         columns = [_column(f"k{at}", name) for at, name in enumerate(layout.keys)]
-        windows = any(row["window"]["start"] is not None for row in answer["rows"])
+        windows = any(row["window"]["start"] is not None for row in page["rows"])
         if windows:
             columns += [_column("start", "window"), _column("end", "until")]
         columns += [_column(f"v{at}", name, right=True) for at, name in enumerate(layout.aggregations)]
@@ -148,19 +148,19 @@ class Explorer:
                 "id": at,
                 "start": humantext.time(row["window"]["start"]),
                 "end": humantext.time(row["window"]["end"]),
-                **{f"k{at}": humantext.value(each) for at, each in enumerate(row["key"].values())},
-                **{f"v{at}": humantext.value(each) for at, each in enumerate(row["values"].values())},
+                **{f"k{at}": humantext.value(key) for at, key in enumerate(row["key"].values())},
+                **{f"v{at}": humantext.value(answer) for at, answer in enumerate(row["values"].values())},
             }
-            for at, row in enumerate(answer["rows"])
+            for at, row in enumerate(page["rows"])
         ]
-        self._table.set_visibility(bool(answer["rows"]))
-        self._none.set_visibility(not answer["rows"])
-        self._none.set_text(_nothing(question))
-        self._provenance.set_text(_told(answer))
+        self._table.set_visibility(bool(page["rows"]))
+        self._none.set_visibility(not page["rows"])
+        self._none.set_text(_no_rows_text(question))
+        self._provenance.set_text(_provenance_text(page))
         self._link.props["href"] = f"/views/{question.view}?{question.text()}"
-        self._following = answer["next"]
+        self._next = page["next"]
         self._first.set_visibility(question.after is not None)
-        self._more.set_visibility(answer["next"] is not None)
+        self._more.set_visibility(page["next"] is not None)
 
     # Controls
 
@@ -191,7 +191,7 @@ class Explorer:
         self._after = None
         await self._ask()
 
-    async def _turn(self, after: str | None) -> None:
+    async def _turn_page(self, after: str | None) -> None:
         self._after = after
         await self._ask()
 
@@ -208,18 +208,18 @@ def _column(name: str, label: str, *, right: bool = False) -> dict[str, Any]:
     return {"name": name, "field": name, "label": label, "align": "right" if right else "left"}
 
 
-def _told(where: dict[str, Any]) -> str:
-    """The provenance of an answer, in a sentence."""
+def _provenance_text(provenance: dict[str, Any]) -> str:
+    """Describes the provenance of an answer."""
     batch = "no batch version"
-    if where["version"] is not None:
-        batch = f"version {where['version']} up to {humantext.offsets(where['boundary'])}"
-    if where["updated"] is None:
+    if provenance["version"] is not None:
+        batch = f"version {provenance['version']} up to {humantext.offsets(provenance['boundary'])}"
+    if provenance["updated"] is None:
         return f"{batch} · nothing from the speed layer yet"
-    speed = f"speed to {humantext.offsets(where['reached'])} · watermark {humantext.time(where['watermark'])}"
-    return f"{batch} · {speed} · fresh as of {humantext.seconds(where['freshness'])} ago"
+    speed = f"speed to {humantext.offsets(provenance['reached'])} · watermark {humantext.time(provenance['watermark'])}"
+    return f"{batch} · {speed} · fresh as of {humantext.seconds(provenance['freshness'])} ago"
 
 
-def _note(aggregate: str, stacked: bool, rows: int, drawn: bool) -> str:
+def _plot_note(aggregate: str, stacked: bool, rows: int, drawn: bool) -> str:
     if not rows:
         return ""
     if not drawn:
@@ -227,11 +227,11 @@ def _note(aggregate: str, stacked: bool, rows: int, drawn: bool) -> str:
     how = (
         "batch and speed add up" if stacked else "it does not add up, so the line is what batch and speed say together"
     )
-    cut = f" The newest {MOST} of {rows:,} windows; give From and To for others." if rows > MOST else ""
+    cut = f" The newest {MAX_BARS} of {rows:,} windows; give From and To for others." if rows > MAX_BARS else ""
     return f"{aggregate}: {how}.{cut}"
 
 
-def _nothing(question: Question) -> str:
+def _no_rows_text(question: Question) -> str:
     if any(text for _, text in question.keys.values()) or question.since or question.until:
         return "No row has these keys and times; ask for less."
     return "This view has no rows yet; they come with the first events of its topic."

@@ -1,4 +1,4 @@
-"""The frame of the page: the header with the name, the state, tabs and the theme, and the panel of the tab."""
+"""The frame of the page: a header with the name, the state, tabs and the theme, and the panel of the open tab."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any, Final
 from nicegui import ui
 from starlette.requests import Request
 
-from headrace.server.page.batchpanel import Batch
+from headrace.server.page.batchpanel import BatchPanel
 from headrace.server.page.context import PageContext, Panel
-from headrace.server.page.deadletterspanel import Letters
-from headrace.server.page.explorer import Explorer
-from headrace.server.page.listings import Chip, chip
+from headrace.server.page.deadletterspanel import DeadLettersPanel
+from headrace.server.page.explorer import ExplorerPanel
+from headrace.server.page.listings import Chip, add_chip
 from headrace.server.page.nicegui_internals import IS_DARK, THEME_SWITCH
-from headrace.server.page.overview import Overview
+from headrace.server.page.overview import OverviewPanel
 from headrace.server.page.poller import Snapshot
 from headrace.server.page.theme import FAVICON, STYLE
-from headrace.server.page.topicspanel import Topics
-from headrace.server.page.topologiespanel import Topologies
+from headrace.server.page.topicspanel import TopicsPanel
+from headrace.server.page.topologiespanel import TopologiesPanel
 from headrace.server.security.sessions import session_cookie
 from headrace.server.security.tokens import SCOPES, Scope
 from headrace.server.service import Service
@@ -50,14 +50,14 @@ class Frame:
         self._secret = session_cookie(request.headers.get("cookie", ""))
         self.context = PageContext(page.service, page.poller, page.pool, self._scopes, page.commands)
         self._names = tabs(page.service)
-        self._shown: Chip | None = None
+        self._shown_chip: Chip | None = None
         self._panels: dict[str, Panel] = {}
 
     def _scopes(self) -> frozenset[Scope]:
         return self.sessions.scopes(self._secret) if self.sessions.tokens else frozenset(SCOPES)
 
     def build(self) -> None:
-        """Makes the elements; from then on they are brought up to date once a second."""
+        """Adds the elements of the page, which are updated once a second from then on."""
         ui.add_head_html(f"<style>{STYLE}</style>")
         ui.colors(primary="#0b7285", positive="#2b8a3e", negative="#c92a2a", warning="#e67700", dark="#161c23")
         ui.dark_mode({"dark": True, "light": False}.get(self.request.cookies.get(_THEME, "")))
@@ -65,7 +65,7 @@ class Frame:
             ui.image(FAVICON).classes("hr-logo").props("no-spinner no-transition alt=''")
             ui.label("Headrace").classes("hr-name")
             self._state = ui.element("div").classes("hr-state")
-            with ui.tabs(on_change=self._turn).props("inline-label align=left").classes("hr-tabs") as self._tabs:
+            with ui.tabs(on_change=self._open_tab).props("inline-label align=left").classes("hr-tabs") as self._tabs:
                 for name in self._names:
                     label, icon = _TABS[name]
                     ui.tab(name, label=label, icon=icon).props("no-caps")
@@ -75,32 +75,32 @@ class Frame:
                 if self.sessions.tokens:
                     with ui.element("form").props("method=post action=/logout"):
                         ui.button(icon="logout", color=None).props('flat round dense type=submit aria-label="Sign out"')
-        wanted = self.request.query_params.get("tab", "")
-        opened = wanted if wanted in self._names else self._names[0]
+        tab = self.request.query_params.get("tab", "")
+        opened = tab if tab in self._names else self._names[0]
         with ui.tab_panels(self._tabs, value=opened, animated=False).classes("hr-page"):
             for name in self._names:
                 with ui.tab_panel(name).classes("hr-panel"):
                     self._panels[name] = self._panel(name)
-        ui.timer(1.0, self._tick)
+        ui.timer(1.0, self._update)
 
     def _panel(self, name: str) -> Panel:
         if name == "views":
-            return Explorer(self.context, self.request.query_params.get("view"))
+            return ExplorerPanel(self.context, self.request.query_params.get("view"))
         if name == "topologies":
-            return Topologies(self.context, self.request.query_params.get("topology"))
-        panels: dict[str, type[Overview] | type[Topics] | type[Batch] | type[Letters]] = {
-            "overview": Overview,
-            "topics": Topics,
-            "batch": Batch,
-            "letters": Letters,
+            return TopologiesPanel(self.context, self.request.query_params.get("topology"))
+        panels: dict[str, type[OverviewPanel] | type[TopicsPanel] | type[BatchPanel] | type[DeadLettersPanel]] = {
+            "overview": OverviewPanel,
+            "topics": TopicsPanel,
+            "batch": BatchPanel,
+            "letters": DeadLettersPanel,
         }
         return panels[name](self.context)
 
-    async def _turn(self) -> None:
+    async def _open_tab(self) -> None:
         ui.run_javascript(f"history.replaceState(null, '', '/?tab={self._tabs.value}')")
-        await self._tick()
+        await self._update()
 
-    async def _tick(self) -> None:
+    async def _update(self) -> None:
         if "read" not in self._scopes():
             ui.navigate.to("/login")
             return
@@ -109,55 +109,57 @@ class Frame:
         await self._panels[self._tabs.value or self._names[0]].show(snapshot)
 
     def _show_state(self, snapshot: Snapshot) -> None:
-        found = state(snapshot, topologies=self._names == ["topologies"])
-        if found != self._shown:
-            self._shown = found
+        chip = state_chip(snapshot, topologies=self._names == ["topologies"])
+        if chip != self._shown_chip:
+            self._shown_chip = chip
             self._state.clear()
             with self._state:
-                chip(found)
+                add_chip(chip)
 
 
 def tabs(service: Service) -> list[str]:
-    """The tabs of a page: those of views if there may be any, and that of topologies if there may be any.
+    """Lists the tabs of a page: those of views if there can be any, and that of topologies if there can be any.
 
     >>> tabs(Service({}, {}))
     ['overview', 'views', 'topics', 'batch', 'letters']
     """
-    alone = service.topologies is not None and not service.views and service.operations is None
+    only_topologies = service.topologies is not None and not service.views and service.operations is None
     return [
         name
         for name in _TABS
-        if (name == "topologies" and service.topologies is not None) or (name != "topologies" and not alone)
+        if (name == "topologies" and service.topologies is not None) or (name != "topologies" and not only_topologies)
     ]
 
 
-def state(snapshot: Snapshot, topologies: bool = False) -> Chip:
-    """The state of the whole; of `topologies`, if there is nothing else.
+def state_chip(snapshot: Snapshot, topologies: bool = False) -> Chip:
+    """Describes the state of the system; that of `topologies` if there is nothing else.
 
-    >>> state(Snapshot({"views": {"a": {"state": "running"}, "b": {"state": "failed"}}}, runs=True))
+    >>> state_chip(Snapshot({"views": {"a": {"state": "running"}, "b": {"state": "failed"}}}, runs=True))
     Chip(text='1 of 2 views failed', kind='bad')
-    >>> state(Snapshot({"views": {}}, runs=False)).text
+    >>> state_chip(Snapshot({"views": {}}, runs=False)).text
     'store only'
-    >>> state(Snapshot({"views": {}}, runs=False), topologies=True).text
+    >>> state_chip(Snapshot({"views": {}}, runs=False), topologies=True).text
     'no cluster'
     """
     if not snapshot.answers:
         return Chip("no answer", "bad")
     if topologies:
-        return _state_of_topologies(snapshot.topologies)
+        return _topologies_chip(snapshot.topologies)
     if not snapshot.runs:
         return Chip("store only", "plain")
     states = [view["state"] for view in snapshot.status["views"].values()]
-    for each in ("failed", "stopped"):
-        if each in states:
-            return Chip(f"{states.count(each)} of {len(states)} views {each}", "bad" if each == "failed" else "plain")
+    for state in ("failed", "stopped"):
+        if state in states:
+            return Chip(
+                f"{states.count(state)} of {len(states)} views {state}", "bad" if state == "failed" else "plain"
+            )
     return Chip("running", "good")
 
 
-def _state_of_topologies(told: dict[str, Any]) -> Chip:
-    if not told["runs"]:
+def _topologies_chip(published: dict[str, Any]) -> Chip:
+    if not published["runs"]:
         return Chip("no cluster", "plain")
-    states = [each["state"] for each in told["topologies"]]
+    states = [topology["state"] for topology in published["topologies"]]
     if "failed" in states:
         return Chip(f"{states.count('failed')} of {len(states)} topologies failed", "bad")
     return Chip("running", "good")

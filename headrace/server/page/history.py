@@ -1,4 +1,4 @@
-"""The last minutes of a system, as lines for charts: what each look at it found, until there are too many."""
+"""The history of a system: the measures of the last polls, as lines for charts."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any, Final, Literal
 
 Measure = Literal["in", "rate", "lag", "watermark", "emitted", "acked", "complete", "slowest", "queued", "pending"]
 Point = list[float | None]
-Found = dict[tuple[Measure, str], float | None]
-"""What a look found: measures, each of somebody by name."""
+Measurements = dict[tuple[Measure, str], float | None]
+"""What one poll measured, by measure and by the name of a view, a topic or a stage."""
 
-_MOST: Final = 300  # looks
-_DRAWN: Final = 100  # points of a line; more would not be snapshot, and are sent to every page each second
+_MAX_POLLS: Final = 300
+_MAX_POINTS: Final = 100  # of a line; more would not be seen, and are sent to every page each second
 
 
 class History:
-    """Measures by name. A name that is not there any more is forgotten when its last point is.
+    """Measures by name. A name that is gone is forgotten with its last point.
 
     >>> history = History()
     >>> for second, rate in ((1, 20.0), (2, None)):
@@ -27,40 +27,40 @@ class History:
     ({'hits': [[1000.0, 20.0], [2000.0, None]]}, {'hits · count': [[1000.0, 1.5], [2000.0, 1.5]]})
     """
 
-    def __init__(self, most: int = _MOST) -> None:
-        self._looks: deque[tuple[int, float, Found]] = deque(maxlen=most)
+    def __init__(self, max_polls: int = _MAX_POLLS) -> None:
+        self._polls: deque[tuple[int, float, Measurements]] = deque(maxlen=max_polls)
         self._number = 0
 
     def add(self, status: Mapping[str, Any]) -> None:
-        """Remembers what a look at a system found."""
-        found: Found = {}
+        """Adds a status of the system."""
+        measured: Measurements = {}
         for name, topic in status["topics"].items():
-            found["in", name] = topic["records_per_second"]
+            measured["in", name] = topic["records_per_second"]
         for name, view in status["views"].items():
-            found["rate", name] = view["records_per_second"]
-            found["lag", name] = view["lag"]
+            measured["rate", name] = view["records_per_second"]
+            measured["lag", name] = view["lag"]
             for stage in view["stages"]:
-                found["watermark", f"{name} · {stage['label']}"] = stage["lag_seconds"]
-        self.note(milliseconds(status["now"]), found)
+                measured["watermark", f"{name} · {stage['label']}"] = stage["lag_seconds"]
+        self.add_measurements(milliseconds(status["now"]), measured)
 
-    def note(self, at: float, found: Found) -> None:
-        """Remembers what a look at this time, in milliseconds, found."""
-        self._looks.append((self._number, at, found))
+    def add_measurements(self, at: float, measured: Measurements) -> None:
+        """Adds what was measured at a time, which is in milliseconds."""
+        self._polls.append((self._number, at, measured))
         self._number += 1
 
     def lines(self, measure: Measure) -> dict[str, list[Point]]:
-        """The points of each line, oldest first; where a line has no value, it has a gap.
+        """Returns the points of each line, oldest first; where a line has no value, it has a gap.
 
-        Of many looks these are every second or third, and always the last: the same ones as long as they are there.
+        Of many polls these are every second or third, and always the last: the same ones as long as they are there.
         """
-        names = dict.fromkeys(name for _, _, found in self._looks for what, name in found if what == measure)
-        every = -(-len(self._looks) // _DRAWN)
-        drawn = [look for look in self._looks if look[0] % every == 0 or look is self._looks[-1]]
-        return {name: [[at, found.get((measure, name))] for _, at, found in drawn] for name in names}
+        names = dict.fromkeys(name for _, _, measured in self._polls for kind, name in measured if kind == measure)
+        step = -(-len(self._polls) // _MAX_POINTS)
+        drawn = [poll for poll in self._polls if poll[0] % step == 0 or poll is self._polls[-1]]
+        return {name: [[at, measured.get((measure, name))] for _, at, measured in drawn] for name in names}
 
 
 def milliseconds(text: str) -> float:
-    """A time of the API, as charts have it.
+    """Converts a time of the API to that of charts.
 
     >>> milliseconds("1970-01-01T00:00:01.5Z")
     1500.0

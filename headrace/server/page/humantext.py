@@ -1,4 +1,4 @@
-"""Numbers and times as people read them. A missing one is a dash."""
+"""Formats numbers and times for people. A missing one is a dash."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ NONE: Final = "–"
 
 
 def count(n: int | float | None) -> str:
-    """A number of things, all of its digits.
+    """Formats a count with all of its digits.
 
     >>> count(1234567), count(0), count(None), count(0.5)
     ('1,234,567', '0', '–', '0.5')
@@ -20,17 +20,17 @@ def count(n: int | float | None) -> str:
     return f"{n:,}" if isinstance(n, int) else f"{n:,.6g}"
 
 
-def some(n: int, thing: str) -> str:
-    """So many things.
+def some(n: int, noun: str) -> str:
+    """Formats a count with its noun.
 
     >>> some(1, "topic"), some(1200, "topic"), some(2, "batch")
     ('1 topic', '1,200 topics', '2 batches')
     """
-    return f"{n:,} {thing}" if n == 1 else f"{n:,} {thing}{'es' if thing.endswith('ch') else 's'}"
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}{'es' if noun.endswith('ch') else 's'}"
 
 
 def rate(per_second: float | None) -> str:
-    """So many a second.
+    """Formats a rate.
 
     >>> rate(1975.4), rate(0.25), rate(0.0), rate(None)
     ('1,975/s', '0.25/s', '0/s', '–')
@@ -41,9 +41,9 @@ def rate(per_second: float | None) -> str:
 
 
 def seconds(length: float | None) -> str:
-    """A duration.
+    """Formats a duration.
 
-    >>> [seconds(each) for each in (0.0004, 0.41, 3.24, 75, 5400, 200_000, None)]
+    >>> [seconds(length) for length in (0.0004, 0.41, 3.24, 75, 5400, 200_000, None)]
     ['0 ms', '410 ms', '3.2 s', '1 min 15 s', '1 h 30 min', '2 d 7 h', '–']
     """
     if length is None:
@@ -63,7 +63,7 @@ def seconds(length: float | None) -> str:
 
 
 def time(text: str | None) -> str:
-    """A time as the API has it, to the second, in UTC.
+    """Formats a time of the API to the second, in UTC.
 
     >>> time("2026-01-31T12:00:05.25Z"), time(None)
     ('2026-01-31 12:00:05', '–')
@@ -71,30 +71,30 @@ def time(text: str | None) -> str:
     return NONE if text is None else text.removesuffix("Z").partition(".")[0].replace("T", " ")
 
 
-def offsets(found: Mapping[Any, int] | None) -> str:
-    """Offsets by partition, in the order of these.
+def offsets(by_partition: Mapping[Any, int] | None) -> str:
+    """Formats offsets by partition.
 
     >>> offsets({"10": 7, "2": 1200}), offsets({})
     ('2: 1,200 · 10: 7', '–')
     """
-    ordered = sorted((found or {}).items(), key=lambda each: int(each[0]))
+    ordered = sorted((by_partition or {}).items(), key=lambda pair: int(pair[0]))
     return " · ".join(f"{partition}: {offset:,}" for partition, offset in ordered) or NONE
 
 
-def value(found: Any) -> str:
-    """A key or an answer.
+def value(item: Any) -> str:
+    """Formats a key or an answer.
 
     >>> value(1200), value(0.123456789), value(None), value("<b>"), value([1.5, 2]), value(float("nan"))
     ('1,200', '0.123457', 'null', '<b>', '1.5, 2', 'NaN')
     """
-    if found is None:
+    if item is None:
         return "null"
-    if isinstance(found, bool):
-        return str(found).lower()
-    if isinstance(found, float) and not math.isfinite(found):
-        return "NaN" if math.isnan(found) else "∞" if found > 0 else "-∞"
-    if isinstance(found, int | float):
-        return count(found)
-    if isinstance(found, list | tuple):
-        return ", ".join(map(value, found))
-    return str(found)
+    if isinstance(item, bool):
+        return str(item).lower()
+    if isinstance(item, float) and not math.isfinite(item):
+        return "NaN" if math.isnan(item) else "∞" if item > 0 else "-∞"
+    if isinstance(item, int | float):
+        return count(item)
+    if isinstance(item, list | tuple):
+        return ", ".join(map(value, item))
+    return str(item)

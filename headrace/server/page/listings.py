@@ -1,4 +1,4 @@
-"""Small tables that change while one looks at them: texts change in place, so that a button stays under the pointer."""
+"""Small tables that are updated in place, so that a button stays under the pointer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Kind = Literal["good", "bad", "busy", "plain"]
 
 @dataclass(frozen=True)
 class Number:
-    """A cell with a number, which stands at the right."""
+    """A cell with a number, aligned to the right."""
 
     text: str
 
@@ -28,7 +28,7 @@ class Chip:
 
 @dataclass(frozen=True)
 class Button:
-    """A cell with a button, and what it is about: one about something else is another button."""
+    """A cell with a button. `about` is what it acts on: a button about something else is another one."""
 
     text: str
     about: object
@@ -39,7 +39,7 @@ Cell = str | Number | Chip | Button | None
 
 
 class Listing:
-    """A table, or a sentence where it has no rows."""
+    """Shows a table, or a sentence if it has no rows."""
 
     def __init__(self, headers: Sequence[str | Number], empty: str, *, name: str = "") -> None:
         self._shape: object = None
@@ -58,35 +58,35 @@ class Listing:
         """Shows these rows."""
         self._box.set_visibility(bool(rows))
         self._empty.set_visibility(not rows)
-        shape = [[each if isinstance(each, Button | Chip | None) else type(each) for each in row] for row in rows]
+        shape = [[cell if isinstance(cell, Button | Chip | None) else type(cell) for cell in row] for row in rows]
         if shape != self._shape:
             self._shape = shape
             self._body.clear()
             with self._body:
-                self._labels = [self._row(row) for row in rows]
+                self._labels = [self._add_row(row) for row in rows]
             return
         for row, labels in zip(rows, self._labels, strict=True):
             for cell, label in zip(row, labels, strict=True):
                 if label is not None:
                     label.set_text(_text(cell))
 
-    def _row(self, row: Sequence[Cell]) -> list[ui.label | None]:
+    def _add_row(self, row: Sequence[Cell]) -> list[ui.label | None]:
         with ui.element("tr"):
-            return [self._cell(cell) for cell in row]
+            return [self._add_cell(cell) for cell in row]
 
-    def _cell(self, cell: Cell) -> ui.label | None:
+    def _add_cell(self, cell: Cell) -> ui.label | None:
         with ui.element("td").classes("hr-right" if isinstance(cell, Number) else ""):
             if isinstance(cell, Button):
                 ui.button(cell.text, on_click=cell.press, color=None).props("flat dense no-caps").classes("hr-action")
                 return None
             if isinstance(cell, Chip):
-                chip(cell)
+                add_chip(cell)
                 return None
             return None if cell is None else ui.label(_text(cell))
 
 
-def chip(cell: Chip) -> ui.label:
-    """A state, with a dot in its colour."""
+def add_chip(cell: Chip) -> ui.label:
+    """Adds a label with a dot in the colour of its kind."""
     return ui.label(cell.text).classes(f"hr-chip hr-{cell.kind}")
 
 

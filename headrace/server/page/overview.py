@@ -1,4 +1,4 @@
-"""The overview: how fast, how far behind and how late everything is, and every view's pipeline with its counts."""
+"""The overview: rates, lags and watermarks, and the pipeline of every view with its counts."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from nicegui import ui
 
 from headrace.server.page import humantext
 from headrace.server.page.context import PageContext
-from headrace.server.page.graphsvg import drawing
+from headrace.server.page.graphsvg import graph_svg
 from headrace.server.page.history import Measure
-from headrace.server.page.listings import Chip, Kind, Listing, Number, chip
+from headrace.server.page.listings import Chip, Kind, Listing, Number, add_chip
 from headrace.server.page.poller import Snapshot
 from headrace.server.page.theme import chart, line
 
@@ -19,7 +19,7 @@ _CHARTS: Final[tuple[tuple[Measure, str, str], ...]] = (
     ("lag", "Records behind", ""),
     ("watermark", "Watermark behind the clock", " s"),
 )
-_STATES: Final[dict[str | None, tuple[str, Kind]]] = {
+_STATE_CHIPS: Final[dict[str | None, tuple[str, Kind]]] = {
     "running": ("running", "good"),
     "failed": ("failed", "bad"),
     "stopped": ("stopped", "plain"),
@@ -27,8 +27,8 @@ _STATES: Final[dict[str | None, tuple[str, Kind]]] = {
 }
 
 
-class Overview:
-    """Tiles, charts, and a card for each view."""
+class OverviewPanel:
+    """Shows tiles, charts, and a card for each view."""
 
     def __init__(self, context: PageContext) -> None:
         self.context = context
@@ -52,9 +52,9 @@ class Overview:
 
     async def show(self, snapshot: Snapshot) -> None:
         self._show_tiles(snapshot)
-        for measure, shown in self._charts.items():
-            shown.options["series"] = self._lines(measure)
-            shown.update()
+        for measure, plotted in self._charts.items():
+            plotted.options["series"] = self._lines(measure)
+            plotted.update()
         views = snapshot.status["views"]
         self._empty.set_visibility(not views)
         for name, view in views.items():
@@ -65,18 +65,19 @@ class Overview:
 
     def _lines(self, measure: Measure) -> list[dict[str, Any]]:
         history = self.context.poller.history
-        drawn = [line(name, points) for name, points in history.lines(measure).items()]
+        lines = [line(name, points) for name, points in history.lines(measure).items()]
         if measure == "rate":  # what comes in, beside what is read of it
-            drawn += [line(f"into {name}", points, dashed=True) for name, points in history.lines("in").items()]
-        return drawn
+            lines += [line(f"into {name}", points, dashed=True) for name, points in history.lines("in").items()]
+        return lines
 
     def _show_tiles(self, snapshot: Snapshot) -> None:
         views, topics = snapshot.status["views"].values(), snapshot.status["topics"].values()
         running = sum(view["state"] == "running" for view in views)
         rates = [topic["records_per_second"] for topic in topics if topic["records_per_second"] is not None]
         lags = [view["lag"] for view in views if view["lag"] is not None]
-        late = [stage["lag_seconds"] for view in views for stage in view["stages"] if stage["lag_seconds"] is not None]
-        bad = sum(n for view in views for reasons in view["bad"].values() for n in reasons.values())
+        stages = [stage for view in views for stage in view["stages"]]
+        behind = [stage["lag_seconds"] for stage in stages if stage["lag_seconds"] is not None]
+        bad = sum(count for view in views for reasons in view["bad"].values() for count in reasons.values())
         ends = sum(partition["end"] for topic in topics for partition in topic["partitions"])
         self._tiles["Views"].show(
             f"{running} of {len(views)}" if snapshot.runs else humantext.count(len(views)),
@@ -91,29 +92,27 @@ class Overview:
         self._tiles["Behind"].show(
             humantext.count(sum(lags)) if lags else humantext.NONE, "records to be read by views"
         )
-        self._tiles["Watermark"].show(
-            humantext.seconds(max(late)) if late else humantext.NONE, "behind the clock, at most"
-        )
+        self._tiles["Watermark"].show(humantext.seconds(max(behind, default=None)), "behind the clock, at most")
         self._tiles["Bad records"].show(humantext.count(bad), "refused by views")
 
 
 class _Tile:
-    """A number, what it is, and a word more."""
+    """A number with its name above and a remark below."""
 
     def __init__(self, name: str) -> None:
         with ui.element("section").classes("hr-card hr-tile") as tile:
             tile.props["data-name"] = name
             ui.label(name).classes("hr-muted")
             self._number = ui.label(humantext.NONE).classes("hr-number")
-            self._word = ui.label("").classes("hr-muted hr-small")
+            self._remark = ui.label("").classes("hr-muted hr-small")
 
-    def show(self, number: str, word: str) -> None:
+    def show(self, number: str, remark: str) -> None:
         self._number.set_text(number)
-        self._word.set_text(word)
+        self._remark.set_text(remark)
 
 
 class _Card:
-    """A view: where its answers come from, its pipeline, its stages."""
+    """Shows a view: the provenance of its answers, its pipeline and its stages."""
 
     def __init__(self, name: str) -> None:
         self._svg = ""
@@ -130,19 +129,19 @@ class _Card:
                 numbers = (Number("Behind"), Number("Held"), Number("Late"), Number("Refusal"))
                 headers = ("Stage", "Watermark", "Output watermark", *numbers)
                 self._listing = Listing(headers, "This pipeline has no stages with a watermark.", name=f"stages {name}")
-        self._shown: str | None = ""
+        self._shown_state: str | None = ""
 
     def show(self, view: dict[str, Any]) -> None:
-        if view["state"] != self._shown:
-            self._shown = view["state"]
+        if view["state"] != self._shown_state:
+            self._shown_state = view["state"]
             self._state.clear()
             with self._state:
-                chip(Chip(*_STATES.get(view["state"], (str(view["state"]), "plain"))))
+                add_chip(Chip(*_STATE_CHIPS.get(view["state"], (str(view["state"]), "plain"))))
         self._facts.set_text(" · ".join(_facts(view)))
         self._error.set_text(view["error"] or "")
         self._error.set_visibility(bool(view["error"]))
         graph = view["graph"]
-        svg = "" if not graph else drawing(graph, across=True) + drawing(graph, across=False)
+        svg = "" if not graph else graph_svg(graph, across=True) + graph_svg(graph, across=False)
         if svg != self._svg:
             self._svg = svg
             self._graph.set_content(svg)
@@ -164,18 +163,18 @@ class _Card:
 
 
 def _facts(view: dict[str, Any]) -> list[str]:
-    """What is known of a view, in a few words."""
-    where, found = view["provenance"], []
+    """Describes a view in a few words."""
+    provenance, facts = view["provenance"], []
     if view["topic"] is not None:
-        found.append(f"from {view['topic']}")
+        facts.append(f"from {view['topic']}")
     if view["records_per_second"] is not None:
-        found.append(humantext.rate(view["records_per_second"]))
+        facts.append(humantext.rate(view["records_per_second"]))
     if view["lag"] is not None:
-        found.append(f"{humantext.count(view['lag'])} behind")
+        facts.append(f"{humantext.count(view['lag'])} behind")
     if view["batches"] is not None:
         took = "" if view["batch_seconds"] is None else f", the last in {humantext.seconds(view['batch_seconds'])}"
-        found.append(f"{humantext.some(view['batches'], 'micro-batch')}{took}")
-    found.append("no batch version" if where["version"] is None else f"batch version {where['version']}")
-    if where["freshness"] is not None:
-        found.append(f"fresh as of {humantext.seconds(where['freshness'])} ago")
-    return found
+        facts.append(f"{humantext.some(view['batches'], 'micro-batch')}{took}")
+    facts.append("no batch version" if provenance["version"] is None else f"batch version {provenance['version']}")
+    if provenance["freshness"] is not None:
+        facts.append(f"fresh as of {humantext.seconds(provenance['freshness'])} ago")
+    return facts

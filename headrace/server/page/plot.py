@@ -1,7 +1,7 @@
-"""The plot of an aggregate: what batch and speed say of every window, in two colours.
+"""Plots an aggregate by window: the values of batch and speed, in two colours.
 
-Counts and sums are stacked, since they add up. Others, such as distinct users, do not: of these there are bars for
-batch, and a line for what both say together.
+Counts and sums are stacked, since they add up. Others, such as distinct users, do not: they have bars for batch, and a
+line for the merged value.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from headrace.server.page.humantext import value
 from headrace.server.page.theme import BATCH, MERGED, SPEED, chart
 from headrace.views.query.queries import Row
 
-MOST: Final = 400
+MAX_BARS: Final = 400
 """Bars that a plot has room for."""
 
 
 @dataclass(frozen=True)
-class Parts:
-    """The rows of an answer, and those of each layer alone."""
+class LayerRows:
+    """The merged rows of an answer, and those of each layer alone."""
 
     merged: Sequence[Row]
     batch: Sequence[Row]
@@ -30,7 +30,7 @@ class Parts:
 
 
 def adds_up(fn: CombineFn[Any, Any, Any]) -> bool:
-    """Whether what batch and speed say may be added as numbers.
+    """Tells whether the values of batch and speed may be added as numbers.
 
     >>> import headrace as hr
     >>> adds_up(hr.count().fn), adds_up(hr.approx_distinct("user").fn)
@@ -40,7 +40,7 @@ def adds_up(fn: CombineFn[Any, Any, Any]) -> bool:
 
 
 def has_time(row: Row) -> bool:
-    """Whether a row is of a window with a beginning; others are of all time.
+    """Tells whether a row is of a window with a beginning; others are of all time.
 
     >>> has_time(Row({}, (0, 60), {})), has_time(Row({}, (MIN_TIME, MAX_TIME), {}))
     (True, False)
@@ -48,34 +48,39 @@ def has_time(row: Row) -> bool:
     return MIN_TIME < row.window[0] < MAX_TIME
 
 
-def plot(parts: Parts, aggregate: str, *, stacked: bool) -> dict[str, Any] | None:
-    """Options of a chart, of the newest windows, or of the keys where there are no windows; None without numbers.
+def plot(layers: LayerRows, aggregate: str, *, stacked: bool) -> dict[str, Any] | None:
+    """Returns options of a chart of the newest windows, or of keys if there are no windows; None without numbers.
 
     >>> hour = (0, 3_600_000_000)
-    >>> parts = Parts([Row({}, hour, {"n": 5})], [Row({}, hour, {"n": 3})], [Row({}, hour, {"n": 2})])
-    >>> [(each["name"], each["type"], each["data"]) for each in plot(parts, "n", stacked=True)["series"]]
+    >>> layers = LayerRows([Row({}, hour, {"n": 5})], [Row({}, hour, {"n": 3})], [Row({}, hour, {"n": 2})])
+    >>> [(series["name"], series["type"], series["data"]) for series in plot(layers, "n", stacked=True)["series"]]
     [('batch', 'bar', [[0.0, 3]]), ('speed', 'bar', [[0.0, 2]])]
-    >>> [(each["name"], each["type"], each["data"]) for each in plot(parts, "n", stacked=False)["series"]]
+    >>> [(series["name"], series["type"], series["data"]) for series in plot(layers, "n", stacked=False)["series"]]
     [('batch', 'bar', [[0.0, 3]]), ('batch and speed', 'line', [[0.0, 5]])]
     """
-    rows = [row for row in parts.merged if _is_number(row.values[aggregate])][-MOST:]
+    rows = [row for row in layers.merged if _is_number(row.values[aggregate])][-MAX_BARS:]
     if not rows:
         return None
     timed = all(map(has_time, rows))
     places = {_place(row): (row.window[0] / 1000 if timed else position) for position, row in enumerate(rows)}
 
-    def points(found: Sequence[Row]) -> list[list[float]]:
-        # Of every place, also where a layer says nothing: bars are stacked by their position in the list.
-        told = {_place(row): row.values[aggregate] for row in found if _is_number(row.values[aggregate])}
-        return [[at, told.get(place, 0)] for place, at in places.items()]
+    def points(layer: Sequence[Row]) -> list[list[float]]:
+        # For every place, also where a layer has no row: bars are stacked by their position in the list.
+        values = {_place(row): row.values[aggregate] for row in layer if _is_number(row.values[aggregate])}
+        return [[at, values.get(place, 0)] for place, at in places.items()]
 
-    batch: dict[str, Any] = {"name": "batch", "type": "bar", "data": points(parts.batch), "itemStyle": {"color": BATCH}}
+    batch: dict[str, Any] = {
+        "name": "batch",
+        "type": "bar",
+        "data": points(layers.batch),
+        "itemStyle": {"color": BATCH},
+    }
     shared: dict[str, Any] = {"stack": "both"} if stacked else {}
     if stacked:
         other: dict[str, Any] = {
             "name": "speed",
             "type": "bar",
-            "data": points(parts.speed),
+            "data": points(layers.speed),
             "itemStyle": {"color": SPEED},
             **shared,
         }
@@ -88,8 +93,8 @@ def plot(parts: Parts, aggregate: str, *, stacked: bool) -> dict[str, Any] | Non
     return chart(series, axis=named)
 
 
-def _is_number(found: Any) -> bool:
-    return isinstance(found, int | float) and not isinstance(found, bool)
+def _is_number(answer: Any) -> bool:
+    return isinstance(answer, int | float) and not isinstance(answer, bool)
 
 
 def _place(row: Row) -> tuple[Any, ...]:

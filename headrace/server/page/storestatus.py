@@ -1,4 +1,4 @@
-"""What a store and a log tell by themselves, in the form of a running system's status."""
+"""The status of a store and a log without a running system, in the form of a system's status."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headrace.views.stores.store import StoredView
 
 
 def store_status(service: Service) -> dict[str, Any]:
-    """How far everything is, as far as the store and the log know. Nothing runs, so there are no rates and no stages.
+    """Returns the status of topics and views. Nothing runs, so there are no rates and no stages.
 
     >>> store_status(Service({}, {}))
     {'topics': {}, 'views': {}, 'jobs': []}

@@ -1,4 +1,4 @@
-"""The look of charts: colours that can be snapshot on dark and on light, and options that all charts share.
+"""The theme of charts: colours for dark and light pages, and options that all charts share.
 
 Charts are drawn as SVG, so `style.css` has the colours of their texts. Names from data are values in options, never
 keys: NiceGUI takes keys that begin with a colon for code.
@@ -41,7 +41,7 @@ _FAINT: Final = "rgba(138, 148, 163, 0.18)"
 
 
 def chart(series: list[dict[str, Any]], *, axis: dict[str, Any] | None = None, unit: str = "") -> dict[str, Any]:
-    """Options of a chart over time.
+    """Returns the options of a chart over time.
 
     >>> sorted(chart([{"type": "line", "name": "rate", "data": []}]))[:4]
     ['animation', 'color', 'grid', 'legend']
@@ -99,7 +99,7 @@ def chart(series: list[dict[str, Any]], *, axis: dict[str, Any] | None = None, u
 
 
 def line(name: str, points: list[list[float | None]], *, dashed: bool = False) -> dict[str, Any]:
-    """A line of a chart: points of milliseconds and values.
+    """Returns a line of a chart: points of milliseconds and values.
 
     >>> line("lag", [[0, 3]])["data"]
     [[0, 3]]

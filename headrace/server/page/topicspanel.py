@@ -1,4 +1,4 @@
-"""Topics: their partitions with offsets, who reads them, and how far they are archived."""
+"""The panel of topics: partitions with offsets, the groups that read them, and how far they are archived."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from headrace.server.page.listings import Listing, Number
 from headrace.server.page.poller import Snapshot
 
 
-class Topics:
-    """A card for each topic."""
+class TopicsPanel:
+    """Shows a card for each topic."""
 
     def __init__(self, context: PageContext) -> None:
         self.context = context
@@ -26,13 +26,15 @@ class Topics:
         self._empty.set_visibility(not topics)
         for name, topic in topics.items():
             if name not in self._cards:
-                declared = self.context.service.topics.get(name)
+                ingestion = self.context.service.topics.get(name)
                 with self._stack:
-                    self._cards[name] = _Card(name, "" if declared is None else declared.declared.schema)
+                    self._cards[name] = _Card(name, "" if ingestion is None else ingestion.declared.schema)
             self._cards[name].show(topic)
 
 
 class _Card:
+    """Shows the partitions and groups of a topic."""
+
     def __init__(self, name: str, schema: str) -> None:
         with ui.element("section").classes("hr-card") as card:
             card.props["data-topic"] = name
@@ -43,7 +45,7 @@ class _Card:
             with ui.element("div").classes("hr-columns"):
                 with ui.element("div"):
                     ui.label("Partitions").classes("hr-subtitle")
-                    numbers = [Number(each) for each in ("First offset", "Next offset", "Records", "Archived to")]
+                    numbers = [Number(header) for header in ("First offset", "Next offset", "Records", "Archived to")]
                     self._partitions = Listing(
                         ("Partition", *numbers), "It has no partitions.", name=f"partitions {name}"
                     )
@@ -57,22 +59,22 @@ class _Card:
 
     def show(self, topic: dict[str, Any]) -> None:
         partitions = topic["partitions"]
-        archived = {int(each): offset for each, offset in (topic["archived"] or {}).items()}
-        kept = sum(each["end"] - each["start"] for each in partitions)
+        archived = {int(partition): offset for partition, offset in (topic["archived"] or {}).items()}
+        records = sum(partition["end"] - partition["start"] for partition in partitions)
         rate = topic["records_per_second"]
-        facts = [f"{humantext.count(kept)} records in {humantext.some(len(partitions), 'partition')}"]
+        facts = [f"{humantext.count(records)} records in {humantext.some(len(partitions), 'partition')}"]
         facts += [] if rate is None else [f"{humantext.rate(rate)} coming in"]
         self._facts.set_text(topic.get("error") or " · ".join(facts))
         self._partitions.show(
             [
                 (
-                    str(each["partition"]),
-                    Number(humantext.count(each["start"])),
-                    Number(humantext.count(each["end"])),
-                    Number(humantext.count(each["end"] - each["start"])),
-                    Number(humantext.count(archived.get(each["partition"]))),
+                    str(partition["partition"]),
+                    Number(humantext.count(partition["start"])),
+                    Number(humantext.count(partition["end"])),
+                    Number(humantext.count(partition["end"] - partition["start"])),
+                    Number(humantext.count(archived.get(partition["partition"]))),
                 )
-                for each in partitions
+                for partition in partitions
             ]
         )
         self._groups.show(

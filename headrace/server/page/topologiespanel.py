@@ -1,4 +1,4 @@
-"""Topologies: a list of those that run, and one of them in full."""
+"""The panel of topologies: a list of those that run, and one of them in full."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from headrace.server.page.poller import Snapshot
 from headrace.server.page.topologycard import TopologyCard
 from headrace.server.page.topologyhistory import latency, spouts
 
-STATES: Final[dict[str, Kind]] = {"active": "good", "failed": "bad", "rebalancing": "busy", "killed": "busy"}
-"""The colours of states; an inactive topology has none."""
+STATE_CHIPS: Final[dict[str, Kind]] = {"active": "good", "failed": "bad", "rebalancing": "busy", "killed": "busy"}
+"""The kinds of chips by state; that of an inactive topology is plain."""
 
 _NO_CLUSTER: Final = "No cluster of topologies runs now; `headrace storm submit FILE NAME` starts one."
-_NONE: Final = "The cluster has no topologies; `headrace storm submit FILE NAME` runs one."
+_NO_TOPOLOGIES: Final = "The cluster has no topologies; `headrace storm submit FILE NAME` runs one."
 
 
-class Topologies:
-    """The list, and the topology that is chosen in it: the first, if none is."""
+class TopologiesPanel:
+    """Shows the list, and the topology that is chosen in it, which is the first by default."""
 
     def __init__(self, context: PageContext, chosen: str | None) -> None:
         self.context, self._chosen = context, chosen
@@ -34,18 +34,20 @@ class Topologies:
                 ui.label("Topologies").classes("hr-title")
                 self._time = ui.label("").classes("hr-muted hr-small")
             numbers = ("Tasks", "Emitted", "Acked", "Complete, 99%", "Trees", "Errors", "Dead letters")
-            self._listing = Listing(("Topology", "", *map(Number, numbers), "Spouts"), _NONE, name="topologies")
+            self._listing = Listing(
+                ("Topology", "", *map(Number, numbers), "Spouts"), _NO_TOPOLOGIES, name="topologies"
+            )
         self._shown = ui.element("div").classes("hr-stack")
 
     async def show(self, snapshot: Snapshot) -> None:
-        told = snapshot.topologies
-        found = {each["name"]: each for each in told["topologies"]}
-        self._empty.set_visibility(not told["runs"])
-        self._list.set_visibility(told["runs"])
-        self._time.set_text(f"as of {humantext.time(told['time'])}")
-        self._listing.show([self._row(each) for each in found.values()])
-        if self._chosen not in found:
-            self._chosen = next(iter(found), None)
+        published = snapshot.topologies
+        topologies = {topology["name"]: topology for topology in published["topologies"]}
+        self._empty.set_visibility(not published["runs"])
+        self._list.set_visibility(published["runs"])
+        self._time.set_text(f"as of {humantext.time(published['time'])}")
+        self._listing.show([self._cells(topology) for topology in topologies.values()])
+        if self._chosen not in topologies:
+            self._chosen = next(iter(topologies), None)
         if self._card is not None and self._card.name != self._chosen:
             self._shown.clear()
             self._card = None
@@ -53,15 +55,15 @@ class Topologies:
             if self._card is None:
                 with self._shown:
                     self._card = TopologyCard(self.context, self._chosen)
-            await self._card.show(found[self._chosen])
+            await self._card.show(topologies[self._chosen])
 
-    def _row(self, topology: dict[str, Any]) -> tuple[Cell, ...]:
+    def _cells(self, topology: dict[str, Any]) -> tuple[Cell, ...]:
         name, tasks = topology["name"], topology["tasks"]
         emitted, acked = self.context.poller.topology_history.rates.get(name, (None, None))
-        held = sum(bool(task["throttled"]) for task in tasks)
+        throttled = sum(bool(task["throttled"]) for task in tasks)
         return (
             Button(name, name, self._chooser(name)),
-            Chip(topology["state"], STATES.get(topology["state"], "plain")),
+            Chip(topology["state"], STATE_CHIPS.get(topology["state"], "plain")),
             Number(humantext.count(len(tasks))),
             Number(humantext.rate(emitted)),
             Number(humantext.rate(acked)),
@@ -69,7 +71,7 @@ class Topologies:
             Number(humantext.count(topology["trees"])),
             Number(humantext.count(sum(task["errors"] for task in tasks))),
             Number(humantext.count(sum(task["dead"] for task in tasks))),
-            f"{held} of {len(spouts(topology))} held back" if held else "free to emit",
+            f"{throttled} of {len(spouts(topology))} held back" if throttled else "free to emit",
         )
 
     def _chooser(self, name: str) -> Callable[[], Awaitable[None]]:

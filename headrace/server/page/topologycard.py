@@ -1,4 +1,4 @@
-"""One topology: its graph, the last minutes, every task, what went wrong, and buttons to command it."""
+"""The card of one topology: its graph, charts, tasks, errors, dead letters, and buttons to command it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nicegui import ui
 from headrace.server.page import humantext
 from headrace.server.page.context import PageContext
 from headrace.server.page.dialogs import add_choices, button, confirm
-from headrace.server.page.graphsvg import drawing
+from headrace.server.page.graphsvg import graph_svg
 from headrace.server.page.history import Measure
 from headrace.server.page.listings import Cell, Listing, Number
 from headrace.server.page.nicegui_internals import submitted
@@ -25,7 +25,7 @@ _CHARTS: Final[tuple[tuple[str, str, tuple[tuple[Measure, str, bool], ...]], ...
     ("Tuples that wait", "", (("pending", "under way", False), ("queued", "not read yet", False))),
 )
 _NUMBERS: Final = ("emitted", "executed", "acked", "failed", "errors")
-_MOST: Final = 200  # errors and dead letters that are shown
+_LIMIT: Final = 200  # errors and dead letters that are shown
 _NO_ERRORS: Final = "No component has reported an error."
 _NO_LETTERS: Final = "No tuple has been given up."
 
@@ -37,7 +37,7 @@ class TopologyCard:
         self.context, self.name = context, name
         self._svg = ""
         self._topology: dict[str, Any] = {}
-        self._seen_wrong: object = None
+        self._shown_counts: object = None
         self._buttons: dict[str, ui.button] = {}
         with ui.element("section").classes("hr-card") as card:
             card.props["data-topology"] = name
@@ -63,7 +63,7 @@ class TopologyCard:
                     self._charts.append(ui.echart(chart([], unit=unit), renderer="svg").classes("hr-chart"))
         with ui.element("section").classes("hr-card"):
             ui.label("Tasks").classes("hr-title")
-            numbers = [each.capitalize() for each in _NUMBERS] + ["Execute", "Complete", "99%", "Queued", "Pending"]
+            numbers = [field.capitalize() for field in _NUMBERS] + ["Execute", "Complete", "99%", "Queued", "Pending"]
             headers = map(Number, ("Task", *numbers, "Held back"))
             self._tasks = Listing(("Component", *headers), "It has no tasks.", name=f"tasks {name}")
         self._errors = _Table("Errors", ("Time", "Component", "Task", "Error"), _NO_ERRORS)
@@ -72,7 +72,7 @@ class TopologyCard:
         )
 
     async def show(self, topology: dict[str, Any]) -> None:
-        """Shows what was snapshot of it."""
+        """Shows a status of the topology."""
         self._topology = topology
         took = topology["batch_seconds"]
         self._facts.set_text(
@@ -83,32 +83,35 @@ class TopologyCard:
         self._error.set_text(topology["error"] or "")
         self._error.set_visibility(bool(topology["error"]))
         possible = {"active": ("deactivate", "rebalance", "kill"), "inactive": ("activate", "rebalance", "kill")}
-        for command, each in self._buttons.items():
-            each.set_enabled(command in possible.get(topology["state"], ("kill",)) and topology["state"] != "killed")
+        state = topology["state"]
+        for command, pressed in self._buttons.items():
+            pressed.set_enabled(command in possible.get(state, ("kill",)) and state != "killed")
         graph = topology_graph(topology)
-        svg = "".join(drawing(graph, across=across, of="The topology") for across in (True, False))
+        svg = "".join(graph_svg(graph, across=across, of="The topology") for across in (True, False))
         if svg != self._svg:
             self._svg = svg
             self._graph.set_content(svg)
-        for shown, (_, _, lines) in zip(self._charts, _CHARTS, strict=True):
+        for plotted, (_, _, lines) in zip(self._charts, _CHARTS, strict=True):
             points = self.context.poller.topology_history.points
-            shown.options["series"] = [line(text, points(of, self.name), dashed=dashed) for of, text, dashed in lines]
-            shown.update()
-        self._tasks.show([_task(task) for task in topology["tasks"]])
-        await self._show_wrong(topology)
+            plotted.options["series"] = [
+                line(text, points(measure, self.name), dashed=dashed) for measure, text, dashed in lines
+            ]
+            plotted.update()
+        self._tasks.show([_task_cells(task) for task in topology["tasks"]])
+        await self._show_failures(topology)
 
-    async def _show_wrong(self, topology: dict[str, Any]) -> None:
-        """Errors and dead letters are read again only if there are others."""
-        wrong = [sum(task[what] for task in topology["tasks"]) for what in ("errors", "dead")]
-        if wrong == self._seen_wrong:
+    async def _show_failures(self, topology: dict[str, Any]) -> None:
+        """Shows errors and dead letters, which are read again only if there are others."""
+        counts = [sum(task[field] for task in topology["tasks"]) for field in ("errors", "dead")]
+        if counts == self._shown_counts:
             return
         topologies = self.context.service.topologies
         assert topologies is not None
-        errors = await self.context.pool.run(lambda: topologies.errors(self.name, _MOST))
-        letters = await self.context.pool.run(lambda: topologies.dead_letters(self.name, _MOST))
-        self._seen_wrong = wrong
-        self._errors.show([_error(each) for each in reversed(errors)])
-        self._letters.show([_letter(each) for each in reversed(letters)])
+        errors = await self.context.pool.run(lambda: topologies.errors(self.name, _LIMIT))
+        letters = await self.context.pool.run(lambda: topologies.dead_letters(self.name, _LIMIT))
+        self._shown_counts = counts
+        self._errors.show([_error_cells(error) for error in reversed(errors)])
+        self._letters.show([_letter_cells(letter) for letter in reversed(letters)])
 
     # Commands
 
@@ -125,7 +128,8 @@ class TopologyCard:
             await self._command("kill")
 
     async def _rebalance(self) -> None:
-        bolts = {each["id"]: each["tasks"] for each in self._topology["components"] if each["kind"] == "bolt"}
+        components = self._topology["components"]
+        bolts = {component["id"]: component["tasks"] for component in components if component["kind"] == "bolt"}
         with ui.dialog() as dialog, ui.element("div").classes("hr-card hr-dialog"):
             ui.label(f"Rebalance {self.name}").classes("hr-title")
             ui.label("What is under way is done first; then the state of bolts is shared out anew.").classes("hr-muted")
@@ -150,7 +154,7 @@ class _Table:
     def __init__(self, title: str, names: tuple[str, ...], empty: str) -> None:
         with ui.element("section").classes("hr-card"):
             ui.label(title).classes("hr-title")
-            columns = [{"name": each, "label": each, "field": each, "align": "left"} for each in names]
+            columns = [{"name": name, "label": name, "field": name, "align": "left"} for name in names]
             self._table = ui.table(columns=columns, rows=[], row_key="id", pagination=10).props("flat dense")
             self._table.classes("hr-grid").props["data-name"] = title.lower()
             self._empty = ui.label(empty).classes("hr-empty")
@@ -162,16 +166,16 @@ class _Table:
         self._table.rows = [{"id": at, **dict(zip(self._names, row, strict=True))} for at, row in enumerate(rows)]
 
 
-def _task(task: dict[str, Any]) -> tuple[Cell, ...]:
-    held = humantext.seconds(task["throttled_seconds"])
+def _task_cells(task: dict[str, Any]) -> tuple[Cell, ...]:
+    throttled = humantext.seconds(task["throttled_seconds"])
     return (
         task["component"],
         Number(str(task["task"])),
-        *(Number(humantext.count(task[each])) for each in _NUMBERS),
-        *(Number(_milliseconds(task[each])) for each in ("execute_ms", "complete_ms", "complete_p99_ms")),
+        *(Number(humantext.count(task[field])) for field in _NUMBERS),
+        *(Number(_milliseconds(task[field])) for field in ("execute_ms", "complete_ms", "complete_p99_ms")),
         Number(humantext.count(task["queued"])),
         Number(humantext.count(task["pending"])),
-        Number(f"{held}, and now" if task["throttled"] else held),
+        Number(f"{throttled}, and now" if task["throttled"] else throttled),
     )
 
 
@@ -180,16 +184,16 @@ def _milliseconds(length: float | None) -> str:
     return f"{length:.3f} ms" if length is not None and length < 10 else humantext.seconds(length and length / 1000)
 
 
-def _error(report: dict[str, Any]) -> tuple[str, ...]:
+def _error_cells(error: dict[str, Any]) -> tuple[str, ...]:
     return (
-        humantext.time(encode_time(report["time"])),
-        report["component"],
-        str(report["task"]),
-        report["error"],
+        humantext.time(encode_time(error["time"])),
+        error["component"],
+        str(error["task"]),
+        error["error"],
     )
 
 
-def _letter(letter: dict[str, Any]) -> tuple[str, ...]:
+def _letter_cells(letter: dict[str, Any]) -> tuple[str, ...]:
     return (
         humantext.time(encode_time(letter["time"])),
         letter["component"],

@@ -1,4 +1,4 @@
-"""A topology as a graph to draw: its components with their tasks, and how many tuples went from one to the next."""
+"""Makes the graph of a topology: its components with their tasks, and how many tuples went from one to the next."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headrace.server.page.humantext import count, some
 
 
 def topology_graph(topology: Mapping[str, Any]) -> dict[str, Any]:
-    """The nodes and edges. Several streams from one component to another are one edge, whose title tells each.
+    """Returns the nodes and edges. Streams between the same two components are one edge, whose title lists them.
 
     >>> stream = {"source": "words", "stream": "default", "grouping": "fields word", "tuples": 1200}
     >>> words = {"id": "words", "kind": "spout", "tasks": 2, "inputs": []}
@@ -20,21 +20,20 @@ def topology_graph(topology: Mapping[str, Any]) -> dict[str, Any]:
     >>> graph["edges"]
     [{'from': 'words', 'to': 'count', 'elements': 1200, 'title': 'default: fields word, 1,200 tuples'}]
     """
-    read = {each["source"] for component in topology["components"] for each in component["inputs"]}
-    held = {task["component"] for task in topology["tasks"] if task["throttled"]}
+    read = {stream["source"] for component in topology["components"] for stream in component["inputs"]}
+    throttled = {task["component"] for task in topology["tasks"] if task["throttled"]}
     nodes = []
     edges: dict[tuple[str, str], dict[str, Any]] = {}
     for component in topology["components"]:
         name, tasks = component["id"], component["tasks"]
-        told = f"{component['kind']} {name}, {some(tasks, 'task')}" + (", held back" if name in held else "")
-        kind = "held" if name in held else _kind(component, read)
-        nodes.append({"id": name, "kind": kind, "label": f"{name} × {tasks}", "title": told})
-        for each in component["inputs"]:
-            edge = edges.setdefault(
-                (each["source"], name), {"from": each["source"], "to": name, "elements": 0, "title": []}
-            )
-            edge["elements"] += each["tuples"]
-            edge["title"].append(f"{each['stream']}: {each['grouping']}, {count(each['tuples'])} tuples")
+        title = f"{component['kind']} {name}, {some(tasks, 'task')}" + (", held back" if name in throttled else "")
+        kind = "throttled" if name in throttled else _kind(component, read)
+        nodes.append({"id": name, "kind": kind, "label": f"{name} × {tasks}", "title": title})
+        for stream in component["inputs"]:
+            source = stream["source"]
+            edge = edges.setdefault((source, name), {"from": source, "to": name, "elements": 0, "title": []})
+            edge["elements"] += stream["tuples"]
+            edge["title"].append(f"{stream['stream']}: {stream['grouping']}, {count(stream['tuples'])} tuples")
     return {"nodes": nodes, "edges": [{**edge, "title": "\n".join(edge["title"])} for edge in edges.values()]}
 
 
@@ -43,5 +42,5 @@ def _kind(component: Mapping[str, Any], read: set[str]) -> str:
         return "source"
     if component["id"] not in read:
         return "sink"
-    keyed = any(each["grouping"].startswith(("fields", "partial key")) for each in component["inputs"])
+    keyed = any(stream["grouping"].startswith(("fields", "partial key")) for stream in component["inputs"])
     return "grouping" if keyed else "transform"

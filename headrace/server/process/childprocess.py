@@ -125,7 +125,7 @@ def serve() -> None:
     operations = Client(channel)
     message = operations.receive()
     try:
-        service = _function(message["factory"])(message["arguments"], operations)
+        service = _load_factory(message["factory"])(message["arguments"], operations)
         server = Server(service, tokens=Tokens.load(message["tokens"]), on=listening, page=True)
     except Exception as error:
         send_message(channel, failed=f"{type(error).__name__}: {error}")
@@ -139,7 +139,7 @@ def serve() -> None:
     server.run()
 
 
-def _function(name: str) -> Callable[[Mapping[str, Any], Operations], Service]:
+def _load_factory(name: str) -> Callable[[Mapping[str, Any], Operations], Service]:
     module, _, function = name.partition(":")
-    found: Callable[[Mapping[str, Any], Operations], Service] = getattr(importlib.import_module(module), function)
-    return found
+    factory: Callable[[Mapping[str, Any], Operations], Service] = getattr(importlib.import_module(module), function)
+    return factory

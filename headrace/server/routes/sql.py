@@ -124,7 +124,8 @@ def add_sql(
 ) -> None:
     """Adds the route. A statement reads the views and topics whose names occur in it; of the same name, the view."""
     # Names are the same in any case, as they are in SQL.
-    topics = {name: each for name, each in archives.items() if name.lower() not in {view.lower() for view in views}}
+    taken = {name.lower() for name in views}
+    topics = {name: archive for name, archive in archives.items() if name.lower() not in taken}
 
     def run(asked: SqlRequest, engine: Sandbox | Engine) -> dict[str, Any]:
         words = {word.lower() for word in _WORD.findall(asked.sql)}
@@ -144,11 +145,11 @@ def add_sql(
             **{name: read[name][0] if name in read else table(view.layout, []) for name, view in views.items()},
             **{name: archived[name][0] if name in archived else topic.empty() for name, topic in topics.items()},
         }
-        found = engine.query(asked.sql, tables)
+        result = engine.query(asked.sql, tables)
         return {
-            "columns": found.table.column_names,
-            "rows": [list(row) for row in zip(*(column.to_pylist() for column in found.table.columns), strict=True)],
-            "truncated": found.truncated,
+            "columns": result.table.column_names,
+            "rows": [list(row) for row in zip(*(column.to_pylist() for column in result.table.columns), strict=True)],
+            "truncated": result.truncated,
             "views": {name: jsonencoding.encode_provenance(where) for name, (_, where) in read.items()},
             "topics": {name: {"archived": offsets} for name, (_, offsets) in archived.items()},
         }

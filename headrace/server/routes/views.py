@@ -47,15 +47,15 @@ def _add_view(
 
     async def answer(request: Request) -> Response:
         query = query_of(layout, _query_string(request))
-        found = view.answer(query) if _is_quick(view, query) else await pool.run(lambda: view.answer(query))
-        return JsonResponse(encode_answer(name, found))
+        rows = view.answer(query) if _is_quick(view, query) else await pool.run(lambda: view.answer(query))
+        return JsonResponse(encode_answer(name, rows))
 
     async def changes(request: Request) -> Response:
         return await streams.response(view, query_of(layout, _query_string(request)))
 
     async def versions(request: Request) -> Response:
-        found = await pool.run(view.versions)
-        return JsonResponse({"view": name, "versions": [encode_version(version) for version in found]})
+        stored = await pool.run(view.versions)
+        return JsonResponse({"view": name, "versions": [encode_version(version) for version in stored]})
 
     async def roll_back(request: Request) -> Response:
         version = (await read_json(request, limits, "version")).get("version")
@@ -68,8 +68,8 @@ def _add_view(
     app.add("GET", path, answer, Operation(f"Rows of {name}", {200: rows}, parameters))
     events = event_stream(event_schema(layout), "All rows, and then each that changes")
     app.add("GET", f"{path}/changes", changes, Operation(f"Rows of {name}, as they change", {200: events}, parameters))
-    kept = response(versions_schema(layout), "The batch versions that are kept")
-    app.add("GET", f"{path}/versions", versions, Operation(f"Batch versions of {name}", {200: kept}))
+    listed = response(versions_schema(layout), "The batch versions that are kept")
+    app.add("GET", f"{path}/versions", versions, Operation(f"Batch versions of {name}", {200: listed}))
     body = request_body(
         record({"version": nullable(COUNT)}, optional=["version"]),
         "The version that is to answer; by default the one before",

@@ -14,7 +14,7 @@ from headrace.server.http.jsonresponse import dumps
 
 
 @pytest.mark.parametrize(
-    ("value", "shown"),
+    ("value", "encoded"),
     [
         (2**63, 2**63),
         (0.1, 0.1),
@@ -31,5 +31,5 @@ from headrace.server.http.jsonresponse import dumps
         ("\ud800", "\ud800"),
     ],
 )
-def test_values(value: Any, shown: Any) -> None:
-    assert json.loads(dumps({"value": value})) == {"value": shown}
+def test_values(value: Any, encoded: Any) -> None:
+    assert json.loads(dumps({"value": value})) == {"value": encoded}

@@ -1,4 +1,4 @@
-"""Connections as the server keeps them: a WebSocket is not held to the time that heads of requests have."""
+"""Connections of the server: a WebSocket has no time limit for heads of requests."""
 
 from __future__ import annotations
 

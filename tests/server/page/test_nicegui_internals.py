@@ -66,8 +66,8 @@ def serves_scripts_under_its_prefix(client: httpx.Client) -> None:
 
 
 def has_its_socket_under_its_prefix(client: httpx.Client) -> None:
-    found = client.get(f"{SOCKET_PREFIX}socket.io/?EIO=4&transport=polling")
-    assert (found.status_code, found.text[:1]) == (200, "0")
+    answer = client.get(f"{SOCKET_PREFIX}socket.io/?EIO=4&transport=polling")
+    assert (answer.status_code, answer.text[:1]) == (200, "0")
     assert f"{SOCKET_PREFIX}socket.io" in (PACKAGE / "static" / "nicegui.js").read_text()
 
 

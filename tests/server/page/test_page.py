@@ -87,7 +87,7 @@ def test_the_overview_says_what_the_status_says(opened: Opened) -> None:
                 assert [number(row[at]) for row in shown] == [stage[field] for stage in view["stages"]]
             card = page.locator(f'section[data-view="{name}"]')
             nodes = card.locator(".hr-across .hr-node title").all_text_contents()
-            assert sorted(nodes) == sorted(f"{each['kind']}: {each['id']}" for each in view["graph"]["nodes"])
+            assert sorted(nodes) == sorted(f"{node['kind']}: {node['id']}" for node in view["graph"]["nodes"])
             edges = card.locator(".hr-across .hr-edge text").all_text_contents()
             assert [number(edge) for edge in edges] == [edge["elements"] for edge in view["graph"]["edges"]]
         charts = page.locator(".hr-charts .hr-chart")
@@ -100,7 +100,7 @@ def test_the_overview_says_what_the_status_says(opened: Opened) -> None:
 def points_of(chart: Locator) -> str:
     """Code for the points of a chart's series, as the chart has them."""
     name = (chart.get_attribute("id") or "").removeprefix("c")
-    return f"(getElement({name}).chart?.getOption().series ?? []).map(each => each.data)"
+    return f"(getElement({name}).chart?.getOption().series ?? []).map(series => series.data)"
 
 
 def test_topics_have_the_offsets_of_the_api(opened: Opened) -> None:
@@ -108,12 +108,18 @@ def test_topics_have_the_offsets_of_the_api(opened: Opened) -> None:
         for name, topic in client.get("/status").json()["topics"].items():
             shown = [[number(cell) for cell in row] for row in rows(page, f"partitions {name}")]
             assert shown == [
-                [at, each["start"], each["end"], each["end"] - each["start"], topic["archived"][str(at)]]
-                for at, each in enumerate(topic["partitions"])
+                [
+                    at,
+                    partition["start"],
+                    partition["end"],
+                    partition["end"] - partition["start"],
+                    topic["archived"][str(at)],
+                ]
+                for at, partition in enumerate(topic["partitions"])
             ]
             groups = rows(page, f"groups {name}")
             assert [(row[0], number(row[2])) for row in groups] == [
-                (group, each["lag"]) for group, each in topic["groups"].items()
+                (name, group["lag"]) for name, group in topic["groups"].items()
             ]
 
 
@@ -123,17 +129,17 @@ def test_the_explorer_shows_rows_and_parts_of_the_api(opened: Opened) -> None:
         expect(page.locator('[data-name="provenance"]')).to_contain_text("version 2 up to 0: 4,100")
         shown = rows(page, "rows")
         assert len(shown) == 20  # a page of the hundred
-        for row, told in zip(shown, answer["rows"], strict=False):
-            assert (row[0], number(row[3]), number(row[4])) == (told["key"]["url"], *told["values"].values())
-            assert row[1].replace(" ", "T") + "Z" == told["window"]["start"]
+        for row, expected in zip(shown, answer["rows"], strict=False):
+            assert (row[0], number(row[3]), number(row[4])) == (expected["key"]["url"], *expected["values"].values())
+            assert row[1].replace(" ", "T") + "Z" == expected["window"]["start"]
 
         chart = page.locator('[data-name="plot"]')
         page.wait_for_function(f"{points_of(chart)}.length == 2")
         drawn = [[value for _, value in points] for points in page.evaluate(points_of(chart))]
         windows = [row["window"]["start"] for row in parts(client, "merged")]
         for layer, values in (("batch", drawn[0]), ("speed", drawn[1])):
-            told = {row["window"]["start"]: row["values"]["hits"] for row in parts(client, layer)}
-            assert values == [told.get(window, 0) for window in windows]
+            hits = {row["window"]["start"]: row["values"]["hits"] for row in parts(client, layer)}
+            assert values == [hits.get(window, 0) for window in windows]
         assert [a + b for a, b in zip(*drawn, strict=True)] == [r["values"]["hits"] for r in parts(client, "merged")]
         for colour in (BATCH, SPEED):
             assert chart.locator(f'path[fill="{colour}"]').count() > 10
@@ -145,8 +151,8 @@ def test_the_explorer_shows_rows_and_parts_of_the_api(opened: Opened) -> None:
 
 
 def parts(client: httpx.Client, layer: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = client.get(f"/views/visitors?by=&limit=10000&layer={layer}").json()["rows"]
-    return found
+    rows: list[dict[str, Any]] = client.get(f"/views/visitors?by=&limit=10000&layer={layer}").json()["rows"]
+    return rows
 
 
 def choose(page: Page, label: str, option: str) -> None:
@@ -181,8 +187,8 @@ def test_rolling_back_and_computing(opened: Opened, system: Shop) -> None:
     with opened("/?tab=batch") as (page, client):
 
         def versions() -> dict[int, bool]:
-            told = client.get("/views/visitors/versions").json()["versions"]
-            return {each["version"]: each["current"] for each in told}
+            versions = client.get("/views/visitors/versions").json()["versions"]
+            return {version["version"]: version["current"] for version in versions}
 
         assert [(number(row[0]), row[1], number(row[2])) for row in rows(page, "versions visitors")] == [
             (2, "current", 384),
@@ -236,10 +242,10 @@ def test_dead_letters(opened: Opened) -> None:
         letters = client.get("/deadletters").json()["dead_letters"]
         shown = rows(page, "letters")
         assert [row[1:] for row in shown] == [
-            [each[name] for name in ("view", "position", "reason", "message", "record")] for each in letters
+            [letter[name] for name in ("view", "position", "reason", "message", "record")] for letter in letters
         ]
         assert rows(page, "bad") == [
-            ["visitors", "topic visits", *each] for each in (("malformed", "2"), ("no time", "1"))
+            ["visitors", "topic visits", *reason] for reason in (("malformed", "2"), ("no time", "1"))
         ]
 
 
@@ -248,9 +254,9 @@ def test_dark_light_and_narrow(opened: Opened) -> None:
         body = page.locator("body")
         expect(tile(page, "Views")).to_have_text("2 of 2")
         dark, light, toggle = re.compile("body--dark"), re.compile("body--light"), page.get_by_label("Dark or light")
-        for scheme, shown in (("dark", dark), ("light", light)):
+        for scheme, theme in (("dark", dark), ("light", light)):
             page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
-            expect(body).to_have_class(shown)
+            expect(body).to_have_class(theme)
         ground = [body.evaluate("body => getComputedStyle(body).backgroundColor")]
         toggle.click()
         expect(body).to_have_class(dark)
@@ -281,12 +287,12 @@ def test_script_in_names_and_keys_is_text(
     plain = Shop.status
 
     def status(self: Shop) -> dict[str, Any]:
-        found = plain(self)
-        graph = found["views"]["visitors"]["graph"]
+        status = plain(self)
+        graph = status["views"]["visitors"]["graph"]
         graph["nodes"][1]["id"] = graph["edges"][1]["to"] = graph["edges"][2]["from"] = SCRIPT
-        found["views"]["visitors"]["stages"][0]["label"] = SCRIPT
-        found["views"]["visitors"] |= {"state": "failed", "error": SCRIPT, "bad": {SCRIPT: {SCRIPT: 1}}}
-        return found
+        status["views"]["visitors"]["stages"][0]["label"] = SCRIPT
+        status["views"]["visitors"] |= {"state": "failed", "error": SCRIPT, "bad": {SCRIPT: {SCRIPT: 1}}}
+        return status
 
     monkeypatch.setattr(Shop, "status", status)
     with opened() as (page, _):

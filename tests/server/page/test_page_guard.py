@@ -17,7 +17,7 @@ from headrace.server import Limits, Server, Service, Tokens, application
 from headrace.server.page import mounting
 from headrace.server.security.sessions import COOKIE, SECONDS, Sessions
 from headrace.views.stores.store import StoredView
-from tests.server.conftest import LIMITS, feed, seen
+from tests.server.conftest import LIMITS, feed, partial_row
 
 READ, WRITE, ADMIN = "r" * 20, "w" * 20, "a" * 20
 TOKENS = Tokens.parse(f"read:{READ} write:{WRITE} admin:{ADMIN}")
@@ -52,9 +52,9 @@ def bearer(secret: str) -> dict[str, str]:
 
 def test_signing_in_and_out(service: Service) -> None:
     with served(service) as client:
-        shown = client.get("/login")
-        assert shown.status_code == 200 and "<script" not in shown.text
-        assert "frame-ancestors 'none'" in shown.headers["content-security-policy"]
+        form = client.get("/login")
+        assert form.status_code == 200 and "<script" not in form.text
+        assert "frame-ancestors 'none'" in form.headers["content-security-policy"]
         for wrong in ("", "guess", WRITE, READ + "x"):
             refused = client.post("/login", data={"token": wrong})
             assert (refused.status_code, "set-cookie" in refused.headers) == (401, False)
@@ -65,9 +65,9 @@ def test_signing_in_and_out(service: Service) -> None:
         assert "httponly" in cookie and "samesite=strict" in cookie and READ not in cookie
         assert client.get("/").status_code == client.get("/views").status_code == 200  # the client has the cookie
         assert client.post("/views/visitors/rollback", json={}).status_code == 403  # a token for reading
-        kept = client.cookies[COOKIE]
+        secret = client.cookies[COOKIE]
         client.post("/logout")
-        assert client.get("/views", headers={"Cookie": f"{COOKIE}={kept}"}).status_code == 401
+        assert client.get("/views", headers={"Cookie": f"{COOKIE}={secret}"}).status_code == 401
 
 
 def test_sessions_end() -> None:
@@ -107,7 +107,7 @@ def test_names_of_this_machine(service: Service) -> None:
 
 
 def test_the_api_is_as_without_a_page(service: Service, view: StoredView) -> None:
-    feed(view, seen("a", 0, "x"))
+    feed(view, partial_row("a", 0, "x"))
     with served(service, tokens=Tokens()) as client:
         assert client.get("/views/visitors?url=a").json()["rows"][0]["values"]["hits"] == 1
         for path in ("/none", "/_nicegui", "/favicon.ico", "/views/none"):
@@ -152,12 +152,12 @@ def test_one_page_a_process(service: Service, caplog: pytest.LogCaptureFixture) 
         assert client.get("/").status_code == 200
 
 
-@pytest.mark.parametrize("said", ["http.disconnect", "http.request"])
+@pytest.mark.parametrize("message_type", ["http.disconnect", "http.request"])
 def test_who_leaves_before_the_answer_is_no_failure(
     service: Service,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
-    said: str,
+    message_type: str,
 ) -> None:
     """Regression: a tab that was closed while it loaded left a traceback in the log for each of its scripts."""
 
@@ -169,14 +169,14 @@ def test_who_leaves_before_the_answer_is_no_failure(
     sent: list[Message] = []
 
     async def receive() -> Message:
-        return {"type": said}
+        return {"type": message_type}
 
     async def send(message: Message) -> None:
         sent.append(message)
 
     scope = {"type": "http", "method": "GET", "path": "/_nicegui/vue.js", "query_string": b"", "http_version": "1.1"}
     rest = {"scheme": "http", "root_path": "", "headers": [(b"host", b"localhost")], "server": ("localhost", 80)}
-    left = said == "http.disconnect"
+    left = message_type == "http.disconnect"
     asyncio.run(application(service, page=True)({**scope, **rest}, receive, send))
     assert [message["status"] for message in sent[:1]] == ([] if left else [500])
     assert ("failed" in caplog.text) == (not left)

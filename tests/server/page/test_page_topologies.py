@@ -16,7 +16,7 @@ from playwright.sync_api import BrowserContext, Page, expect
 
 from headrace.dialects.storm.cluster.control import Control
 from headrace.server import Server, Service, Tokens
-from headrace.server.page.graphsvg import drawing
+from headrace.server.page.graphsvg import graph_svg
 from headrace.server.page.topologygraph import topology_graph
 from headrace.server.page.topologyhistory import TopologyHistory
 from tests.dialects.storm.clusters import Cluster, WordCount, write_wrongs
@@ -58,23 +58,23 @@ def opened(browser: BrowserContext, port: int, tmp_path: Path) -> Opened:
 def test_the_page_says_what_the_api_says_and_its_buttons_command(opened: Opened, cluster: Cluster) -> None:
     with opened("/?topology=word-count") as (page, client):
         assert page.get_by_role("tab").all_inner_texts() == ["hub\nTopologies"]
-        told = client.get("/topologies/word-count").json()
+        topology = client.get("/topologies/word-count").json()
         card = page.locator('section[data-topology="word-count"]')
-        shown = rows(page, "tasks word-count")
-        assert [row[0] for row in shown] == [task["component"] for task in told["tasks"]]
+        tasks = rows(page, "tasks word-count")
+        assert [row[0] for row in tasks] == [task["component"] for task in topology["tasks"]]
         for at, field in enumerate(("task", "emitted", "executed", "acked", "failed", "errors"), 1):
-            assert [number(row[at]) for row in shown] == [task[field] for task in told["tasks"]]
-        assert [row[9:] for row in shown[:3]] == [
+            assert [number(row[at]) for row in tasks] == [task[field] for task in topology["tasks"]]
+        assert [row[9:] for row in tasks[:3]] == [
             ["733 ms", "12", "28", "7.5 s, and now"],
             ["733 ms", "12", "28", "7.5 s"],
             ["–", "512", "–", "–"],
         ]
-        assert shown[2][7] == "0.031 ms"
+        assert tasks[2][7] == "0.031 ms"
         listed = {row[0]: row[1:] for row in rows(page, "topologies")}
         assert (listed["word-count"][0], listed["word-count"][-1]) == ("active", "1 of 2 held back")
         nodes = card.locator(".hr-across .hr-node text").all_text_contents()
         assert nodes == ["sentences × 2", "split × 1", "count × 3"]
-        assert card.locator(".hr-across .hr-held").count() == 1
+        assert card.locator(".hr-across .hr-throttled").count() == 1
         edges = card.locator(".hr-across .hr-edge text").all_text_contents()
         assert list(map(number, edges)) == [1_000, 6_011]
         titles = card.locator(".hr-across .hr-edge title").all_text_contents()
@@ -142,12 +142,12 @@ def test_beside_views_for_those_who_read(opened: Opened, cluster: Cluster, tmp_p
 def test_a_page_that_is_closed_with_a_question_open(
     opened: Opened, cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Regression: the dialog was taken away twice, and the log told of it."""
+    """Regression: the dialog was taken away twice, and the log said so."""
     with opened() as (page, _):
         page.get_by_role("button", name="Rebalance").click()
         expect(page.get_by_role("dialog")).to_be_visible()
     assert caplog.text == ""
-    assert [each.noted for each in cluster.noting.values()] == [[], []]
+    assert [topology.noted for topology in cluster.noting.values()] == [[], []]
 
 
 def test_a_cluster_that_comes(opened: Opened, tmp_path: Path) -> None:
@@ -165,8 +165,8 @@ def test_several_streams_are_one_edge_and_text_is_escaped() -> None:
         ("sentences", SCRIPT, 1_000),
         (SCRIPT, "count", 6_011),
     ]
-    assert [node["kind"] for node in graph["nodes"]] == ["held", "transform", "sink"]
-    assert "<img" not in drawing(graph, across=True)
+    assert [node["kind"] for node in graph["nodes"]] == ["throttled", "transform", "sink"]
+    assert "<img" not in graph_svg(graph, across=True)
 
 
 def test_rates_have_gaps_where_counts_begin_anew() -> None:
@@ -174,9 +174,9 @@ def test_rates_have_gaps_where_counts_begin_anew() -> None:
     words = WordCount("words")
     for second, emitted in enumerate((1_000, 1_100, 1_100, 40, 60)):
         words.emitted = emitted
-        told = {"runs": True, "time": f"1970-01-01T00:00:0{second}Z", "topologies": [words.status().told()]}
-        history.add(told)
-        history.add(told)  # nothing was published since
+        published = {"runs": True, "time": f"1970-01-01T00:00:0{second}Z", "topologies": [words.status().told()]}
+        history.add(published)
+        history.add(published)  # nothing was published since
     assert history.points("emitted", "words") == [
         [0.0, None],
         [1_000.0, 150.0],  # of two tasks, of which one emits half as much

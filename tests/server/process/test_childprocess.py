@@ -146,8 +146,8 @@ def _hits(count: int) -> Partial:
 def test_one_that_ends_is_started_anew_where_it_was(served: Served) -> None:
     with server_process(served, Scripted(), port=0, tokens=Tokens.parse(SECRET)) as server:
         first, headers = server.pid, {"Authorization": f"Bearer {SECRET.partition(':')[2]}"}
-        for kept in ("cmdline", "environ"):
-            assert SECRET.partition(":")[2].encode() not in Path(f"/proc/{first}/{kept}").read_bytes()
+        for file in ("cmdline", "environ"):
+            assert SECRET.partition(":")[2].encode() not in Path(f"/proc/{first}/{file}").read_bytes()
         os.kill(first, signal.SIGKILL)
         os.waitid(os.P_PID, first, os.WEXITED | os.WNOWAIT)
         server.restart_if_ended()

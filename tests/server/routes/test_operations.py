@@ -1,4 +1,4 @@
-"""What a running system tells over HTTP, and is told to do, with a system that is scripted."""
+"""Operations of a running system over HTTP, with a scripted system."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def test_a_batch_begins_once(client: httpx.Client) -> None:
     )
 
 
-@pytest.mark.parametrize("given", [{"incremental": "yes"}, {"incremental": 1}, {"full": True}])
-def test_a_batch_is_asked_for_by_its_name(client: httpx.Client, given: dict[str, Any]) -> None:
-    assert client.post("/views/visitors/batch", json=given).status_code == 400
+@pytest.mark.parametrize("body", [{"incremental": "yes"}, {"incremental": 1}, {"full": True}])
+def test_a_batch_is_asked_for_by_its_name(client: httpx.Client, body: dict[str, Any]) -> None:
+    assert client.post("/views/visitors/batch", json=body).status_code == 400
     assert client.get("/status").json()["jobs"] == []
 
 

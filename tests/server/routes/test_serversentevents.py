@@ -15,7 +15,7 @@ from headrace.server.http.workerpool import WorkerPool
 from headrace.server.routes.serversentevents import EventStreams
 from headrace.views.query.queries import Query
 from headrace.views.stores.store import StoredView
-from tests.server.conftest import feed, on_both, publish, seen
+from tests.server.conftest import feed, on_both, partial_row, publish
 
 
 def events(response: httpx.Response) -> Iterator[tuple[str, Any]]:
@@ -27,10 +27,10 @@ def events(response: httpx.Response) -> Iterator[tuple[str, Any]]:
             yield "comment", line
 
 
-def until_progress(found: Iterator[tuple[str, Any]]) -> tuple[list[tuple[str, str, int | None]], Any]:
-    """The changes up to the next event that tells of progress, and that."""
+def until_progress(stream: Iterator[tuple[str, Any]]) -> tuple[list[tuple[str, str, int | None]], Any]:
+    """Reads the changes up to the next progress event, and returns both."""
     rows = []
-    for name, data in found:
+    for name, data in stream:
         if name == "progress":
             return rows, data
         rows.append((name, data["key"]["url"], data.get("values", {}).get("hits")))
@@ -39,22 +39,22 @@ def until_progress(found: Iterator[tuple[str, Any]]) -> tuple[list[tuple[str, st
 
 @on_both
 def test_a_row_that_changes_is_an_event(client: httpx.Client, view: StoredView) -> None:
-    feed(view, seen("a", 0, "x"), seen("b", 0, "x"))
+    feed(view, partial_row("a", 0, "x"), partial_row("b", 0, "x"))
     with client.stream("GET", "/views/visitors/changes") as response:
         assert response.headers["content-type"].startswith("text/event-stream")
-        found = events(response)
-        rows, progress = until_progress(found)
+        stream = events(response)
+        rows, progress = until_progress(stream)
         assert rows == [("row", "a", 1), ("row", "b", 1)]
         assert (progress["reached"], progress["version"], progress["next"]) == ({"0": 2}, None, None)
-        feed(view, seen("b", 0, "y", "z"))
-        assert until_progress(found)[0] == [("row", "b", 3)]
-        publish(view, seen("a", 0, "x"), seen("b", 0, "x", "y", "z"))
-        rows, progress = until_progress(found)
+        feed(view, partial_row("b", 0, "y", "z"))
+        assert until_progress(stream)[0] == [("row", "b", 3)]
+        publish(view, partial_row("a", 0, "x"), partial_row("b", 0, "x", "y", "z"))
+        rows, progress = until_progress(stream)
         assert (rows, progress["version"]) == ([], 1)  # the same answer, from elsewhere
-        publish(view, seen("b", 0, "x"))
-        assert until_progress(found)[0] == [("gone", "a", None), ("row", "b", 1)]
+        publish(view, partial_row("b", 0, "x"))
+        assert until_progress(stream)[0] == [("gone", "a", None), ("row", "b", 1)]
         view.rollback()
-        assert until_progress(found)[0] == [("row", "a", 1), ("row", "b", 3)]
+        assert until_progress(stream)[0] == [("row", "a", 1), ("row", "b", 3)]
 
 
 def test_a_stream_that_has_begun_waits_when_too_much_is_under_way(view: StoredView) -> None:
@@ -68,13 +68,13 @@ def test_a_stream_that_has_begun_waits_when_too_much_is_under_way(view: StoredVi
             return work()
 
     async def listened() -> list[bytes]:
-        changes = EventStreams(Limits(poll=0), Busy("questions", 1, 1, 1))
-        found = changes._events(view, Query(), view.answer(Query()))
-        events = [await anext(found)]
-        feed(view, seen("a", 0, "x"))
-        return [*events, await anext(found), await anext(found)]
+        streams = EventStreams(Limits(poll=0), Busy("questions", 1, 1, 1))
+        stream = streams._events(view, Query(), view.answer(Query()))
+        events = [await anext(stream)]
+        feed(view, partial_row("a", 0, "x"))
+        return [*events, await anext(stream), await anext(stream)]
 
-    assert [each.split(b"\n")[0] for each in asyncio.run(listened())] == [
+    assert [event.split(b"\n")[0] for event in asyncio.run(listened())] == [
         b"event: progress",
         b"event: row",
         b"event: progress",
@@ -82,26 +82,26 @@ def test_a_stream_that_has_begun_waits_when_too_much_is_under_way(view: StoredVi
 
 
 def test_of_a_query_only(client: httpx.Client, view: StoredView) -> None:
-    feed(view, seen("a", 0, "x"), seen("b", 0, "x", "y"))
+    feed(view, partial_row("a", 0, "x"), partial_row("b", 0, "x", "y"))
     with client.stream("GET", "/views/visitors/changes?top=hits:1") as response:
-        found = events(response)
-        assert until_progress(found)[0] == [("row", "b", 2)]
-        feed(view, seen("a", 0, "y", "z"))
-        assert until_progress(found)[0] == [("gone", "b", None), ("row", "a", 3)]
+        stream = events(response)
+        assert until_progress(stream)[0] == [("row", "b", 2)]
+        feed(view, partial_row("a", 0, "y", "z"))
+        assert until_progress(stream)[0] == [("gone", "b", None), ("row", "a", 3)]
 
 
 def test_there_are_signs_of_life(started: Callable[..., httpx.Client]) -> None:
     client = started(limits=Limits(poll=0.001, heartbeat=0.005))
     with client.stream("GET", "/views/visitors/changes") as response:
-        found = events(response)
-        assert [name for name, _ in (next(found), next(found), next(found))] == ["progress", "comment", "comment"]
+        stream = events(response)
+        assert [name for name, _ in (next(stream), next(stream), next(stream))] == ["progress", "comment", "comment"]
 
 
 def test_so_many_may_listen(started: Callable[..., httpx.Client]) -> None:
     client = started(limits=Limits(poll=0.001, heartbeat=0.005, listeners=1))
     with client.stream("GET", "/views/visitors/changes") as first:
-        found = events(first)  # held: httpx ends a stream that nobody reads on
-        assert next(found)[0] == "progress"
+        stream = events(first)  # kept open: httpx ends a stream that nobody reads on
+        assert next(stream)[0] == "progress"
         refused = client.get("/views/visitors/changes")
         assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
     status = 429

@@ -21,14 +21,14 @@ from headrace.views.archive.archivetable import Archive
 from headrace.views.declare.layout import Layout
 from headrace.views.query.queries import Row
 from headrace.views.stores.store import StoredView
-from tests.server.conftest import HOUR, LIMITS, feed, publish, seen, visits
+from tests.server.conftest import HOUR, LIMITS, feed, partial_row, publish, visits
 from tests.views.archives import write
 
 
 @pytest.fixture(autouse=True)
 def rows(view: StoredView) -> None:
-    publish(view, seen("foo.com/blog", 0, "ann", "bob"), seen("foo.com/about", 0, "ann"))
-    feed(view, seen("foo.com/blog", 1, "ann"))
+    publish(view, partial_row("foo.com/blog", 0, "ann", "bob"), partial_row("foo.com/about", 0, "ann"))
+    feed(view, partial_row("foo.com/blog", 1, "ann"))
 
 
 def ask(client: httpx.Client, sql: str, status: int = 200, **more: Any) -> Any:
@@ -107,7 +107,7 @@ class Recorded:
         self.closed = False
 
     def query(self, sql: str, tables: adhoc.Tables) -> adhoc.SqlResult:
-        self.asked.append((sql, [name for name, each in tables.items() if isinstance(each, ParquetRows)]))
+        self.asked.append((sql, [name for name, table in tables.items() if isinstance(table, ParquetRows)]))
         return adhoc.SqlResult(pa.table({"n": [1]}), False)
 
     def close(self) -> None:

@@ -49,11 +49,12 @@ def test_lines_become_records(client: httpx.Client, service: Service) -> None:
     answer = post(client, line("ann", "a"), "", line("bob", "b", 60), line("cleo", None))  # type: ignore[arg-type]
     assert answer == {"topic": "visits", "records": 3, "offsets": answer["offsets"], "repeated": False}
     topic = stored(service)
-    found = sorted(
-        ((each.value["user"], each.key, each.timestamp) for number in range(3) for each in topic.read(number)), key=repr
+    records = sorted(
+        ((record.value["user"], record.key, record.timestamp) for number in range(3) for record in topic.read(number)),
+        key=repr,
     )
     noon = 1_769_860_800_000_000
-    assert found == [("ann", b"a", noon), ("bob", b"b", 60_000_000), ("cleo", None, noon)]
+    assert records == [("ann", b"a", noon), ("bob", b"b", 60_000_000), ("cleo", None, noon)]
 
 
 def test_bad_lines_are_told_and_nothing_is_appended(client: httpx.Client, service: Service) -> None:
@@ -74,8 +75,8 @@ def test_bad_lines_are_told_and_nothing_is_appended(client: httpx.Client, servic
     ]
     answer = post(client, *lines, status=422)
     assert answer["bad"] == len(lines) - 1
-    assert [each["line"] for each in answer["lines"]] == list(range(2, len(lines) + 1))
-    assert all(each["reason"] for each in answer["lines"])
+    assert [line["line"] for line in answer["lines"]] == list(range(2, len(lines) + 1))
+    assert all(line["reason"] for line in answer["lines"])
     assert answer["lines"][1]["reason"] == "it is not a JSON object of columns"
     assert answer["lines"][3]["reason"] == "it has no 'ts', which is the time of the event"
     assert "there is no column 'age'" in answer["lines"][5]["reason"]
@@ -216,7 +217,7 @@ def test_any_requests_are_there_as_if_each_key_had_come_once(
             with pytest.raises(RequestConflict):
                 ingestion.append(body, RequestKey(key))
     topic = log.topic("visits")
-    there = [(each.value["user"], each.value["url"]) for number in range(3) for each in topic.read(number)]
+    there = [(record.value["user"], record.value["url"]) for number in range(3) for record in topic.read(number)]
     assert sorted(there) == sorted(event for events in taken.values() for event in events)
 
 
@@ -233,7 +234,7 @@ def test_a_topic_that_is_there_must_be_the_one_declared(tmp_path: Path) -> None:
 
 
 def test_a_topic_that_is_away(client: httpx.Client, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    def away(*given: object) -> Any:
+    def away(*arguments: object) -> Any:
         raise TopicUnavailable("no broker answers; 1 of 2 records is known to be there")
 
     monkeypatch.setattr(service.topics["visits"].feed, "append", away)

@@ -58,10 +58,10 @@ def client(cluster: Cluster) -> Iterator[httpx.Client]:
 
 def test_statuses_are_those_of_the_cluster(client: httpx.Client, cluster: Cluster) -> None:
     listed = client.get("/topologies").json()
-    told = {each.name: json.loads(json.dumps(each.told())) for each in cluster.statuses()}
+    statuses = {status.name: json.loads(json.dumps(status.told())) for status in cluster.statuses()}
     assert listed["runs"] is True
-    assert {each["name"]: each for each in listed["topologies"]} == told
-    assert client.get("/topologies/word-count").json() == told["word-count"]
+    assert {status["name"]: status for status in listed["topologies"]} == statuses
+    assert client.get("/topologies/word-count").json() == statuses["word-count"]
     missing = client.get("/topologies/words")
     assert (missing.status_code, missing.json()) == (
         404,
@@ -71,10 +71,10 @@ def test_statuses_are_those_of_the_cluster(client: httpx.Client, cluster: Cluste
 
 def test_what_went_wrong_is_newest_first(client: httpx.Client, cluster: Cluster) -> None:
     errors, letters = write_wrongs(cluster.directory, "word-count", "ValueError: a", "ValueError: b")
-    found = client.get("/topologies/word-count/errors?limit=1").json()
-    assert found == {"topology": "word-count", "errors": [{**errors[1], "time": "1970-01-01T00:00:01Z"}]}
-    found = client.get("/topologies/word-count/deadletters").json()["dead_letters"]
-    assert found == [{**each, "time": "1970-01-01T00:00:07Z"} for each in reversed(letters)]
+    newest = client.get("/topologies/word-count/errors?limit=1").json()
+    assert newest == {"topology": "word-count", "errors": [{**errors[1], "time": "1970-01-01T00:00:01Z"}]}
+    newest = client.get("/topologies/word-count/deadletters").json()["dead_letters"]
+    assert newest == [{**letter, "time": "1970-01-01T00:00:07Z"} for letter in reversed(letters)]
     assert client.get("/topologies/word-count/errors?limit=1001").status_code == 400
     assert client.get("/topologies/..%2Fword-count/errors").status_code == 404
 
@@ -87,16 +87,16 @@ def test_commands(client: httpx.Client, cluster: Cluster) -> None:
     client.post("/topologies/word-count/activate", json={})
     client.post("/topologies/word-count/rebalance", json={"tasks": {"count": 5}, "wait": "2s"})
     assert (
-        len([each for each in client.get("/topologies/word-count").json()["tasks"] if each["component"] == "count"])
+        len([task for task in client.get("/topologies/word-count").json()["tasks"] if task["component"] == "count"])
         == 5
     )
     client.post("/topologies/word-count/kill", json={"wait": "10s"})
     assert noted == ["deactivate", "activate", ("rebalance", {"count": 5}, 2), ("kill", 10)]
-    assert [each["name"] for each in client.get("/topologies").json()["topologies"]] == ["idle"]
+    assert [topology["name"] for topology in client.get("/topologies").json()["topologies"]] == ["idle"]
 
 
 @pytest.mark.parametrize(
-    ("path", "given", "status", "reason"),
+    ("path", "body", "status", "reason"),
     [
         ("word-count/rebalance", {}, 400, "tasks are numbers of tasks by bolt"),
         ("word-count/rebalance", {"tasks": {"count": True}}, 400, "tasks are numbers of tasks by bolt"),
@@ -111,9 +111,9 @@ def test_commands(client: httpx.Client, cluster: Cluster) -> None:
     ],
 )
 def test_commands_that_are_refused(
-    client: httpx.Client, cluster: Cluster, path: str, given: dict[str, Any], status: int, reason: str
+    client: httpx.Client, cluster: Cluster, path: str, body: dict[str, Any], status: int, reason: str
 ) -> None:
-    answer = client.post(f"/topologies/{path}", json=given)
+    answer = client.post(f"/topologies/{path}", json=body)
     assert (answer.status_code, reason in answer.json()["reason"]) == (status, True), answer.text
     assert cluster.noting["word-count"].noted == []
 
@@ -160,8 +160,8 @@ def test_metrics_are_the_numbers_of_the_status(client: httpx.Client, cluster: Cl
     client.post("/topologies/idle/activate", json={})
     samples = measured(client.get("/metrics").text)
     listed = client.get("/topologies").json()["topologies"]
-    words = [each for each in listed if each["name"] != "idle"]
-    assert [each["name"] for each in words] == ["odd", "word-count"]
+    words = [topology for topology in listed if topology["name"] != "idle"]
+    assert [topology["name"] for topology in words] == ["odd", "word-count"]
     for topology in words:
         for task in topology["tasks"]:
             labels = (topology["name"], task["component"], str(task["task"]))
@@ -206,7 +206,7 @@ def measured(text: str) -> dict[tuple[str, ...], float]:
     return {
         (
             sample.name.removeprefix("headrace_storm_"),
-            *(sample.labels[each] for each in ORDER if each in sample.labels),
+            *(sample.labels[label] for label in ORDER if label in sample.labels),
         ): (sample.value)
         for family in text_string_to_metric_families(text)
         for sample in family.samples
@@ -227,7 +227,7 @@ def test_a_cluster_comes_and_goes(tmp_path: Path) -> None:
 
 def test_openapi_has_the_routes(client: httpx.Client) -> None:
     paths = client.get("/openapi.json").json()["paths"]
-    assert sorted(each for each in paths if each.startswith("/topologies")) == [
+    assert sorted(path for path in paths if path.startswith("/topologies")) == [
         "/topologies",
         "/topologies/{name}",
         "/topologies/{name}/activate",
@@ -238,7 +238,7 @@ def test_openapi_has_the_routes(client: httpx.Client) -> None:
         "/topologies/{name}/rebalance",
     ]
     rebalance = paths["/topologies/{name}/rebalance"]["post"]
-    assert [each["name"] for each in rebalance["parameters"]] == ["name"]
+    assert [parameter["name"] for parameter in rebalance["parameters"]] == ["name"]
     schema = rebalance["requestBody"]["content"]["application/json"]["schema"]
     assert sorted(schema["properties"]) == ["tasks", "wait"]
 
@@ -251,18 +251,18 @@ def test_without_a_cluster_there_are_no_routes(started: Any) -> None:
 
 def test_many_look_at_once(client: httpx.Client, cluster: Cluster) -> None:
     """What is read is whole, however often it is written meanwhile."""
-    found: list[int] = []
+    counts: list[int] = []
 
     def look() -> None:
         for _ in range(20):
-            found.append(len(client.get("/topologies").json()["topologies"]))
+            counts.append(len(client.get("/topologies").json()["topologies"]))
 
     looking = [threading.Thread(target=look) for _ in range(4)]
-    for each in looking:
-        each.start()
-    while any(each.is_alive() for each in looking):
+    for thread in looking:
+        thread.start()
+    while any(thread.is_alive() for thread in looking):
         client.post("/topologies/idle/activate", json={})
-    assert found == [2] * 80
+    assert counts == [2] * 80
 
 
 def test_the_command_serves_a_directory(cluster: Cluster) -> None:
@@ -270,11 +270,11 @@ def test_the_command_serves_a_directory(cluster: Cluster) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=tokens_in_environment()) as process:
         try:
             assert process.stdout is not None
-            said = process.stdout.readline()
-            url = said.partition(" are at ")[2].partition(";")[0]
+            line = process.stdout.readline()
+            url = line.partition(" are at ")[2].partition(";")[0]
             assert httpx.get(f"{url}/topologies", timeout=60).status_code == 401
-            found = httpx.get(f"{url}/topologies", headers=bearer(READ), timeout=60).json()
-            assert [each["name"] for each in found["topologies"]] == ["idle", "word-count"]
+            listed = httpx.get(f"{url}/topologies", headers=bearer(READ), timeout=60).json()
+            assert [topology["name"] for topology in listed["topologies"]] == ["idle", "word-count"]
             assert "Headrace" in httpx.get(url, headers=bearer(READ), timeout=60).text
             process.send_signal(signal.SIGTERM)
             process.wait(60)

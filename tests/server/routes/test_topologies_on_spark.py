@@ -60,13 +60,13 @@ def test_a_topology_is_seen_rebalanced_and_killed_over_http(spark: SparkSession,
         cluster.submit("words", word_count(20), storm.Config(max_spout_pending=10))
 
         def status() -> dict[str, Any]:
-            found: dict[str, Any] = client.get("/topologies/words").json()
-            return found
+            topology: dict[str, Any] = client.get("/topologies/words").json()
+            return topology
 
         def tasks(component: str) -> list[dict[str, Any]]:
-            return [each for each in status()["tasks"] if each["component"] == component]
+            return [task for task in status()["tasks"] if task["component"] == component]
 
-        until(lambda: any(each["name"] == "words" for each in client.get("/topologies").json()["topologies"]))
+        until(lambda: any(topology["name"] == "words" for topology in client.get("/topologies").json()["topologies"]))
         until(lambda: tasks("sentences")[0]["acked"] == 20)
         until(lambda: status()["trees"] == 0)
         [spout] = tasks("sentences")
@@ -74,17 +74,17 @@ def test_a_topology_is_seen_rebalanced_and_killed_over_http(spark: SparkSession,
         assert spout["throttled_seconds"] > 0  # twenty tuples, of which ten at a time may be under way
         assert 0 < spout["complete_p50_ms"] <= spout["complete_p99_ms"]
         streams = [
-            (each["source"], component["id"], each["tuples"])
+            (stream["source"], component["id"], stream["tuples"])
             for component in status()["components"]
-            for each in component["inputs"]
+            for stream in component["inputs"]
         ]
         assert streams == [("sentences", "split", 20), ("split", "count", 60)]
         samples = measured(client.get("/metrics").text)
         executed = [
             value for (name, *labels), value in samples.items() if (name, labels[1:2]) == ("executed_total", ["count"])
         ]
-        assert sum(executed) == sum(each["executed"] for each in tasks("count")) == 60
-        assert all(each["queued"] is not None for each in tasks("count"))
+        assert sum(executed) == sum(task["executed"] for task in tasks("count")) == 60
+        assert all(task["queued"] is not None for task in tasks("count"))
 
         assert client.post("/topologies/words/rebalance", json={"tasks": {"count": 3}}).status_code in (200, 202)
         until(lambda: len(tasks("count")) == 3 and status()["state"] == "active")

@@ -16,17 +16,21 @@ from headrace.views.jsonencoding import encode_answer, encode_time
 from headrace.views.query.queries import Between, Prefix, Query
 from headrace.views.stores.store import StoredView
 from tests.scale import examples
-from tests.server.conftest import HOUR, feed, on_both, publish, seen
+from tests.server.conftest import HOUR, feed, on_both, partial_row, publish
 
 T0, T1, T2 = "1970-01-01T00:00:00Z", "1970-01-01T01:00:00Z", "1970-01-01T02:00:00Z"
 
 
 @pytest.fixture(autouse=True)
 def rows(view: StoredView) -> None:
-    feed(view, seen("foo.com/blog", 0, "ann", "bob"), seen("foo.com/about", 0, "ann"), watermark=HOUR)
-    publish(view, seen("foo.com/blog", 0, "ann", "bob"), seen("foo.com/about", 0, "ann"))
+    feed(view, partial_row("foo.com/blog", 0, "ann", "bob"), partial_row("foo.com/about", 0, "ann"), watermark=HOUR)
+    publish(view, partial_row("foo.com/blog", 0, "ann", "bob"), partial_row("foo.com/about", 0, "ann"))
     feed(
-        view, seen("foo.com/blog", 0, "cleo"), seen("foo.com/blog", 1, "ann"), seen("oof.com", 1, "ann"), watermark=HOUR
+        view,
+        partial_row("foo.com/blog", 0, "cleo"),
+        partial_row("foo.com/blog", 1, "ann"),
+        partial_row("oof.com", 1, "ann"),
+        watermark=HOUR,
     )
 
 
@@ -68,7 +72,7 @@ def test_a_row_says_where_it_comes_from(client: httpx.Client, clock: list[int]) 
 
 @on_both
 def test_views_are_listed(client: httpx.Client) -> None:
-    listed = {each["name"]: each for each in get(client, "/views")["views"]}
+    listed = {view["name"]: view for view in get(client, "/views")["views"]}
     assert listed["visitors"]["keys"] == {"url": "string"}
     assert listed["visitors"]["aggregates"] == ["hits", "people"]
     assert listed["visitors"]["version"] == 1
@@ -92,15 +96,15 @@ def test_by_range_prefix_and_top(client: httpx.Client) -> None:
 
 @on_both
 def test_pages_follow_each_other(client: httpx.Client) -> None:
-    found, after = [], {}
+    rows, after = [], {}
     for _ in range(5):
         page = get(client, "/views/visitors", limit=1, **after)
-        found += counts(page)
+        rows += counts(page)
         after = {"after": page["next"]}
         if page["next"] is None:
             break
-    assert found == counts(get(client, "/views/visitors"))
-    assert len(found) == 4
+    assert rows == counts(get(client, "/views/visitors"))
+    assert len(rows) == 4
 
 
 @on_both
@@ -117,9 +121,9 @@ def test_windows_without_end_and_keys_that_are_null(client: httpx.Client, servic
 
 @on_both
 def test_versions_and_going_back(client: httpx.Client, view: StoredView) -> None:
-    publish(view, seen("foo.com/blog", 0, "twice", "too", "many", "of", "all"))
+    publish(view, partial_row("foo.com/blog", 0, "twice", "too", "many", "of", "all"))
     versions = get(client, "/views/visitors/versions")["versions"]
-    assert [(each["version"], each["rows"], each["boundary"], each["current"]) for each in versions] == [
+    assert [(version["version"], version["rows"], version["boundary"], version["current"]) for version in versions] == [
         (1, 2, {"0": 2}, False),
         (2, 1, {"0": 5}, True),
     ]
@@ -178,7 +182,7 @@ def test_any_answer_is_that_of_the_store(
     merged: bool,
     limit: int,
 ) -> None:
-    feed(view, *(seen(url, hour, "x") for url, hour in stored))
+    feed(view, *(partial_row(url, hour, "x") for url, hour in stored))
     since, until = (None if hour is None else hour * 3600 for hour in hours)
     query = Query(
         key={} if key is None else {"url": key},
@@ -196,7 +200,7 @@ def test_any_answer_is_that_of_the_store(
     elif key is not None:
         asked["url"] = key
     asked |= {
-        name: encode_time(each) for name, each in (("from", query.since), ("to", query.until)) if each is not None
+        name: encode_time(time) for name, time in (("from", query.since), ("to", query.until)) if time is not None
     }
     asked |= {"top": f"hits:{top}"} if top else {}
     asked |= {"windows": "merged"} if merged else {}

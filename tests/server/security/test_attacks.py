@@ -17,7 +17,7 @@ from headrace.server.routes.metrics import Metrics
 from headrace.server.security import tokens
 from headrace.server.security.guard import Guard, required_scope
 from headrace.views.stores.store import StoredView
-from tests.server.conftest import LINES, feed, publish, seen
+from tests.server.conftest import LINES, feed, partial_row, publish
 
 READ, WRITE, ADMIN = "r" * 20, "w" * 20, "a" * 20
 TOKENS = Tokens.parse(f"read:{READ} write:{WRITE}\nadmin:{ADMIN}")
@@ -38,7 +38,7 @@ INJECTIONS = [
 
 @pytest.mark.parametrize("text", INJECTIONS)
 def test_injection_through_values(client: httpx.Client, view: StoredView, text: str) -> None:
-    feed(view, seen(text, 0, "x"), seen("other", 0, "y"))
+    feed(view, partial_row(text, 0, "x"), partial_row("other", 0, "y"))
     for asked in ({"url": text}, {"url.prefix": text}, {"url.from": text, "url.to": text}):
         answer = client.get("/views/visitors", params=asked)
         assert [row["key"]["url"] for row in answer.json()["rows"]] == [text]
@@ -82,7 +82,7 @@ def test_names_that_are_not_declared_lead_nowhere(client: httpx.Client, name: st
 
 def test_script_in_keys_and_names_stays_text(client: httpx.Client, view: StoredView) -> None:
     script = "<script>alert(1)</script>"
-    feed(view, seen(script, 0, "x"))
+    feed(view, partial_row(script, 0, "x"))
     for path in ("/views/visitors", f"/views/{script}", f"/views/visitors?{script}=1"):
         answer = client.get(path)
         assert answer.headers["content-type"] == "application/json"
@@ -142,8 +142,8 @@ def test_missing_wrong_and_under_scoped_tokens(
     started: Callable[..., httpx.Client], service: Service, view: StoredView
 ) -> None:
     client = started(tokens=TOKENS)
-    publish(view, seen("a", 0, "x"))
-    publish(view, seen("a", 0, "x"))
+    publish(view, partial_row("a", 0, "x"))
+    publish(view, partial_row("a", 0, "x"))
     kinds = {"Content-Type": "application/json"}
     for method, path, body, scope in REQUESTS:
         assert required_scope(method, path) == scope
@@ -212,8 +212,8 @@ def test_no_secret_in_logs_or_errors(
         wrong = client.get("/views", headers={"Authorization": "Bearer almost-the-secret"})
     assert (broken.status_code, broken.json()) == (500, {"reason": "this failed inside the server; its log says how"})
     assert wrong.status_code == 401
-    told = [record.getMessage() for record in caplog.records if record.name == "headrace.server"]
-    assert told == ["GET '/views/visitors' failed"]
+    messages = [record.getMessage() for record in caplog.records if record.name == "headrace.server"]
+    assert messages == ["GET '/views/visitors' failed"]
     ours = [line for line in caplog.text.splitlines() if "httpx" not in line and "httpcore" not in line]  # the client's
     for secret in (ADMIN, READ, "almost-the-secret", "PRIVATE"):
         assert not any(secret in line for line in ours)

@@ -23,7 +23,7 @@ from headrace.views.archive.archivetable import Archive
 from headrace.views.query.queries import Query
 from headrace.views.stores import Store
 from headrace.views.stores.store import StoredView
-from tests.server.conftest import LINES, feed, seen, visitors, visits
+from tests.server.conftest import LINES, feed, partial_row, visitors, visits
 from tests.views.archives import write
 
 # What reads bytes and may run what they say.
@@ -59,13 +59,13 @@ def test_no_code_that_reads_what_came_from_outside_can_run_it() -> None:
     assert len(files) > 100
     for file in files:
         for node in ast.walk(ast.parse(file.read_text())):
-            names = [each.name for each in node.names] if isinstance(node, ast.Import) else []
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             assert not RUNNING & {name.partition(".")[0] for name in names}, file
             if isinstance(node, ast.Call):
                 called = node.func.id if isinstance(node.func, ast.Name) else ""
                 assert called not in ("eval", "exec"), file
-                assert "allow_pickle" not in {each.arg for each in node.keywords}, file
+                assert "allow_pickle" not in {keyword.arg for keyword in node.keywords}, file
 
 
 def test_pickles_in_files_of_the_log(tmp_path: Path, bomb: bytes) -> None:
@@ -85,19 +85,19 @@ def test_pickles_in_files_of_the_log(tmp_path: Path, bomb: bytes) -> None:
         again.append(0, again.batch([{"user": "bob"}], timestamps=[0]))
 
     for path in files:
-        shutil.copytree(tmp_path / "log", tmp_path / "kept")
+        shutil.copytree(tmp_path / "log", tmp_path / "copy")
         path.write_bytes(bomb)
         try:
             read()  # a lock, or an index that is made anew
         except Exception as error:
             assert "burst" not in str(error), path
         shutil.rmtree(tmp_path / "log")
-        shutil.move(tmp_path / "kept", tmp_path / "log")
+        shutil.move(tmp_path / "copy", tmp_path / "log")
     read()
 
 
 def test_pickles_in_rows_of_the_store(client: httpx.Client, view: StoredView, tmp_path: Path, bomb: bytes) -> None:
-    feed(view, seen("a", 0, "x"))
+    feed(view, partial_row("a", 0, "x"))
     with sqlite3.connect(tmp_path / "views.db") as database:
         columns = [row[1] for row in database.execute("PRAGMA table_info(view_visitors)") if "BLOB" in str(row[2])]
         assert columns
@@ -153,11 +153,11 @@ def test_pickles_in_the_directory_of_a_system(tmp_path: Path, bomb: bytes) -> No
 def test_the_password_of_a_store_is_told_to_nobody(url: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG), pytest.raises(Exception) as error:
         Store(url).view(visitors.layout()).answer(Query())
-    shown: BaseException | None = error.value
-    while shown is not None:
-        assert "hunter2" not in str(shown)
-        assert "hunter2" not in repr(shown)
-        shown = shown.__cause__ or (None if shown.__suppress_context__ else shown.__context__)
+    chained: BaseException | None = error.value
+    while chained is not None:
+        assert "hunter2" not in str(chained)
+        assert "hunter2" not in repr(chained)
+        chained = chained.__cause__ or (None if chained.__suppress_context__ else chained.__context__)
     assert "hunter2" not in caplog.text
 
 
@@ -169,6 +169,6 @@ def test_the_password_of_a_store_is_not_written_down(url: str, tmp_path: Path) -
     home = Home(tmp_path)
     home.remember(Runs.of("app.py", url, "log"))
     assert "hunter2" not in (tmp_path / "runs.json").read_text()
-    found = home.runs()
-    assert found is not None
-    assert found.store.startswith("postgresql://")
+    runs = home.runs()
+    assert runs is not None
+    assert runs.store.startswith("postgresql://")
