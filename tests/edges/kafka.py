@@ -1,4 +1,4 @@
-"""A real Kafka broker on this machine: one process, which is broker and controller at once, and a few clients of it."""
+"""Starts a Kafka broker on this machine, one process that is also the controller, and a few clients of it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ group.initial.rebalance.delay.ms=0
 
 
 def jars() -> Path:
-    """Where the broker's jars are, if they were fetched."""
+    """Returns the directory of the broker's jars, if they were fetched."""
     return cache() / f"broker-{VERSION}"
 
 
@@ -58,7 +58,7 @@ class Broker:
         )
 
     def start(self) -> None:
-        """Starts it and waits until it answers."""
+        """Starts the broker and waits until it answers."""
         with (self.folder / "output").open("ab") as output:
             command = self._java("kafka.Kafka", str(self.folder / "settings"))
             self._process: subprocess.Popen[bytes] | None = subprocess.Popen(command, stdout=output, stderr=output)
@@ -73,7 +73,7 @@ class Broker:
                     raise RuntimeError((self.folder / "output").read_text()[-4000:]) from None
 
     def stop(self) -> None:
-        """Stops it as an operator would; what it has acknowledged it keeps."""
+        """Stops the broker as an operator would; it loses nothing that it has acknowledged."""
         if self._process is not None:
             self._process.terminate()
             try:
@@ -84,13 +84,13 @@ class Broker:
             self._process = None
 
     def create(self, topic: str, partitions: int = 1) -> str:
-        """A new topic; its URI."""
+        """Creates a topic and returns its URI."""
         admin = AdminClient({"bootstrap.servers": self.address, **_QUIET})
         admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(_PATIENCE)
         return f"kafka://{self.address}/{topic}"
 
     def grow(self, topic: str, partitions: int) -> None:
-        """Gives a topic more partitions."""
+        """Adds partitions to a topic."""
         admin = AdminClient({"bootstrap.servers": self.address, **_QUIET})
         admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(_PATIENCE)
         deadline = time.monotonic() + _PATIENCE
@@ -99,20 +99,22 @@ class Broker:
             time.sleep(0.05)
 
     def send(self, topic: str, *records: tuple[bytes | None, bytes, int], partition: int = -1) -> None:
-        """Records of key, value and time in milliseconds; it returns when the broker has them."""
+        """Sends records of key, value and time in milliseconds, and waits until the broker has them."""
         producer = Producer({"bootstrap.servers": self.address, "partitioner": "murmur2_random", **_QUIET})
         refused: list[Any] = []
 
-        def told(error: Any, _: Any) -> None:
+        def on_delivery(error: Any, _: Any) -> None:
             if error is not None:
                 refused.append(error)
 
         for key, value, milliseconds in records:
-            producer.produce(topic, key=key, value=value, timestamp=milliseconds, partition=partition, on_delivery=told)
+            producer.produce(
+                topic, key=key, value=value, timestamp=milliseconds, partition=partition, on_delivery=on_delivery
+            )
         assert (producer.flush(_PATIENCE), refused) == (0, [])
 
     def contents(self, topic: str, *, isolation: str = "read_committed") -> list[Any]:
-        """All records of a topic, those of a partition in order, as a consumer with this isolation level sees them."""
+        """Returns all records of a topic, as a consumer with this isolation level reads them."""
         consumer = Consumer(
             {
                 "bootstrap.servers": self.address,
@@ -125,17 +127,17 @@ class Broker:
         )
         partitions = list(consumer.list_topics(topic, _PATIENCE).topics[topic].partitions)
         consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
-        found: list[Any] = []
+        messages: list[Any] = []
         ended: set[int] = set()
         while len(ended) < len(partitions):
             message = consumer.poll(_PATIENCE)
             assert message is not None, f"no answer from {self.address}"
             if message.error() is None:
-                found.append(message)
-            else:  # which is the end of a partition
+                messages.append(message)
+            else:  # the end of a partition
                 ended.add(message.partition())
         consumer.close()
-        return found
+        return messages
 
     def _java(self, *command: str) -> list[str]:
         home = os.environ.get("JAVA_HOME")

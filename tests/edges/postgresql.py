@@ -1,7 +1,7 @@
-"""A PostgreSQL of the suite's own: started when a test asks for one, on loopback, and gone with the suite.
+"""Starts a PostgreSQL server for the suite, on loopback, when a test asks for it, and removes it with the suite.
 
-Its programs are those of the machine (Debian's `postgresql`) or of PyPI's `pgserver`. Where there are none, tests are
-skipped with that reason; HEADRACE_REQUIRE=postgresql makes them fail instead.
+Its programs are those of the machine (Debian's `postgresql`) or of PyPI's `pgserver`. Without them, tests are skipped;
+HEADRACE_REQUIRE=postgresql makes them fail instead.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ import sqlalchemy as sa
 from tests.ports import free_port
 
 PASSWORD = secrets.token_hex(8)
-# It ends with its input, so that a suite that is killed leaves nothing running, and nothing on the disk.
+# The shell ends with its input, so a suite that is killed leaves no process and no files.
 _SERVE = """
-"$1/initdb" -D "$2/data" -E UTF8 --locale=C -U amy --auth=scram-sha-256 --pwfile="$2/password" > "$2/made" 2>&1 &&
-"$1/pg_ctl" -D "$2/data" -w -l "$2/log" -o "$3" start >> "$2/made" 2>&1 && echo ready || echo failed
+"$1/initdb" -D "$2/data" -E UTF8 --locale=C -U amy --auth=scram-sha-256 --pwfile="$2/password" > "$2/output" 2>&1 &&
+"$1/pg_ctl" -D "$2/data" -w -l "$2/log" -o "$3" start >> "$2/output" 2>&1 && echo ready || echo failed
 read -r _
 "$1/pg_ctl" -D "$2/data" -w -m immediate stop > /dev/null 2>&1
 rm -rf "$2"
@@ -36,7 +36,7 @@ rm -rf "$2"
 
 @contextmanager
 def running() -> Iterator[str]:
-    """The URL of a new, empty database cluster, with the password of its only user."""
+    """Starts a new, empty database cluster; yields its URL, with the password of its only user."""
     programs = _programs()
     if programs is None:
         reason = "there is no PostgreSQL here: apt-get install postgresql, or pip install pgserver"
@@ -45,7 +45,7 @@ def running() -> Iterator[str]:
         pytest.skip(reason)
     user = _user()
     folder = Path(tempfile.mkdtemp(prefix="headrace-postgresql-"))
-    if os.geteuid() == 0 and "pgserver" in programs.parts:  # a folder of root's, which the server may not read
+    if os.geteuid() == 0 and "pgserver" in programs.parts:  # a directory of root's, which the server may not read
         for each in programs.parents[2].glob("pgserver*"):
             if not each.name.endswith("-info"):
                 shutil.copytree(each, folder / each.name)
@@ -67,8 +67,8 @@ def running() -> Iterator[str]:
     )
     assert server.stdin is not None and server.stdout is not None
     try:
-        said = server.stdout.readline()
-        assert said == "ready\n", (folder / "made").read_text()
+        answer = server.stdout.readline()
+        assert answer == "ready\n", (folder / "output").read_text()
         yield f"postgresql://amy:{PASSWORD}@127.0.0.1:{port}/postgres"
     finally:
         server.stdin.close()
@@ -76,7 +76,7 @@ def running() -> Iterator[str]:
 
 
 def empty(server: str, name: str) -> str:
-    """The URL of an empty database of this name; one that was there is gone."""
+    """Creates an empty database of this name, in place of an earlier one; returns its URL."""
     with administering(server) as connection:
         connection.exec_driver_sql(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
         connection.exec_driver_sql(f"CREATE DATABASE {name}")
@@ -85,7 +85,7 @@ def empty(server: str, name: str) -> str:
 
 @contextmanager
 def administering(server: str) -> Iterator[sa.Connection]:
-    """A connection for statements about databases."""
+    """Opens a connection for statements about databases."""
     engine = sa.create_engine(server.replace("postgresql:", "postgresql+psycopg:"), isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:
         yield connection
@@ -93,17 +93,17 @@ def administering(server: str) -> Iterator[sa.Connection]:
 
 
 def _programs() -> Path | None:
-    """The folder of initdb and pg_ctl."""
+    """Returns the directory of initdb and pg_ctl."""
     folders = sorted(glob.glob("/usr/lib/postgresql/*/bin"), key=lambda name: int(name.split("/")[-2]), reverse=True)
-    if (found := shutil.which("pg_ctl")) is not None:
-        folders.append(str(Path(found).parent))
+    if (program := shutil.which("pg_ctl")) is not None:
+        folders.append(str(Path(program).parent))
     if (package := importlib.util.find_spec("pgserver")) is not None and package.origin is not None:
         folders.append(str(Path(package.origin).parent / "pginstall" / "bin"))
     return next((Path(folder) for folder in folders if Path(folder, "initdb").exists()), None)
 
 
 def _user() -> str:
-    """Whom the server runs as, which must not be root."""
+    """Returns the user that the server runs as, which must not be root."""
     if os.geteuid() != 0:
         return pwd.getpwuid(os.geteuid()).pw_name
     names = {entry.pw_name for entry in pwd.getpwall()}

@@ -1,4 +1,4 @@
-"""Writers of tables without Spark, elements to write, and what the tables have then."""
+"""Creates writers of tables without Spark and elements to write, and reads the tables."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SECOND = 1_000_000
 def at(
     value: Any, start: int = 0, end: int = 60, *, index: int = 0, time: int | None = None, back: bool = False
 ) -> WindowedValue:
-    """An element of the pane `index` of the window from `start` to `end`, in seconds; `back`: it is taken back."""
+    """Returns an element of pane `index` of the window from `start` to `end`, in seconds; `back`: a retraction."""
     pane = PaneInfo("early", index, -1, index == 0, False)
     timestamp = end * SECOND - 1 if time is None else time * SECOND
     return WindowedValue(value, timestamp, Window(start * SECOND, end * SECOND), pane, back)
@@ -37,21 +37,21 @@ def writer(
     retracting: bool = False,
     **options: Any,
 ) -> TableWriter:
-    """A writer of elements of a kind, or of one nobody knows; `known` are columns that only Spark knows.
+    """Returns a writer of elements of a type, or of an unknown one; `known` are columns that only Spark knows.
 
-    `retracting`: some elements may take others back.
+    `retracting`: some elements may be retractions.
     """
     p = hr.Pipeline()
     read = p | hr.Create([("a", 1)]) | hr.WindowInto(window, accumulation="retracting" if retracting else "discarding")
-    given = read | hr.GroupByKey() | hr.Map(lambda x: x).with_output_types(kind)
-    given | "out" >> WriteTable(url, options.pop("table", "things"), **options)
-    made = TableWriter(p.graph().nodes[-1], lambda: known)
-    made.begin(stream)
-    return made
+    elements = read | hr.GroupByKey() | hr.Map(lambda x: x).with_output_types(kind)
+    elements | "out" >> WriteTable(url, options.pop("table", "things"), **options)
+    table_writer = TableWriter(p.graph().nodes[-1], lambda: known)
+    table_writer.begin(stream)
+    return table_writer
 
 
 def written(url: str, *batches: list[WindowedValue], kind: object = None, **options: Any) -> Counter[tuple[Any, ...]]:
-    """What the table has once batches have been written."""
+    """Writes batches to a table and returns its rows."""
     to = writer(url, kind, **options)
     for number, batch in enumerate(batches):
         to.write(batch, number)
@@ -60,7 +60,7 @@ def written(url: str, *batches: list[WindowedValue], kind: object = None, **opti
 
 
 def contents(url: str, table: str = "things") -> Counter[tuple[Any, ...]]:
-    """The rows of a table, each as often as it is there; columns in the order of their names."""
+    """Returns the rows of a table with their numbers; columns are in the order of their names."""
     with connected(url) as connection:
         names = sorted(column["name"] for column in sa.inspect(connection).get_columns(table))
         columns = map(sa.column, names)
@@ -74,6 +74,6 @@ def execute(url: str, *statements: str) -> None:
 
 
 def connected(url: str) -> Any:
-    """A transaction of a database."""
+    """Begins a transaction of a database."""
     url = url.replace("postgresql:", "postgresql+psycopg:")
     return sa.create_engine(url, poolclass=sa.NullPool).begin()

@@ -26,10 +26,10 @@ from headrace.log import Log
 
 receiver = LineReceiver(Log(sys.argv[1]).topic("lines"), "127.0.0.1", int(sys.argv[2]), linger=0.001, most=50)
 append = receiver._append
-def told(values, times):
+def append_and_print(values, times):
     append(values, times)
     print(receiver.received, flush=True)
-receiver._append = told
+receiver._append = append_and_print
 receiver.receive()
 """
 
@@ -39,7 +39,7 @@ def topic(tmp_path: pathlib.Path) -> Topic:
     return Log(tmp_path).create("lines", values=hr.ReadSocket("tcp://127.0.0.1:1").values)
 
 
-def held(topic: Topic) -> list[str]:
+def lines_in(topic: Topic) -> list[str]:
     return [record.value["value"] for record in topic.read(0)]
 
 
@@ -131,7 +131,7 @@ def test_it_connects_again_with_growing_pauses_until_lines_come(topic: Topic) ->
     server = Script(None, None, [], [b"a\nhal", broken], [b"b\n", b"last"], None, [b"c\n", 1])
     receiver = server.receive(topic)
     receiver.receive()
-    assert held(topic) == ["a", "b", "last", "c"]
+    assert lines_in(topic) == ["a", "b", "last", "c"]
     assert server.pauses == [0.1, 0.2, 0.4, 0.1]
     assert receiver.counts() == {"received": 4, "connections": 4, "too_long": 0, "not_text": 0, "torn": 1}
 
@@ -140,14 +140,14 @@ def test_it_gives_up_after_so_many_attempts_and_says_so(topic: Topic) -> None:
     server = Script([b"a\n"], *[None] * 9)
     with pytest.raises(ConnectionError, match=r"tcp://example.com:9: Connection refused, 9 times in a row; what was"):
         server.receive(topic, attempts=9).receive()
-    assert held(topic) == ["a"]
+    assert lines_in(topic) == ["a"]
     assert server.pauses == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
 
 
 def test_what_is_no_line_is_refused_and_counted(topic: Topic) -> None:
     receiver = Script([b"ok\n\xff\xfe\n", b"x" * (1 << 20), b"x\nb\xc3\xa4\r\n", 1]).receive(topic)
     receiver.receive()
-    assert held(topic) == ["ok", "bä"]
+    assert lines_in(topic) == ["ok", "bä"]
     assert receiver.counts() | {"received": 0, "connections": 0} == {
         "received": 0,
         "connections": 0,
@@ -182,12 +182,12 @@ def test_it_stops_while_it_waits_and_keeps_what_came(topic: Topic, server: socke
     came = threading.Event()
     append = topic.append
 
-    def told(number: int, batch: Any) -> int:
+    def append_and_notify(number: int, batch: Any) -> int:
         offset = append(number, batch)
         came.set()
         return offset
 
-    topic.append = told  # type: ignore[method-assign]
+    topic.append = append_and_notify  # type: ignore[method-assign]
     receiver = LineReceiver(topic, *server.getsockname(), linger=0.0)
     receiver.start()
     connection, _ = server.accept()
@@ -197,7 +197,7 @@ def test_it_stops_while_it_waits_and_keeps_what_came(topic: Topic, server: socke
         receiver.stop()
     assert not receiver._thread.is_alive()
     assert receiver.failure is None
-    assert held(topic) == ["one", "two"]
+    assert lines_in(topic) == ["one", "two"]
     assert receiver.counts()["torn"] == 1
 
 
@@ -221,7 +221,7 @@ def test_lines_that_counted_as_received_survive_a_kill(topic: Topic, server: soc
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
             connection, _ = server.accept()
             assert child.stdout is not None
-            before, first, received = len(held(topic)), sent, 0
+            before, first, received = len(lines_in(topic)), sent, 0
             with connection:
                 for _ in range(rng.randint(1, 12)):
                     count = rng.randint(1, 400)
@@ -232,6 +232,6 @@ def test_lines_that_counted_as_received_survive_a_kill(topic: Topic, server: soc
                 os.kill(child.pid, signal.SIGKILL)
                 child.wait()
             received = max([received, *(int(line) for line in child.stdout if line.endswith("\n"))])
-        lines = held(topic)[before:]
+        lines = lines_in(topic)[before:]
         assert lines == [f"line {first + n}" for n in range(len(lines))]
         assert received <= len(lines) <= sent - first

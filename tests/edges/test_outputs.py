@@ -1,4 +1,4 @@
-"""Manifests: a directory of output says what was written to it, and what has changed since is found."""
+"""Tests manifests: they say what was written to a directory of output, and find what has changed since."""
 
 from __future__ import annotations
 
@@ -39,31 +39,31 @@ def out(tmp_path: Path, spark: SparkSession) -> Path:
 
 
 def test_what_was_written(out: Path) -> None:
-    found = hr.written(str(out))
-    assert found.rows == 3
-    assert [(batch.stream, batch.sink, batch.batch, batch.rows) for batch in found.batches] == [
+    manifest = hr.written(str(out))
+    assert manifest.rows == 3
+    assert [(batch.stream, batch.sink, batch.batch, batch.rows) for batch in manifest.batches] == [
         ("s", "save", 0, 1),
         ("s", "save", 1, 2),
     ]
-    assert found.files == [f"{out}/batch-000000/part-0.txt", f"{out}/batch-000001/part-0.txt"]
-    assert found.verify() == []
+    assert manifest.files == [f"{out}/batch-000000/part-0.txt", f"{out}/batch-000001/part-0.txt"]
+    assert manifest.verify() == []
     assert hr.written(f"file://{out}").verify() == []
 
 
 def test_what_has_changed_is_found(out: Path) -> None:
-    found = hr.written(str(out))
+    manifest = hr.written(str(out))
     (out / "batch-000000" / "part-0.txt").write_text("A\n")
     (out / "batch-000001" / "part-0.txt").write_text("b\n")
     (out / "batch-000001" / "part-1.txt").write_text("d\n")
-    assert found.verify() == [
+    assert manifest.verify() == [
         f"{out}/batch-000000/part-0.txt has other bytes than were written",
         f"{out}/batch-000001/part-0.txt has 2 bytes, and had 4 when it was written",
         f"{out}/batch-000001/part-1.txt was not written by the sink",
     ]
     (out / "batch-000002").mkdir()
-    assert found.verify()[3:] == [f"{out}/batch-000002 has no manifest: no sink has written it"]
+    assert manifest.verify()[3:] == [f"{out}/batch-000002 has no manifest: no sink has written it"]
     (out / "batch-000000" / "part-0.txt").unlink()
-    assert found.verify()[0] == f"{out}/batch-000000/part-0.txt is missing"
+    assert manifest.verify()[0] == f"{out}/batch-000000/part-0.txt is missing"
 
 
 def test_verify_on_the_command_line(out: Path) -> None:
@@ -98,11 +98,11 @@ def test_a_batch_run_is_one_batch(spark: SparkSession, tmp_path: Path) -> None:
         words | "parquet" >> hr.WriteParquet(str(tmp_path / "parquet"))
         p | hr.Create([]) | "nothing" >> hr.WriteText(str(tmp_path / "nothing"))
     for name, rows in [("text", 3), ("json", 3), ("parquet", 3), ("nothing", 0)]:
-        found = hr.written(str(tmp_path / name))
-        [batch] = found.batches
+        manifest = hr.written(str(tmp_path / name))
+        [batch] = manifest.batches
         assert (batch.stream, batch.sink, batch.batch, batch.rows) == (None, name, 0, rows)
-        assert sorted(found.files) == sorted(map(str, (tmp_path / name).glob("part-*")))
-        assert found.verify() == []
+        assert sorted(manifest.files) == sorted(map(str, (tmp_path / name).glob("part-*")))
+        assert manifest.verify() == []
 
 
 def test_every_micro_batch_of_a_stream_has_one(spark: SparkSession, tmp_path: Path) -> None:
@@ -115,9 +115,9 @@ def test_every_micro_batch_of_a_stream_has_one(spark: SparkSession, tmp_path: Pa
         if several:
             counted | hr.Collect()
         p.run().wait()
-        found = hr.written(str(tmp_path / name))
-        assert [(batch.batch, batch.rows) for batch in found.batches] == [(0, 2), (2, 1)]
-        assert len({batch.stream for batch in found.batches}) == 1
-        assert found.verify() == []
-        lines = sorted(line for file in found.files for line in Path(file).read_text().splitlines())
+        manifest = hr.written(str(tmp_path / name))
+        assert [(batch.batch, batch.rows) for batch in manifest.batches] == [(0, 2), (2, 1)]
+        assert len({batch.stream for batch in manifest.batches}) == 1
+        assert manifest.verify() == []
+        lines = sorted(line for file in manifest.files for line in Path(file).read_text().splitlines())
         assert lines == ["('a', 1)", "('b', 1)", "('c', 1)"]

@@ -44,19 +44,19 @@ def test_tasks_share_all_of_it_in_whole_batches(sizes: list[list[int]], tasks: i
     start = {number: data.draw(st.integers(0, at)) for number, at in end.items()}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(topicranges, "_RECORDS_PER_TASK", 3)
-        hands = divided_ranges(topic, start, end, tasks)
-    assert len(hands) <= tasks
-    assert all(hands)
+        shares = divided_ranges(topic, start, end, tasks)
+    assert len(shares) <= tasks
+    assert all(shares)
     total = sum(end.values()) - sum(start.values())
     largest = max((size for batches in sizes for size in batches), default=0)
-    for hand in hands:
-        assert sum(each.until - each.first for each in hand) < max(-(-total // tasks), 3) + largest
+    for share in shares:
+        assert sum(each.until - each.first for each in share) < max(-(-total // tasks), 3) + largest
     for number, batches in enumerate(sizes):
-        mine = [each for hand in hands for each in hand if each.partition == number]
+        ranges = [each for share in shares for each in share if each.partition == number]
         borders = {sum(batches[:count]) for count in range(len(batches) + 1)} | {start[number]}
-        assert {each.first for each in mine} | {each.until for each in mine} <= borders
-        assert [each.until for each in mine[:-1]] == [each.first for each in mine[1:]]
-        assert sum(each.until - each.first for each in mine) == end[number] - start[number]
+        assert {each.first for each in ranges} | {each.until for each in ranges} <= borders
+        assert [each.until for each in ranges[:-1]] == [each.first for each in ranges[1:]]
+        assert sum(each.until - each.first for each in ranges) == end[number] - start[number]
 
 
 def test_what_retention_has_removed_is_named(log: Log) -> None:

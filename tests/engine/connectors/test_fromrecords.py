@@ -76,8 +76,8 @@ def test_a_row_without_values_has_nulls(log: Log) -> None:
 @given(st.lists(st.integers(0, 30_000), max_size=6))
 def test_small_batches_become_large_ones(sizes: list[int]) -> None:
     rows = iter(range(10**6))
-    given = [pa.record_batch({"x": pa.array([next(rows) for _ in range(size)], pa.int64())}) for size in sizes]
-    got = list(merged_batches(given))
+    small = [pa.record_batch({"x": pa.array([next(rows) for _ in range(size)], pa.int64())}) for size in sizes]
+    got = list(merged_batches(small))
     assert [x for batch in got for x in batch["x"].to_pylist()] == list(range(sum(sizes)))
     assert all(batch.num_rows >= 20_000 for batch in got[:-1])
 
@@ -91,9 +91,9 @@ def test_a_program_reads_its_ranges_and_tells_how_far_each_partition_is(log: Log
     policy = BoundedDisorder(10)
     source = FromTopic("visits", heads, "from times", policy, tidings, label="ReadTopic", records=records)
     ranges = pa.record_batch([[0, 1], [1, 0], [3, 1]], schema=RANGES).append_column(NOW, pa.array([70 * SECOND] * 2))
-    given = list(source.bundles(iter([ranges])))
-    assert [number for number, _ in given] == [0, 1, 0, 1]
-    windowed = [row for number, bundle in given if number == 0 for row in bundle.rows.to_pylist()]  # type: ignore[union-attr]
+    bundles = list(source.bundles(iter([ranges])))
+    assert [number for number, _ in bundles] == [0, 1, 0, 1]
+    windowed = [row for number, bundle in bundles if number == 0 for row in bundle.rows.to_pylist()]  # type: ignore[union-attr]
     assert [(row["user"], row["__start"] // SECOND) for row in windowed] == [("u65", 60), ("u62", 60), ("u9", 0)]
     assert tidings.partitions == {"visits": {"0": 55 * SECOND, "1": -1 * SECOND}}
     assert tidings.now == 70 * SECOND

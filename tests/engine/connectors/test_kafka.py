@@ -52,16 +52,16 @@ def test_batch_and_stream_read_the_same(spark: SparkSession, broker: Broker) -> 
     broker.send("visits_by_age", *map(visit, range(1, 40)))
 
     def read(**options: Any) -> dict[str, Counter[Any]]:
-        p, given = hr.Pipeline(spark=spark), {}
+        p, results = hr.Pipeline(spark=spark), {}
         rows = p | "rows" >> hr.ReadTopic(uri, schema=VISITS, end="latest")
         sums = hr.GroupBy("user").aggregate(n=hr.count(), total=hr.sum("n"))
-        given["sums"] = rows | hr.WindowInto(hr.FixedWindows(20)) | sums | "c1" >> hr.Collect()
+        results["sums"] = rows | hr.WindowInto(hr.FixedWindows(20)) | sums | "c1" >> hr.Collect()
         timed = p | "timed" >> hr.ReadTopic(uri, schema=Visit, event_time="n", start=30, end=35)
-        given["timed"] = timed | hr.Filter(lambda each: each.n != 33) | "c2" >> hr.Collect()
+        results["timed"] = timed | hr.Filter(lambda each: each.n != 33) | "c2" >> hr.Collect()
         octets = p | "octets" >> hr.ReadTopic(uri, end="latest")
-        given["octets"] = octets | hr.Map(json.loads) | "c3" >> hr.Collect()
+        results["octets"] = octets | hr.Map(json.loads) | "c3" >> hr.Collect()
         p.run(**options).wait()
-        return {name: in_windows(collected.windowed) for name, collected in given.items()}
+        return {name: in_windows(collected.windowed) for name, collected in results.items()}
 
     batch = read()
     assert read(stream=True, max_records_per_batch=20) == batch
@@ -75,28 +75,28 @@ def test_a_partition_without_records_holds_the_watermark_until_it_is_idle(spark:
     fired = threading.Event()
 
     def counting(name: str, policy: hr.WatermarkPolicy) -> tuple[list[Any], hr.Pipeline]:
-        p, given = hr.Pipeline(spark=spark), list[Any]()
+        p, results = hr.Pipeline(spark=spark), list[Any]()
 
         def take(elements: list[Any], batch: int) -> None:
-            given.extend((each.value, each.window.start // SECOND) for each in elements)
-            if (2, 10) in given:
+            results.extend((each.value, each.window.start // SECOND) for each in elements)
+            if (2, 10) in results:
                 fired.set()
 
         read = p | name >> hr.ReadTopic(uri, schema=VISITS, watermark=policy)
         read | hr.WindowInto(hr.FixedWindows(10)) | hr.Count.globally() | hr.ForEachBatch(take)
-        return given, p
+        return results, p
 
     broker.send("two", *map(visit, (1, 2, 15)), partition=0)
-    given, p = counting("waits", hr.Monotonic())
+    results, p = counting("waits", hr.Monotonic())
     handle = p.run()
     handle.query.processAllAvailable()
-    assert given == []  # for all that is known, partition 1 may bring the same times
+    assert results == []  # for all that is known, partition 1 may bring the same times
     broker.send("two", *map(visit, (3, 12)), partition=1)
     handle.query.processAllAvailable()
-    assert given == [(3, 0)]
+    assert results == [(3, 0)]
     broker.send("two", visit(25), partition=0)
     handle.query.processAllAvailable()
-    assert given == [(3, 0)]
+    assert results == [(3, 0)]
     status = handle.status().sources["waits"]
     assert (status.offsets, status.lag) == ({0: 4, 1: 2}, 0)
     handle.stop()

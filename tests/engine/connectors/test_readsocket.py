@@ -1,4 +1,4 @@
-"""Streams that read sockets, on Spark: lines come, also after a restart, and a server that is gone is told."""
+"""Tests streams that read sockets, on Spark: lines arrive, also after a restart, and a lost server is reported."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def server() -> Iterator[socket.socket]:
 
 
 class Seen:
-    """What a stream gave, each batch once, and a way to wait until it has given so much."""
+    """The elements of a stream, each batch once, and a way to wait for a number of them."""
 
     def __init__(self) -> None:
         self.batches: dict[int, list[Any]] = {}
@@ -106,7 +106,7 @@ def test_lines_of_a_socket_come_once_through_restarts_and_savepoints(
 
 
 def test_counts_of_words_of_a_socket(spark: SparkSession, tmp_path: pathlib.Path, server: socket.socket) -> None:
-    """The usual first example; others read the log, too; draining gives what is still held."""
+    """The usual first example; others read the log, too; draining emits what is still in windows."""
     p = hr.Pipeline(spark=spark)
     lines = p | hr.ReadSocket(f"tcp://127.0.0.1:{server.getsockname()[1]}", log=str(tmp_path / "log"))
     words = lines | hr.FlatMap(str.split) | hr.WindowInto(hr.FixedWindows("1 hour"))

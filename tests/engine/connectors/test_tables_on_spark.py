@@ -57,17 +57,17 @@ def test_hourly_counts_per_action_from_json_files(
     counts | "there" >> hr.WriteTable(postgresql, "hourly", **options)
     p.run(stream=stream).wait()
     for url in (sqlite, postgresql):
-        found = contents(url, "hourly")
-        assert {(str(start)[11:13], action): n for action, n, _, start in found} == expected
-        assert {str(end)[:13] for _, _, end, _ in found} == {f"2026-01-01 {hour:02}" for hour in (1, 2, 3)}
+        rows = contents(url, "hourly")
+        assert {(str(start)[11:13], action): n for action, n, _, start in rows} == expected
+        assert {str(end)[:13] for _, _, end, _ in rows} == {f"2026-01-01 {hour:02}" for hour in (1, 2, 3)}
     with connected(postgresql) as connection:
         types = {column["name"]: str(column["type"]) for column in sa.inspect(connection).get_columns("hourly")}
     assert types == {"action": "TEXT", "n": "BIGINT", "window_start": "TIMESTAMP", "window_end": "TIMESTAMP"}
 
 
 def script() -> hr.TestStream:
-    def wins(*given: tuple[str, int, int]) -> list[hr.TimestampedValue]:
-        return [hr.TimestampedValue((team, points), time) for team, points, time in given]
+    def wins(*results: tuple[str, int, int]) -> list[hr.TimestampedValue]:
+        return [hr.TimestampedValue((team, points), time) for team, points, time in results]
 
     return (
         hr.TestStream()
@@ -124,11 +124,11 @@ def test_a_stream_that_crashes_around_its_transactions_leaves_what_an_undisturbe
 ) -> None:
     tables = Tables(spark, postgresql, str(tmp_path / "checkpoint"))
     crashes = {("before", "log", 0), ("after", "now", 1), ("after", "bag table", 3)}
-    whole = TableWriter.write
+    write_batch = TableWriter.write
 
     def write(self: TableWriter, elements: list[WindowedValue], batch_id: int) -> None:
         reach("before", self.node.label, batch_id)
-        whole(self, elements, batch_id)
+        write_batch(self, elements, batch_id)
         reach("after", self.node.label, batch_id)
 
     def reach(*point: Any) -> None:

@@ -1,4 +1,4 @@
-"""Tables: one suite over SQLite and PostgreSQL. What modes mean is held to a few lines of Python, over random panes."""
+"""Tests tables in SQLite and PostgreSQL. Modes are compared with a few lines of Python, over random panes."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_name_that_a_dict_does_not_have_is_null(database: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "options", "told"),
+    ("value", "options", "message"),
     [
         (("a", 1), {}, "the element ('a', 1) has no names for its columns"),
         (("a", 1, 2), {"columns": ["url", "hits"]}, "columns=['url', 'hits'] names 2 parts, but ('a', 1, 2) has 3"),
@@ -95,8 +95,8 @@ def test_a_name_that_a_dict_does_not_have_is_null(database: str) -> None:
         ({"a": None}, {}, "the type of the column 'a' is unknown, since all its values are None"),
     ],
 )
-def test_elements_without_columns_are_refused(sqlite: str, value: Any, options: Any, told: str) -> None:
-    assert told in failing(writer(sqlite, **options), [at(value)])
+def test_elements_without_columns_are_refused(sqlite: str, value: Any, options: Any, message: str) -> None:
+    assert message in failing(writer(sqlite, **options), [at(value)])
 
 
 KINDS = {
@@ -123,10 +123,10 @@ def test_all_kinds_of_values_come_back_as_they_were(database: str) -> None:
     to.close()
     with connected(database) as connection:
         types = {c["name"]: str(c["type"]) for c in sa.inspect(connection).get_columns("things")}
-    found = [dict(zip(KINDS, row, strict=True)) for row in contents(database).elements()]
+    stored = [dict(zip(KINDS, row, strict=True)) for row in contents(database).elements()]
     if database.startswith("sqlite"):
         assert types["e_timestamp"] == "DATETIME" and types["h_decimal"] == "TEXT"
-        for row in found:
+        for row in stored:
             row["d_boolean"] = None if row["d_boolean"] is None else bool(row["d_boolean"])
             row["e_timestamp"] = row["e_timestamp"] and dt.datetime.fromisoformat(row["e_timestamp"] + "+00:00")
             row["f_date"] = row["f_date"] and dt.date.fromisoformat(row["f_date"])
@@ -142,16 +142,16 @@ def test_all_kinds_of_values_come_back_as_they_were(database: str) -> None:
             "g_binary": "BYTEA",
             "h_decimal": "NUMERIC",
         }
-    assert Counter(tuple(row.values()) for row in found) == Counter(tuple(row.values()) for row in rows * 2)
+    assert Counter(tuple(row.values()) for row in stored) == Counter(tuple(row.values()) for row in rows * 2)
 
 
 def test_a_naive_datetime_is_in_utc(postgresql: str) -> None:
-    found = written(postgresql, [at({"t": dt.datetime(2026, 1, 1)}), at({"t": dt.datetime(2026, 1, 2, tzinfo=UTC)})])
-    assert found == Counter([(dt.datetime(2026, 1, day, tzinfo=UTC),) for day in (1, 2)])
+    rows = written(postgresql, [at({"t": dt.datetime(2026, 1, 1)}), at({"t": dt.datetime(2026, 1, 2, tzinfo=UTC)})])
+    assert rows == Counter([(dt.datetime(2026, 1, day, tzinfo=UTC),) for day in (1, 2)])
 
 
 @pytest.mark.parametrize(
-    ("kind", "values", "told"),
+    ("kind", "values", "message"),
     [
         (Hit, [Hit("a", 1), Hit("b", "two")], "the column 'hits' holds integer, got the str 'two'"),
         (Hit, [Hit("a", 1), Hit("b", 2.5)], "the column 'hits' holds integer, got the float 2.5"),
@@ -161,8 +161,8 @@ def test_a_naive_datetime_is_in_utc(postgresql: str) -> None:
         (None, [{"a": dt.date(2026, 1, 1)}, {"a": True}], "the column 'a' holds date, got the bool True"),
     ],
 )
-def test_a_value_of_another_kind_is_told_with_its_column(sqlite: str, kind: Any, values: Any, told: str) -> None:
-    assert told in failing(writer(sqlite, kind), list(map(at, values)))
+def test_a_value_of_another_kind_is_told_with_its_column(sqlite: str, kind: Any, values: Any, message: str) -> None:
+    assert message in failing(writer(sqlite, kind), list(map(at, values)))
     assert not kind or contents(sqlite) == Counter()
 
 
@@ -179,12 +179,12 @@ def test_what_loses_nothing_is_converted(database: str) -> None:
 def test_a_table_that_is_there_keeps_what_elements_do_not_have(database: str) -> None:
     execute(database, "CREATE TABLE things (url TEXT PRIMARY KEY, hits BIGINT, note TEXT DEFAULT 'new')")
     execute(database, "INSERT INTO things VALUES ('a', 1, 'old'), ('c', 3, 'old')")
-    found = written(database, [at(Hit("a", 5)), at(Hit("b", 2))], key="url", mode="upsert")
-    assert found == Counter([(5, "old", "a"), (2, "new", "b"), (3, "old", "c")])
+    rows = written(database, [at(Hit("a", 5)), at(Hit("b", 2))], key="url", mode="upsert")
+    assert rows == Counter([(5, "old", "a"), (2, "new", "b"), (3, "old", "c")])
 
 
 @pytest.mark.parametrize(
-    ("table", "told"),
+    ("table", "message"),
     [
         ("url TEXT PRIMARY KEY", "the table 'things' has no column 'hits', which elements have; its columns are url"),
         ("url TEXT PRIMARY KEY, hits TEXT", "the column 'hits' of the table is TEXT, but elements have integer"),
@@ -195,11 +195,11 @@ def test_a_table_that_is_there_keeps_what_elements_do_not_have(database: str) ->
         ("url TEXT, hits BIGINT", "the table 'things' may have several rows of one url; add a primary key"),
     ],
 )
-def test_a_table_that_does_not_fit_is_refused_before_anything_runs(database: str, table: str, told: str) -> None:
+def test_a_table_that_does_not_fit_is_refused_before_anything_runs(database: str, table: str, message: str) -> None:
     execute(database, f"CREATE TABLE things ({table})")
     with pytest.raises(PipelineError, match=r"'out' \(.*tabling.py:\d+\): ") as raised:
         writer(database, Hit, key=["url"], mode="upsert")
-    assert told in str(raised.value)
+    assert message in str(raised.value)
 
 
 def test_a_unique_index_tells_rows_apart_if_it_is_of_all_rows_and_of_columns(database: str) -> None:
@@ -225,10 +225,10 @@ def test_columns_of_other_types_take_what_the_database_takes(postgresql: str) ->
     execute(postgresql, "ALTER ROLE amy SET timezone = 'Asia/Tokyo'")
     try:
         good = {"n": 1, "now": "good", "at": dt.datetime(2026, 1, 1, tzinfo=UTC), "s": "abc"}
-        found = written(postgresql, [at(good)])
+        rows = written(postgresql, [at(good)])
     finally:
         execute(postgresql, "ALTER ROLE amy RESET timezone")
-    assert found == Counter([(dt.datetime(2026, 1, 1), 1, 1, "good", "abc")])
+    assert rows == Counter([(dt.datetime(2026, 1, 1), 1, 1, "good", "abc")])
     assert 'invalid input value for enum mood: "so"' in failing(
         writer(postgresql, stream="b"), [at(good | {"now": "so"})]
     )
@@ -288,8 +288,8 @@ def test_bounds_that_are_asked_for_are_filled(postgresql: str) -> None:
 
 
 def test_a_column_of_the_elements_is_not_filled(database: str) -> None:
-    own = {"window_start": 7, "n": 1}
-    assert written(database, [at(own)], key="window_start", mode="upsert", window=hr.GlobalWindows()) == Counter(
+    element = {"window_start": 7, "n": 1}
+    assert written(database, [at(element)], key="window_start", mode="upsert", window=hr.GlobalWindows()) == Counter(
         [(1, 7)]
     )
 
@@ -307,8 +307,8 @@ def test_bounds_that_are_no_times_are_refused(sqlite: str, window: Any) -> None:
 
 def test_appended_retractions_have_a_sign(database: str) -> None:
     panes = [at(("a", 1)), at(("a", 1), back=True), at(("a", 2), index=1)]
-    found = written(database, panes, retracting=True, columns=["word", "n"])
-    assert found == Counter([(1, 1, "a"), (1, -1, "a"), (2, 1, "a")])
+    rows = written(database, panes, retracting=True, columns=["word", "n"])
+    assert rows == Counter([(1, 1, "a"), (1, -1, "a"), (2, 1, "a")])
 
 
 def test_a_sign_of_the_elements_own_is_refused(sqlite: str) -> None:
@@ -349,8 +349,8 @@ def test_a_table_of_keys_alone_can_be_upserted(database: str) -> None:
 def test_a_retraction_of_a_row_that_is_not_there_is_an_error_and_changes_nothing(database: str, key: Any) -> None:
     to = writer(database, Hit, key=key, mode="retract")
     to.write([at(Hit("a", 1)), at(Hit("b", 2))], 0)
-    told = failing(to, [at(Hit("a", 1), back=True), at(Hit("c", 3), back=True), at(Hit("d", 4))], 1)
-    assert "a retraction takes back {'url': 'c', 'hits': 3}, which is not in the table 'things'" in told
+    message = failing(to, [at(Hit("a", 1), back=True), at(Hit("c", 3), back=True), at(Hit("d", 4))], 1)
+    assert "a retraction takes back {'url': 'c', 'hits': 3}, which is not in the table 'things'" in message
     assert contents(database) == Counter([(1, "a"), (2, "b")])
 
 
@@ -367,8 +367,8 @@ def test_a_key_that_is_none_is_refused(sqlite: str) -> None:
 
 
 def test_a_key_that_is_there_twice_is_the_databases_error(database: str) -> None:
-    told = failing(writer(database, Hit, key="url", mode="retract"), [at(Hit("a", 1)), at(Hit("a", 2))])
-    assert "unique" in told.lower() and "url" in told
+    message = failing(writer(database, Hit, key="url", mode="retract"), [at(Hit("a", 1)), at(Hit("a", 2))])
+    assert "unique" in message.lower() and "url" in message
     assert contents(database) == Counter()
 
 
@@ -440,8 +440,8 @@ def test_modes_mean_what_a_dict_and_a_multiset_mean(database: str) -> None:
         assert contents(database, "retract") == +bag
         rows = Counter((key, n, start // 10**6) for (key, start), n in stays.items())
         for table in ("upsert", "by_key"):
-            found = contents(database, table)
-            assert Counter({(key, n, _second(start)): times for (key, n, _, start), times in found.items()}) == rows
+            stored = contents(database, table)
+            assert Counter({(key, n, _second(start)): times for (key, n, _, start), times in stored.items()}) == rows
 
     hold()
     for to in writers.values():
@@ -480,8 +480,8 @@ def test_a_batch_that_is_broken_off_is_written_once(
     with monkeypatch.context() as patch:
         if place == "in the midst":  # some of the rows are written
             name = "upsert" if mode == "upsert" else "insert"
-            whole = getattr(TableTarget, name)
-            patch.setattr(TableTarget, name, lambda self, c, rows: (whole(self, c, rows[:1]), abort()))
+            statement = getattr(TableTarget, name)
+            patch.setattr(TableTarget, name, lambda self, c, rows: (statement(self, c, rows[:1]), abort()))
         else:
             done = sa.engine.Connection._commit_impl
             patch.setattr(

@@ -28,7 +28,7 @@ class Visit(NamedTuple):
     ts: dt.datetime
 
 
-def made(log: Log, name: str, values: str, partitions: int = 2, **settings: Any) -> Topic:
+def create_topic(log: Log, name: str, values: str, partitions: int = 2, **settings: Any) -> Topic:
     return log.create(name, values=values, partitions=partitions, **settings)
 
 
@@ -50,7 +50,7 @@ def scan_of(topic: Topic, log: Log, **options: Any) -> Scan:
 
 
 def test_offsets_go_as_far_as_the_limit_says_and_the_group_follows(log: Log) -> None:
-    topic = made(log, "visits", "json")
+    topic = create_topic(log, "visits", "json")
     append(topic, 0, [1, 2, 3], [1, 2, 3])
     append(topic, 1, [4], [4])
     scan = scan_of(topic, log, max_records=2)
@@ -70,7 +70,7 @@ def test_offsets_go_as_far_as_the_limit_says_and_the_group_follows(log: Log) -> 
 
 
 def test_there_is_no_reading_past_the_end_nor_in_a_topic_that_is_another(log: Log) -> None:
-    topic = made(log, "visits", "json", 1)
+    topic = create_topic(log, "visits", "json", 1)
     append(topic, 0, [1, 2, 3], [1, 2, 3])
     scan = scan_of(topic, log)
     ending = TopicStreamReader(replace(scan, end={0: 2}))
@@ -84,8 +84,8 @@ def test_there_is_no_reading_past_the_end_nor_in_a_topic_that_is_another(log: Lo
 
 
 def test_what_a_task_gives_has_the_columns_that_spark_was_told(log: Log) -> None:
-    append(made(log, "visits", VISITS), 1, visits(1, 2), [1, 2])
-    append(made(log, "json", "json"), 0, [{"a": 1}], [1])
+    append(create_topic(log, "visits", VISITS), 1, visits(1, 2), [1, 2])
+    append(create_topic(log, "json", "json"), 0, [{"a": 1}], [1])
     for name, form in (("visits", "columns"), ("visits", "ranges"), ("json", "columns"), ("json", "blocks")):
         topic = log.topic(name)
         scan = replace(scan_of(topic, log, form=form), end=end_offsets(topic))
@@ -117,8 +117,8 @@ def test_what_a_task_gives_has_the_columns_that_spark_was_told(log: Log) -> None
     ],
 )
 def test_what_cannot_be_read_is_refused(spark: SparkSession, log: Log, read: Any, match: str) -> None:
-    made(log, "visits", VISITS)
-    made(log, "json", "json")
+    create_topic(log, "visits", VISITS)
+    create_topic(log, "json", "json")
     p = hr.Pipeline(spark=spark)
     with pytest.raises((hr.PipelineError, LogError), match=match):
         p | read(str(log.path)) | hr.Collect()
@@ -130,33 +130,37 @@ def test_what_cannot_be_read_is_refused(spark: SparkSession, log: Log, read: Any
 
 def test_batch_and_stream_read_the_same_of_every_kind_of_topic(spark: SparkSession, log: Log) -> None:
     """Rows as named tuples, and transformed by Catalyst; JSON with and without a schema; and bytes."""
-    rows, texts, octets = made(log, "visits", VISITS, 3), made(log, "json", "json"), made(log, "bytes", "bytes")
+    rows, texts, octets = (
+        create_topic(log, "visits", VISITS, 3),
+        create_topic(log, "json", "json"),
+        create_topic(log, "bytes", "bytes"),
+    )
     for number in range(3):
         append(rows, number, visits(*range(number, 40, 3)), list(range(number, 40, 3)))
     append(texts, 0, [{"user": "a", "n": 1, "ts": "1970-01-01T00:00:05Z"}, {"user": "b"}], [50, 60])
     append(octets, 1, [b"x", b"y"], [3, 70])
 
     def read(**options: Any) -> dict[str, Counter[Any]]:
-        p, given = hr.Pipeline(spark=spark), {}
+        p, results = hr.Pipeline(spark=spark), {}
 
         def topic(name: str, **how: Any) -> hr.PCollection:
-            return p | f"{name} {len(given)}" >> hr.ReadTopic(name, log=str(log.path), end="latest", **how)  # type: ignore[no-any-return]
+            return p | f"{name} {len(results)}" >> hr.ReadTopic(name, log=str(log.path), end="latest", **how)  # type: ignore[no-any-return]
 
         minutes = hr.WindowInto(hr.FixedWindows(30))
         sums = hr.GroupBy("user").aggregate(n=hr.count(), total=hr.sum("n"))
         plain = topic("visits", event_time="ts", schema=Visit, start=3)
-        given["sums"] = plain | "minutes" >> minutes | "sums" >> sums | "c1" >> hr.Collect()
-        given["named"] = plain | "c2" >> hr.Collect()
+        results["sums"] = plain | "minutes" >> minutes | "sums" >> sums | "c1" >> hr.Collect()
+        results["named"] = plain | "c2" >> hr.Collect()
         large = topic("visits", event_time="ts") | hr.Where("n % 2 = 0") | hr.Select("user", "n")
-        given["large"] = large | "minutes too" >> minutes | "large sums" >> sums | "c3" >> hr.Collect()
+        results["large"] = large | "minutes too" >> minutes | "large sums" >> sums | "c3" >> hr.Collect()
         parsed = topic("json", schema="user string, n int, ts timestamp", event_time="ts")
-        given["parsed"] = parsed | "c5" >> hr.Collect()
-        given["objects"] = topic("json") | "c6" >> hr.Collect()
-        given["bytes"] = topic("bytes") | "c7" >> hr.Collect()
+        results["parsed"] = parsed | "c5" >> hr.Collect()
+        results["objects"] = topic("json") | "c6" >> hr.Collect()
+        results["bytes"] = topic("bytes") | "c7" >> hr.Collect()
         p.run(**options).wait()
         return {
             name: Counter((repr(each.value), each.timestamp, each.window) for each in collected.windowed)
-            for name, collected in given.items()
+            for name, collected in results.items()
         }
 
     batch = read()
@@ -175,14 +179,14 @@ def test_batch_and_stream_read_the_same_of_every_kind_of_topic(spark: SparkSessi
 
 def test_a_stream_goes_on_where_it_was(spark: SparkSession, log: Log, tmp_path: Path) -> None:
     """Stopped and run again it gives what an undisturbed run gives, and keeps from retention what it needs."""
-    topic = made(log, "visits", VISITS, 2, segment_bytes=1, keep_bytes=1)
-    given: list[Any] = []
+    topic = create_topic(log, "visits", VISITS, 2, segment_bytes=1, keep_bytes=1)
+    results: list[Any] = []
 
     def run(**options: Any) -> Any:
         p = hr.Pipeline(spark=spark)
         read = p | hr.ReadTopic("visits", log=str(log.path), event_time="ts", start=2, watermark=hr.BoundedDisorder(5))
         counts = read | hr.WindowInto(hr.FixedWindows(10)) | hr.GroupBy("user").aggregate(n=hr.count())
-        counts | hr.ForEachBatch(lambda elements, batch: given.extend((each.value, each.window) for each in elements))
+        counts | hr.ForEachBatch(lambda elements, batch: results.extend((each.value, each.window) for each in elements))
         return p.run(checkpoint=str(tmp_path / "counts"), **options)
 
     def through(handle: Any, *, drain: bool = False) -> Any:
@@ -209,12 +213,12 @@ def test_a_stream_goes_on_where_it_was(spark: SparkSession, log: Log, tmp_path: 
     assert topic.partition(0).earliest() == 10  # what it has read is gone, and what it has not is there
     through(run(), drain=True)
     undisturbed = Counter((f"u{time % 3}", time // 10) for time in (*range(2, 22), 30, 31))
-    assert Counter({(row.user, window.start // SECOND // 10): row.n for row, window in given}) == undisturbed
-    assert len(given) == len(undisturbed)
+    assert Counter({(row.user, window.start // SECOND // 10): row.n for row, window in results}) == undisturbed
+    assert len(results) == len(undisturbed)
 
 
 def test_a_stream_whose_records_are_gone_says_so(spark: SparkSession, log: Log, tmp_path: Path) -> None:
-    topic = made(log, "visits", "json", 1, segment_bytes=1, keep_bytes=1)
+    topic = create_topic(log, "visits", "json", 1, segment_bytes=1, keep_bytes=1)
     for time in range(3):
         append(topic, 0, [time], [time])
 
@@ -235,7 +239,7 @@ def test_a_stream_whose_records_are_gone_says_so(spark: SparkSession, log: Log, 
 
 def test_the_watermark_waits_for_every_partition_but_not_for_idle_ones(spark: SparkSession, log: Log) -> None:
     """A record is read in each micro-batch; of the second partition there is none."""
-    topic = made(log, "visits", VISITS)
+    topic = create_topic(log, "visits", VISITS)
     append(topic, 0, visits(5, 15, 25, 35, 45), [0] * 5)
     p = hr.Pipeline(spark=spark)
     policy = hr.Monotonic(idle_after=60)
@@ -250,7 +254,7 @@ def test_the_watermark_waits_for_every_partition_but_not_for_idle_ones(spark: Sp
 
 
 def test_the_first_batches_are_small_and_start_at_the_end_or_at_a_time(spark: SparkSession, log: Log) -> None:
-    topic = made(log, "numbers", "n int", 1)
+    topic = create_topic(log, "numbers", "n int", 1)
     append(topic, 0, [{"n": 0}] * 50_000, list(range(50_000)))
     sizes: dict[str, list[int]] = {"paced": [], "late": [], "none": []}
     p = hr.Pipeline(spark=spark)

@@ -90,30 +90,30 @@ def test_what_the_writer_writes(stream: bool, p: hr.Pipeline, log: Log, tmp_path
     names | hr.Count.per_element() | "pairs" >> hr.WriteTopic("pairs", log=where)
     p.run(stream=stream).wait()
 
-    kept = [(r.key, r.timestamp // SECOND, r.value, r.headers) for r in records(log.topic("rows"))]
-    assert sorted(kept, key=str) == [
+    contents = [(r.key, r.timestamp // SECOND, r.value, r.headers) for r in records(log.topic("rows"))]
+    assert sorted(contents, key=str) == [
         (b"amy", 3, {"user": "amy", "n": 1}, {}),
         (b"amy", 70, {"user": "amy", "n": 4}, {}),
         (b"bob", 65, {"user": "bob", "n": None}, {}),
     ]
     by_key = {r.key: r.partition for r in records(log.topic("rows"))}
     assert by_key == {key: partition_of(key, 3) for key in (b"amy", b"bob")}
-    kept = [(r.key, r.timestamp // SECOND, r.value) for r in records(log.topic("json"))]
-    assert sorted(kept, key=str) == sorted([(each["user"].encode(), each["ts"], each) for each in lines], key=str)
+    contents = [(r.key, r.timestamp // SECOND, r.value) for r in records(log.topic("json"))]
+    assert sorted(contents, key=str) == sorted([(each["user"].encode(), each["ts"], each) for each in lines], key=str)
     assert {(r.key, r.timestamp) for r in records(log.topic("objects"))} == {(None, 7 * SECOND)}
     assert Counter(map(str, values(log.topic("objects")))) == Counter(
         str({"user": each["user"], "n": each["n"]}) for each in lines
     )
-    kept = Counter((r.key, r.value) for r in records(log.topic("bytes")))
-    assert kept == {(b"AMY", b"amy"): 2, (b"BOB", b"bob"): 1}
+    contents = Counter((r.key, r.value) for r in records(log.topic("bytes")))
+    assert contents == {(b"AMY", b"amy"): 2, (b"BOB", b"bob"): 1}
     assert sorted(values(log.topic("plain"))) == ["amy", "amy", "bob"]
     assert sorted((r.key, r.value["name"]) for r in records(log.topic("dicts"))) == [
         (b"amy", "amy"),
         (b"amy", "amy"),
         (b"bob", "bob"),
     ]
-    kept = [(r.key, r.timestamp, r.value) for r in records(log.topic("sums"))]
-    assert sorted(kept, key=str) == [
+    contents = [(r.key, r.timestamp, r.value) for r in records(log.topic("sums"))]
+    assert sorted(contents, key=str) == [
         (b"1", 120 * SECOND - 1, {"user": "amy", "n": 1}),
         (b"1", 120 * SECOND - 1, {"user": "bob", "n": 1}),
         (b"1", 60 * SECOND - 1, {"user": "amy", "n": 1}),
@@ -207,8 +207,8 @@ def test_from_topic_to_topic(spark: SparkSession, log: Log, tmp_path: Path) -> N
         for user in (f"user {n % 5}",)
     )
     for topic in (copies, again):
-        kept = [(r.partition, r.key, r.timestamp, r.value["n"], r.value["user"]) for r in records(topic)]
-        assert Counter(kept) == expected
+        contents = [(r.partition, r.key, r.timestamp, r.value["n"], r.value["user"]) for r in records(topic)]
+        assert Counter(contents) == expected
 
 
 # The writer alone
@@ -224,11 +224,11 @@ def fault(at: int, *, done: bool) -> Iterator[None]:
     append, count = Partition.append, itertools.count()
 
     def failing(partition: Partition, *args: Any, **options: Any) -> int:
-        mine = next(count)
-        if mine == at and not done:
+        number = next(count)
+        if number == at and not done:
             raise Fault
         offset = append(partition, *args, **options)
-        if mine == at:
+        if number == at:
             raise Fault
         return offset
 
@@ -242,15 +242,15 @@ def writer(log: Log, stream: str = "s") -> TopicWriter:
     p = hr.Pipeline()
     p | hr.Create(["a"]) | "to" >> hr.WriteTopic("visits", log=str(log.path))
     [*_, node] = p.graph()
-    made = TopicWriter(node)
-    made.begin(stream)
-    return made
+    topic_writer = TopicWriter(node)
+    topic_writer.begin(stream)
+    return topic_writer
 
 
 def blocks(elements: list[tuple[str | None, int]], partitions: int) -> list[pa.Buffer]:
     output = ToRecords("to", Values("json"), partitions, None, lambda pair: pair[0], None)
-    made = [*output.add(Bundle(elements)), *output.finish()] if elements else []
-    return [cell.as_buffer() for block in made for cell in block.column(0)]
+    batches = [*output.add(Bundle(elements)), *output.finish()] if elements else []
+    return [cell.as_buffer() for batch in batches for cell in batch.column(0)]
 
 
 ELEMENTS = st.lists(st.tuples(st.none() | st.sampled_from("abcdef"), st.integers(0, 9)), max_size=8)

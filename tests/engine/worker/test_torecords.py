@@ -1,4 +1,4 @@
-"""Records made of columns and of objects are those that a naive loop over the elements makes."""
+"""Tests that records encoded from columns and from objects are those of a naive loop over the elements."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ VISITS = st.builds(
 TIMES = st.integers(-(10**15), 10**15) | st.sampled_from([MIN_TIME, MAX_TIME, MAX_TIME - 1])
 ELEMENTS = st.lists(st.tuples(VISITS, TIMES, st.booleans()), min_size=1, max_size=20)
 
-Made = tuple[int, bytes | None, int | None, Any, dict[str, bytes]]
+Decoded = tuple[int, bytes | None, int | None, Any, dict[str, bytes]]
 """A record: partition, key, timestamp if there is one, value and headers."""
 
 
-def made(values: Values, blocks: Iterator[pa.RecordBatch]) -> list[Made]:
+def decoded(values: Values, blocks: Iterator[pa.RecordBatch]) -> list[Decoded]:
     cells = [cell.as_buffer() for block in blocks for cell in block.column(0)]
     return [
         (partition, record.key, record.timestamp, shown(record.value), dict(record.headers))
@@ -61,13 +61,13 @@ def made(values: Values, blocks: Iterator[pa.RecordBatch]) -> list[Made]:
 
 
 def shown(value: Any) -> Any:
-    """A value whose times differ by the instant, not by the object of the time zone."""
+    """Returns a value whose times are compared by the instant, not by the time zone."""
     if isinstance(value, dict):
         return {name: shown(each) for name, each in value.items()}
     return value.isoformat() if isinstance(value, dt.datetime) else value
 
 
-def expected(values: Values, key: str | None, timestamp: str | None, visit: Visit, time: int, back: bool) -> Made:
+def expected(values: Values, key: str | None, timestamp: str | None, visit: Visit, time: int, back: bool) -> Decoded:
     """What a record is, one element at a time."""
     fields = visit._asdict()
     chosen = None if key is None else fields[key]
@@ -106,13 +106,13 @@ def test_records_are_those_of_the_elements(
     )
     panes = pa.record_batch([np.array([back for *_, back in elements])] * len(PANE_COLUMNS), names=list(PANE_COLUMNS))
     columns = ToRecords("to", values, 5, schema, key, timestamp)
-    got = [*made(values, columns.add_columns(ColumnBundle(rows, schema, panes))), *made(values, columns.finish())]
+    got = [*decoded(values, columns.add_columns(ColumnBundle(rows, schema, panes))), *decoded(values, columns.finish())]
     assert Counter(map(str, got)) == want
     for known in (schema, None):
         objects, got = ToRecords("to", values, 5, known, key, timestamp), []
         for visit, time, back in elements:
-            got += made(values, objects.add(Bundle([visit], np.array([time]), retraction=back)))
-        got += made(values, objects.finish())
+            got += decoded(values, objects.add(Bundle([visit], np.array([time]), retraction=back)))
+        got += decoded(values, objects.finish())
         assert Counter(map(str, got)) == want
 
 
@@ -121,7 +121,7 @@ def test_functions_see_elements() -> None:
     assert schema is not None
     rows = pa.record_batch([*schema.to_columns([Visit("amy", 3, None)]), pa.array([5])], names=[*schema.names, TIME])
     output = ToRecords("to", values, 1, schema, lambda visit: visit.user[0], lambda visit: visit.n + 1)
-    got = [*made(values, output.add_columns(ColumnBundle(rows, schema))), *made(values, output.finish())]
+    got = [*decoded(values, output.add_columns(ColumnBundle(rows, schema))), *decoded(values, output.finish())]
     assert got == [(0, b"a", 4 * SECOND, {"user": "amy", "n": 3, "at": None}, {})]
 
 
@@ -147,7 +147,7 @@ class Point:
 def test_objects_of_unknown_type(kind: str, element: Any, value: Any) -> None:
     values = Values(kind)
     output = ToRecords("to", values, 1, None, None, None)
-    got = [*made(values, output.add(Bundle([element], time=7))), *made(values, output.finish())]
+    got = [*decoded(values, output.add(Bundle([element], time=7))), *decoded(values, output.finish())]
     assert got == [(ANY, None, 7, value, {})]
 
 
