@@ -24,8 +24,10 @@ from storm_wordcount import SplitSentence, WordCount
 
 import headrace as hr
 from headrace import storm
-from headrace.dialects.storm.graph.pipelinebuilder import Build, Topics
-from headrace.dialects.storm.task.loggedtuple import Emission, EmissionLog
+from headrace.dialects.storm.cluster.spoutlog import SpoutLog
+from headrace.dialects.storm.graph.pipelinebuilder import PipelineBuilder
+from headrace.dialects.storm.graph.topologytopics import TopologyTopics
+from headrace.dialects.storm.task.loggedtuple import LoggedTuple
 from headrace.log import Log
 
 WORDS_EACH = 10
@@ -88,16 +90,16 @@ def words(bench: Bench) -> Iterator[Verdict]:
     numbers = itertools.count()
 
     def topology(guarantee: Any) -> float:
-        topics = Topics(f"words{next(numbers)}", str(bench.folder / "log"))
+        topics = TopologyTopics(f"words{next(numbers)}", str(bench.folder / "log"))
         wanted, config = word_count(), storm.Config(guarantee=guarantee)
         topics.create(wanted)
         topic = Log(topics.log).topic(topics.spout("sentences"))
         for index in range(SPOUTS):
             mine = texts[index::SPOUTS]
-            sent = [Emission(index, at, "default", (text,), message_id=at) for at, text in enumerate(mine)]
-            EmissionLog(topic, index).append(sent, time=0)
+            sent = [LoggedTuple(index, at, "default", (text,), message_id=at) for at, text in enumerate(mine)]
+            SpoutLog(topic, index).append(sent, time=0)
         p = hr.Pipeline(spark=bench.spark)
-        Build(p, wanted, config, topics, {}, None).apply()
+        PipelineBuilder(p, wanted, config, topics, {}, None).apply()
         return rate(p.run(checkpoint=str(bench.folder / topics.name), max_records_per_batch=size))
 
     def pipeline() -> float:

@@ -24,8 +24,9 @@ from storm_wordcount import RandomSentence, SplitSentence, WordCount
 
 from headrace import storm
 from headrace.dialects.storm.task.acker import Acker, acks
-from headrace.dialects.storm.task.boltstate import Kept
-from headrace.dialects.storm.task.bolttask import BoltTask, SpoutTask
+from headrace.dialects.storm.task.boltstate import BoltState
+from headrace.dialects.storm.task.bolttask import BoltTask
+from headrace.dialects.storm.task.spouttask import SpoutTask
 from headrace.dialects.storm.task.tupleids import root_ids, tuple_ids
 
 
@@ -52,13 +53,13 @@ class Words:
         self.batches += 1
         count = sentences.num_rows
         outcome = self.spout.run("default", sentences, np.arange(count) + count * self.batches, self.batches)
-        sent, told = list(outcome.sent), [outcome.acks]
+        sent, told = list(outcome.batches), [outcome.acks]
         for bolt, tasks in self.bolts.items():
             outcomes = [
                 task.run([each.batch for each in sent if (each.target, each.task) == (bolt, index)], self.batches)
                 for index, task in enumerate(tasks)
             ]
-            sent = [each for outcome in outcomes for each in outcome.sent]
+            sent = [each for outcome in outcomes for each in outcome.batches]
             told += [outcome.acks for outcome in outcomes]
             for task in tasks:
                 task.changes()
@@ -107,7 +108,7 @@ def state(bench: Bench) -> Iterator[Verdict]:
     """A large dict of which little changes."""
     bolt = WordCount()
     bolt.counts = {f"word{number}": number for number in range(100_000)}
-    kept = Kept(bolt)
+    kept = BoltState(bolt)
     bolt.counts["word0"] += 1
     kept.touch()
     kept.changes()

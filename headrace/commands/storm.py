@@ -13,8 +13,8 @@ import typer
 from headrace.commands.errors import errors_as_messages, fail
 from headrace.commands.signals import stopped_by_signals
 from headrace.dialects.storm.api.topology import TopologyError
-from headrace.dialects.storm.cluster.control import LOOK, Control
-from headrace.dialects.storm.cluster.controlthread import submit as submitted
+from headrace.dialects.storm.cluster.control import POLL_SECONDS, Control
+from headrace.dialects.storm.cluster.controlthread import submit_file
 from headrace.dialects.storm.cluster.localcluster import LocalCluster
 from headrace.model.times import format_instant
 
@@ -52,7 +52,7 @@ def submit(
         if master is not None:
             os.environ["SPARK_MASTER"] = master  # where the session looks, whichever topology needs it first
         with stopped_by_signals() as stop, LocalCluster(directory) as cluster:
-            submitted(cluster, name, path)
+            submit_file(cluster, name, path)
             print(f"{name} runs; Ctrl-C stops it, and it goes on when it is submitted again", flush=True)
             _attend(cluster, stop)
 
@@ -60,7 +60,7 @@ def submit(
 def _attend(cluster: LocalCluster, stop: threading.Event) -> None:
     """Waits until told to stop, or no topology is left, or none that has not failed; that is an error, then."""
     told: set[str] = set()
-    while (names := cluster.names()) and not stop.wait(LOOK):
+    while (names := cluster.names()) and not stop.wait(POLL_SECONDS):
         failures = cluster.failures()
         for name in failures.keys() - told:
             told.add(name)

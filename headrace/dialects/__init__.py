@@ -1,1 +1,1 @@
-"""Dialects: other systems' ways of writing a computation. A dialect declares; the engine runs."""
+"""Dialects: the programming models of other systems, on the same engine."""

@@ -16,7 +16,7 @@ import stormjob
 from job import Output
 
 from headrace import storm
-from headrace.dialects.storm.graph.pipelinebuilder import Topics
+from headrace.dialects.storm.graph.topologytopics import TopologyTopics
 from headrace.log import Log
 
 LANDMARKS: Final = (
@@ -71,7 +71,7 @@ def run(folder: Path) -> None:
 
 def output(folder: Path) -> Output:
     """What got through, at least once; and what became of tuples in the end: acked, or dead letters, each once."""
-    topics = Topics("words", str(folder / "cluster" / "log"))
+    topics = TopologyTopics("words", str(folder / "cluster" / "log"))
     log = Log(topics.log)
     emitted = [list(log.topic(topics.spout("words")).read(task)) for task in (0, 1)]
     acked = [

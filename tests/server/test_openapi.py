@@ -51,7 +51,7 @@ class Topologies:
     """One topology, which carries out every command at once."""
 
     def __init__(self) -> None:
-        self.status = json.loads(json.dumps(WordCount(TOPOLOGY).status().told()))
+        self.status = json.loads(json.dumps(WordCount(TOPOLOGY).status().record()))
 
     def published(self) -> dict[str, Any]:
         return {"time": 0, "topologies": [self.status]}

@@ -1,14 +1,17 @@
-"""Storm's programming model: spouts, bolts and topologies, as tasks of the same engine."""
+"""Storm's programming model on the same engine: spouts, bolts and topologies.
 
-from headrace.dialects.storm.api.collectors import ErrorReport
+Its rooms, in the order in which they may import: `api` declares, `task` computes, `graph` builds pipelines, `cluster`
+executes them.
+"""
+
 from headrace.dialects.storm.api.components import BasicBolt, Bolt, Spout, TopologyContext
 from headrace.dialects.storm.api.config import Config
 from headrace.dialects.storm.api.groupings import CustomGrouping
+from headrace.dialects.storm.api.reports import DeadLetter, ErrorReport
 from headrace.dialects.storm.api.rolling import SlidingCounter
 from headrace.dialects.storm.api.topology import Topology, TopologyBuilder, TopologyError
 from headrace.dialects.storm.api.totopic import ToTopic
 from headrace.dialects.storm.api.tuples import Tuple
-from headrace.dialects.storm.cluster.deadletters import DeadLetter
 from headrace.dialects.storm.cluster.localcluster import LocalCluster
 from headrace.dialects.storm.cluster.topologystatus import TaskStatus, TopologyStatus
 

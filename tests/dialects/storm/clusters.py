@@ -9,7 +9,7 @@ from typing import Any
 
 from headrace import storm
 from headrace.dialects.storm.cluster.topologystatus import ComponentStatus, InputStatus, TaskStatus, TopologyStatus
-from headrace.dialects.storm.graph.pipelinebuilder import Topics
+from headrace.dialects.storm.graph.topologytopics import TopologyTopics
 from headrace.log import Log
 
 
@@ -129,7 +129,7 @@ class WordCount(Noting):
 
 def write_wrongs(directory: Path, name: str, *texts: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Puts errors and dead letters of a topology where they are kept; returns them as they are read, oldest first."""
-    topics, log = Topics(name, str(directory / "log")), Log(directory / "log")
+    topics, log = TopologyTopics(name, str(directory / "log")), Log(directory / "log")
     errors = [asdict(storm.ErrorReport("split", 2, 1_000_000 * n, text, "...")) for n, text in enumerate(texts)]
     letters = [
         asdict(storm.DeadLetter("sentences", 0, (text,), n, attempts=4, why="timed_out"))

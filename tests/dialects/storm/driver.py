@@ -16,7 +16,9 @@ import pyarrow as pa
 
 from headrace import storm
 from headrace.dialects.storm.task.acker import Acker, acker_of
-from headrace.dialects.storm.task.bolttask import BoltTask, Outcome, SpoutTask
+from headrace.dialects.storm.task.bolttask import BoltTask
+from headrace.dialects.storm.task.spouttask import SpoutTask
+from headrace.dialects.storm.task.taskoutput import TaskOutput
 from headrace.dialects.storm.task.tuplecolumns import encode_column
 from headrace.dialects.storm.task.tupleids import sequence_of
 from headrace.engine.columns.arrowbytes import arrow_bytes
@@ -57,7 +59,7 @@ class Driver:
         self.acker_states: list[list[bytes]] = [[] for _ in range(self.ackers)]
         self.trees = [Acker(self.config.message_timeout) for _ in range(self.ackers)]
         self.emitted: dict[tuple[str, int], int] = defaultdict(int)
-        self.outcomes: list[tuple[str, int, Outcome]] = []
+        self.outcomes: list[tuple[str, int, TaskOutput]] = []
 
     def batch(self, spouts: Mapping[str, Sequence[Sequence[Any]]], now: int = 0) -> list[tuple[int, int, int]]:
         """Rows of spouts (shared among their tasks in turns) through the topology.
@@ -99,7 +101,7 @@ class Driver:
     def instances(self, bolt: str) -> list[Any]:
         return [self.bolts[bolt, index].bolt for index in range(self.topology.node(bolt).tasks)]
 
-    def _spout(self, name: str, index: int, rows: Sequence[Sequence[Any]], now: int) -> Outcome:
+    def _spout(self, name: str, index: int, rows: Sequence[Sequence[Any]], now: int) -> TaskOutput:
         fields = self.topology.node(name).streams["default"]
         columns = [encode_column(field, values) for field, values in zip(fields, zip(*rows, strict=True), strict=True)]
         batch = pa.record_batch([column for _, column in columns], schema=pa.schema([field for field, _ in columns]))
@@ -108,9 +110,9 @@ class Driver:
         task = SpoutTask(self.topology, self.config, name, index)
         return task.run("default", batch, np.arange(first, first + len(rows)), now)
 
-    def _took(self, name: str, index: int, outcome: Outcome, waiting: Any, told: list[pa.RecordBatch]) -> None:
+    def _took(self, name: str, index: int, outcome: TaskOutput, waiting: Any, told: list[pa.RecordBatch]) -> None:
         self.outcomes.append((name, index, outcome))
-        for sent in outcome.sent:
+        for sent in outcome.batches:
             waiting[sent.target, sent.task].append(pa.ipc.open_stream(arrow_bytes(sent.batch)).read_next_batch())
         told.append(outcome.acks)
 

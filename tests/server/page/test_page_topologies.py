@@ -160,7 +160,7 @@ def test_a_cluster_that_comes(opened: Opened, tmp_path: Path) -> None:
 
 
 def test_several_streams_are_one_edge_and_text_is_escaped() -> None:
-    graph = topology_graph(WordCount("odd", split=SCRIPT).status().told())
+    graph = topology_graph(WordCount("odd", split=SCRIPT).status().record())
     assert [(edge["from"], edge["to"], edge["elements"]) for edge in graph["edges"]] == [
         ("sentences", SCRIPT, 1_000),
         (SCRIPT, "count", 6_011),
@@ -174,7 +174,7 @@ def test_rates_have_gaps_where_counts_begin_anew() -> None:
     words = WordCount("words")
     for second, emitted in enumerate((1_000, 1_100, 1_100, 40, 60)):
         words.emitted = emitted
-        published = {"runs": True, "time": f"1970-01-01T00:00:0{second}Z", "topologies": [words.status().told()]}
+        published = {"runs": True, "time": f"1970-01-01T00:00:0{second}Z", "topologies": [words.status().record()]}
         history.add(published)
         history.add(published)  # nothing was published since
     assert history.points("emitted", "words") == [
@@ -198,7 +198,7 @@ def test_rates_are_of_the_last_ten_seconds(looks: list[tuple[int, int]]) -> None
         words.emitted = emitted
         known.append((at, emitted * 3 // 2))
         time = f"1970-01-01T00:{at // 60:02}:{at % 60:02}Z"
-        history.add({"runs": True, "time": time, "topologies": [words.status().told()]})
+        history.add({"runs": True, "time": time, "topologies": [words.status().record()]})
         old = [look for look in known if look[0] <= at - 10] or known
         since, before = old[-1] if old is not known else known[0]
         expected = None if since == at else pytest.approx((known[-1][1] - before) / (at - since))

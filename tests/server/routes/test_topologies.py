@@ -58,7 +58,7 @@ def client(cluster: Cluster) -> Iterator[httpx.Client]:
 
 def test_statuses_are_those_of_the_cluster(client: httpx.Client, cluster: Cluster) -> None:
     listed = client.get("/topologies").json()
-    statuses = {status.name: json.loads(json.dumps(status.told())) for status in cluster.statuses()}
+    statuses = {status.name: json.loads(json.dumps(status.record())) for status in cluster.statuses()}
     assert listed["runs"] is True
     assert {status["name"]: status for status in listed["topologies"]} == statuses
     assert client.get("/topologies/word-count").json() == statuses["word-count"]

@@ -1,51 +1,36 @@
-"""What the calls of a component leave behind: emitted values as flat lists, rows of anchors and acks, errors.
+"""Output collectors: store what the calls of a component emit, ack, fail and report.
 
-Nothing is worked out here for a single tuple that can be worked out for a whole batch afterwards.
+They store flat lists only: whatever can be computed for a whole batch is computed after the calls.
 """
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from headrace.dialects.storm.api.reports import ErrorReport
 from headrace.dialects.storm.api.tuples import Tuple
 
 UNANCHORED: Final = -1
 
 Streams: TypeAlias = Mapping[str, tuple[str, ...]]
-"""The fields of streams."""
+"""The fields of each stream."""
 DirectTasks: TypeAlias = Mapping[str, frozenset[int]]
-"""Of streams that are read by direct grouping, the tasks that may be named."""
+"""The tasks that may be named, for each stream that is read by direct grouping."""
 
-MANY_ERRORS: Final = 20
-"""So many errors of a task and a batch, or of a spout's turn, are shown; the rest is counted."""
+MAX_ERRORS: Final = 20
+"""How many errors of a task in a batch, or of a spout in a turn, are reported in full; the rest are counted."""
 
 
-@dataclass(frozen=True)
-class ErrorReport:
-    """An error of a component's: which task, when (the time of the batch, in microseconds), and what Python said.
+class StreamOutput:
+    """The tuples emitted to one stream in a batch: their values in one flat list, and the row of each one's anchor.
 
-    >>> ErrorReport("count", 3, 0, "ValueError: no number", "...").error
-    'ValueError: no number'
+    Instead of a row, an anchor may be UNANCHORED; or -2, -3, ... for the first, second, ... entry of `anchor_lists`,
+    where a tuple has several anchors, or one that arrived in an earlier batch.
     """
 
-    component: str
-    task: int
-    time: int
-    error: str
-    details: str
-
-
-class Out:
-    """What was emitted to a stream in a batch: values row by row in one list, and for each tuple the row of its anchor.
-
-    In place of a row, UNANCHORED; or -2, -3, ... for the first, second, ... entry of `several`, where there are several
-    anchors, or one that came in an earlier batch.
-    """
-
-    __slots__ = ("anchors", "component", "fields", "first", "flat", "several", "stream", "tasks", "width")
+    __slots__ = ("anchor_lists", "anchors", "component", "fields", "first", "flat", "stream", "tasks", "width")
 
     def __init__(self, component: str, stream: str, fields: tuple[str, ...]) -> None:
         self.component, self.stream, self.fields, self.width = component, stream, fields, len(fields)
@@ -56,68 +41,73 @@ class Out:
         self.first = first
         self.flat: list[Any] = []
         self.anchors: list[int] = []
-        self.several: list[tuple[Tuple, ...]] = []
+        self.anchor_lists: list[tuple[Tuple, ...]] = []
         self.tasks: list[int] = []  # of a direct stream
 
     def anchor(self, anchors: Sequence[Tuple]) -> None:
-        """Notes the anchors of a tuple, whatever they are."""
+        """Adds the anchors of one emitted tuple."""
         if not anchors:
             self.anchors.append(UNANCHORED)
             return
-        if isinstance(anchors, Tuple) or not all(isinstance(each, Tuple) for each in anchors):
+        if isinstance(anchors, Tuple) or not all(isinstance(anchor, Tuple) for anchor in anchors):
             raise TypeError(f"anchors are a list of tuples, got {anchors!r}; write anchors=[tup]")
         if len(anchors) == 1 and anchors[0].row >= self.first:
             self.anchors.append(anchors[0].row)
             return
-        self.several.append(tuple(anchors))
-        self.anchors.append(-1 - len(self.several))
+        self.anchor_lists.append(tuple(anchors))
+        self.anchors.append(-1 - len(self.anchor_lists))
+
+    def anchors_of(self, anchor: int) -> tuple[Tuple, ...]:
+        """Returns the anchors that a number below UNANCHORED stands for."""
+        return self.anchor_lists[UNANCHORED - 1 - anchor]
 
     def row(self, place: int) -> list[Any]:
-        """The values of a tuple."""
+        """Returns the values of one emitted tuple."""
         return self.flat[place * self.width : (place + 1) * self.width]
 
-    def keep(self, places: Sequence[int]) -> None:
-        """Forgets all tuples but those in these places."""
+    def select(self, places: Sequence[int]) -> None:
+        """Drops all tuples but those at these places."""
         self.flat = [value for place in places for value in self.row(place)]
         self.anchors = [self.anchors[place] for place in places]
         self.tasks = [self.tasks[place] for place in places] if self.tasks else []
 
     def wrong_width(self, values: Sequence[Any]) -> ValueError:
-        """The error for values that do not fit the fields."""
+        """Returns the error for values that do not fit the fields."""
         return ValueError(
             f"the stream {self.stream!r} of {self.component!r} has the fields {list(self.fields)}, got "
             f"{len(values)} values: {values!r}; emit one value for each field"
         )
 
 
-class Collected:
-    """What the calls of a bolt left behind in a batch. `outs` are its streams, `direct` those that are read directly.
+class OutputCollector:
+    """What the calls of a bolt emitted, acked, failed and reported in a batch.
 
-    Rows of tuples of this batch begin with `first`; `row` and `current` are of the tuple that is being worked on.
+    `outputs` has the streams of `emit`, `direct_outputs` those of `emit_direct`. Rows of this batch begin with `first`;
+    `row` and `current` are of the tuple that is being executed, if the bolt is a basic one.
     """
 
     __slots__ = (
         "acked",
         "component",
         "current",
-        "direct",
+        "direct_outputs",
+        "direct_tasks",
+        "earlier_acked",
         "errors",
         "failed",
         "first",
-        "held_acked",
         "more_errors",
-        "named",
         "now",
-        "outs",
+        "outputs",
         "row",
         "task",
     )
 
-    def __init__(self, component: str, task: int, streams: Streams, direct: DirectTasks) -> None:
-        self.component, self.task, self.named = component, task, direct
-        outs = {stream: Out(component, stream, fields) for stream, fields in streams.items()}
-        self.direct = {stream: out for stream, out in outs.items() if stream in direct}
-        self.outs = {stream: out for stream, out in outs.items() if stream not in direct}
+    def __init__(self, component: str, task: int, streams: Streams, direct_tasks: DirectTasks) -> None:
+        self.component, self.task, self.direct_tasks = component, task, direct_tasks
+        outputs = {stream: StreamOutput(component, stream, fields) for stream, fields in streams.items()}
+        self.direct_outputs = {stream: output for stream, output in outputs.items() if stream in direct_tasks}
+        self.outputs = {stream: output for stream, output in outputs.items() if stream not in direct_tasks}
         self.begin(0, 0)
 
     def begin(self, first: int, now: int) -> None:
@@ -126,55 +116,55 @@ class Collected:
         self.row = UNANCHORED
         self.current: tuple[Tuple, ...] = ()
         self.acked: list[int] = []
-        self.held_acked: list[Tuple] = []
+        self.earlier_acked: list[Tuple] = []  # tuples that arrived in an earlier batch
         self.failed: list[Tuple] = []
         self.errors: list[ErrorReport] = []
         self.more_errors = 0
-        for out in (*self.outs.values(), *self.direct.values()):
-            out.begin(first)
+        for output in (*self.outputs.values(), *self.direct_outputs.values()):
+            output.begin(first)
 
     def emit_direct(self, task: int, values: Sequence[Any], anchors: Sequence[Tuple], stream: str) -> None:
-        """A tuple for one task."""
-        out = self.direct.get(stream)
-        if out is None:
+        """Adds a tuple for one task."""
+        output = self.direct_outputs.get(stream)
+        if output is None:
             raise self._no_direct_stream(stream)
-        if len(values) != out.width:
-            raise out.wrong_width(values)
-        if task not in self.named[stream]:
-            raise _wrong_task(self.component, stream, task, self.named[stream])
-        out.anchor(anchors)
-        out.flat.extend(values)
-        out.tasks.append(task)
+        if len(values) != output.width:
+            raise output.wrong_width(values)
+        if task not in self.direct_tasks[stream]:
+            raise _wrong_task(self.component, stream, task, self.direct_tasks[stream])
+        output.anchor(anchors)
+        output.flat.extend(values)
+        output.tasks.append(task)
 
     def report(self, error: BaseException) -> None:
-        """Notes an error; of a great many in one batch only the first."""
-        if len(self.errors) < MANY_ERRORS:
-            self.errors.append(error_report(self.component, self.task, self.now, error))
+        """Adds an error; after MAX_ERRORS of one batch it only counts them."""
+        if len(self.errors) < MAX_ERRORS:
+            self.errors.append(ErrorReport.of(self.component, self.task, self.now, error))
         else:
             self.more_errors += 1
 
     def no_stream(self, stream: str) -> ValueError:
-        """Why nothing can be emitted to a stream that is not in `outs`."""
-        if stream in self.direct:
+        """Returns the error for `emit` to a stream that is not in `outputs`."""
+        if stream in self.direct_outputs:
             return ValueError(
                 f"the stream {stream!r} of {self.component!r} is read by direct grouping: emit_direct names the task"
             )
-        return _undeclared(self.component, stream, [*self.outs, *self.direct])
+        return _undeclared(self.component, stream, [*self.outputs, *self.direct_outputs])
 
     def _no_direct_stream(self, stream: str) -> ValueError:
-        if stream in self.outs:
+        if stream in self.outputs:
             return ValueError(
                 f"nobody reads the stream {stream!r} of {self.component!r} by direct grouping: use emit, or subscribe "
                 "with direct_grouping"
             )
-        return _undeclared(self.component, stream, [*self.outs, *self.direct])
+        return _undeclared(self.component, stream, [*self.outputs, *self.direct_outputs])
 
 
 @dataclass(frozen=True)
-class Emitted:
+class SpoutTuple:
     """A tuple that a spout emitted; `task` if it was emitted to one task only.
 
-    >>> Emitted("default", ("hello",), message_id=7).values
+    >>> SpoutTuple("default", ("hello",), message_id=7).values
     ('hello',)
     """
 
@@ -184,61 +174,56 @@ class Emitted:
     task: int | None = None
 
 
-class SpoutCollected:
-    """What the calls of a spout left behind since it was last taken.
+class SpoutOutputCollector:
+    """What the calls of a spout emitted and reported since `take` was called last.
 
-    >>> collected = SpoutCollected("words", 0, {"default": ("word",)}, {})
-    >>> collected.emit("default", ["hello"], 1)
-    >>> collected.take()
-    [Emitted(stream='default', values=('hello',), message_id=1, task=None)]
-    >>> collected.take()
+    >>> collector = SpoutOutputCollector("words", 0, {"default": ("word",)}, {})
+    >>> collector.emit("default", ["hello"], 1)
+    >>> collector.take()
+    [SpoutTuple(stream='default', values=('hello',), message_id=1, task=None)]
+    >>> collector.take()
     []
     """
 
-    def __init__(self, component: str, task: int, streams: Streams, direct: DirectTasks) -> None:
-        self._component, self._task, self._streams, self._direct = component, task, dict(streams), direct
-        self._emitted: list[Emitted] = []
+    def __init__(self, component: str, task: int, streams: Streams, direct_tasks: DirectTasks) -> None:
+        self._component, self._task = component, task
+        self._streams, self._direct_tasks = dict(streams), direct_tasks
+        self._tuples: list[SpoutTuple] = []
         self.now = 0
         self.errors: list[ErrorReport] = []
         self.more_errors = 0
 
     def emit(self, stream: str, values: Sequence[Any], message_id: Any, task: int | None = None) -> None:
-        """Notes a tuple."""
+        """Adds a tuple."""
         fields = self._streams.get(stream)
         if fields is None:
             raise _undeclared(self._component, stream, list(self._streams))
         if len(values) != len(fields):
-            raise Out(self._component, stream, fields).wrong_width(values)
-        if (task is not None) != (stream in self._direct):
-            way = "emit_direct, which names the task" if stream in self._direct else "emit"
-            raise ValueError(f"to the stream {stream!r} of {self._component!r} one emits with {way}")
-        if task is not None and task not in self._direct[stream]:
-            raise _wrong_task(self._component, stream, task, self._direct[stream])
-        self._emitted.append(Emitted(stream, tuple(values), message_id, task))
+            raise StreamOutput(self._component, stream, fields).wrong_width(values)
+        if (task is not None) != (stream in self._direct_tasks):
+            method = "emit_direct, which names the task" if stream in self._direct_tasks else "emit"
+            raise ValueError(f"to the stream {stream!r} of {self._component!r} one emits with {method}")
+        if task is not None and task not in self._direct_tasks[stream]:
+            raise _wrong_task(self._component, stream, task, self._direct_tasks[stream])
+        self._tuples.append(SpoutTuple(stream, tuple(values), message_id, task))
 
     def report(self, error: BaseException) -> None:
-        """Notes an error; of a great many at once only the first."""
-        if len(self.errors) < MANY_ERRORS:
-            self.errors.append(error_report(self._component, self._task, self.now, error))
+        """Adds an error; after MAX_ERRORS it only counts them."""
+        if len(self.errors) < MAX_ERRORS:
+            self.errors.append(ErrorReport.of(self._component, self._task, self.now, error))
         else:
             self.more_errors += 1
 
-    def take(self) -> list[Emitted]:
-        """What was emitted since the last time, in order."""
-        emitted, self._emitted = self._emitted, []
-        return emitted
+    def take(self) -> list[SpoutTuple]:
+        """Returns the tuples emitted since the last call, in order."""
+        tuples, self._tuples = self._tuples, []
+        return tuples
 
 
-def error_report(component: str, task: int, now: int, error: BaseException) -> ErrorReport:
-    """An error as it is shown: without the values of variables, which may be secret."""
-    details = "".join(traceback.format_exception(error))
-    return ErrorReport(component, task, now, f"{type(error).__name__}: {error}", details)
-
-
-def _wrong_task(component: str, stream: str, task: int, named: frozenset[int]) -> ValueError:
+def _wrong_task(component: str, stream: str, task: int, readers: frozenset[int]) -> ValueError:
     return ValueError(
         f"the task {task!r} does not read the stream {stream!r} of {component!r} by direct grouping; these do: "
-        f"{', '.join(map(str, sorted(named)))} (see context.tasks)"
+        f"{', '.join(map(str, sorted(readers)))} (see context.tasks)"
     )
 
 

@@ -1,6 +1,7 @@
-"""Spouts and bolts: what a user writes. They declare what they emit, and are called by their tasks.
+"""Spouts and bolts: the components that a user writes.
 
-Calls leave what they emit, ack and fail with the task's `Collected`; what becomes of it is not said here.
+A component declares the streams it emits to. Its task calls it; what the calls emit, ack and fail goes to the output
+collector of the task.
 """
 
 from __future__ import annotations
@@ -12,20 +13,20 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from headrace.dialects.storm.api.tuples import Tuple
 
 if TYPE_CHECKING:
-    from headrace.dialects.storm.api.collectors import Collected, SpoutCollected
+    from headrace.dialects.storm.api.collectors import OutputCollector, SpoutOutputCollector
     from headrace.dialects.storm.api.config import Config
     from headrace.dialects.storm.api.groupings import Grouping
     from headrace.dialects.storm.api.topology import Topology
 
 DEFAULT: Final = "default"
-"""The stream of those who name none."""
+"""The stream of emits and groupings that name none."""
 
 
 @dataclass(frozen=True)
 class TopologyContext:
-    """Where a component's instance runs: which task of which component, in which topology.
+    """The place of a component's instance: its task, its component and its topology.
 
-    `task` is the number of the task in the whole topology, `index` its place among the component's.
+    `task` is the number of the task in the whole topology, `index` its place among the tasks of the component.
 
     >>> from headrace import storm
     >>> class Words(storm.Spout):
@@ -44,29 +45,29 @@ class TopologyContext:
 
     @property
     def task(self) -> int:
-        """The number of this task, which no other task of the topology has."""
+        """The number of this task, which is unique in the topology."""
         return self.topology.tasks_of(self.component)[self.index]
 
     def tasks(self, component: str) -> range:
-        """The numbers of a component's tasks; `emit_direct` takes one of them."""
+        """Returns the numbers of a component's tasks; `emit_direct` takes one of them."""
         return self.topology.tasks_of(component)
 
     def component_of(self, task: int) -> str:
-        """The component of a task."""
+        """Returns the component of a task."""
         return self.topology.component_of(task)[0]
 
     def fields(self, component: str, stream: str = DEFAULT) -> tuple[str, ...]:
-        """The fields of a component's stream."""
+        """Returns the fields of a component's stream."""
         return self.topology.node(component).streams[stream]
 
     @property
     def sources(self) -> dict[tuple[str, str], Grouping]:
-        """What this component reads, and how: by component and stream."""
-        return {(each.source, each.stream): each.grouping for each in self.topology.node(self.component).inputs}
+        """The groupings of the streams that this component reads, by source component and stream."""
+        return {(read.source, read.stream): read.grouping for read in self.topology.node(self.component).inputs}
 
     @property
     def targets(self) -> dict[str, dict[str, Grouping]]:
-        """Who reads of this component, and how: by stream and component."""
+        """The groupings by which others read this component, by stream and reading component."""
         return {
             stream: {node.id: grouping for node, grouping in self.topology.readers(self.component, stream)}
             for stream in self.topology.node(self.component).streams
@@ -74,10 +75,10 @@ class TopologyContext:
 
 
 class Component:
-    """What spouts and bolts have in common: the streams they declare, and how they say what went wrong.
+    """The base class of spouts and bolts: declares the streams that a component emits to.
 
-    `fields` are those of the stream "default", `streams` has the fields of streams by name. Attributes of a bolt are
-    its state, but for those named in `transient`: these are made in `prepare`, each time anew.
+    `fields` are the fields of the stream "default"; `streams` has the fields of other streams, by name. The attributes
+    of a component are its state, except those named in `transient`: `prepare` or `open` makes these anew.
 
     >>> from headrace import storm
     >>> class Parse(storm.Bolt):
@@ -94,16 +95,16 @@ class Component:
     context: TopologyContext
 
     def declared(self) -> dict[str, tuple[str, ...]]:
-        """The fields of each stream it may emit to."""
+        """Returns the fields of each stream that it may emit to."""
         default = {DEFAULT: tuple(self.fields)} if self.fields else {}
         return {**default, **{stream: tuple(fields) for stream, fields in self.streams.items()}}
 
 
 class Spout(Component):
-    """A source of tuples. Overrides `next_tuple`, which emits none or some each time it is called, and what it needs.
+    """A source of tuples. Override `next_tuple`, which emits none or some tuples at each call, and others as needed.
 
-    A tuple that is emitted with a message id is tracked: `ack` or `fail` is called with the id once the tree is known
-    to be done, or not.
+    A tuple that is emitted with a message id is tracked: `ack` or `fail` is called with the id once its tree is
+    complete, has failed or has timed out.
 
     >>> from headrace import storm
     >>> class Numbers(storm.Spout):
@@ -117,48 +118,47 @@ class Spout(Component):
     {'default': ('n',)}
     """
 
-    _collected: SpoutCollected
+    _collector: SpoutOutputCollector
 
     def open(self, context: TopologyContext) -> None:
         """Called once, before anything else."""
 
     def close(self) -> None:
-        """Called at the end, if it comes in peace."""
+        """Called when the topology stops in an orderly way."""
 
     def activate(self) -> None:
-        """Called when it may emit again after `deactivate`."""
+        """Called after `open`, and when the spout may emit again after `deactivate`."""
 
     def deactivate(self) -> None:
         """Called when `next_tuple` will not be called for a while."""
 
     def next_tuple(self) -> None:
-        """Emits what there is to emit now, if anything, and returns."""
+        """Emits the tuples that are available now, if any, and returns."""
         raise NotImplementedError(f"{type(self).__name__} is a spout without next_tuple(); override it")
 
     def ack(self, message_id: Any) -> None:
-        """The tuple emitted with this id, and all that was made of it, is done."""
+        """Called when the tuple emitted with this id, and every tuple anchored to it, was acked."""
 
     def fail(self, message_id: Any) -> None:
-        """The tuple emitted with this id, or something made of it, failed or took too long."""
+        """Called when the tuple emitted with this id, or a tuple anchored to it, has failed or timed out."""
 
     def emit(self, values: Sequence[Any], message_id: Any = None, stream: str = DEFAULT) -> None:
-        """Emits a tuple; one with a message id is tracked."""
-        self._collected.emit(stream, values, message_id)
+        """Emits a tuple; with a message id, it is tracked."""
+        self._collector.emit(stream, values, message_id)
 
     def emit_direct(self, task: int, values: Sequence[Any], message_id: Any = None, stream: str = DEFAULT) -> None:
-        """Emits a tuple to one task, of a bolt that reads the stream by direct grouping."""
-        self._collected.emit(stream, values, message_id, task)
+        """Emits a tuple to one task of a bolt that reads the stream by direct grouping."""
+        self._collector.emit(stream, values, message_id, task)
 
     def report_error(self, error: BaseException) -> None:
-        """Shows an error to whoever watches the topology, and goes on."""
-        self._collected.report(error)
+        """Reports an error in the status of the topology, and goes on."""
+        self._collector.report(error)
 
 
 class Bolt(Component):
-    """A step of the work: `execute` is called for every tuple, emits what follows from it, and acks or fails it.
+    """A step of the computation: `execute` is called for every tuple, may emit tuples, and acks or fails its input.
 
-    An exception fails the tuple and is reported. A tuple that is neither acked nor failed fails when the message
-    timeout is over.
+    An exception fails the tuple and is reported. A tuple that is neither acked nor failed times out.
 
     >>> from headrace import storm
     >>> class Split(storm.Bolt):
@@ -171,69 +171,69 @@ class Bolt(Component):
     {'default': ('word',)}
     """
 
-    _collected: Collected
+    _collector: OutputCollector
 
     split: Callable[[int], Sequence[Mapping[str, Any]]]
-    """If defined: the state as attributes for each of so many tasks, when the topology is rebalanced."""
+    """If defined: returns the attributes of each of so many tasks, when the topology is rebalanced."""
     merge: Callable[[Mapping[str, Any]], None]
-    """If defined: takes over attributes that `split` of another instance gave."""
+    """If defined: takes over attributes that `split` of another instance returned."""
 
     def prepare(self, context: TopologyContext) -> None:
-        """Called once for each instance, before its state is put back and before any tuple."""
+        """Called once for each instance, before its state is restored and before any tuple."""
 
     def execute(self, tup: Tuple) -> None:
-        """Works on a tuple."""
+        """Processes a tuple."""
         raise NotImplementedError(f"{type(self).__name__} is a bolt without execute(); override it")
 
     def cleanup(self) -> None:
-        """Called when the topology is killed, where the cluster is, on an instance with the state that the task had."""
+        """Called when the topology is killed, in the cluster's process, on an instance with the state of the task."""
 
     def emit(self, values: Sequence[Any], anchors: Sequence[Tuple] = (), stream: str = DEFAULT) -> None:
-        """Emits a tuple. It belongs to the trees of its anchors; without them, nobody waits for it."""
-        # Called for every tuple: one anchor of this batch is the way of nearly all of them, the rest is for `anchor`.
+        """Emits a tuple. It belongs to the trees of its anchors; without anchors, it is not tracked."""
+        # Called for every tuple: nearly all have one anchor of this batch; `anchor` does the rest.
         try:
-            out = self._collected.outs[stream]
+            output = self._collector.outputs[stream]
         except KeyError:
-            raise self._collected.no_stream(stream) from None
-        if len(values) != out.width:
-            raise out.wrong_width(values)
+            raise self._collector.no_stream(stream) from None
+        if len(values) != output.width:
+            raise output.wrong_width(values)
         try:
             (tup,) = anchors
             row = tup.row
         except (ValueError, AttributeError):
-            out.anchor(anchors)
+            output.anchor(anchors)
         else:
-            if row >= out.first:
-                out.anchors.append(row)
+            if row >= output.first:
+                output.anchors.append(row)
             else:
-                out.anchor(anchors)
-        out.flat.extend(values)
+                output.anchor(anchors)
+        output.flat.extend(values)
 
     def emit_direct(
         self, task: int, values: Sequence[Any], anchors: Sequence[Tuple] = (), stream: str = DEFAULT
     ) -> None:
-        """Emits a tuple to one task, of a bolt that reads the stream by direct grouping."""
-        self._collected.emit_direct(task, values, anchors, stream)
+        """Emits a tuple to one task of a bolt that reads the stream by direct grouping."""
+        self._collector.emit_direct(task, values, anchors, stream)
 
     def ack(self, tup: Tuple) -> None:
-        """The tuple is done, here."""
-        collected, row = self._collected, tup.row
-        if row >= collected.first:
-            collected.acked.append(row)
+        """Acks a tuple: this bolt has processed it."""
+        collector, row = self._collector, tup.row
+        if row >= collector.first:
+            collector.acked.append(row)
         else:
-            collected.held_acked.append(tup)
+            collector.earlier_acked.append(tup)
 
     def fail(self, tup: Tuple) -> None:
-        """The trees of the tuple have failed."""
-        self._collected.failed.append(tup)
+        """Fails a tuple, and with it all its trees."""
+        self._collector.failed.append(tup)
 
     def report_error(self, error: BaseException) -> None:
-        """Shows an error to whoever watches the topology, and goes on."""
-        self._collected.report(error)
+        """Reports an error in the status of the topology, and goes on."""
+        self._collector.report(error)
 
 
 class BasicBolt(Bolt):
-    """A bolt whose tuples are acked by themselves after `execute`, and that anchors all it emits to the tuple at hand.
+    """A bolt whose input is acked after `execute`, and whose emitted tuples are anchored to that input.
 
     >>> from headrace import storm
     >>> class Exclaim(storm.BasicBolt):
@@ -245,19 +245,19 @@ class BasicBolt(Bolt):
     """
 
     def emit(self, values: Sequence[Any], anchors: Sequence[Tuple] = (), stream: str = DEFAULT) -> None:
-        """Emits a tuple, anchored to the one that is being worked on."""
-        collected = self._collected
+        """Emits a tuple, anchored to the one that is being executed."""
+        collector = self._collector
         try:
-            out = collected.outs[stream]
+            output = collector.outputs[stream]
         except KeyError:
-            raise collected.no_stream(stream) from None
-        if len(values) != out.width:
-            raise out.wrong_width(values)
-        out.anchors.append(collected.row)
-        out.flat.extend(values)
+            raise collector.no_stream(stream) from None
+        if len(values) != output.width:
+            raise output.wrong_width(values)
+        output.anchors.append(collector.row)
+        output.flat.extend(values)
 
     def emit_direct(
         self, task: int, values: Sequence[Any], anchors: Sequence[Tuple] = (), stream: str = DEFAULT
     ) -> None:
-        """Emits a tuple to one task, anchored to the one that is being worked on."""
-        self._collected.emit_direct(task, values, anchors or self._collected.current, stream)
+        """Emits a tuple to one task, anchored to the one that is being executed."""
+        self._collector.emit_direct(task, values, anchors or self._collector.current, stream)

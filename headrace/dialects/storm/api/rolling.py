@@ -1,4 +1,4 @@
-"""Counts over the last few slots of time, for rolling top words and the like."""
+"""A counter over the last few slots of time, e.g. for rolling top words."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Hashable
 
 
 class SlidingCounter:
-    """Counts of objects over the last `slots` slots; `advance` gives the totals and begins the next slot.
+    """Counts objects over the last `slots` slots; `advance` returns the totals and begins the next slot.
 
     >>> counter = SlidingCounter(2)
     >>> totals = []
@@ -17,7 +17,7 @@ class SlidingCounter:
     >>> totals
     [3, 5, 2, 0, 1, 1, 0, 0]
 
-    What has just left all slots is told of once more, as zero.
+    An object that has just left all slots is returned once more, with the count 0.
 
     >>> counter = SlidingCounter(1)
     >>> counter.add("word")
@@ -29,7 +29,7 @@ class SlidingCounter:
         if slots < 1:
             raise ValueError(f"a sliding counter has at least one slot, got {slots!r}")
         self._slots: deque[Counter[Hashable]] = deque([Counter()], maxlen=slots)
-        self._left: set[Hashable] = set()  # what was in totals last time and is in no slot now
+        self._left: set[Hashable] = set()  # objects of the last totals that are in no slot now
 
     def add(self, item: Hashable, count: int = 1) -> None:
         """Counts an object in the current slot."""
@@ -37,16 +37,16 @@ class SlidingCounter:
             self._slots[-1][item] += count
 
     def totals(self) -> Counter[Hashable]:
-        """Counts over all slots."""
+        """Returns the counts over all slots."""
         total: Counter[Hashable] = Counter()
         for slot in self._slots:
             total.update(slot)
         return total
 
     def advance(self) -> Counter[Hashable]:
-        """The totals as they are now; then the oldest slot, if there are enough, makes place for a new one."""
+        """Returns the totals, then begins a new slot; the oldest one is dropped if all are in use."""
         totals = self.totals()
-        told = Counter({**dict.fromkeys(self._left, 0), **totals})
+        counts = Counter({**dict.fromkeys(self._left, 0), **totals})
         self._slots.append(Counter())
         self._left = totals.keys() - self.totals().keys()
-        return told
+        return counts

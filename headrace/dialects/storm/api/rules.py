@@ -1,4 +1,4 @@
-"""The rules a topology keeps: for each one that is broken, what is wrong, by which value, and what to do."""
+"""Checks the rules of topologies: for each broken rule, a message with the rule, the value and the remedy."""
 
 from __future__ import annotations
 
@@ -12,49 +12,49 @@ if TYPE_CHECKING:
     from headrace.dialects.storm.api.topology import Input, Node, Topology
 
 
-def problems(topology: Topology) -> Iterator[str]:
-    """What is wrong with a topology, but for circles."""
+def topology_problems(topology: Topology) -> Iterator[str]:
+    """Describes what is wrong with a topology, except cycles."""
     if not topology.spouts:
         yield "the topology has no spout; add one with set_spout(...)"
     ids = {node.id for node in topology.nodes}
     for bolt in topology.bolts:
         if not bolt.inputs:
             yield (
-                f"the bolt {bolt.id!r} reads nothing; say what, e.g. builder.set_bolt(...).shuffle_grouping("
+                f"the bolt {bolt.id!r} reads nothing; add an input, e.g. builder.set_bolt(...).shuffle_grouping("
                 f"{topology.nodes[0].id!r})"
             )
-        for each in bolt.inputs:
-            if each.source not in ids:
-                there = ", ".join(repr(node.id) for node in topology.nodes)
-                yield f"the bolt {bolt.id!r} reads from {each.source!r}, which is not there; there are {there}"
+        for read in bolt.inputs:
+            if read.source not in ids:
+                names = ", ".join(repr(node.id) for node in topology.nodes)
+                yield f"the bolt {bolt.id!r} reads from {read.source!r}, which does not exist; there are {names}"
                 continue
-            yield from _problems_of_input(topology, bolt, each)
+            yield from _input_problems(topology, bolt, read)
 
 
-def _problems_of_input(topology: Topology, bolt: Node, each: Input) -> Iterator[str]:
-    streams = topology.node(each.source).streams
-    fields = streams.get(each.stream)
+def _input_problems(topology: Topology, bolt: Node, read: Input) -> Iterator[str]:
+    streams = topology.node(read.source).streams
+    fields = streams.get(read.stream)
     if fields is None:
         yield (
-            f"the bolt {bolt.id!r} reads the stream {each.stream!r} of {each.source!r}, which declares "
-            f"{', '.join(map(repr, streams)) or 'no streams; give it fields = [...]'}"
+            f"the bolt {bolt.id!r} reads the stream {read.stream!r} of {read.source!r}, which declares "
+            f"{', '.join(map(repr, streams)) or 'no streams; set its fields = [...]'}"
         )
         return
-    if missing := [name for name in each.grouping.fields if name not in fields]:
+    if missing := [name for name in read.grouping.fields if name not in fields]:
         yield (
-            f"the bolt {bolt.id!r} groups by the field {missing[0]!r}, but the stream {each.stream!r} of "
-            f"{each.source!r} has only {', '.join(map(repr, fields))}"
+            f"the bolt {bolt.id!r} groups by the field {missing[0]!r}, but the stream {read.stream!r} of "
+            f"{read.source!r} has only {', '.join(map(repr, fields))}"
         )
-    direct = [isinstance(grouping, Direct) for _, grouping in topology.readers(each.source, each.stream)]
+    direct = [isinstance(grouping, Direct) for _, grouping in topology.readers(read.source, read.stream)]
     if any(direct) and not all(direct):
         yield (
-            f"the stream {each.stream!r} of {each.source!r} is read by direct grouping and by others; emit what is "
+            f"the stream {read.stream!r} of {read.source!r} is read by direct grouping and by others; emit what is "
             "meant for named tasks to a stream of its own"
         )
 
 
-def problems_of_fields(id: str, component: Component) -> Iterator[str]:
-    """What is wrong with what a component declares."""
+def field_problems(id: str, component: Component) -> Iterator[str]:
+    """Describes what is wrong with the streams that a component declares."""
     if isinstance(component.fields, str):
         yield f"fields of {id!r} are a list of names, got {component.fields!r}; write fields = [...]"
     if component.fields and DEFAULT in component.streams:

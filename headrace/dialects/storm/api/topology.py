@@ -1,6 +1,6 @@
-"""Topologies: components, their inputs and how many tasks they have. What is meant; a topology knows no Spark.
+"""Topologies: components, their inputs and their numbers of tasks. A topology knows no Spark.
 
-`TopologyBuilder` collects, `Topology` is the checked and frozen result.
+`TopologyBuilder` collects components; `Topology` is the checked and frozen result.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from headrace.dialects.storm.api.components import DEFAULT, Bolt, Component, Spout
-from headrace.dialects.storm.api.config import positive
+from headrace.dialects.storm.api.config import positive_duration
 from headrace.dialects.storm.api.groupings import (
     All,
     ByFields,
@@ -26,7 +26,7 @@ from headrace.dialects.storm.api.groupings import (
     PartialKey,
     Shuffle,
 )
-from headrace.dialects.storm.api.rules import problems, problems_of_fields
+from headrace.dialects.storm.api.rules import field_problems, topology_problems
 from headrace.model.errors import HeadraceError
 from headrace.model.times import DurationLike
 
@@ -44,7 +44,7 @@ class TopologyError(HeadraceError, ValueError):
 
 @dataclass(frozen=True)
 class Input:
-    """A stream of a component's, and how its tuples are shared among tasks."""
+    """A stream that a bolt reads, and the grouping of its tuples."""
 
     source: str
     stream: str
@@ -53,9 +53,9 @@ class Input:
 
 @dataclass(frozen=True)
 class Node:
-    """A component of a topology. `parallelism` is a wish, as in Storm; `tasks` is how many instances there are.
+    """A component of a topology. `parallelism` is a hint, as in Storm; `tasks` is the number of instances.
 
-    A bolt with a `tick` (in microseconds) gets a tick tuple so often.
+    A bolt with a `tick` gets a tick tuple every `tick` microseconds.
     """
 
     id: str
@@ -67,13 +67,13 @@ class Node:
 
     @property
     def streams(self) -> dict[str, tuple[str, ...]]:
-        """The fields of each stream it may emit to."""
+        """The fields of each stream that it may emit to."""
         return self.component.declared()
 
 
 @dataclass(frozen=True)
 class Topology:
-    """Spouts and bolts, and who reads what of whom.
+    """A directed acyclic graph of spouts and bolts.
 
     >>> from headrace import storm
     >>> class Words(storm.Spout):
@@ -105,7 +105,7 @@ class Topology:
         return tuple(node for node in self.nodes if isinstance(node.component, Bolt))
 
     def node(self, component: str) -> Node:
-        """A component by its id."""
+        """Returns a component by its id."""
         try:
             return self._by_id[component]
         except KeyError:
@@ -116,53 +116,53 @@ class Topology:
     @cached_property
     def _tasks(self) -> dict[str, range]:
         first, tasks = 0, {}
-        for node in (*self.spouts, *self.bolts):  # spouts keep their numbers when there are other tasks of bolts
+        for node in (*self.spouts, *self.bolts):  # spouts first: their numbers do not depend on the tasks of bolts
             tasks[node.id] = range(first, first + node.tasks)
             first += node.tasks
         return tasks
 
     def tasks_of(self, component: str) -> range:
-        """The numbers of a component's tasks; no two tasks of a topology have the same."""
+        """Returns the numbers of a component's tasks, which are unique in the topology."""
         return self._tasks[self.node(component).id]
 
     def component_of(self, task: int) -> tuple[str, int]:
-        """The component of a task, and the task's place in it."""
+        """Returns the component of a task, and the task's place in it."""
         for component, tasks in self._tasks.items():
             if task in tasks:
                 return component, task - tasks.start
         raise TopologyError(f"the topology has no task {task!r}; see tasks_of")
 
     def readers(self, source: str, stream: str) -> list[tuple[Node, Grouping]]:
-        """Who reads a stream."""
+        """Returns the bolts that read a stream, with their groupings."""
         return [
-            (node, each.grouping)
+            (node, read.grouping)
             for node in self.nodes
-            for each in node.inputs
-            if (each.source, each.stream) == (source, stream)
+            for read in node.inputs
+            if (read.source, read.stream) == (source, stream)
         ]
 
     def direct_tasks(self, source: str) -> dict[str, frozenset[int]]:
-        """The streams of a component that are read by direct grouping, and the tasks that may be named there."""
+        """Returns the tasks that may be named, for each stream of a component that is read by direct grouping."""
         tasks: dict[str, frozenset[int]] = {}
         for node in self.nodes:
-            for each in node.inputs:
-                if each.source == source and isinstance(each.grouping, Direct):
-                    tasks[each.stream] = tasks.get(each.stream, frozenset()) | frozenset(self.tasks_of(node.id))
+            for read in node.inputs:
+                if read.source == source and isinstance(read.grouping, Direct):
+                    tasks[read.stream] = tasks.get(read.stream, frozenset()) | frozenset(self.tasks_of(node.id))
         return tasks
 
     @cached_property
     def levels(self) -> tuple[tuple[str, ...], ...]:
-        """The bolts by their greatest distance from a spout: a bolt reads of spouts and of levels before its own."""
+        """The bolts by their greatest distance from a spout: a bolt reads spouts and earlier levels only."""
         distances: dict[str, int] = {node.id: 0 for node in self.spouts}
         waiting = list(self.bolts)
-        while ready := [node for node in waiting if all(each.source in distances for each in node.inputs)]:
+        while ready := [node for node in waiting if all(read.source in distances for read in node.inputs)]:
             for node in ready:
-                distances[node.id] = 1 + max(distances[each.source] for each in node.inputs)
+                distances[node.id] = 1 + max(distances[read.source] for read in node.inputs)
             waiting = [node for node in waiting if node.id not in distances]
         if waiting:
             raise TopologyError(
-                f"the bolts {', '.join(repr(node.id) for node in waiting)} read from each other in a circle, or from "
-                "those that do; what flows in a topology never comes back"
+                f"the bolts {', '.join(repr(node.id) for node in waiting)} read from each other in a cycle, or from "
+                "bolts that do; a topology is a graph without cycles"
             )
         depth = max(distances.values(), default=0)
         return tuple(
@@ -170,19 +170,19 @@ class Topology:
         )
 
     def with_tasks(self, tasks: Mapping[str, int]) -> Topology:
-        """The same topology with other numbers of tasks, by component."""
+        """Returns the same topology with other numbers of tasks, by component."""
         for component, number in tasks.items():
             self.node(component)
-            _whole(f"the number of tasks of {component!r}", number)
+            _check_positive(f"the number of tasks of {component!r}", number)
         return Topology(tuple(replace(node, tasks=tasks.get(node.id, node.tasks)) for node in self.nodes))
 
     def capped(self, most: int | None) -> Topology:
-        """The same topology with at most so many tasks for each component."""
+        """Returns the same topology with at most so many tasks for each component."""
         return self if most is None else self.with_tasks({node.id: min(node.tasks, most) for node in self.nodes})
 
 
 class Declarer:
-    """Says what a bolt reads; each method adds a stream and returns the declarer, for the next one.
+    """Declares the inputs of a bolt: each method adds one stream, and returns the declarer for the next.
 
     `stream` names the stream of the source, if it is not the default one.
 
@@ -199,55 +199,55 @@ class Declarer:
         self.inputs: list[Input] = []
 
     def grouping(self, source: str, grouping: Grouping, stream: str = DEFAULT) -> Declarer:
-        """Any grouping."""
-        if any((each.source, each.stream) == (source, stream) for each in self.inputs):
+        """Adds a stream with a grouping."""
+        if any((read.source, read.stream) == (source, stream) for read in self.inputs):
             raise TopologyError(
-                f"the bolt {self._bolt!r} reads the stream {stream!r} of {source!r} twice; once is enough"
+                f"the bolt {self._bolt!r} reads the stream {stream!r} of {source!r} twice; remove one of the two"
             )
         self.inputs.append(Input(source, stream, grouping))
         return self
 
     def shuffle_grouping(self, source: str, stream: str = DEFAULT) -> Declarer:
-        """Every task gets equally many tuples."""
+        """Gives every task the same number of tuples."""
         return self.grouping(source, Shuffle(), stream)
 
     def fields_grouping(self, source: str, fields: Sequence[str], stream: str = DEFAULT) -> Declarer:
-        """Tuples with equal values in these fields go to the same task."""
-        return self.grouping(source, ByFields(_names(fields)), stream)
+        """Sends tuples with equal values in these fields to the same task."""
+        return self.grouping(source, ByFields(_field_names(fields)), stream)
 
     def partial_key_grouping(self, source: str, fields: Sequence[str], stream: str = DEFAULT) -> Declarer:
-        """Like fields_grouping, but with two tasks for each key: the less loaded one gets the tuple."""
-        return self.grouping(source, PartialKey(_names(fields)), stream)
+        """Groups by fields with two tasks for each key: the less loaded one gets the tuple."""
+        return self.grouping(source, PartialKey(_field_names(fields)), stream)
 
     def all_grouping(self, source: str, stream: str = DEFAULT) -> Declarer:
-        """Every task gets every tuple."""
+        """Sends every tuple to every task."""
         return self.grouping(source, All(), stream)
 
     def global_grouping(self, source: str, stream: str = DEFAULT) -> Declarer:
-        """The first task gets every tuple."""
+        """Sends every tuple to the first task."""
         return self.grouping(source, Global(), stream)
 
     def direct_grouping(self, source: str, stream: str = DEFAULT) -> Declarer:
-        """The source names the task of each tuple, by emit_direct."""
+        """Lets the source name the task of each tuple, by emit_direct."""
         return self.grouping(source, Direct(), stream)
 
     def local_or_shuffle_grouping(self, source: str, stream: str = DEFAULT) -> Declarer:
-        """As shuffle_grouping: no task is nearer than another."""
+        """Works like shuffle_grouping: no task is nearer than another."""
         return self.grouping(source, LocalOrShuffle(), stream)
 
     def none_grouping(self, source: str, stream: str = DEFAULT) -> Declarer:
-        """It does not matter which task gets a tuple."""
+        """Works like shuffle_grouping: it does not matter which task gets a tuple."""
         return self.grouping(source, NoGrouping(), stream)
 
     def custom_grouping(self, source: str, grouping: CustomGrouping, stream: str = DEFAULT) -> Declarer:
-        """A grouping of one's own."""
+        """Adds a stream with a grouping that the user wrote."""
         if not isinstance(grouping, CustomGrouping):
             raise TopologyError(f"a custom grouping is an object of a subclass of CustomGrouping, got {grouping!r}")
         return self.grouping(source, Custom(grouping), stream)
 
 
 class TopologyBuilder:
-    """Collects spouts and bolts, and makes a topology of them.
+    """Collects spouts and bolts, and builds a topology of them.
 
     >>> from headrace import storm
     >>> class Words(storm.Spout):
@@ -261,7 +261,7 @@ class TopologyBuilder:
     >>> builder.create()  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...
-    headrace.dialects.storm.api.topology.TopologyError: the bolt 'print' reads from 'word', which is not there; ...
+    headrace.dialects.storm.api.topology.TopologyError: the bolt 'print' reads from 'word', which does not exist; ...
     """
 
     def __init__(self) -> None:
@@ -281,20 +281,20 @@ class TopologyBuilder:
         num_tasks: int | None = None,
         tick: DurationLike | None = None,
     ) -> Declarer:
-        """Adds a bolt; the declarer it returns says what the bolt reads. `tick`: how often it gets a tick tuple."""
+        """Adds a bolt; the declarer it returns declares its inputs. `tick`: how often it gets a tick tuple."""
         _check_kind(id, bolt, Bolt)
         declarer = Declarer(id)
         self._add(id, bolt, parallelism, num_tasks, tick, declarer)
         return declarer
 
     def create(self) -> Topology:
-        """The topology, once it keeps all rules."""
+        """Builds the topology, after checking all rules."""
         topology = Topology(
             tuple(replace(node, inputs=tuple(declarer.inputs) if declarer else ()) for node, declarer in self._nodes)
         )
-        for problem in problems(topology):
+        for problem in topology_problems(topology):
             raise TopologyError(problem)
-        topology.levels  # noqa: B018 (refuses circles)
+        topology.levels  # noqa: B018 (refuses cycles)
         return topology
 
     def _add(
@@ -309,30 +309,30 @@ class TopologyBuilder:
         if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", id):
             raise TopologyError(f"the id of a component is letters, digits, '_', '-' and '.', got {id!r}")
         if any(node.id == id for node, _ in self._nodes):
-            raise TopologyError(f"the topology has a component {id!r} already; give each one an id of its own")
-        _whole(f"the parallelism of {id!r}", parallelism)
+            raise TopologyError(f"the topology has a component {id!r} already; choose another id")
+        _check_positive(f"the parallelism of {id!r}", parallelism)
         if num_tasks is not None:
-            _whole(f"num_tasks of {id!r}", num_tasks)
-        for problem in problems_of_fields(id, component):
+            _check_positive(f"num_tasks of {id!r}", num_tasks)
+        for problem in field_problems(id, component):
             raise TopologyError(problem)
-        period = None if tick is None else positive("tick", tick)
+        period = None if tick is None else positive_duration("tick", tick)
         tasks = parallelism if num_tasks is None else num_tasks
         self._nodes.append((Node(id, component, parallelism, tasks, period), declarer))
 
 
 def _check_kind(id: str, component: object, kind: type) -> None:
     if isinstance(component, type):
-        raise TopologyError(f"{id!r}: give an object, not the class: {component.__name__}()")
+        raise TopologyError(f"{id!r}: pass an object, not the class: {component.__name__}()")
     if not isinstance(component, kind):
         raise TopologyError(f"{id!r}: expected a {kind.__name__.lower()}, got {component!r}")
 
 
-def _whole(what: str, number: Any) -> None:
+def _check_positive(what: str, number: Any) -> None:
     if not isinstance(number, int) or isinstance(number, bool) or number < 1:
         raise TopologyError(f"{what} is a whole number of at least 1, got {number!r}")
 
 
-def _names(fields: Sequence[str]) -> tuple[str, ...]:
+def _field_names(fields: Sequence[str]) -> tuple[str, ...]:
     if isinstance(fields, str) or not fields:
         raise TopologyError(f"a grouping's fields are a list of names, got {fields!r}; write e.g. ['word']")
     return tuple(fields)

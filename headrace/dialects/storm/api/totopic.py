@@ -1,4 +1,4 @@
-"""ToTopic: the bolt by which results leave a topology exactly once."""
+"""ToTopic: a bolt that writes tuples to a topic exactly once."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from headrace.dialects.storm.api.tuples import Tuple
 class ToTopic(BasicBolt):
     """Appends each tuple to a topic of the embedded log in the directory `log`, as a record with the tuple's fields.
 
-    A bolt that writes somewhere by itself may do so twice when a micro-batch is run again; what this one writes is
-    there once. `key` names the field of the record's key. A topic that is not there is made, of JSON; a tuple with a
-    value that JSON does not know fails.
+    A bolt that writes somewhere itself writes twice when a micro-batch is run again; the records of this bolt are
+    there once. `key` names the field of the record's key. A topic that does not exist is created, with values in JSON;
+    a tuple with a value that JSON cannot represent fails.
 
     >>> from headrace import storm
     >>> storm.ToTopic("counts", log="/data/log", key="word").topic
@@ -35,11 +35,11 @@ class ToTopic(BasicBolt):
             self.rows.append(json.dumps(row, allow_nan=False))
         except (TypeError, ValueError) as error:
             raise ValueError(
-                f"the topic {self.topic!r} takes what JSON knows (text, numbers, true, false, None, lists and dicts of "
+                f"the topic {self.topic!r} takes values of JSON (text, numbers, true, false, None, lists and dicts of "
                 f"these): {error}"
             ) from None
 
-    def taken(self) -> list[str]:
-        """The rows since this was asked last, as JSON."""
+    def take_rows(self) -> list[str]:
+        """Returns the rows written since the last call, as JSON."""
         rows, self.rows = self.rows, []
         return rows

@@ -1,28 +1,30 @@
-"""Tuples: named values with the component, stream and task they came from. What bolts get to see.
+"""Tuples: named values, with the component, stream and task that emitted them.
 
-Tuples that came together share an `Origin`; a tuple is its values and a row, so that ids and roots stay in arrays until
-somebody asks.
+Tuples that arrived together share an `Origin`. A tuple itself holds its values and a row number, so that ids and roots
+stay in arrays until somebody asks for them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
-
-from headrace.dialects.storm.task.tupleids import Ids
+import numpy.typing as npt
 
 SYSTEM: Final = "__system"
 """The component that tick tuples come from."""
 TICK: Final = "__tick"
 """The stream that tick tuples come on."""
 
+Ids: TypeAlias = npt.NDArray[np.uint64]
+"""The 64-bit ids of tuples or of trees."""
+
 
 class Origin:
-    """What tuples of one source have in common: where they came from, their fields, and from row `first` on their ids.
+    """The source that tuples have in common: component, stream, task and fields, and their ids from row `first` on.
 
-    `more` has the further roots of those tuples that belong to several trees.
+    `more` has the further roots of tuples that belong to several trees, by row.
     """
 
     __slots__ = ("fields", "first", "ids", "index", "more", "roots", "source", "stream", "task")
@@ -50,7 +52,7 @@ class Origin:
 
 
 class Tuple:
-    """Values by name or place, and where they came from: `source` component, `stream`, `task`.
+    """Values by name or place, with their origin: `source` component, `stream` and `task`.
 
     >>> tup = Tuple.of({"user": "ann", "clicks": 3}, source="clicks")
     >>> tup["user"], tup[1], tup.values, tup.fields, tup.source, tup.stream
@@ -63,7 +65,7 @@ class Tuple:
 
     __slots__ = ("origin", "row", "values")
 
-    # No __init__: it would take as long as all else that is done to make a tuple.
+    # No __init__: it would take as long as everything else that is done to make a tuple.
     values: tuple[Any, ...]
     """The values, in the order of the fields."""
     origin: Origin
@@ -71,8 +73,8 @@ class Tuple:
 
     @classmethod
     def of(cls, values: dict[str, Any], *, source: str = "test", stream: str = "default", task: int = 0) -> Tuple:
-        """A tuple that belongs to no tree, for tests of a bolt."""
-        return made(tuple(values.values()), Origin(source, stream, task, tuple(values)), -1)
+        """Makes a tuple that belongs to no tree, for tests of a bolt."""
+        return make_tuple(tuple(values.values()), Origin(source, stream, task, tuple(values)), -1)
 
     def __getitem__(self, field: str | int) -> Any:
         try:
@@ -113,12 +115,12 @@ class Tuple:
 
     @property
     def is_tick(self) -> bool:
-        """Whether it says that time has passed, and nothing else."""
+        """Whether it is a tick tuple, which only says that time has passed."""
         return self.origin.stream == TICK and self.origin.source == SYSTEM
 
     @property
     def id(self) -> int:
-        """Its number, 0 if nobody waits for it to be acked."""
+        """Its id; 0 if it is not tracked."""
         ids = self.origin.ids
         return 0 if ids is None else int(ids[self.row - self.origin.first])
 
@@ -134,15 +136,16 @@ class Tuple:
         return f"Tuple({values}, source={self.source!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # One that a bolt holds from batch to batch is part of its state: alone, without the batch it came in.
+        # A tuple that a bolt stores is part of the bolt's state: alone, without the batch it arrived in.
         origin = self.origin
-        return _held, (self.values, origin.source, origin.stream, origin.task, origin.fields, self.id, self.roots)
+        values = (self.values, origin.source, origin.stream, origin.task, origin.fields, self.id, self.roots)
+        return restore_tuple, values
 
 
-def made(values: tuple[Any, ...], origin: Origin, row: int) -> Tuple:
-    """A tuple.
+def make_tuple(values: tuple[Any, ...], origin: Origin, row: int) -> Tuple:
+    """Makes a tuple of a row of its origin.
 
-    >>> made((1,), Origin("numbers", "default", 0, ("n",)), -1)
+    >>> make_tuple((1,), Origin("numbers", "default", 0, ("n",)), -1)
     Tuple(n=1, source='numbers')
     """
     tup = Tuple()
@@ -150,7 +153,7 @@ def made(values: tuple[Any, ...], origin: Origin, row: int) -> Tuple:
     return tup
 
 
-def _held(
+def restore_tuple(
     values: tuple[Any, ...],
     source: str,
     stream: str,
@@ -159,6 +162,7 @@ def _held(
     number: int,
     roots: tuple[int, ...],
 ) -> Tuple:
+    """Makes a tuple from its pickle, with its id and its roots."""
     origin = Origin(
         source,
         stream,
@@ -168,4 +172,4 @@ def _held(
         roots=np.array(roots[:1] or [0], np.uint64),
         more={-1: roots[1:]},
     )
-    return made(values, origin, -1)
+    return make_tuple(values, origin, -1)

@@ -1,7 +1,7 @@
-"""How others reach a cluster that runs in another process: they read what it publishes, and leave it requests.
+"""Control of a cluster from another process: reads the status that it publishes, and leaves requests for it.
 
-All of that is files in its directory, and each appears whole, by a rename. Who may write to the directory may command
-the cluster; it is its owner's alone.
+All of these are files in the cluster's directory, each written completely by a rename. Whoever may write to the
+directory may command the cluster; only its owner may.
 """
 
 from __future__ import annotations
@@ -15,20 +15,21 @@ from pathlib import Path
 from typing import Any, Final
 
 from headrace.dialects.storm.api.topology import TopologyError
+from headrace.dialects.storm.cluster.messages import Answer, Publication, Request
 from headrace.dialects.storm.cluster.topologystatus import TopologyStatus
-from headrace.dialects.storm.graph.pipelinebuilder import Topics
+from headrace.dialects.storm.graph.topologytopics import TopologyTopics
 from headrace.local.atomicfile import replace_file
 from headrace.local.processlock import lock_holder
 from headrace.log import Log, Record
 
-LOOK: Final = 0.1
-"""Seconds from one look at the directory to the next."""
+POLL_SECONDS: Final = 0.1
+"""The time between two looks at the directory."""
 
-_TRIES: Final = 50  # looks for the first that a cluster publishes, which it does as it begins
+_TRIES: Final = 50  # looks for the first status, which a cluster publishes as it starts
 
 
 class Control:
-    """The cluster of a directory, as others see it.
+    """The cluster of a directory, as other processes see it.
 
     >>> import tempfile
     >>> control = Control(tempfile.mkdtemp())
@@ -46,13 +47,13 @@ class Control:
 
     @property
     def served(self) -> bool:
-        """Whether a cluster runs there: it holds the lock."""
+        """Whether a cluster runs there: it then holds the lock."""
         return lock_holder(self.directory / "lock") is not None
 
-    # Seeing
+    # Status
 
     def published(self) -> dict[str, Any] | None:
-        """What the cluster published last, which is not long ago: when that was, and the status of its topologies.
+        """Returns the status that the cluster published last, as `Publication.record` has it.
 
         None if no cluster runs there.
         """
@@ -60,41 +61,41 @@ class Control:
             if not self.served:
                 return None
             try:
-                found: dict[str, Any] = json.loads(self.status_file.read_bytes())
-                return found
-            except FileNotFoundError:  # it has only just begun
-                time.sleep(LOOK)
+                published: dict[str, Any] = json.loads(self.status_file.read_bytes())
+                return published
+            except FileNotFoundError:  # it has only just started
+                time.sleep(POLL_SECONDS)
         return None
 
     def statuses(self) -> list[TopologyStatus]:
-        """Those of all topologies."""
+        """Returns the status of every topology."""
         published = self.published()
         if published is None:
-            raise self._nobody()
-        return [TopologyStatus.read(each) for each in published["topologies"]]
+            raise self._no_cluster()
+        return list(Publication.read(published).topologies)
 
     def status(self, name: str) -> TopologyStatus:
-        """That of a topology."""
-        found = {each.name: each for each in self.statuses()}
-        if name not in found:
-            there = ", ".join(map(repr, found)) or "none"
-            raise TopologyError(f"no topology {name!r} is running; there are: {there}")
-        return found[name]
+        """Returns the status of a topology."""
+        statuses = {status.name: status for status in self.statuses()}
+        if name not in statuses:
+            names = ", ".join(map(repr, statuses)) or "none"
+            raise TopologyError(f"no topology {name!r} is running; there are: {names}")
+        return statuses[name]
 
     def errors(self, name: str, limit: int) -> list[dict[str, Any]]:
-        """The newest errors that components of a topology reported, oldest first."""
+        """Returns the newest errors that components of a topology reported, oldest first."""
         return [record.value for record in self._newest(self._topics(name).errors, limit)]
 
     def dead_letters(self, name: str, limit: int) -> list[dict[str, Any]]:
-        """The newest tuples of a topology that were given up, and when that was, oldest first."""
+        """Returns the newest dead letters of a topology with their times, oldest first."""
         return [
             {"time": record.timestamp, **record.value}
             for record in self._newest(self._topics(name).dead_letters, limit)
         ]
 
-    def _topics(self, name: str) -> Topics:
-        self.status(name)  # refuses names of what does not run
-        return Topics(name, str(self.directory / "log"))
+    def _topics(self, name: str) -> TopologyTopics:
+        self.status(name)  # refuses a topology that does not run
+        return TopologyTopics(name, str(self.directory / "log"))
 
     def _newest(self, name: str, limit: int) -> Iterator[Record]:
         topic = Log(self.directory / "log").topic(name)
@@ -102,29 +103,29 @@ class Control:
         end = partition.next_offset()
         return topic.read(0, max(end - limit, partition.earliest()), end)
 
-    # Commanding
+    # Commands
 
     def ask(self, command: str, *, patience: float = 600, **arguments: Any) -> Any:
-        """Has the cluster do something; returns what comes of it."""
+        """Sends a command to the cluster; returns the result."""
         if not self.served:
-            raise self._nobody()
+            raise self._no_cluster()
         self.requests.mkdir(exist_ok=True, mode=0o700)
         number = uuid.uuid4().hex
-        request, answer = self.requests / f"{number}.request", self.requests / f"{number}.answer"
-        replace_file(request, json.dumps({"command": command, "arguments": arguments}).encode())
+        request, answer_file = self.requests / f"{number}.request", self.requests / f"{number}.answer"
+        replace_file(request, Request(command, arguments).dump())
         deadline = time.monotonic() + patience
         try:
-            while not answer.exists():
+            while not answer_file.exists():
                 if not self.served or time.monotonic() > deadline:
                     raise TopologyError(f"the cluster in {str(self.directory)!r} has not answered {command!r}")
-                time.sleep(LOOK)
-            told = json.loads(answer.read_bytes())
+                time.sleep(POLL_SECONDS)
+            answer = Answer.load(answer_file.read_bytes())
         finally:
             request.unlink(missing_ok=True)
-            answer.unlink(missing_ok=True)
-        if "error" in told:
-            raise TopologyError(told["error"])
-        return told["result"]
+            answer_file.unlink(missing_ok=True)
+        if answer.error is not None:
+            raise TopologyError(answer.error)
+        return answer.result
 
-    def _nobody(self) -> TopologyError:
+    def _no_cluster(self) -> TopologyError:
         return TopologyError(f"no cluster runs in {str(self.directory)!r}; start one with `headrace storm submit`")

@@ -1,6 +1,6 @@
-"""The other end of `Control`: a thread of a cluster that publishes how far its topologies are, and does what is asked.
+"""The control thread of a cluster: publishes the status of its topologies, and executes requests of `Control`.
 
-Each request is done in a thread of its own, since to kill a topology or to rebalance it waits for what is under way.
+Each request has a thread of its own, because killing or rebalancing a topology waits for its pending tuples.
 """
 
 from __future__ import annotations
@@ -17,39 +17,40 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headrace.dialects.storm.api.config import Config
 from headrace.dialects.storm.api.topology import Topology, TopologyError
-from headrace.dialects.storm.cluster.control import LOOK, Control
+from headrace.dialects.storm.cluster.control import POLL_SECONDS, Control
+from headrace.dialects.storm.cluster.messages import Answer, Publication, Request
 from headrace.local.atomicfile import replace_file
 
 if TYPE_CHECKING:
     from headrace.dialects.storm.cluster.localcluster import LocalCluster
 
-_PERIOD: Final = 1.0  # seconds from one publication to the next
-_AT_ONCE: Final = 32  # requests under way
+_PUBLISH_SECONDS: Final = 1.0  # seconds between publications
+_MAX_REQUESTS: Final = 32  # at once
 
 _log = logging.getLogger("headrace.storm")
 
 
 class ControlThread:
-    """Of one cluster, for the time of a block."""
+    """The control thread of one cluster, for the time of a `with` block."""
 
     def __init__(self, cluster: LocalCluster) -> None:
         self.cluster, self.control = cluster, Control(cluster.directory)
         self._stopping = threading.Event()
         self._publishing = threading.Lock()
-        self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="headrace-storm-requests")
+        self._threads = ThreadPoolExecutor(_MAX_REQUESTS, thread_name_prefix="headrace-storm-requests")
         self._thread = threading.Thread(target=self._run, name="headrace-storm-control", daemon=True)
 
     def __enter__(self) -> ControlThread:
         requests = self.control.requests
         requests.mkdir(exist_ok=True, mode=0o700)
-        for left in requests.iterdir():  # of those who asked a cluster that is no more
-            left.unlink()
+        for abandoned in requests.iterdir():  # requests to an earlier cluster
+            abandoned.unlink()
         self._publish()
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Lets what is under way end, and publishes no more."""
+        """Waits for the requests that are being executed, and removes the published status."""
         self._stopping.set()
         self._thread.join()
         self._threads.shutdown()
@@ -57,57 +58,56 @@ class ControlThread:
 
     def _run(self) -> None:
         published = monotonic()
-        while not self._stopping.wait(LOOK):
+        while not self._stopping.wait(POLL_SECONDS):
             try:
                 for request in sorted(self.control.requests.glob("*.request")):
-                    asked = request.read_bytes()
+                    data = request.read_bytes()
                     request.unlink()
-                    self._threads.submit(self._answer, request.with_suffix(".answer"), asked)
-                if monotonic() - published >= _PERIOD:
+                    self._threads.submit(self._answer, request.with_suffix(".answer"), data)
+                if monotonic() - published >= _PUBLISH_SECONDS:
                     published = monotonic()
                     self._publish()
-            except Exception:  # a full disk, a client that took its request back: the next look may find it well
-                _log.exception("requests and status in %s", self.control.directory)
+            except Exception:  # a full disk, or a client that withdrew its request: the next look may succeed
+                _log.exception("cannot read requests or write status in %s", self.control.directory)
 
     def _publish(self) -> None:
         with self._publishing:
-            found = {"time": self.cluster.clock(), "topologies": [each.told() for each in self.cluster.statuses()]}
-            replace_file(self.control.status_file, json.dumps(found).encode())
+            published = Publication(self.cluster.clock(), tuple(self.cluster.statuses()))
+            replace_file(self.control.status_file, json.dumps(published.record()).encode())
 
-    def _answer(self, path: Path, asked: bytes) -> None:
+    def _answer(self, path: Path, data: bytes) -> None:
         try:
-            told: dict[str, Any] = {"result": _done(self.cluster, json.loads(asked))}
+            answer = Answer(_execute(self.cluster, Request.load(data)))
         except Exception as error:
-            told = {"error": str(error) or type(error).__name__}
+            answer = Answer(error=str(error) or type(error).__name__)
         try:
-            self._publish()  # before the answer, so that who reads it finds what was done
-            replace_file(path, json.dumps(told).encode())
+            self._publish()  # before the answer, so that its reader finds the new status
+            replace_file(path, answer.dump())
         except Exception:
-            _log.exception("the answer to a request in %s", self.control.directory)
+            _log.exception("cannot answer a request in %s", self.control.directory)
 
 
-def _done(cluster: LocalCluster, asked: dict[str, Any]) -> Any:
-    command = asked["command"]
-    if command not in _COMMANDS:
-        raise TopologyError(f"there is no command {command!r}; there are {', '.join(_COMMANDS)}")
-    return _COMMANDS[command](cluster, **asked["arguments"])
+def _execute(cluster: LocalCluster, request: Request) -> Any:
+    if request.command not in _COMMANDS:
+        raise TopologyError(f"there is no command {request.command!r}; there are {', '.join(_COMMANDS)}")
+    return _COMMANDS[request.command](cluster, **request.arguments)
 
 
-def submit(cluster: LocalCluster, name: str, file: str) -> None:
+def submit_file(cluster: LocalCluster, name: str, file: str) -> None:
     """Submits the topology of a Python file: its variable `topology`, with `config` if there is one."""
     if not Path(file).is_file():
-        raise TopologyError(f"there is no file {file!r}; give a Python file with topology = builder.create()")
+        raise TopologyError(f"there is no file {file!r}; name a Python file with topology = builder.create()")
     names = runpy.run_path(file, run_name="headrace_topology")
     topology, config = names.get("topology"), names.get("config", Config())
     if not isinstance(topology, Topology) or not isinstance(config, Config):
         raise TopologyError(
-            f"{file} has no topology; let it say topology = builder.create(), and config = storm.Config(...) if need be"
+            f"{file} has no topology; assign topology = builder.create(), and config = storm.Config(...) if needed"
         )
     cluster.submit(name, topology, config)
 
 
 _COMMANDS: Final[dict[str, Callable[..., Any]]] = {
-    "submit": submit,
+    "submit": submit_file,
     "activate": lambda cluster, name: cluster.activate(name),
     "deactivate": lambda cluster, name: cluster.deactivate(name),
     "rebalance": lambda cluster, name, tasks, wait=None: cluster.rebalance(name, tasks, wait=wait),

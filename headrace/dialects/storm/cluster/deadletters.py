@@ -1,4 +1,4 @@
-"""What became of tuples: what ackers found, and the letters of those that were given up."""
+"""Dead letters: writes and reads the topic of tuples that were given up."""
 
 from __future__ import annotations
 
@@ -7,48 +7,22 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from headrace.dialects.storm.api.reports import DeadLetter
 from headrace.log import Topic
 from headrace.log.producers import producer_id
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What became of tuples, by their places; `offset` is that of the record that tells it."""
-
-    offset: int
-    acked: tuple[int, ...] = ()
-    failed: tuple[int, ...] = ()
-    timed_out: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
-class DeadLetter:
-    """A tuple of which there is no hope: it failed once more than it was to be replayed, or could not be written.
-
-    >>> DeadLetter("clicks", 0, ("x",), 7, attempts=4, why="failed").values
-    ('x',)
-    """
-
-    component: str
-    task: int
-    values: tuple[Any, ...]
-    message_id: Any
-    attempts: int
-    why: str
-    stream: str = "default"
-
-
-@dataclass(frozen=True)
-class DeadLetters:
-    """The topic of dead letters, for one spout task, which no other is called like.
+class DeadLetterWriter:
+    """Appends dead letters of one spout task, whose name is unique, to their topic.
 
     >>> import tempfile
     >>> from headrace.log import Log
     >>> topic = Log(tempfile.mkdtemp()).create("dead")
-    >>> letters = DeadLetters(topic, "clicks-0", clock=lambda: 5)
-    >>> for _ in range(2):  # there was a crash in between
-    ...     letters.bury([DeadLetter("clicks", 0, ("x",), 7, attempts=4, why="failed")], 3)
-    >>> [letter.message_id for letter in dead_letters(topic)]
+    >>> writer = DeadLetterWriter(topic, "clicks-0", clock=lambda: 5)
+    >>> for _ in range(2):  # as after a crash in between
+    ...     writer.append([DeadLetter("clicks", 0, ("x",), 7, attempts=4, why="failed")], 3)
+    >>> [letter.message_id for letter in read_dead_letters(topic)]
     [7]
     """
 
@@ -56,8 +30,8 @@ class DeadLetters:
     task: str
     clock: Callable[[], int]
 
-    def bury(self, letters: list[DeadLetter], number: int | None) -> None:
-        """Appends letters; those that come again under a number, which grows, are there once."""
+    def append(self, letters: list[DeadLetter], number: int | None) -> None:
+        """Appends letters; those that are appended again under the same number, which grows, are there once."""
         batch = self.topic.batch(list(map(asdict, letters)), timestamps=[self.clock()] * len(letters))
         if number is None:
             self.topic.append(0, batch)
@@ -65,15 +39,15 @@ class DeadLetters:
             self.topic.partition(0).append(batch, producer=producer_id(self.task), sequence=number)
 
 
-def dead_letters(topic: Topic) -> list[DeadLetter]:
-    """All letters of a topic, oldest first."""
-    return [DeadLetter(**{**each.value, "values": tuple(each.value["values"])}) for each in topic.read(0)]
+def read_dead_letters(topic: Topic) -> list[DeadLetter]:
+    """Reads all dead letters of a topic, oldest first."""
+    return [DeadLetter(**{**record.value, "values": tuple(record.value["values"])}) for record in topic.read(0)]
 
 
-def shown(value: Any) -> Any:
-    """A value as JSON knows it: as it is, or as its text.
+def json_or_repr(value: Any) -> Any:
+    """Returns a value that JSON can represent: the value itself, or its repr.
 
-    >>> shown([1, "a"]), shown({1})
+    >>> json_or_repr([1, "a"]), json_or_repr({1})
     ([1, 'a'], '{1}')
     """
     try:

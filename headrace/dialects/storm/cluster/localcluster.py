@@ -1,4 +1,4 @@
-"""LocalCluster: runs topologies on one Spark session, from this process."""
+"""LocalCluster: runs topologies from this process, on one Spark session."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.dialects.storm.api.collectors import ErrorReport
 from headrace.dialects.storm.api.config import Config
+from headrace.dialects.storm.api.reports import DeadLetter, ErrorReport
 from headrace.dialects.storm.api.topology import Topology, TopologyError
 from headrace.dialects.storm.cluster.controlthread import ControlThread
 from headrace.dialects.storm.cluster.topologystatus import State, TopologyStatus
@@ -23,17 +23,16 @@ from headrace.local.processlock import LockHolder, exclusive
 from headrace.model.times import SECOND, DurationLike, duration, now
 
 if TYPE_CHECKING:
-    from headrace.dialects.storm.cluster.deadletters import DeadLetter
     from headrace.dialects.storm.cluster.runningtopology import RunningTopology
 
-_OWN: Final = ("lock", "log", "requests")  # what the directory has beside a folder for each topology
+_RESERVED: Final = ("lock", "log", "requests")  # what the directory has besides a folder for each topology
 
 
 class LocalCluster:
-    """Runs topologies. What they need to go on after a crash is in `directory`; without one, it ends with the cluster.
+    """Runs topologies, which continue after a crash from `directory`; without one, their state ends with the cluster.
 
-    A topology that is submitted under a name that the directory knows goes on where it was. `spark` uses a session that
-    exists. A cluster with a directory can be seen and commanded from elsewhere: by `headrace storm`, and on its page.
+    A topology that is submitted under a name that the directory knows continues where it was. `spark` is a session to
+    use. A cluster with a directory can be watched and commanded from other processes, by `headrace storm` and its page.
 
     >>> from headrace import storm
     >>> import tempfile, time
@@ -69,18 +68,18 @@ class LocalCluster:
         self.directory = Path(tempfile.mkdtemp(prefix="headrace-storm-") if directory is None else directory)
         self._spark, self.clock = spark, clock
         self._running: dict[str, RunningTopology] = {}
-        self._doing: dict[str, State] = {}  # what is being done to topologies that are commanded now
-        self._turns: dict[str, threading.Lock] = {}
-        self._mine: ExitStack | None = None
+        self._commanded: dict[str, State] = {}  # the state of topologies during a command
+        self._locks: dict[str, threading.Lock] = {}
+        self._resources: ExitStack | None = None
 
     def __enter__(self) -> LocalCluster:
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with ExitStack() as mine:
-            mine.enter_context(exclusive(self.directory / "lock", self._refusal))
-            mine.callback(self._stop)
+        with ExitStack() as resources:
+            resources.enter_context(exclusive(self.directory / "lock", self._refusal))
+            resources.callback(self._stop)
             if not self.temporary:
-                mine.enter_context(ControlThread(self))  # it ends first, and so does what was asked for
-            self._mine = mine.pop_all()
+                resources.enter_context(ControlThread(self))  # it ends first, after the requests to it
+            self._resources = resources.pop_all()
         return self
 
     def _refusal(self, other: LockHolder) -> TopologyError:
@@ -89,8 +88,8 @@ class LocalCluster:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._mine is not None:
-            self._mine.close()
+        if self._resources is not None:
+            self._resources.close()
         if self.temporary:
             shutil.rmtree(self.directory, ignore_errors=True)
 
@@ -99,29 +98,29 @@ class LocalCluster:
             self._running.pop(name).stop()
 
     @contextmanager
-    def _turn(self, name: str, doing: State | None = None) -> Iterator[None]:
-        """Commands to a topology are done one after the other; its status says what is being done meanwhile."""
-        with self._turns.setdefault(name, threading.Lock()):
-            if doing is not None and name in self._running:
-                self._doing[name] = doing
+    def _command(self, name: str, state: State | None = None) -> Iterator[None]:
+        """Executes commands to a topology one after the other; its status has this state meanwhile."""
+        with self._locks.setdefault(name, threading.Lock()):
+            if state is not None and name in self._running:
+                self._commanded[name] = state
             try:
                 yield
             finally:
-                self._doing.pop(name, None)
+                self._commanded.pop(name, None)
 
     def submit(self, name: str, topology: Topology, config: Config | None = None) -> None:
         """Runs a topology under a name."""
         from headrace.dialects.storm.cluster.runningtopology import RunningTopology
         from headrace.engine.spark.session import spark_session
 
-        if self._mine is None:
+        if self._resources is None:
             raise TopologyError("the cluster is not running; write with storm.LocalCluster() as cluster: ...")
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}", name) or name in _OWN:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}", name) or name in _RESERVED:
             raise TopologyError(
-                f"the name of a topology is letters, digits, '_' and '-', at most 100, and none of {', '.join(_OWN)}; "
-                f"got {name!r}"
+                f"the name of a topology is letters, digits, '_' and '-', at most 100, and none of "
+                f"{', '.join(_RESERVED)}; got {name!r}"
             )
-        with self._turn(name):
+        with self._command(name):
             if name in self._running:
                 raise TopologyError(f"a topology {name!r} is running already; kill it first, or choose another name")
             spark = self._spark or spark_session()
@@ -131,22 +130,22 @@ class LocalCluster:
             self._running[name] = running
 
     def names(self) -> list[str]:
-        """The topologies that run."""
+        """Returns the names of the running topologies."""
         return sorted(self._running)
 
     def activate(self, name: str) -> None:
         """Lets the spouts emit again."""
-        with self._turn(name):
+        with self._command(name):
             self.running(name).activate()
 
     def deactivate(self, name: str) -> None:
-        """Lets the spouts emit no more; what is under way goes on."""
-        with self._turn(name):
+        """Lets the spouts emit no more; pending tuples are processed."""
+        with self._command(name):
             self.running(name).activate(False)
 
     def kill(self, name: str, wait: DurationLike | None = None) -> None:
-        """Ends a topology once what is under way is done, or `wait` is over; that is the message timeout by default."""
-        with self._turn(name, "killed"):
+        """Ends a topology once no tuple is pending, or after `wait`, by default the message timeout."""
+        with self._command(name, "killed"):
             running = self.running(name)
             running.kill(_seconds(wait, running.config))
             del self._running[name]
@@ -154,61 +153,61 @@ class LocalCluster:
     def rebalance(
         self, name: str, tasks: Mapping[str, int] | None = None, /, *, wait: DurationLike | None = None, **more: int
     ) -> None:
-        """Goes on with other numbers of tasks of bolts, e.g. rebalance("word-count", count=4).
+        """Changes the numbers of tasks of bolts, e.g. rebalance("word-count", count=4).
 
-        What is under way is done first, for the message timeout at most, or `wait`. Then the state of the bolts is
-        shared out anew: what is grouped by fields moves with its keys. Bolts whose ids are no names of Python's are
-        given in a dict: rebalance("word-count", {"split-words": 4}).
+        Pending tuples are processed first, for `wait` at most, by default the message timeout. Then the state of the
+        bolts is divided anew: state grouped by fields moves with its keys. Bolts whose ids are not names in Python go
+        in a dict: rebalance("word-count", {"split-words": 4}).
         """
-        with self._turn(name, "rebalancing"):
+        with self._command(name, "rebalancing"):
             running = self.running(name)
             running.rebalance({**(tasks or {}), **more}, _seconds(wait, running.config))
 
     def status(self, name: str) -> TopologyStatus:
-        """How far it is, task by task; prints as a table."""
-        found = self.running(name).status()
-        doing = self._doing.get(name)
-        return found if doing is None or found.state == "failed" else replace(found, state=doing)
+        """Returns the status of a topology; it prints as a table."""
+        status = self.running(name).status()
+        state = self._commanded.get(name)
+        return status if state is None or status.state == "failed" else replace(status, state=state)
 
     def statuses(self) -> list[TopologyStatus]:
-        """Those of all topologies; one that cannot tell has failed."""
-        found = []
+        """Returns the status of every topology; one whose status cannot be read has failed."""
+        statuses = []
         for name in self.names():
             try:
-                found.append(self.status(name))
+                statuses.append(self.status(name))
             except Exception as error:
                 if name in self._running:  # it was not killed meanwhile
-                    found.append(TopologyStatus(name, "failed", 0, None, 0, (), error=f"no status: {error}"))
-        return found
+                    statuses.append(TopologyStatus(name, "failed", 0, None, 0, (), error=f"no status: {error}"))
+        return statuses
 
     def failures(self) -> dict[str, Exception]:
-        """What topologies have failed with."""
-        found = {}
+        """Returns the errors of the topologies that have failed."""
+        failures = {}
         for name, running in list(self._running.items()):
             try:
                 running.check()
             except Exception as error:
-                found[name] = error
-        return found
+                failures[name] = error
+        return failures
 
     def errors(self, name: str) -> list[ErrorReport]:
-        """The errors that its components reported, oldest first."""
+        """Returns the errors that its components reported, oldest first."""
         return self.running(name).errors()
 
     def dead_letters(self, name: str) -> list[DeadLetter]:
-        """The tuples that failed more often than they were to be replayed."""
+        """Returns the tuples that were given up, oldest first."""
         return self.running(name).dead_letters()
 
     def running(self, name: str) -> RunningTopology:
-        """A topology that runs."""
+        """Returns a running topology."""
         try:
             return self._running[name]
         except KeyError:
-            there = ", ".join(map(repr, self.names())) or "none"
-            raise TopologyError(f"no topology {name!r} is running; there are: {there}") from None
+            names = ", ".join(map(repr, self.names())) or "none"
+            raise TopologyError(f"no topology {name!r} is running; there are: {names}") from None
 
 
 def _seconds(wait: DurationLike | None, config: Config) -> float:
-    # What a config has is in microseconds by now, where a number that is given is seconds.
+    # A number in a config is in microseconds already, a number in `wait` in seconds.
     microseconds: Any = config.message_timeout if wait is None else duration(wait)
     return float(microseconds / SECOND)

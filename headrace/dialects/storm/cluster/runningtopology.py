@@ -1,4 +1,4 @@
-"""A topology that runs: its stream, the hosts of its spouts, and the thread that brings them what became of tuples."""
+"""A running topology: its stream, the hosts of its spouts, and the thread that brings them the outcomes of trees."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.dialects.storm.api.collectors import ErrorReport
 from headrace.dialects.storm.api.components import Bolt, Spout, TopologyContext
 from headrace.dialects.storm.api.config import Config
+from headrace.dialects.storm.api.reports import DeadLetter, ErrorReport
 from headrace.dialects.storm.api.topology import Topology, TopologyError
-from headrace.dialects.storm.cluster.deadletters import DeadLetter, DeadLetters, Outcome, dead_letters
+from headrace.dialects.storm.cluster.deadletters import DeadLetterWriter, read_dead_letters
+from headrace.dialects.storm.cluster.placement import Placement
 from headrace.dialects.storm.cluster.spouthost import SpoutHost
+from headrace.dialects.storm.cluster.spoutlog import SpoutLog
 from headrace.dialects.storm.cluster.topologystatus import (
     TaskStatus,
     TopologyStatus,
@@ -26,10 +28,11 @@ from headrace.dialects.storm.cluster.topologystatus import (
     component_statuses,
     spout_status,
 )
-from headrace.dialects.storm.graph.enginetasks import ACKER, end_bolt, rebalanced_bolt
-from headrace.dialects.storm.graph.pipelinebuilder import Build, Topics
-from headrace.dialects.storm.graph.seeds import Placed, Seeds
-from headrace.dialects.storm.task.loggedtuple import EmissionLog
+from headrace.dialects.storm.graph.enginetasks import ACKER, clean_up_bolt, rebalance_bolt
+from headrace.dialects.storm.graph.pipelinebuilder import PipelineBuilder
+from headrace.dialects.storm.graph.seeds import Seeds
+from headrace.dialects.storm.graph.topologytopics import TopologyTopics
+from headrace.dialects.storm.task.treeoutcomes import TreeOutcomes
 from headrace.engine.stream.taskstate import standing
 from headrace.local.atomicfile import replace_file
 from headrace.log import Log, Topic
@@ -43,16 +46,16 @@ if TYPE_CHECKING:
 
 MAX_RECORDS: Final = 100_000
 """How many tuples of a spout a micro-batch takes at most."""
-_LOOK: Final = 0.01  # seconds from one look at the topic of outcomes to the next
-_STATUS: Final = 0.2  # seconds from one look at how far the stream is to the next
-_RESTARTS: Final = 5  # of a stream that does not get on in between
-_KILLED: Final = "killed"  # the file that says that what is left is to be removed
+_POLL_SECONDS: Final = 0.01  # between two reads of the topic of outcomes
+_STATUS_SECONDS: Final = 0.2  # between two reads of the status of the stream
+_MAX_RESTARTS: Final = 5  # of a stream without progress in between
+_KILLED: Final = "killed"  # a file: whatever is left of the topology is to be removed
 
 _log = logging.getLogger("headrace.storm")
 
 
 class RunningTopology:
-    """One topology. All it needs to go on after a crash is in `folder` and in its topics."""
+    """Runs one topology. All it needs to continue after a crash is in `folder` and in its topics."""
 
     def __init__(
         self,
@@ -65,27 +68,27 @@ class RunningTopology:
         clock: Callable[[], int],
     ) -> None:
         self.name, self.config, self.folder, self.spark = name, config, folder, spark
-        self.topics, self._clock = Topics(name, log), clock
+        self.topics, self._clock = TopologyTopics(name, log), clock
         if (folder / _KILLED).exists():
             self._remove()
-        self.id = self._identity()
-        self.placed = Placed.load(folder / "placed.json")
-        self.topology = topology.capped(config.max_task_parallelism).with_tasks(self.placed.tasks)
+        self.id = self._read_id()
+        self.placement = Placement.load(folder / "placed.json")
+        self.topology = topology.capped(config.max_task_parallelism).with_tasks(self.placement.tasks)
         self.topics.create(self.topology)
         self.restarts = 0
         self.failure: BaseException | None = None
         self._handle: StreamHandle | None = None
-        self._make()
+        self._make_hosts()
 
-    def _identity(self) -> str:
-        """A name that no other topology has, of this name before or after it either."""
+    def _read_id(self) -> str:
+        """Reads or makes an id that differs from that of any other topology, even one of the same name."""
         self.folder.mkdir(parents=True, exist_ok=True)
         if not (self.folder / "id").exists():
             replace_file(self.folder / "id", uuid.uuid4().hex.encode())
         return (self.folder / "id").read_text()
 
-    def _make(self) -> None:
-        """Makes the hosts of spouts, and the thread that follows what becomes of tuples."""
+    def _make_hosts(self) -> None:
+        """Makes the hosts of spouts, and the thread that reads outcomes."""
         self._read_to: dict[str, dict[int, int]] = {}
         self._stopping = threading.Event()
         self._hosts = {
@@ -93,10 +96,10 @@ class RunningTopology:
             for node in self.topology.spouts
             for index in range(node.tasks)
         }
-        self._place = min(host.pending.outcomes for host in self._hosts.values())
-        self._thread = threading.Thread(target=self._follow, name=f"{self.name}-outcomes", daemon=True)
+        self._outcomes_end = min(host.pending.outcomes for host in self._hosts.values())
+        self._thread = threading.Thread(target=self._read_outcomes, name=f"{self.name}-outcomes", daemon=True)
 
-    # Life
+    # Start, stop, rebalance and kill
 
     def start(self) -> None:
         """Starts the stream, and then the spouts."""
@@ -106,7 +109,7 @@ class RunningTopology:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stops where it is: submitted again, it goes on from there."""
+        """Stops it; submitted again, it continues where it was."""
         self._stop_hosts()
         if self._handle is not None:
             self._handle.stop()
@@ -118,7 +121,7 @@ class RunningTopology:
         self._thread.join()
 
     def rebalance(self, tasks: dict[str, int], wait: float) -> None:
-        """Goes on with other numbers of tasks: what is under way is done first, then state is shared out anew."""
+        """Changes numbers of tasks: waits for pending tuples, divides the state anew, and continues."""
         for component in tasks:
             if not isinstance(self.topology.node(component).component, Bolt):
                 raise TopologyError(
@@ -130,53 +133,53 @@ class RunningTopology:
         self.activate(False)
         self.settle(wait)
         self._stop_hosts()
-        before = self._checkpoint, self._seeds(self.placed)
+        before = self._checkpoint, self._seeds(self.placement)
         try:
             self.handle.halt()
-            placed = self._shared_out(tasks)
-            placed.save(self.folder / "placed.json")
-            self.placed, self.topology = placed, after
-        finally:  # also if it cannot be: it goes on as it was
-            self._make()
+            placement = self._write_seeds(tasks)
+            placement.save(self.folder / "placed.json")
+            self.placement, self.topology = placement, after
+        finally:  # also after an error: it continues as it was
+            self._make_hosts()
             self.activate(active)
             self.start()
         for folder in before:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _shared_out(self, tasks: dict[str, int]) -> Placed:
-        """Writes down the state with which another checkpoint begins; returns where that is."""
-        was = standing(self.spark, str(self._checkpoint))
-        placed = Placed(
-            self.placed.checkpoint + 1,
-            {**self.placed.tasks, **tasks},
-            {node.id: was.offsets[node.id] for node in self.topology.spouts},
+    def _write_seeds(self, tasks: dict[str, int]) -> Placement:
+        """Writes the initial state of the next checkpoint; returns the new placement."""
+        position = standing(self.spark, str(self._checkpoint))
+        placement = Placement(
+            self.placement.checkpoint + 1,
+            {**self.placement.tasks, **tasks},
+            {node.id: position.offsets[node.id] for node in self.topology.spouts},
         )
-        seeds = Seeds(self._seeds(placed))
-        for label, blocks in was.blocks.items():
+        seeds = Seeds(self._seeds(placement))
+        for label, blocks in position.blocks.items():
             if label in tasks:
-                blocks = rebalanced_bolt(self.topology, self.config, label, blocks, tasks[label])
+                blocks = rebalance_bolt(self.topology, self.config, label, blocks, tasks[label])
             seeds.write(label, blocks)
-        return placed
+        return placement
 
     def kill(self, wait: float) -> None:
-        """Lets spouts emit no more, waits for what is under way, stops, and leaves nothing behind but the topics."""
+        """Deactivates spouts, waits for pending tuples, stops, and removes all but errors and dead letters."""
         self.activate(False)
         self.settle(wait)
         self._stop_hosts()
         self._clean_up()
         self.handle.stop()
-        replace_file(self.folder / _KILLED, b"")  # whoever submits that name is to begin anew, even after a crash now
+        replace_file(self.folder / _KILLED, b"")  # a topology of this name begins anew, even after a crash now
         self._remove()
 
     def _remove(self) -> None:
         self.topics.remove()
-        gone = self.folder.with_name(f".{self.name}.gone")
-        shutil.rmtree(gone, ignore_errors=True)
-        self.folder.rename(gone)
-        shutil.rmtree(gone, ignore_errors=True)
+        removed = self.folder.with_name(f".{self.name}.gone")
+        shutil.rmtree(removed, ignore_errors=True)
+        self.folder.rename(removed)
+        shutil.rmtree(removed, ignore_errors=True)
 
     def _clean_up(self) -> None:
-        """Has tasks of bolts clean up. Workers end when it suits Spark; so it is done here, with the state they had."""
+        """Calls `cleanup` of the bolts here, with the state of their tasks: workers end whenever Spark ends them."""
         overrides = {node.id: getattr(type(node.component), "cleanup", None) for node in self.topology.bolts}
         ending = [bolt for bolt, cleanup in overrides.items() if cleanup is not Bolt.cleanup]
         if not ending or self._failures():
@@ -188,7 +191,7 @@ class RunningTopology:
         blocks = standing(self.spark, str(self._checkpoint)).blocks
         for bolt in ending:
             try:
-                end_bolt(self.topology, self.config, bolt, blocks[bolt])
+                clean_up_bolt(self.topology, self.config, bolt, blocks[bolt])
             except Exception:
                 _log.exception("%s: a task of %s could not clean up", self.name, bolt)
 
@@ -203,57 +206,57 @@ class RunningTopology:
         return all(host.active for host in self._hosts.values())
 
     def settle(self, wait: float) -> bool:
-        """Waits until nothing is under way of spouts that may emit no more, for so many seconds at most."""
+        """Waits until no tuple of the deactivated spouts is pending, for `wait` seconds at most."""
         deadline = time.monotonic() + wait
         while time.monotonic() < deadline and not self._failures():
             if all(host.settled for host in self._hosts.values()):
                 return True
-            self._stopping.wait(_LOOK)
+            self._stopping.wait(_POLL_SECONDS)
         return False
 
     def check(self) -> None:
-        """Raises what it has failed with."""
+        """Raises the error that it failed with, if any."""
         for failure in self._failures():
             raise failure
 
     def _failures(self) -> list[BaseException]:
-        every = (self.failure, *(host.failure for host in self._hosts.values()))
-        return [failure for failure in every if failure is not None]
+        failures = (self.failure, *(host.failure for host in self._hosts.values()))
+        return [failure for failure in failures if failure is not None]
 
     # The stream
 
     @property
     def handle(self) -> StreamHandle:
-        """Of the stream that runs."""
+        """The handle of the running stream."""
         assert self._handle is not None
         return self._handle
 
     def _start_stream(self) -> None:
         p = Pipeline(spark=self.spark)
-        seeds = Seeds(self._seeds(self.placed)) if self.placed.checkpoint else None
-        Build(p, self.topology, self.config, self.topics, self.placed.starts, seeds).apply()
+        seeds = Seeds(self._seeds(self.placement)) if self.placement.checkpoint else None
+        PipelineBuilder(p, self.topology, self.config, self.topics, self.placement.starts, seeds).apply()
         handle: Any = p.run(checkpoint=str(self._checkpoint), max_records_per_batch=MAX_RECORDS)
         self._handle = handle
 
     @property
     def _checkpoint(self) -> Path:
-        return self.folder / f"checkpoint-{self.placed.checkpoint}"
+        return self.folder / f"checkpoint-{self.placement.checkpoint}"
 
-    def _seeds(self, placed: Placed) -> Path:
-        return self.folder / f"seeds-{placed.checkpoint}"
+    def _seeds(self, placement: Placement) -> Path:
+        return self.folder / f"seeds-{placement.checkpoint}"
 
-    def _look(self) -> None:
-        """Notes how far the stream is; one that has failed is started again, as long as that helps."""
+    def _watch_stream(self) -> None:
+        """Notes the offsets that the stream has read; starts a failed one again, up to _MAX_RESTARTS times."""
         status: StreamStatus = self.handle.status()
         for node in self.topology.spouts:
             self._read_to[node.id] = status.sources[node.id].offsets or self._read_to.get(node.id, {})
-        if status.batches > 1:  # the first may be one that an earlier run had begun
+        if status.batches > 1:  # the first may have been begun by an earlier run
             self.restarts = 0
         if status.state != "failed":
             return
-        if self.restarts < _RESTARTS:
+        if self.restarts < _MAX_RESTARTS:
             self.restarts += 1
-            _log.warning("the stream of %s has failed and is started again, time %d", self.name, self.restarts)
+            _log.warning("the stream of %s has failed; restart %d", self.name, self.restarts)
             self._start_stream()
         elif self.failure is None:
             try:
@@ -267,14 +270,15 @@ class RunningTopology:
         component = self.topology.node(spout).component
         assert isinstance(component, Spout)
         first = self.topology.tasks_of(spout)[index] == 0
+        letters = DeadLetterWriter(self._topic(self.topics.dead_letters), f"{self.id}/{spout}-{index}", self._clock)
         return SpoutHost(
             copy.deepcopy(component),
             TopologyContext(self.topology, self.config, spout, index),
-            EmissionLog(self._topic(self.topics.spout(spout)), index),
+            SpoutLog(self._topic(self.topics.spout(spout)), index),
             self.folder / "spouts" / f"{spout}-{index}",
             read_to=lambda: self._read_to.get(spout, {}).get(index, 0),
             report=self._report,
-            bury=DeadLetters(self._topic(self.topics.dead_letters), f"{self.id}/{spout}-{index}", self._clock).bury,
+            bury=letters.append,
             clock=self._clock,
             wakes=self._wakes if first else lambda: None,
         )
@@ -293,51 +297,51 @@ class RunningTopology:
         topic = self._topic(self.topics.errors)
         topic.append(0, topic.batch(list(map(asdict, errors)), timestamps=[self._clock()] * len(errors)))
 
-    def _follow(self) -> None:
-        """Brings hosts what became of their tuples."""
-        topic, looked = self._topic(self.topics.outcomes), 0.0
+    def _read_outcomes(self) -> None:
+        """Brings hosts the outcomes of their trees, and watches the stream."""
+        topic, watched = self._topic(self.topics.outcomes), 0.0
         try:
             while not self._stopping.is_set():
                 end = topic.partition(0).next_offset()
-                if end > self._place:
-                    for record in topic.read(0, self._place, end):
-                        told = {name: tuple(record.value[name]) for name in ("acked", "failed", "timed_out")}
-                        self._hosts[record.value["spout"]].outcomes.put(Outcome(record.offset, **told))
-                    self._place = end
-                if time.monotonic() - looked > _STATUS:
-                    self._look()
-                    looked = time.monotonic()
-                self._stopping.wait(_LOOK)
+                if end > self._outcomes_end:
+                    for record in topic.read(0, self._outcomes_end, end):
+                        outcomes = TreeOutcomes.read(record.value)
+                        self._hosts[outcomes.spout].outcomes.put((record.offset, outcomes))
+                    self._outcomes_end = end
+                if time.monotonic() - watched > _STATUS_SECONDS:
+                    self._watch_stream()
+                    watched = time.monotonic()
+                self._stopping.wait(_POLL_SECONDS)
         except BaseException as error:
             self.failure = error
 
-    # What is to be seen
+    # Status
 
     def status(self) -> TopologyStatus:
-        """How far it is, task by task."""
+        """Returns the status of the topology."""
         stream: StreamStatus = self.handle.status()
         failures, topology = self._failures(), self.topology
-        told = {node.id: stream.exchanges[node.id].counts for node in topology.bolts}
+        counts = {node.id: stream.exchanges[node.id].counts for node in topology.bolts}
         tasks: list[TaskStatus] = [spout_status(host) for host in self._hosts.values()]
         for node in topology.bolts:
             numbers = topology.tasks_of(node.id)
-            tasks += [bolt_status(node.id, number, told[node.id].get(at, {})) for at, number in enumerate(numbers)]
-        pending = sum(each["pending"] for each in stream.exchanges[ACKER].counts.values()) if self.config.acking else 0
+            tasks += [bolt_status(node.id, number, counts[node.id].get(at, {})) for at, number in enumerate(numbers)]
+        ackers = stream.exchanges[ACKER].counts.values() if self.config.acking else ()
         return TopologyStatus(
             self.name,
             "failed" if failures else "active" if self.active else "inactive",
             stream.batches,
             stream.batch_seconds,
-            int(pending),
+            int(sum(acker["pending"] for acker in ackers)),
             tuple(tasks),
-            component_statuses(topology, {bolt: counts.values() for bolt, counts in told.items()}),
+            component_statuses(topology, {bolt: by_task.values() for bolt, by_task in counts.items()}),
             error=f"{type(failures[0]).__name__}: {failures[0]}" if failures else None,
         )
 
     def errors(self) -> list[ErrorReport]:
-        """What components reported, oldest first."""
+        """Reads the errors that components reported, oldest first."""
         return [ErrorReport(**record.value) for record in self._topic(self.topics.errors).read(0)]
 
     def dead_letters(self) -> list[DeadLetter]:
-        """Tuples that were given up."""
-        return dead_letters(self._topic(self.topics.dead_letters))
+        """Reads the tuples that were given up, oldest first."""
+        return read_dead_letters(self._topic(self.topics.dead_letters))

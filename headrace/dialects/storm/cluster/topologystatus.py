@@ -1,4 +1,4 @@
-"""How far a topology is, task by task, and what it is made of: as values, as JSON, and as a table."""
+"""The status of a topology: its components and tasks, as values, as JSON and as a table."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from headrace.dialects.storm.api.groupings import described
+from headrace.dialects.storm.api.groupings import describe_grouping
 from headrace.dialects.storm.graph.enginetasks import FROM
 
 if TYPE_CHECKING:
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
     from headrace.dialects.storm.cluster.spouthost import SpoutHost
 
 State = Literal["active", "inactive", "rebalancing", "killed", "failed"]
-"""What a topology does; one that is killed ends once what is under way is done."""
+"""The state of a topology; a killed one ends once its pending tuples are done."""
 
 
 @dataclass(frozen=True)
 class TaskStatus:
-    """One task. Those of spouts count since they were started, those of bolts in all their life.
+    """The status of one task. Spouts count since their last start, bolts since the topology was submitted.
 
-    - execute_ms: milliseconds of `execute` a tuple, of a bolt; complete_ms: from emit to ack, of a spout, and of its
-      latest 10,000 tuples what half of them and 99 of 100 of them took at most
-    - queued: of a spout, tuples in the log that are not read yet; of a bolt, those that it was handed in the last
-      micro-batch, which is what a micro-batch has for a queue, and None until it has told of one
-    - pending: tuples of a spout that are under way
-    - throttled: whether a spout may not emit now, since too much of it is under way or not read yet; and for how many
-      seconds that was so in all
+    - execute_ms: for a bolt, milliseconds of `execute` for each tuple
+    - complete_ms: for a spout, milliseconds from emit to ack; p50 and p99 are of its latest 10,000 tuples
+    - queued: for a spout, tuples in the log that are not read yet; for a bolt, the tuples of its last micro-batch,
+      which is what a micro-batch has instead of a queue, and None before the first
+    - pending: for a spout, tuples whose trees are not complete
+    - throttled: whether a spout may not emit now, because too many of its tuples are pending or not read yet;
+      throttled_seconds: for how long in all
     """
 
     component: str
@@ -52,7 +52,7 @@ class TaskStatus:
 
 @dataclass(frozen=True)
 class InputStatus:
-    """What a bolt reads: a stream of a component's, how its tuples are shared among tasks, and how many have come."""
+    """An input of a bolt: the source and its stream, the grouping, and how many tuples have arrived."""
 
     source: str
     stream: str
@@ -62,7 +62,7 @@ class InputStatus:
 
 @dataclass(frozen=True)
 class ComponentStatus:
-    """A spout or a bolt, how many tasks it has, and what it reads."""
+    """The status of a component: its kind, its number of tasks and its inputs."""
 
     id: str
     kind: Literal["spout", "bolt"]
@@ -72,14 +72,14 @@ class ComponentStatus:
 
 @dataclass(frozen=True)
 class TopologyStatus:
-    """A topology: its state, the micro-batches of this run, how long the last one took, trees under way, and tasks.
+    """The status of a topology: its state, the micro-batches of this run, the length of the last, and its tasks.
 
-    `components` are what it is made of, so that it can be drawn; `error` is what it failed with.
+    `trees` is the number of pending trees, `components` is the graph of the topology, `error` why it failed.
 
     >>> print(TopologyStatus("words", "active", 3, 0.5, 0, (TaskStatus("count", 2, emitted=7, executed=7, acked=7),)))
     words is active: 3 micro-batches, the last in 0.50 s, 0 trees under way
-    component  task  emitted  executed  acked  failed  errors  execute ms  complete ms  p99 ms  queued  pending  held s
-    count         2        7         7      7       0       0           -            -       -       -        -       -
+    component  task  emitted  executed  acked  failed  errors ...
+    count         2        7         7      7       0       0 ...
     """
 
     name: str
@@ -92,27 +92,27 @@ class TopologyStatus:
     error: str | None = None
 
     def of(self, component: str) -> tuple[TaskStatus, ...]:
-        """The tasks of a component."""
+        """Returns the tasks of a component."""
         return tuple(task for task in self.tasks if task.component == component)
 
-    def told(self) -> dict[str, Any]:
-        """The same, ready to be written as JSON."""
+    def record(self) -> dict[str, Any]:
+        """Returns it as an object of JSON."""
         return asdict(self)
 
     @staticmethod
-    def read(told: Mapping[str, Any]) -> TopologyStatus:
-        """What `told` gave.
+    def read(record: Mapping[str, Any]) -> TopologyStatus:
+        """Reads what `record` returned.
 
         >>> status = TopologyStatus("words", "active", 3, 0.5, 0, (TaskStatus("count", 2),))
-        >>> TopologyStatus.read(status.told()) == status
+        >>> TopologyStatus.read(status.record()) == status
         True
         """
         components = [
-            ComponentStatus(**{**each, "inputs": tuple(InputStatus(**one) for one in each["inputs"])})
-            for each in told["components"]
+            ComponentStatus(**{**component, "inputs": tuple(InputStatus(**read) for read in component["inputs"])})
+            for component in record["components"]
         ]
-        tasks = tuple(TaskStatus(**each) for each in told["tasks"])
-        return TopologyStatus(**{**told, "tasks": tasks, "components": tuple(components)})
+        tasks = tuple(TaskStatus(**task) for task in record["tasks"])
+        return TopologyStatus(**{**record, "tasks": tasks, "components": tuple(components)})
 
     def __str__(self) -> str:
         took = "" if self.batch_seconds is None else f", the last in {self.batch_seconds:.2f} s"
@@ -144,7 +144,7 @@ _COLUMNS = (
     ("p99 ms", "complete_p99_ms"),
     ("queued", "queued"),
     ("pending", "pending"),
-    ("held s", "throttled_seconds"),
+    ("throttled s", "throttled_seconds"),
 )
 
 
@@ -153,9 +153,9 @@ def _cell(number: float | None) -> str:
 
 
 def spout_status(host: SpoutHost) -> TaskStatus:
-    """That of a spout's task."""
+    """Returns the status of a spout's task."""
     counts = host.counts
-    latest = sorted(list(counts.latest))  # a copy first: its thread goes on
+    latest = sorted(list(counts.latest))  # a copy first: the thread of the spout goes on
     throttled, microseconds = host.throttled
     return TaskStatus(
         host.context.component,
@@ -169,7 +169,7 @@ def spout_status(host: SpoutHost) -> TaskStatus:
         complete_ms=1000 * counts.latency / counts.timed if counts.timed else None,
         complete_p50_ms=_quantile(latest, 0.5),
         complete_p99_ms=_quantile(latest, 0.99),
-        queued=host.behind,
+        queued=host.unread,
         pending=len(host.pending),
         throttled=throttled,
         throttled_seconds=microseconds / 1e6,
@@ -177,14 +177,14 @@ def spout_status(host: SpoutHost) -> TaskStatus:
 
 
 def _quantile(ordered: list[float], share: float) -> float | None:
-    """What so large a share of these took at most, in milliseconds."""
+    """Returns a quantile of sorted seconds, in milliseconds."""
     return 1000 * ordered[math.ceil(len(ordered) * share) - 1] if ordered else None
 
 
-def bolt_status(component: str, task: int, told: Mapping[str, float]) -> TaskStatus:
-    """That of a bolt's task, from what it tells of itself."""
+def bolt_status(component: str, task: int, counts: Mapping[str, float]) -> TaskStatus:
+    """Returns the status of a bolt's task from its counts."""
     emitted, executed, acked, failed, errors = (
-        int(told.get(name, 0)) for name in ("emitted", "executed", "acked", "failed", "errors")
+        int(counts.get(name, 0)) for name in ("emitted", "executed", "acked", "failed", "errors")
     )
     return TaskStatus(
         component,
@@ -194,26 +194,26 @@ def bolt_status(component: str, task: int, told: Mapping[str, float]) -> TaskSta
         acked,
         failed,
         errors,
-        execute_ms=1000 * told["seconds"] / executed if executed else None,
-        queued=int(told["queued"]) if "queued" in told else None,
+        execute_ms=1000 * counts["seconds"] / executed if executed else None,
+        queued=int(counts["queued"]) if "queued" in counts else None,
     )
 
 
 def component_statuses(
-    topology: Topology, told: Mapping[str, Iterable[Mapping[str, float]]]
+    topology: Topology, counts: Mapping[str, Iterable[Mapping[str, float]]]
 ) -> tuple[ComponentStatus, ...]:
-    """What a topology is made of, with what tasks of its bolts tell of themselves."""
-    found = [ComponentStatus(node.id, "spout", node.tasks) for node in topology.spouts]
+    """Returns the status of all components, from the counts of the bolts' tasks."""
+    components = [ComponentStatus(node.id, "spout", node.tasks) for node in topology.spouts]
     for node in topology.bolts:
-        tasks = list(told.get(node.id, ()))
+        tasks = list(counts.get(node.id, ()))
         inputs = tuple(
             InputStatus(
-                each.source,
-                each.stream,
-                described(each.grouping),
-                int(sum(task.get(f"{FROM}{each.source} {each.stream}", 0) for task in tasks)),
+                read.source,
+                read.stream,
+                describe_grouping(read.grouping),
+                int(sum(task.get(f"{FROM}{read.source} {read.stream}", 0) for task in tasks)),
             )
-            for each in node.inputs
+            for read in node.inputs
         )
-        found.append(ComponentStatus(node.id, "bolt", node.tasks, inputs))
-    return tuple(found)
+        components.append(ComponentStatus(node.id, "bolt", node.tasks, inputs))
+    return tuple(components)

@@ -1,8 +1,8 @@
-"""Attributes of bolts as blocks: how state lies in a checkpoint. Rows of (attribute, key, value), in Arrow.
+"""Attributes of bolts as blocks, the form in which a checkpoint stores them: Arrow rows of (attribute, key, value).
 
-A dict is a row for itself, empty, and a row for each item; any other attribute is one row. A row without a value says
-that there is none any more. Blocks are read in the order in which they were written, and may hold pickles: read only
-those of the topology's own checkpoints.
+A dict is one row for the empty dict and one row for each item; any other attribute is one row. A row without a value
+says that the value was removed. Blocks are read in the order in which they were written. They may contain pickles:
+read only those of the topology's own checkpoints.
 """
 
 from __future__ import annotations
@@ -39,41 +39,45 @@ _OPTIONS: Final = pa.ipc.IpcWriteOptions(compression="lz4")
 _ROWS: Final = 100_000  # of a block at most
 
 
-class _Gone:
-    """In place of a value that is no more."""
+class _Removed:
+    """A marker in place of a value that was removed."""
 
     def __repr__(self) -> str:
-        return "GONE"
+        return "REMOVED"
 
 
-GONE: Final = _Gone()
+REMOVED: Final = _Removed()
 
 
 @dataclass
 class Attributes:
-    """State, or what changed of it: dicts by attribute, item by item, and the values of other attributes.
+    """State, or changes of state: dicts item by item, and the values of other attributes.
 
-    `dicts` has the empty dict of each attribute that has become one; `gone`, keys of items that are no more. A value
-    may be GONE, and so may items that were read.
+    `dicts` has the empty dict of each attribute that has become one; `removed` has the keys of removed items. A value
+    may be REMOVED, and so may items that were read.
 
     >>> state = Attributes({"total": 3}, {"counts": {}}, {"counts": {"a": 1, "b": 2}})
     >>> later = Attributes({"total": 4}, {}, {"counts": {"c": 5}}, {"counts": ["a"]})
     >>> read = Attributes.read([*state.blocks(), *later.blocks()])
     >>> read.values, {name: dict(items) for name, items in read.items.items()}
-    ({'total': 4}, {'counts': {'a': GONE, 'b': 2, 'c': 5}})
+    ({'total': 4}, {'counts': {'a': REMOVED, 'b': 2, 'c': 5}})
     """
 
     values: dict[str, Any] = field(default_factory=dict)
     dicts: dict[str, dict[Any, Any]] = field(default_factory=dict)
     items: dict[str, dict[Any, Any]] = field(default_factory=dict)
-    gone: dict[str, list[Any]] = field(default_factory=dict)
+    removed: dict[str, list[Any]] = field(default_factory=dict)
 
     def blocks(self, low: int = 0, high: int = HASHES) -> list[bytes]:
-        """As blocks; or only what has a hash in a range."""
+        """Writes it as blocks; or only the part with hashes in a range."""
         tables = [
             *(_rows(name, _VALUE, value=_cell(value)) for name, value in self.values.items()),
             *(_rows(name, _DICT, value=dumps(empty)) for name, empty in self.dicts.items()),
-            *(_keyed(name, list(keys), pa.nulls(len(keys), pa.binary())) for name, keys in self.gone.items() if keys),
+            *(
+                _keyed(name, list(keys), pa.nulls(len(keys), pa.binary()))
+                for name, keys in self.removed.items()
+                if keys
+            ),
             *(
                 _keyed(name, list(items), encode_cells(list(items.values())))
                 for name, items in self.items.items()
@@ -89,7 +93,7 @@ class Attributes:
 
     @staticmethod
     def read(blocks: Iterable[bytes]) -> Attributes:
-        """What blocks amount to."""
+        """Reads blocks, in order, into one state."""
         state = Attributes()
         for block in blocks:
             table = pa.ipc.open_stream(block).read_all()
@@ -100,21 +104,21 @@ class Attributes:
 
     def _add(self, rows: pa.Table) -> None:
         for name in pc.unique(rows.column("attribute")).to_pylist():
-            mine = rows.filter(pc.equal(rows.column("attribute"), name))
-            kinds = mine.column("kind").to_pylist()
+            part = rows.filter(pc.equal(rows.column("attribute"), name))
+            kinds = part.column("kind").to_pylist()
             if kinds[0] == _VALUE:
-                self.values[name] = _value(mine.column("value")[0].as_py())
+                self.values[name] = _value(part.column("value")[0].as_py())
                 self.dicts.pop(name, None)
-                mine = mine.slice(1)
+                part = part.slice(1)
             elif kinds[0] == _DICT:
-                self.dicts[name] = pickle.loads(mine.column("value")[0].as_py())
+                self.dicts[name] = pickle.loads(part.column("value")[0].as_py())
                 self.values.pop(name, None)
-                mine = mine.slice(1)
-            if mine.num_rows:
-                self.items.setdefault(name, {}).update(_items(mine.combine_chunks()))
+                part = part.slice(1)
+            if part.num_rows:
+                self.items.setdefault(name, {}).update(_items(part.combine_chunks()))
 
     def applied(self, attribute: str, now: Any) -> Any:
-        """What an attribute is by this state, if it was `now` so far; GONE if it is no more."""
+        """Returns the value of an attribute by this state, if it was `now` before; REMOVED if it was removed."""
         items = self.items.get(attribute, {})
         if attribute in self.dicts:
             result = copy.copy(self.dicts[attribute])
@@ -123,21 +127,22 @@ class Attributes:
         else:
             result = now if isinstance(now, dict) else {}
         for key, value in items.items():
-            if value is GONE:
+            if value is REMOVED:
                 result.pop(key, None)
             else:
                 result[key] = value
         return result
 
-    def settled(self) -> Attributes:
-        """The same without items that are no more, to be written as a whole."""
+    def without_removed(self) -> Attributes:
+        """Returns the same state without removed items, to be written as a whole."""
         items = {
-            name: {key: value for key, value in each.items() if value is not GONE} for name, each in self.items.items()
+            name: {key: value for key, value in items.items() if value is not REMOVED}
+            for name, items in self.items.items()
         }
         return Attributes(self.values, self.dicts, items)
 
     def names(self) -> list[str]:
-        """All attributes that it says something about."""
+        """Returns the names of all attributes in it."""
         return list(dict.fromkeys([*self.values, *self.dicts, *self.items]))
 
 
@@ -159,22 +164,22 @@ def _keyed(name: str, keys: Sequence[Any], cells: pa.BinaryArray) -> pa.Table:
 
 
 def _items(rows: pa.Table) -> dict[Any, Any]:
-    gone = pc.is_null(rows.column("value"))
+    removed = pc.is_null(rows.column("value"))
     items: dict[Any, Any] = {}
-    for mask, missing in ((pc.invert(gone), False), (gone, True)):
+    for mask, missing in ((pc.invert(removed), False), (removed, True)):
         part = rows.filter(mask)
         if part.num_rows:
-            # As in columns: a text that comes is the very object that is a key here.
+            # Interned, as in tuple columns: an incoming text is then the same object as the key here.
             keys = [
                 sys.intern(key) if type(key) is str else key
-                for key in decode_keys(_one(part, "key"), _one(part, "spelling"))
+                for key in decode_keys(_combined(part, "key"), _combined(part, "spelling"))
             ]
-            values = [GONE] * len(keys) if missing else decode_cells(_one(part, "value"))
+            values = [REMOVED] * len(keys) if missing else decode_cells(_combined(part, "value"))
             items.update(zip(keys, values, strict=True))
     return items
 
 
-def _one(rows: pa.Table, name: str) -> pa.Array:
+def _combined(rows: pa.Table, name: str) -> pa.Array:
     return pa.concat_arrays(rows.column(name).chunks)
 
 
@@ -184,8 +189,8 @@ def _hashes(rows: pa.Table) -> Hashes:
 
 
 def _cell(value: Any) -> bytes | None:
-    return None if value is GONE else dumps(value)
+    return None if value is REMOVED else dumps(value)
 
 
 def _value(cell: bytes | None) -> Any:
-    return GONE if cell is None else pickle.loads(cell)
+    return REMOVED if cell is None else pickle.loads(cell)

@@ -1,4 +1,4 @@
-"""The tuples that came to a task in a batch: their rows, and their numbers and roots as arrays."""
+"""The tuples that arrived at a task in a batch: their rows, and their ids and roots as arrays."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.dialects.storm.api.tuples import Origin
+from headrace.dialects.storm.api.tuples import Ids, Origin
 from headrace.dialects.storm.task.router import MORE, ROOT, Header, roots_of
 from headrace.dialects.storm.task.tuplecolumns import decode_column
-from headrace.dialects.storm.task.tupleids import Ids, tuple_ids
+from headrace.dialects.storm.task.tupleids import tuple_ids
 
 
 @dataclass(frozen=True)
 class Incoming:
-    """Tuples by source, in an order that does not depend on the one in which batches arrived.
+    """Tuples by source, in an order that does not depend on the order in which batches arrived.
 
-    Rows are numbered from `first` on; `ids`, `roots` and `more` (further roots, by row) are of all of them. `received`
-    tells how many came of each component and stream.
+    Rows are numbered from `first` on. `ids`, `roots` and `more` (further roots, by row) are those of all rows.
+    `received` has the number of tuples of each component and stream.
 
     >>> header = Header("words", 0, 0, "default")
     >>> batch = pa.record_batch({"word": ["a", "b"]}).replace_schema_metadata(header.metadata())
@@ -37,13 +37,13 @@ class Incoming:
     more: dict[int, tuple[int, ...]]
     received: dict[str, int]
 
-    def whole(self) -> Origin:
-        """An origin for all of them, which knows trees and no values."""
+    def common_origin(self) -> Origin:
+        """Makes an origin for all rows, which knows their trees and not their values."""
         return Origin("", "", -1, (), first=self.first, ids=self.ids, roots=self.roots, more=self.more)
 
     @staticmethod
     def of(batches: Iterable[pa.RecordBatch], first: int) -> Incoming:
-        """Batches that were sent to a task, the first row of which gets the number `first`."""
+        """Reads batches that were sent to a task; the first row gets the number `first`."""
         ordered = sorted(((Header.of(batch), batch) for batch in batches), key=lambda pair: pair[0])
         row = first
         sources: list[tuple[Origin, Iterable[tuple[Any, ...]]]] = []
@@ -56,7 +56,7 @@ class Incoming:
             origin = Origin(header.source, header.stream, header.task, tuple(f.name for f in fields), first=row)
             if header.ids is not None:
                 origin.ids, origin.roots = tuple_ids(*header.ids, batch.num_rows), roots_of(batch)
-                origin.more = _more(batch, row)
+                origin.more = _further_roots(batch, row)
                 more |= origin.more
                 ids.append(origin.ids)
                 roots.append(origin.roots)
@@ -67,7 +67,7 @@ class Incoming:
         return Incoming(first, row - first, sources, np.concatenate(ids), np.concatenate(roots), more, received)
 
 
-def _more(batch: pa.RecordBatch, first: int) -> dict[int, tuple[int, ...]]:
+def _further_roots(batch: pa.RecordBatch, first: int) -> dict[int, tuple[int, ...]]:
     if MORE not in batch.schema.names:
         return {}
     further = batch.column(MORE).to_pylist()

@@ -1,35 +1,32 @@
-"""Tuples of a spout task in the log: one record each, whose offset is the tuple's place in the task's sequence.
+"""Tuples of a spout task as records of its log. The offset of a record is the tuple's place in the task's sequence.
 
-So any of them can be read again, by that place. Values and message ids are what JSON knows.
+So any tuple can be read again, by that place. Values and message ids are values of JSON.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-import pyarrow as pa
-
-from headrace.dialects.storm.api.collectors import Emitted
-from headrace.log import LogError, Topic
+from headrace.dialects.storm.api.collectors import SpoutTuple
 
 WAKE: Final = "__wake"
-"""The stream of records that are no tuples, but cause for a micro-batch: somebody waits for time to pass."""
+"""The stream of records that are not tuples, but cause a micro-batch when something waits for time to pass."""
 
 
 @dataclass(frozen=True)
-class Emission:
-    """A tuple in the log: the spout's task it is of, by its place, and its place in that task's sequence.
+class LoggedTuple:
+    """A tuple in the log of its spout task: the task's place in the spout, and the tuple's place in the sequence.
 
-    - attempt: 0, or how often it was replayed before; original: its place when it was emitted first
-    - target: the task it was emitted to, if it was to one only
-    - turn: its place among the tuples of its stream, by which a shuffle goes; without one, as its place among all
+    - attempt: how often it was replayed before; original: its place when it was emitted first
+    - target: the task it was emitted to, by `emit_direct`
+    - turn: its place among the tuples of its stream, by which a shuffle chooses; None means its place among all
 
-    >>> emission = Emission(0, 7, "default", ("hello",), message_id=1, turn=5)
-    >>> emission.record()
+    >>> logged = LoggedTuple(0, 7, "default", ("hello",), message_id=1, turn=5)
+    >>> logged.record()
     [0, 7, 'default', ['hello'], 1, None, 0, 7, 5]
-    >>> Emission.read(emission.record()) == emission
+    >>> LoggedTuple.read(logged.record()) == logged
     True
     """
 
@@ -44,80 +41,71 @@ class Emission:
     turn: int | None = None
 
     @classmethod
-    def of(cls, index: int, sequence: int, turn: int, emitted: Emitted) -> Emission:
-        """What a spout emitted."""
+    def of(cls, index: int, sequence: int, turn: int, emitted: SpoutTuple) -> LoggedTuple:
+        """Gives a tuple that a spout emitted its place."""
         return cls(index, sequence, emitted.stream, emitted.values, emitted.message_id, emitted.task, turn=turn)
 
     @property
     def tracked(self) -> bool:
-        """Whether the spout wants to know what becomes of it."""
+        """Whether it was emitted with a message id."""
         return self.message_id is not None
 
-    def again(self, sequence: int, turn: int | None = None) -> Emission:
-        """The replay of it, which takes a turn of its own."""
+    def replay(self, sequence: int, turn: int | None = None) -> LoggedTuple:
+        """Returns its next attempt, at a new place."""
         original = self.sequence if self.original is None else self.original
         return replace(self, sequence=sequence, attempt=self.attempt + 1, original=original, turn=turn)
 
     def record(self) -> list[Any]:
-        """Its record."""
+        """Returns its record."""
         original = self.sequence if self.original is None else self.original
-        first = [self.index, self.sequence, self.stream, list(self.values)]
         turn = self.sequence if self.turn is None else self.turn
-        return [*first, self.message_id, self.target, self.attempt, original, turn]
+        return [
+            self.index,
+            self.sequence,
+            self.stream,
+            list(self.values),
+            self.message_id,
+            self.target,
+            self.attempt,
+            original,
+            turn,
+        ]
 
     @classmethod
-    def read(cls, record: list[Any]) -> Emission:
-        """The tuple of a record."""
+    def read(cls, record: list[Any]) -> LoggedTuple:
+        """Reads the tuple of a record."""
         index, sequence, stream, values, message_id, target, attempt, original, turn = record
-        held = None if original == sequence else original
-        return cls(index, sequence, stream, tuple(values), message_id, target, attempt, held, turn)
+        replayed = None if original == sequence else original
+        return cls(index, sequence, stream, tuple(values), message_id, target, attempt, replayed, turn)
 
 
-class Unwritable(ValueError):
-    """A tuple that cannot be written to the log."""
+class TupleRecords(NamedTuple):
+    """The records of many tuples, field by field, in the order of `LoggedTuple.record`: no object for each tuple."""
+
+    task: tuple[int, ...]
+    sequence: tuple[int, ...]
+    stream: tuple[str, ...]
+    values: tuple[list[Any], ...]
+    message_id: tuple[Any, ...]
+    target: tuple[int | None, ...]
+    attempt: tuple[int, ...]
+    original: tuple[int, ...]
+    turn: tuple[int, ...]
+
+    @staticmethod
+    def of(records: Iterable[list[Any]]) -> TupleRecords:
+        """Transposes records.
+
+        >>> TupleRecords.of([LoggedTuple(0, at, "default", ("x",)).record() for at in (7, 8)]).sequence
+        (7, 8)
+        """
+        return TupleRecords(*zip(*records, strict=True))
 
 
-@dataclass(frozen=True)
-class EmissionLog:
-    """The log of one spout task: a partition of its spout's topic, which nobody else appends to."""
+def task_and_stream(record: list[Any]) -> tuple[int, str]:
+    """Returns the place of a record's task in the spout, and the stream of its tuple.
 
-    topic: Topic
-    index: int
-
-    def end(self) -> int:
-        """The place of the next tuple."""
-        return self.topic.partition(self.index).next_offset()
-
-    def append(self, emissions: list[Emission], *, time: int) -> None:
-        """Writes tuples, which follow on those that are there: all of them, or none."""
-        at = self.topic.append(self.index, self._batch(emissions, time))
-        if at != emissions[0].sequence:
-            raise LogError(
-                f"{self.topic.name}/{self.index}: somebody else has appended to it, at offset "
-                f"{emissions[0].sequence}; it is for one spout task only, use another name for the topology"
-            )
-
-    def refusal(self, emission: Emission) -> Unwritable | None:
-        """Why a tuple cannot be written; None if it can."""
-        try:
-            self._batch([emission], 0)
-        except Unwritable as error:
-            return error
-        return None
-
-    def _batch(self, emissions: list[Emission], time: int) -> pa.RecordBatch:
-        try:
-            return self.topic.batch([each.record() for each in emissions], timestamps=[time] * len(emissions))
-        except LogError as error:
-            raise Unwritable(
-                f"a spout's tuples are written to the log, so its values and message ids are what JSON knows (text, "
-                f"numbers, true, false, None, lists and dicts of these): {error}"
-            ) from None
-
-    def read(self, sequence: int, until: int | None = None) -> Iterator[Emission]:
-        """The tuples from a place on."""
-        return (Emission.read(record.value) for record in self.topic.read(self.index, sequence, until))
-
-    def one(self, sequence: int) -> Emission:
-        """The tuple at a place."""
-        return next(self.read(sequence, sequence + 1))
+    >>> task_and_stream(LoggedTuple(3, 7, "default", ("x",)).record())
+    (3, 'default')
+    """
+    return record[0], record[2]

@@ -1,7 +1,7 @@
-"""From what a task emitted to record batches for the tasks that get it, by groupings.
+"""The router: splits the tuples that a task emitted into record batches for the tasks that read them.
 
-A batch on its way has the fields of its stream, and where trees are tracked the columns ROOT and, if some tuples belong
-to several trees, MORE. Its schema says where it came from, and how its tuples are numbered (`Header`).
+A batch between tasks has the fields of its stream and, where trees are tracked, the columns ROOT and, if some tuples
+belong to several trees, MORE. The metadata of its schema has its origin and the ids of its tuples (`Header`).
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.dialects.storm.api.components import TopologyContext
-from headrace.dialects.storm.api.groupings import Chooser, Chosen, Column, Custom, Direct, Grouping
+from headrace.dialects.storm.api.groupings import Custom, Direct, Grouping
 from headrace.dialects.storm.api.topology import Node
+from headrace.dialects.storm.api.tuples import Ids
+from headrace.dialects.storm.task.choosers import Chooser, Column, TaskChoice, make_chooser
 from headrace.dialects.storm.task.tuplecolumns import encode_column
-from headrace.dialects.storm.task.tupleids import Ids, seed_of, tuple_ids
+from headrace.dialects.storm.task.tupleids import seed_of, tuple_ids
 from headrace.model.times import Int64Array
 
 ROOT: Final = "__root"
@@ -31,11 +33,11 @@ _HEADER: Final = b"headrace.storm"
 
 @dataclass(frozen=True, order=True)
 class Header:
-    """Where a batch of tuples came from; the order of headers is the order in which a task takes batches.
+    """The origin of a batch of tuples. A task processes batches in the order of their headers.
 
-    `number`: batches of one task in one micro-batch are numbered; those of a spout by the place of their first tuple in
-    its sequence, however many parts it is read in. `ids`: the seed of its tuples' numbers and the place of the first,
-    if trees are tracked.
+    `number` orders the batches of one task in one micro-batch. That of a spout's batch is the place of its first tuple
+    in the sequence, however many parts it is read in. `ids`, if trees are tracked, is the seed of the tuple ids and the
+    place of the first.
     """
 
     source: str
@@ -46,7 +48,7 @@ class Header:
 
     @staticmethod
     def of(batch: pa.RecordBatch) -> Header:
-        """Of a batch on its way.
+        """Reads the header of a batch.
 
         >>> header = Header("words", 1, 0, "default")
         >>> batch = pa.record_batch({"word": ["a"]}).replace_schema_metadata(header.metadata())
@@ -57,13 +59,13 @@ class Header:
         return Header(source, task, number, stream, None if ids is None else (ids[0], ids[1]))
 
     def metadata(self) -> dict[bytes, bytes]:
-        """For a schema."""
+        """Returns the header as metadata of a schema."""
         return {_HEADER: json.dumps(astuple(self)).encode()}
 
 
 @dataclass(frozen=True)
-class Sent:
-    """Tuples for a task: the id of its component, its place there, and a record batch with a header."""
+class TaskBatch:
+    """A batch of tuples for one task: the component's id, the task's place in it, and rows with a header."""
 
     target: str
     task: int
@@ -71,35 +73,38 @@ class Sent:
 
 
 @dataclass(frozen=True)
-class Copies:
-    """Copies of tuples that were sent: the row of each among the tuples emitted (None: one of each), and its number."""
+class TupleCopies:
+    """The copies of tuples that were sent: for each, the row of the emitted tuple and the id of the copy.
+
+    `rows` is None if there is one copy of each tuple.
+    """
 
     rows: Int64Array | None
     ids: Ids
 
 
-def xor_by_row(copies: Sequence[Copies], count: int) -> Ids:
-    """For each of so many tuples the XOR of the numbers of its copies.
+def xor_by_row(copies: Sequence[TupleCopies], count: int) -> Ids:
+    """Computes the XOR of the ids of each tuple's copies, for `count` tuples.
 
     >>> ids = np.array([5, 6, 7], np.uint64)
-    >>> xor_by_row([Copies(None, ids), Copies(np.array([0, 0, 1]), ids)], 3).tolist() == [5 ^ 5 ^ 6, 6 ^ 7, 7]
+    >>> xor_by_row([TupleCopies(None, ids), TupleCopies(np.array([0, 0, 1]), ids)], 3).tolist() == [5 ^ 5 ^ 6, 6 ^ 7, 7]
     True
     """
     xors = np.zeros(count, np.uint64)
-    for each in copies:
-        if each.rows is None:
-            xors ^= each.ids
+    for part in copies:
+        if part.rows is None:
+            xors ^= part.ids
         else:
-            np.bitwise_xor.at(xors, each.rows, each.ids)
+            np.bitwise_xor.at(xors, part.rows, part.ids)
     return xors
 
 
 @dataclass(frozen=True)
-class Emission:
-    """Tuples emitted to a stream: columns, roots (None if nothing is tracked), further roots of some rows.
+class EmittedBatch:
+    """Tuples that a task emitted to a stream: columns, roots (None if not tracked) and further roots of some rows.
 
-    `tasks`: of a direct stream, the task of each. `sequence`: places in a sequence of the source's, if they have such,
-    and `turns` those among the tuples of the stream.
+    `tasks`: for a direct stream, the task of each tuple. `sequence`: for a spout, the place of each tuple in the task's
+    sequence; `turns`: its place among the tuples of the stream.
     """
 
     stream: str
@@ -113,7 +118,7 @@ class Emission:
 
 
 class Router:
-    """Sends what one task emits. Groupings that take turns or balance remember how far they are in `memory`."""
+    """Sends the tuples of one task. `memory` has what groupings remember: whose turn it is, and how loads differ."""
 
     def __init__(self, context: TopologyContext) -> None:
         self._topology, self._component = context.topology, context.component
@@ -132,15 +137,15 @@ class Router:
             return None
         if isinstance(grouping, Custom):
             grouping = grouping.prepared(context, stream, node.tasks)
-        return grouping.chooser(context.fields(context.component, stream), node.tasks, context.index)
+        return make_chooser(grouping, context.fields(context.component, stream), node.tasks, context.index)
 
     def begin(self, now: int) -> None:
-        """Begins the batch of this time."""
+        """Begins the micro-batch of this time."""
         self._seed, self._next, self._number = seed_of(self._task, now), 0, 0
 
     @property
     def memory(self) -> dict[str, list[int]]:
-        """What is to be remembered, by stream and reader."""
+        """What groupings remember, by stream and reader."""
         choosers = self._choosers()
         return {name: list(chooser.memory) for name, chooser in choosers.items() if chooser.memory}
 
@@ -151,25 +156,25 @@ class Router:
             if name in choosers:
                 choosers[name].memory = list(numbers)
 
-    def reads(self, stream: str) -> bool:
-        """Whether anybody reads a stream."""
+    def has_readers(self, stream: str) -> bool:
+        """Tells whether a bolt reads a stream."""
         return bool(self._readers[stream])
 
-    def send(self, emission: Emission) -> tuple[list[Sent], list[Copies]]:
-        """Batches for all who read the stream, and, if tracked, which copies of which tuples they have."""
-        sent: list[Sent] = []
-        copies: list[Copies] = []
-        batch = _batch(emission)
-        for node, chooser in self._readers[emission.stream]:
-            chosen = _by_task(self._chosen(node, chooser, emission), node.tasks)
-            sent += self._split(node, chosen, emission, batch)
-            if emission.roots is not None:
-                copies.append(Copies(chosen.rows, tuple_ids(self._seed, self._next, len(chosen.tasks))))
-                self._next += len(chosen.tasks)
-        return sent, copies
+    def send(self, emitted: EmittedBatch) -> tuple[list[TaskBatch], list[TupleCopies]]:
+        """Makes the batches for all tasks that read the stream; returns them and, if tracked, the copies they have."""
+        batches: list[TaskBatch] = []
+        copies: list[TupleCopies] = []
+        rows = _record_batch(emitted)
+        for node, chooser in self._readers[emitted.stream]:
+            choice = _sort_by_task(self._choose(node, chooser, emitted), node.tasks)
+            batches += self._split(node, choice, emitted, rows)
+            if emitted.roots is not None:
+                copies.append(TupleCopies(choice.rows, tuple_ids(self._seed, self._next, len(choice.tasks))))
+                self._next += len(choice.tasks)
+        return batches, copies
 
-    def refusal(self, stream: str, values: Sequence[Any]) -> Exception | None:
-        """What is wrong with the values of a tuple if it cannot be sent: they have no pickle, or a grouping fails."""
+    def send_error(self, stream: str, values: Sequence[Any]) -> Exception | None:
+        """Returns the error that keeps a tuple from being sent: a value has no pickle, or a grouping fails."""
         fields = self._topology.node(self._component).streams[stream]
         try:
             columns = [encode_column(name, [value]) for name, value in zip(fields, values, strict=True)]
@@ -182,27 +187,27 @@ class Router:
             return error
         return None
 
-    def _chosen(self, node: Node, chooser: Chooser | None, emission: Emission) -> Chosen:
+    def _choose(self, node: Node, chooser: Chooser | None, emitted: EmittedBatch) -> TaskChoice:
         if chooser is not None:
-            return chooser.choose(emission.columns, emission.count, emission.turns)
-        assert emission.tasks is not None
+            return chooser.choose(emitted.columns, emitted.count, emitted.turns)
+        assert emitted.tasks is not None
         tasks = self._topology.tasks_of(node.id)
-        mine = np.flatnonzero((emission.tasks >= tasks.start) & (emission.tasks < tasks.stop))
-        return Chosen(mine, emission.tasks[mine] - tasks.start)
+        rows = np.flatnonzero((emitted.tasks >= tasks.start) & (emitted.tasks < tasks.stop))
+        return TaskChoice(rows, emitted.tasks[rows] - tasks.start)
 
-    def _split(self, node: Node, chosen: Chosen, emission: Emission, batch: pa.RecordBatch) -> list[Sent]:
-        edges = np.searchsorted(chosen.tasks, np.arange(node.tasks + 1)).tolist()
-        batch = batch if chosen.rows is None else batch.take(pa.array(chosen.rows))
-        sent = []
-        for task, (start, stop) in enumerate(pairwise(edges)):
+    def _split(self, node: Node, choice: TaskChoice, emitted: EmittedBatch, rows: pa.RecordBatch) -> list[TaskBatch]:
+        bounds = np.searchsorted(choice.tasks, np.arange(node.tasks + 1)).tolist()
+        rows = rows if choice.rows is None else rows.take(pa.array(choice.rows))
+        batches = []
+        for task, (start, stop) in enumerate(pairwise(bounds)):
             if start < stop:
-                number = self._number if emission.sequence is None else int(emission.sequence[0])
-                ids = None if emission.roots is None else (self._seed, self._next + start)
-                header = Header(self._component, self._task, number, emission.stream, ids)
+                number = self._number if emitted.sequence is None else int(emitted.sequence[0])
+                ids = None if emitted.roots is None else (self._seed, self._next + start)
+                header = Header(self._component, self._task, number, emitted.stream, ids)
                 self._number += 1
-                mine = _with_runs(batch.slice(start, stop - start))
-                sent.append(Sent(node.id, task, mine.replace_schema_metadata(header.metadata())))
-        return sent
+                batch = _encode_root_runs(rows.slice(start, stop - start))
+                batches.append(TaskBatch(node.id, task, batch.replace_schema_metadata(header.metadata())))
+        return batches
 
     def _choosers(self) -> dict[str, Chooser]:
         return {
@@ -213,16 +218,16 @@ class Router:
         }
 
 
-def _by_task(chosen: Chosen, tasks: int) -> Chosen:
-    """The same, those for one task after those for another."""
-    if tasks == 1 or len(chosen.tasks) < 2:
-        return chosen
-    order = np.argsort(chosen.tasks.astype(np.int16) if tasks < 2**15 else chosen.tasks, kind="stable")  # by radix
-    return Chosen(order if chosen.rows is None else chosen.rows[order], chosen.tasks[order])
+def _sort_by_task(choice: TaskChoice, tasks: int) -> TaskChoice:
+    """Sorts copies by task."""
+    if tasks == 1 or len(choice.tasks) < 2:
+        return choice
+    order = np.argsort(choice.tasks.astype(np.int16) if tasks < 2**15 else choice.tasks, kind="stable")  # by radix
+    return TaskChoice(order if choice.rows is None else choice.rows[order], choice.tasks[order])
 
 
-def _with_runs(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """With its roots as runs, if that is shorter: what was made of one tuple was emitted together."""
+def _encode_root_runs(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Encodes the roots as runs, if that is shorter: tuples made from one tuple were emitted together."""
     if ROOT not in batch.schema.names:
         return batch
     at = batch.schema.get_field_index(ROOT)
@@ -231,19 +236,19 @@ def _with_runs(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def roots_of(batch: pa.RecordBatch) -> Ids:
-    """The first root of each tuple of a batch on its way."""
-    roots = batch.column(ROOT)
-    roots = pc.run_end_decode(roots) if pa.types.is_run_end_encoded(roots.type) else roots
-    found: Ids = roots.to_numpy()
-    return found
+    """Returns the first root of each tuple of a batch."""
+    column = batch.column(ROOT)
+    column = pc.run_end_decode(column) if pa.types.is_run_end_encoded(column.type) else column
+    roots: Ids = column.to_numpy()
+    return roots
 
 
-def _batch(emission: Emission) -> pa.RecordBatch:
-    fields, columns = [field for field, _ in emission.columns], [column for _, column in emission.columns]
-    if emission.roots is not None:
+def _record_batch(emitted: EmittedBatch) -> pa.RecordBatch:
+    fields, columns = [field for field, _ in emitted.columns], [column for _, column in emitted.columns]
+    if emitted.roots is not None:
         fields.append(pa.field(ROOT, pa.uint64()))
-        columns.append(pa.array(emission.roots))
-        if emission.more:
+        columns.append(pa.array(emitted.roots))
+        if emitted.more:
             fields.append(pa.field(MORE, pa.list_(pa.uint64())))
-            columns.append(pa.array([emission.more.get(row) for row in range(emission.count)], fields[-1].type))
+            columns.append(pa.array([emitted.more.get(row) for row in range(emitted.count)], fields[-1].type))
     return pa.record_batch(columns, schema=pa.schema(fields))

@@ -1,7 +1,7 @@
-"""Values of tuples as Arrow columns: what one task sends to another.
+"""Values of tuples as Arrow columns, in batches between tasks.
 
-A field whose values are all text, all ints, floats, bools or bytes (or missing) is a column of that type; any other is
-a column of pickles, marked as such. Pickles are read only where the topology itself wrote them.
+A field whose values are all of type str, int, float, bool or bytes (or None) is a column of that type; any other field
+is a column of pickles, marked as such. Only pickles that the topology itself wrote are read.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headrace.model.keys import encode_ints, encode_keys, encode_tuples, tag_cel
 from headrace.model.pickling import dumps
 
 _PICKLED: Final = {b"headrace.pickled": b"1"}
-_MANY: Final = 2_000  # rows
+_MIN_ROWS: Final = 2_000  # rows
 _TYPES: Final[dict[type, pa.DataType]] = {
     str: pa.string(),
     int: pa.int64(),
@@ -31,7 +31,7 @@ _TYPES: Final[dict[type, pa.DataType]] = {
 
 
 def encode_column(name: str, values: Sequence[Any]) -> tuple[pa.Field, pa.Array]:
-    """The values of one field as a column.
+    """Encodes the values of one field as a column.
 
     >>> encode_column("word", ["a", None])[0].type, encode_column("any", ["a", 1])[0].type
     (DataType(string), DataType(binary))
@@ -47,26 +47,26 @@ def encode_column(name: str, values: Sequence[Any]) -> tuple[pa.Field, pa.Array]
 
 
 def decode_column(field: pa.Field, column: pa.Array) -> list[Any]:
-    """The values that `encode_column` encoded.
+    """Decodes the values that `encode_column` encoded.
 
     >>> decode_column(*encode_column("any", ["a", 1, {"b": 2}]))
     ['a', 1, {'b': 2}]
     """
     if field.metadata == _PICKLED:
         return list(map(pickle.loads, column.to_pylist()))
-    if _plain_numbers(column):
+    if _is_plain_numbers(column):
         return column.to_numpy().tolist()  # type: ignore[no-any-return]
-    if (repeated := _repeated(column)) is not None:
-        # Texts that are equal become one object, in this batch and the next: Python knows its hash, and finds it in
-        # a dict without looking at the text.
-        distinct = np.array(list(map(sys.intern, repeated.dictionary.to_pylist())), object)
-        return distinct[repeated.indices.to_numpy()].tolist()  # type: ignore[no-any-return]
+    if (encoded := _dictionary_of(column)) is not None:
+        # Equal texts become one object, in this batch and the next: Python has stored its hash, and finds it in a
+        # dict without comparing the text.
+        distinct = np.array(list(map(sys.intern, encoded.dictionary.to_pylist())), object)
+        return distinct[encoded.indices.to_numpy()].tolist()  # type: ignore[no-any-return]
     return column.to_pylist()  # type: ignore[no-any-return]
 
 
-def _repeated(column: pa.Array) -> pa.DictionaryArray | None:
-    """Text by its distinct values, if it has far fewer of them than rows: a sixteenth of the rows tells."""
-    if not pa.types.is_string(column.type) or column.null_count or len(column) < _MANY:
+def _dictionary_of(column: pa.Array) -> pa.DictionaryArray | None:
+    """Encodes text by its distinct values, if a sixteenth of the rows shows that there are far fewer than rows."""
+    if not pa.types.is_string(column.type) or column.null_count or len(column) < _MIN_ROWS:
         return None
     sample = len(column) // 16
     if pc.count_distinct(column.slice(0, sample)).as_py() > 0.8 * sample:
@@ -74,12 +74,12 @@ def _repeated(column: pa.Array) -> pa.DictionaryArray | None:
     return column.dictionary_encode()
 
 
-def _plain_numbers(column: pa.Array) -> bool:
+def _is_plain_numbers(column: pa.Array) -> bool:
     return not column.null_count and (pa.types.is_int64(column.type) or pa.types.is_float64(column.type))
 
 
 def hash_columns(columns: Sequence[tuple[pa.Field, pa.Array]]) -> Hashes:
-    """A hash for each row of some columns, the same in every process: of the value, or of the tuple of several.
+    """Hashes each row of some columns, in every process alike: the value of one column, or the tuple of several.
 
     >>> one, two = encode_column("a", ["x", "y"]), encode_column("b", [1, 2])
     >>> hash_columns([one]).tolist() == hash_keys(["x", "y"]).tolist()
@@ -89,15 +89,15 @@ def hash_columns(columns: Sequence[tuple[pa.Field, pa.Array]]) -> Hashes:
     """
     if len(columns) == 1:
         [(field, column)] = columns
-        if (repeated := _repeated(column)) is not None:
-            hashes: Hashes = hash_bytes(_key_cells(field, repeated.dictionary))[repeated.indices.to_numpy()]
+        if (encoded := _dictionary_of(column)) is not None:
+            hashes: Hashes = hash_bytes(_key_cells(field, encoded.dictionary))[encoded.indices.to_numpy()]
             return hashes
         return hash_bytes(_key_cells(field, column))
     return hash_bytes(encode_tuples([_key_cells(*column) for column in columns]))
 
 
 def hash_keys(keys: Sequence[object]) -> Hashes:
-    """A hash for each key, the same in every process; keys that are equal have equal hashes.
+    """Hashes each key, in every process alike; equal keys have equal hashes.
 
     >>> hash_keys([1, 1.0, "1"]).tolist()[:2] == hash_keys([True, True]).tolist()
     True

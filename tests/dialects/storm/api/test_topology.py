@@ -42,7 +42,10 @@ def declaring(**declared: Any) -> storm.Bolt:
 
 
 WRONG: list[tuple[Callable[[storm.TopologyBuilder], Any], str]] = [
-    (lambda b: b.set_bolt("a", Exclaim()).shuffle_grouping("word"), "reads from 'word', which is not there; there are"),
+    (
+        lambda b: b.set_bolt("a", Exclaim()).shuffle_grouping("word"),
+        "reads from 'word', which does not exist; there",
+    ),
     (
         lambda b: b.set_bolt("a", Exclaim()).fields_grouping("words", ["wrd"]),
         "groups by the field 'wrd', but .* 'word', ",
@@ -59,12 +62,15 @@ WRONG: list[tuple[Callable[[storm.TopologyBuilder], Any], str]] = [
         ),
         "reads the stream 'default' of 'a', which declares no streams",
     ),
-    (circle, "'one', 'two' read from each other in a circle"),
+    (circle, "'one', 'two' read from each other in a cycle"),
     (mixed, "read by direct grouping and by others"),
     (lambda b: b.set_bolt("words", Exclaim()), "has a component 'words' already"),
-    (lambda b: b.set_bolt("a", Exclaim()), "the bolt 'a' reads nothing; say what, e.g. "),
-    (lambda b: b.set_bolt("a", Exclaim()).shuffle_grouping("words").all_grouping("words"), "twice; once is enough"),
-    (lambda b: b.set_bolt("a", Exclaim), r"give an object, not the class: Exclaim\(\)"),
+    (lambda b: b.set_bolt("a", Exclaim()), "the bolt 'a' reads nothing; add an input, e.g. "),
+    (
+        lambda b: b.set_bolt("a", Exclaim()).shuffle_grouping("words").all_grouping("words"),
+        "twice; remove one of",
+    ),
+    (lambda b: b.set_bolt("a", Exclaim), r"pass an object, not the class: Exclaim\(\)"),
     (lambda b: b.set_bolt("a", Source("x")), "'a': expected a bolt, got "),
     (lambda b: b.set_spout("a", Exclaim()), "'a': expected a spout, got "),
     (lambda b: b.set_bolt("a", Exclaim(), parallelism=0), "parallelism of 'a' is a whole number of at least 1, got 0"),
@@ -101,12 +107,12 @@ def test_a_topology_without_spout_is_none() -> None:
 
 def test_settings_are_checked() -> None:
     for settings, message in (
-        ({"message_timeout": "0s"}, "message_timeout must be longer than nothing"),
+        ({"message_timeout": "0s"}, "message_timeout must be longer than 0"),
         ({"guarantee": "exactly_once"}, "guarantee is one of at_least_once, at_most_once, effectively_once, got 'exac"),
         ({"max_spout_pending": 0}, "max_spout_pending is a whole number of at least 1, got 0"),
         ({"max_retries": -1}, "max_retries is a whole number of at least 0"),
         ({"max_task_parallelism": True}, "max_task_parallelism is a whole number"),
-        ({"tick": "-1s"}, "tick must be longer than nothing"),
+        ({"tick": "-1s"}, "tick must be longer than 0"),
     ):
         with pytest.raises(ValueError, match=message):
             storm.Config(**settings)

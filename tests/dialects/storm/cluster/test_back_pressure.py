@@ -8,9 +8,8 @@ from typing import ClassVar
 import pytest
 
 from headrace import storm
-from headrace.dialects.storm.cluster.deadletters import Outcome
 from headrace.dialects.storm.task.acker import COMPLETE
-from tests.dialects.storm.cluster.test_spouthost import SECOND, Around, Numbers
+from tests.dialects.storm.cluster.test_spouthost import SECOND, Around, Numbers, outcome_at
 from tests.dialects.storm.driver import Driver
 
 PENDING = 50
@@ -50,7 +49,7 @@ def test_a_spout_is_as_fast_as_the_slowest_bolt(each: int, tmp_path: Path) -> No
         ended = driver.batch({"numbers": [each.values for each in batch]}, Clock.now)
         world.read_to += len(batch)
         assert {verdict for _, _, verdict in ended} == {COMPLETE}
-        host.outcomes.put(Outcome(offset, acked=tuple(place for _, place, _ in ended)))
+        host.outcomes.put(outcome_at(offset, acked=tuple(place for _, place, _ in ended)))
         offset += 1
     assert all(emitted <= acked + PENDING for _, emitted, acked in looks)
     assert any(emitted == acked + PENDING for _, emitted, acked in looks)

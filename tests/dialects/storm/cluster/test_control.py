@@ -18,7 +18,7 @@ from headrace import storm
 from headrace.commands.main import main
 from headrace.commands.storm import _attend
 from headrace.dialects.storm.cluster.control import Control
-from headrace.dialects.storm.cluster.controlthread import submit
+from headrace.dialects.storm.cluster.controlthread import submit_file
 from headrace.dialects.storm.cluster.topologystatus import ComponentStatus, InputStatus, TaskStatus, TopologyStatus
 from headrace.local.processlock import exclusive, lock_holder
 from tests.dialects.storm.clusters import Cluster, write_wrongs
@@ -232,14 +232,14 @@ def test_who_looks_whether_a_cluster_runs_keeps_none_from_starting(tmp_path: Pat
 def test_a_cluster_runs_only_inside_its_block(tmp_path: Path) -> None:
     (tmp_path / "words.py").write_text(TOPOLOGY)
     with pytest.raises(storm.TopologyError, match="the cluster is not running"):
-        submit(storm.LocalCluster(tmp_path), "words", str(tmp_path / "words.py"))
+        submit_file(storm.LocalCluster(tmp_path), "words", str(tmp_path / "words.py"))
 
 
 @pytest.mark.parametrize("name", ["", "a b", "../up", ".hidden", "x" * 101, "requests", "status.json", "log", "lock"])
 def test_names_are_plain(tmp_path: Path, name: str) -> None:
     (tmp_path / "words.py").write_text(TOPOLOGY)
     with storm.LocalCluster(tmp_path) as cluster, pytest.raises(storm.TopologyError, match="the name of a topology"):
-        submit(cluster, name, str(tmp_path / "words.py"))
+        submit_file(cluster, name, str(tmp_path / "words.py"))
 
 
 NUMBERS = st.none() | st.floats(0, 1e9)
@@ -264,4 +264,4 @@ STATUSES = st.builds(
 
 @given(STATUSES)
 def test_a_status_is_the_same_after_its_way_as_json(status: TopologyStatus) -> None:
-    assert TopologyStatus.read(json.loads(json.dumps(status.told()))) == status
+    assert TopologyStatus.read(json.loads(json.dumps(status.record()))) == status

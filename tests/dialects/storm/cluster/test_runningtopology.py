@@ -79,6 +79,6 @@ def test_a_stream_that_fails_is_started_again_as_long_as_it_gets_on(
     monkeypatch.setattr(topology, "_handle", handle)
     monkeypatch.setattr(topology, "_start_stream", lambda: started.append(1))
     for _ in range(20):
-        topology._look()
+        topology._watch_stream()
     assert len(started) == restarts
     assert isinstance(topology.failure, ValueError) == (restarts < 20)

@@ -12,16 +12,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace import storm
-from headrace.dialects.storm.api.collectors import ErrorReport
+from headrace.dialects.storm.api.reports import ErrorReport
 from headrace.dialects.storm.cluster import spouthost
-from headrace.dialects.storm.cluster.deadletters import DeadLetters, Outcome, dead_letters
-from headrace.dialects.storm.cluster.pending import Pending
+from headrace.dialects.storm.cluster.deadletters import DeadLetterWriter, read_dead_letters
+from headrace.dialects.storm.cluster.pending import PendingTuples
 from headrace.dialects.storm.cluster.spouthost import SpoutHost
-from headrace.dialects.storm.graph.pipelinebuilder import Topics
-from headrace.dialects.storm.task.loggedtuple import WAKE, Emission, EmissionLog
+from headrace.dialects.storm.cluster.spoutlog import SpoutLog
+from headrace.dialects.storm.graph.topologytopics import TopologyTopics
+from headrace.dialects.storm.task.loggedtuple import WAKE, LoggedTuple
+from headrace.dialects.storm.task.treeoutcomes import TreeOutcomes
 from headrace.log import Log, LogError
 
 SECOND = 1_000_000
+
+
+def outcome_at(
+    offset: int, acked: tuple[int, ...] = (), failed: tuple[int, ...] = (), timed_out: tuple[int, ...] = ()
+) -> tuple[int, TreeOutcomes]:
+    """Outcomes of the first spout task, with the offset of their record."""
+    return offset, TreeOutcomes(0, acked, failed, timed_out)
 
 
 class Numbers(storm.Spout):
@@ -88,21 +97,21 @@ class Around:
         return SpoutHost(
             copy.deepcopy(self.spout),
             storm.TopologyContext(self.topology, self.config, "numbers", 0),
-            EmissionLog(self.topic, 0),
+            SpoutLog(self.topic, 0),
             self.folder / "host",
             read_to=lambda: self.read_to,
             report=self.errors.extend,
-            bury=DeadLetters(self.dead, "numbers-0", lambda: self.now).bury,
+            bury=DeadLetterWriter(self.dead, "numbers-0", lambda: self.now).append,
             clock=lambda: self.now,
             wakes=wakes,
         )
 
     @property
     def letters(self) -> list[storm.DeadLetter]:
-        return dead_letters(self.dead)
+        return read_dead_letters(self.dead)
 
-    def logged(self) -> list[Emission]:
-        return [Emission.read(record.value) for record in self.topic.read(0)]
+    def logged(self) -> list[LoggedTuple]:
+        return [LoggedTuple.read(record.value) for record in self.topic.read(0)]
 
     def values(self) -> list[int]:
         return [each.values[0] for each in self.logged() if each.stream != WAKE]
@@ -125,21 +134,21 @@ def test_no_more_is_under_way_than_may_be(around: Callable[..., Around]) -> None
     assert host.turn()
     assert len(host.pending) == 5
     assert not host.turn()
-    host.outcomes.put(Outcome(0, acked=(0, 3)))
+    host.outcomes.put(outcome_at(0, acked=(0, 3)))
     host.turn()
     assert told(host) == [("ack", 1), ("ack", 4)]
-    assert sorted(host.pending.waiting) == [1, 2, 4, 5, 6]
+    assert sorted(host.pending.tuples) == [1, 2, 4, 5, 6]
 
 
 def test_a_stream_that_is_behind_slows_spouts_that_nobody_acks(around: Callable[..., Around]) -> None:
     world = around(Numbers(), guarantee="at_most_once")
     host = world.host()
-    for _ in range(2 * spouthost.MOST_BEHIND // 1000):
+    for _ in range(2 * spouthost.MAX_UNREAD // 1000):
         host.turn()
-    assert host.log.end() == spouthost.MOST_BEHIND
+    assert host.log.end() == spouthost.MAX_UNREAD
     world.read_to = 700
     host.turn()
-    assert host.log.end() == spouthost.MOST_BEHIND + 700
+    assert host.log.end() == spouthost.MAX_UNREAD + 700
     assert told(host)[:2] == [("ack", 1), ("ack", 2)]
 
 
@@ -147,13 +156,13 @@ def test_what_failed_is_replayed_and_at_last_given_up(around: Callable[..., Arou
     world = around(Few(), max_retries=2)
     host = world.host()
     host.turn()
-    host.outcomes.put(Outcome(0, acked=(0, 2), failed=(1,)))
+    host.outcomes.put(outcome_at(0, acked=(0, 2), failed=(1,)))
     host.turn()
-    host.outcomes.put(Outcome(1, timed_out=(3,)))
+    host.outcomes.put(outcome_at(1, timed_out=(3,)))
     host.turn()
     assert [(each.values, each.attempt, each.original) for each in world.logged()[3:]] == [((2,), 1, 1), ((2,), 2, 1)]
     assert world.letters == []
-    host.outcomes.put(Outcome(2, failed=(4,)))
+    host.outcomes.put(outcome_at(2, failed=(4,)))
     host.turn()
     letter = storm.DeadLetter("numbers", 0, (2,), 2, attempts=3, why="failed")
     assert world.letters == [letter]
@@ -170,7 +179,7 @@ def test_a_spout_that_fails_by_itself_replays_by_itself(around: Callable[..., Ar
     world = around(Own())
     host = world.host()
     host.turn()
-    host.outcomes.put(Outcome(0, failed=(1,)))
+    host.outcomes.put(outcome_at(0, failed=(1,)))
     host.turn()
     assert told(host) == [("fail", 2)]
     assert world.values() == [1, 2, 3, 200]
@@ -181,7 +190,7 @@ def test_effectively_once_replays_nothing(around: Callable[..., Around]) -> None
     world = around(Few(), guarantee="effectively_once")
     host = world.host()
     host.turn()
-    host.outcomes.put(Outcome(0, failed=(1,)))
+    host.outcomes.put(outcome_at(0, failed=(1,)))
     host.turn()
     assert world.values() == [1, 2, 3]
     assert [letter.values for letter in world.letters] == [(2,)]
@@ -206,7 +215,7 @@ def test_nobody_else_may_append_to_a_spouts_topic(around: Callable[..., Around])
     world = around(Numbers(), max_spout_pending=1)
     host, other = world.host(), world.host()
     host.turn()
-    with pytest.raises(LogError, match="somebody else has appended"):
+    with pytest.raises(LogError, match="something else has appended"):
         other.turn()
 
 
@@ -219,7 +228,7 @@ def test_a_spout_lives_as_in_storm(around: Callable[..., Around]) -> None:
     host.active = True
     host.turn()
     host.active = False
-    host.outcomes.put(Outcome(0, acked=(0,)))  # what is under way goes on
+    host.outcomes.put(outcome_at(0, acked=(0,)))  # what is under way goes on
     host.turn()
     assert not host.turn()
     host.active = True
@@ -234,18 +243,18 @@ def test_it_has_not_settled_while_a_turn_emits_that_began_before(
 ) -> None:
     """Or whoever kills the topology then would remove tuples that nobody has seen."""
     world, seen = around(Few()), []
-    host, append = world.host(), EmissionLog.append
+    host, append = world.host(), SpoutLog.append
 
-    def appending(log: EmissionLog, *args: Any, **options: Any) -> None:
+    def appending(log: SpoutLog, *args: Any, **options: Any) -> None:
         host.active = False
         seen.append(host.settled)
         append(log, *args, **options)
 
-    monkeypatch.setattr(EmissionLog, "append", appending)
+    monkeypatch.setattr(SpoutLog, "append", appending)
     host.turn()
     world.read_to = 3
     host.turn()
-    host.outcomes.put(Outcome(0, acked=(0, 1, 2)))
+    host.outcomes.put(outcome_at(0, acked=(0, 1, 2)))
     seen.append(host.settled)
     host.turn()
     assert (seen, host.settled) == ([False, False], True)
@@ -274,20 +283,20 @@ def test_a_host_that_starts_again_does_not_wait_for_a_stream_that_waits_for_it(
     around: Callable[..., Around], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is new to a stream that has read everything: it has no micro-batch, and does not tell where it is."""
-    monkeypatch.setattr(spouthost, "MOST_BEHIND", 10)
+    monkeypatch.setattr(spouthost, "MAX_UNREAD", 10)
     world = around(Numbers(), max_spout_pending=10)
     host = world.host()
     for offset in range(3):
         host.turn()
         world.read_to = host.log.end()
-        waiting = sorted(host.pending.waiting)
-        host.outcomes.put(Outcome(offset, acked=tuple(waiting if offset < 2 else waiting[:-2])))
+        waiting = sorted(host.pending.tuples)
+        host.outcomes.put(outcome_at(offset, acked=tuple(waiting if offset < 2 else waiting[:-2])))
         host.turn()
     host.active = False
     host.turn()
     emitted, world.read_to = len(world.values()), 0
     host = world.host(wakes=lambda: SECOND)
-    assert (host.behind, len(host.pending)) == (host.log.end() - min(host.pending.waiting), 10)
+    assert (host.unread, len(host.pending)) == (host.log.end() - min(host.pending.tuples), 10)
     host.turn()
     assert len(world.values()) == emitted  # as much is under way as may be
     world.now = SECOND
@@ -296,10 +305,10 @@ def test_a_host_that_starts_again_does_not_wait_for_a_stream_that_waits_for_it(
     host.turn()
     assert [each.stream for each in world.logged()[emitted:]] == [WAKE]  # or what was forgotten would never time out
     world.read_to = host.log.end()
-    host.outcomes.put(Outcome(3, timed_out=tuple(host.pending.waiting)))
+    host.outcomes.put(outcome_at(3, timed_out=tuple(host.pending.tuples)))
     host.turn()
     host = world.host()
-    host.outcomes.put(Outcome(4, acked=tuple(host.pending.waiting)))
+    host.outcomes.put(outcome_at(4, acked=tuple(host.pending.tuples)))
     world.read_to = 0
     host.turn()
     assert len(host.pending) == 10  # new ones: that it has emitted more than may be behind in all its life is no matter
@@ -321,14 +330,14 @@ def test_a_crash_before_an_append_loses_nothing_and_repeats_nothing(
         raise Died
 
     for _ in range(3):
-        host.outcomes.put(Outcome(0, acked=tuple(range(10))))
+        host.outcomes.put(outcome_at(0, acked=tuple(range(10))))
         with monkeypatch.context() as patch:
-            patch.setattr(EmissionLog, "append", die)
+            patch.setattr(SpoutLog, "append", die)
             with pytest.raises(Died):
                 host.turn()
         host = world.host()
     for offset in range(1, 4):
-        host.outcomes.put(Outcome(offset, acked=tuple(host.pending.waiting)))
+        host.outcomes.put(outcome_at(offset, acked=tuple(host.pending.tuples)))
         host.turn()
     assert world.values() == list(range(1, len(world.values()) + 1))
     assert len(world.values()) >= 30
@@ -354,16 +363,16 @@ def test_nothing_is_lost_whenever_it_crashes(script: list[Any]) -> None:
             host = world.host()
             for outcome in outcomes[host.pending.outcomes :]:
                 host.outcomes.put(outcome)
-        elif host.pending.waiting:
+        elif host.pending.tuples:
             what, which = step
-            place = sorted(host.pending.waiting)[which % len(host.pending.waiting)]
+            place = sorted(host.pending.tuples)[which % len(host.pending.tuples)]
             emission = world.logged()[place]
             acked |= {emission.values[0]} if what == "ack" else set()
-            outcome = Outcome(len(outcomes), **{"acked" if what == "ack" else "failed": (place,)})
+            outcome = outcome_at(len(outcomes), **{"acked" if what == "ack" else "failed": (place,)})
             outcomes.append(outcome)
             host.outcomes.put(outcome)
             host.turn()
-    under_way = {world.logged()[place].values[0] for place in host.pending.waiting}
+    under_way = {world.logged()[place].values[0] for place in host.pending.tuples}
     dead = {letter.values[0] for letter in world.letters}
     emitted = set(world.values())
     assert emitted == set(range(1, len(emitted) + 1))
@@ -375,13 +384,13 @@ def test_nothing_is_lost_whenever_it_crashes(script: list[Any]) -> None:
 
 
 def test_what_was_waited_for_is_written_down(tmp_path: Path) -> None:
-    pending = Pending()
-    first = Emission(0, 0, "default", (1,), "a")
-    pending.sent([first, Emission(0, 1, "default", (2,), "b")])
-    pending.sent([first.again(2)])
+    pending = PendingTuples()
+    first = LoggedTuple(0, 0, "default", (1,), "a")
+    pending.add([first, LoggedTuple(0, 1, "default", (2,), "b")])
+    pending.add([first.replay(2)])
     pending.outcomes = 7
     pending.save(tmp_path / "pending.json")
-    assert Pending.load(tmp_path / "pending.json") == pending
+    assert PendingTuples.load(tmp_path / "pending.json") == pending
 
 
 def test_a_spout_keeps_the_number_of_its_tasks(tmp_path: Path) -> None:
@@ -390,8 +399,8 @@ def test_a_spout_keeps_the_number_of_its_tasks(tmp_path: Path) -> None:
         builder.set_spout("numbers", Numbers(), parallelism=tasks)
         return builder.create()
 
-    topics = Topics("t", str(tmp_path))
+    topics = TopologyTopics("t", str(tmp_path))
     topics.create(topology(2))
     topics.create(topology(2))
-    with pytest.raises(storm.TopologyError, match="a partition for each of 2 tasks, but there are to be 3"):
+    with pytest.raises(storm.TopologyError, match="has partitions for 2 tasks, but the spout has 3"):
         topics.create(topology(3))

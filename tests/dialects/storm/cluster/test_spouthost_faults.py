@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 from headrace import storm
 from headrace.dialects.storm.cluster import pending, spouthost
-from headrace.dialects.storm.cluster.deadletters import Outcome
 from headrace.dialects.storm.cluster.spouthost import SpoutHost
 from headrace.dialects.storm.task.acker import COMPLETE, FAILED
+from headrace.dialects.storm.task.treeoutcomes import TreeOutcomes
 from headrace.log.partitions import Partition
-from tests.dialects.storm.cluster.test_spouthost import Around, Numbers
+from tests.dialects.storm.cluster.test_spouthost import Around, Numbers, outcome_at
 from tests.dialects.storm.driver import Driver, Sink, Source
 from tests.scale import examples
 
@@ -76,11 +76,11 @@ class Engine:
 
     def __init__(self, world: Around, fails: dict[int, int]) -> None:
         self.world, self.fails = world, fails
-        self.outcomes: list[Outcome] = []
+        self.outcomes: list[tuple[int, TreeOutcomes]] = []
         self.judged = Counter[int]()
         self.acked = Counter[int]()
 
-    def step(self, most: int) -> Outcome | None:
+    def step(self, most: int) -> tuple[int, TreeOutcomes] | None:
         new = self.world.logged()[self.world.read_to :][:most]
         if not new:
             return None
@@ -91,7 +91,7 @@ class Engine:
             self.acked[number] += self.judged[number] >= self.fails[number]
             self.judged[number] += 1
         self.world.read_to += len(new)
-        self.outcomes.append(Outcome(len(self.outcomes), tuple(told["acked"]), tuple(told["failed"])))
+        self.outcomes.append(outcome_at(len(self.outcomes), tuple(told["acked"]), tuple(told["failed"])))
         return self.outcomes[-1]
 
 
@@ -145,7 +145,7 @@ def test_a_host_that_crashes_does_what_one_does_that_lives(
         letters = [(letter.values[0], letter.attempts) for letter in world.letters]
         assert sorted(letters) == [(number, retries + 1) for number in sorted(set(fails) - done)]
         assert {number for what, number in played.told if what == "ack"} == done
-        assert not played.host.pending.waiting
+        assert not played.host.pending.tuples
 
 
 class Own(Six):
@@ -175,7 +175,7 @@ def test_what_a_spout_makes_of_outcomes_survives_crashes(
         assert set(played.engine.acked) == set(fails)
         assert played.host.spout.left == set()  # type: ignore[attr-defined]
         assert not world.letters
-        assert not played.host.pending.waiting
+        assert not played.host.pending.tuples
 
 
 def full(*_: Any, **__: Any) -> None:
@@ -190,7 +190,7 @@ def test_a_full_disk_is_told_and_the_host_goes_on_when_there_is_room(
     host = world.host()
     host.turn()
     # One is given up, one is emitted again, and then there is no room for what follows.
-    told = [Outcome(0, failed=(0,)), Outcome(1, acked=(1,), failed=(4, 2)), Outcome(2, acked=(3, 5))]
+    told = [outcome_at(0, failed=(0,)), outcome_at(1, acked=(1,), failed=(4, 2)), outcome_at(2, acked=(3, 5))]
     host.outcomes.put(told[0])
     host.turn()
     host.outcomes.put(told[1])
@@ -199,7 +199,7 @@ def test_a_full_disk_is_told_and_the_host_goes_on_when_there_is_room(
         host._run()
         assert isinstance(host.failure, storm.TopologyError)
         assert "task 0, cannot write to its log or to" in str(host.failure)
-        assert "No space left on device; mend that, and submit the topology again" in str(host.failure)
+        assert "No space left on device; correct that, and submit the topology again" in str(host.failure)
         host.stop()
     host = world.host()
     for outcome in told[host.pending.outcomes :]:
@@ -243,7 +243,7 @@ def test_values_that_the_log_does_not_know_fail_and_the_others_go_on(guarantee: 
     assert {(letter.why, letter.attempts) for letter in world.letters} == {("unwritable", 0)}
     assert [what for what in host.spout.told if what[0] == "fail"] == [("fail", n) for n in (3, 6, 9)]  # type: ignore[attr-defined]
     assert len(world.errors) == 3
-    assert "values and message ids are what JSON knows" in world.errors[0].error
+    assert "values and message ids are values of JSON" in world.errors[0].error
     assert (host.counts.emitted, host.counts.failed, host.counts.dead, host.counts.errors) == (6, 3, 3, 3)
     assert not world.host().turn()  # it does not begin again
 
@@ -273,7 +273,7 @@ def test_a_letter_says_which_stream_it_was_for(tmp_path: Path) -> None:
     world = Around(tmp_path, Lines(), max_retries=0)
     host = world.host()
     host.turn()
-    host.outcomes.put(Outcome(0, failed=(0,)))
+    host.outcomes.put(outcome_at(0, failed=(0,)))
     host.turn()
     assert world.letters == [storm.DeadLetter("numbers", 0, ("x",), 1, attempts=1, why="failed", stream="bad")]
 
@@ -299,7 +299,7 @@ def test_tuples_that_a_grouping_cannot_send_fail_and_nothing_is_lost(tmp_path: P
         ended = driver.batch({"numbers": [each.values for each in new]})
         errors += [error.error for _, _, outcome in driver.outcomes for error in outcome.errors]
         told = [tuple(place for _, place, verdict in ended if verdict == kind) for kind in (COMPLETE, FAILED)]
-        host.outcomes.put(Outcome(offset, *told))
+        host.outcomes.put(outcome_at(offset, *told))
         offset += 1
     assert sorted(driver.got("print")) == [(n,) for n in (1, 2, 3, 5, 6)]
     assert sorted(number for what, number in host.spout.told if what == "ack") == [1, 2, 3, 5, 6]  # type: ignore[attr-defined]
@@ -315,6 +315,6 @@ def test_what_a_topic_cannot_take_fails_and_the_rest_is_written() -> None:
     ended = driver.batch({"values": [[1], [b"\x00"], [float("nan")], ["x"]]})
     assert [verdict for _, _, verdict in ended] == [COMPLETE, FAILED, FAILED, COMPLETE]
     errors = [error.error for _, _, outcome in driver.outcomes for error in outcome.errors]
-    assert ["the topic 'out' takes what JSON knows" in error for error in errors] == [True, True]
+    assert ["the topic 'out' takes values of JSON" in error for error in errors] == [True, True]
     (bolt,) = driver.instances("write")
-    assert bolt.taken() == ['{"value": 1}', '{"value": "x"}']
+    assert bolt.take_rows() == ['{"value": 1}', '{"value": "x"}']

@@ -18,9 +18,9 @@ import pytest
 
 from headrace import storm
 from headrace.dialects.storm.cluster import runningtopology
-from headrace.dialects.storm.cluster.pending import Pending
+from headrace.dialects.storm.cluster.pending import PendingTuples
 from headrace.dialects.storm.cluster.spouthost import SpoutHost
-from headrace.dialects.storm.task.loggedtuple import EmissionLog
+from headrace.dialects.storm.cluster.spoutlog import SpoutLog
 from headrace.engine.stream.delivery import Delivery
 from headrace.log import Log
 from tests.engine.stream.test_faults import Abort, Faults
@@ -110,10 +110,10 @@ class Count(storm.ToTopic):
         self.counts[key] = self.counts.get(key, 0) + 1
         self._write({"n": n, "seen": self.seen[n], "key": key, "count": self.counts[key]})
 
-    def taken(self) -> list[str]:
+    def take_rows(self) -> list[str]:
         Visit(self.folder, "shard")()
         self.state = Visit(self.folder, "state")  # which is written next
-        return super().taken()
+        return super().take_rows()
 
 
 def refusals(n: int) -> int:
@@ -167,8 +167,8 @@ class Points(Faults):
 
         patch.setattr(Delivery, "__call__", delivering)
         patch.setattr(Delivery, "_to", writing)
-        patch.setattr(EmissionLog, "append", self._around(EmissionLog.append, "before append", "after append"))
-        patch.setattr(Pending, "save", self._around(Pending.save, "before save", "after save"))
+        patch.setattr(SpoutLog, "append", self._around(SpoutLog.append, "before append", "after append"))
+        patch.setattr(PendingTuples, "save", self._around(PendingTuples.save, "before save", "after save"))
         patch.setattr(SpoutHost, "_acked", self._around(SpoutHost._acked, "outcome"))
 
     def _around(self, method: Callable[..., Any], before: str, after: str | None = None) -> Callable[..., Any]:
@@ -238,7 +238,7 @@ def test_aborts_of_a_topology_leave_no_trace(
     plan = {f"{place}, pass {1 + (places.index(place) + first) % 3}" for place in chosen}
     points.planned = set(plan)
     points.install(monkeypatch)
-    monkeypatch.setattr(runningtopology, "_RESTARTS", len(plan))
+    monkeypatch.setattr(runningtopology, "_MAX_RESTARTS", len(plan))
     config = storm.Config(guarantee=guarantee, max_spout_pending=4, max_retries=RETRIES, message_timeout="1 hour")  # type: ignore[arg-type]
     with storm.LocalCluster(tmp_path / "cluster", spark=spark) as cluster:
         play(cluster, folder, config, time.monotonic() + 600)

@@ -12,11 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace import storm
-from headrace.dialects.storm.api.groupings import described
-from headrace.dialects.storm.cluster.spouthost import Outcome
+from headrace.dialects.storm.api.groupings import describe_grouping
 from headrace.dialects.storm.cluster.topologystatus import InputStatus, bolt_status, component_statuses, spout_status
-from headrace.dialects.storm.graph.enginetasks import BoltOnEngine, rebalanced_bolt
-from tests.dialects.storm.cluster.test_spouthost import Around, Numbers
+from headrace.dialects.storm.graph.enginetasks import EngineBoltTask, rebalance_bolt
+from tests.dialects.storm.cluster.test_spouthost import Around, Numbers, outcome_at
 from tests.dialects.storm.driver import Driver, Sink, Source
 from tests.scale import examples
 
@@ -68,8 +67,8 @@ def test_what_a_task_tells_outlives_it_and_a_rebalance() -> None:
     topology, config = sorting(), storm.Config()
     driver = Driver(topology)
     driver.batch({"numbers": [[1], [2], [3]]})
-    [sent] = [sent for name, _, outcome in driver.outcomes if name == "numbers" for sent in outcome.sent][:1]
-    task = BoltOnEngine(topology, config, "sort", 1, 0)
+    [sent] = [sent for name, _, outcome in driver.outcomes if name == "numbers" for sent in outcome.batches][:1]
+    task = EngineBoltTask(topology, config, "sort", 1, 0)
     list(task.run([sent.batch], 0))
     blocks = task.changes()
     counted = task.counts()
@@ -78,8 +77,8 @@ def test_what_a_task_tells_outlives_it_and_a_rebalance() -> None:
     assert bolt_status("sort", 2, {}).queued is None  # nothing is known yet
     list(task.run([], 0))
     assert task.counts() == {**counted, "queued": 0, "seconds": task.counts()["seconds"]}
-    for again in (blocks, rebalanced_bolt(topology, config, "sort", [blocks, []], 3)[0]):
-        other = BoltOnEngine(topology, config, "sort", 1, 0)
+    for again in (blocks, rebalance_bolt(topology, config, "sort", [blocks, []], 3)[0]):
+        other = EngineBoltTask(topology, config, "sort", 1, 0)
         other.load(again)
         assert other.counts() == {**counted, "queued": 0}
 
@@ -113,7 +112,7 @@ def test_a_spout_is_held_back_from_the_turn_that_finds_no_room_to_the_one_that_d
             world.now += passes * 1_000_000
             expected += passes if held else 0
             if what == "ack":
-                host.outcomes.put(Outcome(number, acked=tuple(host.pending.waiting)[:1]))
+                host.outcomes.put(outcome_at(number, acked=tuple(host.pending.tuples)[:1]))
             elif what != "turn":
                 host.active = what == "activate"
             acked = 1 if what == "ack" and len(host.pending) else 0
@@ -131,7 +130,7 @@ def test_groupings_have_names() -> None:
     declarer.shuffle_grouping("a").fields_grouping("b", ["x", "y"]).partial_key_grouping("c", ["x"]).all_grouping("d")
     declarer.global_grouping("e").direct_grouping("f").local_or_shuffle_grouping("g").none_grouping("h")
     declarer.custom_grouping("i", ByHand())
-    assert [described(each.grouping) for each in declarer.inputs] == [
+    assert [describe_grouping(each.grouping) for each in declarer.inputs] == [
         "shuffle",
         "fields x, y",
         "partial key x",

@@ -12,10 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace import storm
-from headrace.dialects.storm.cluster.spouthost import Outcome, SpoutHost
-from headrace.dialects.storm.graph.enginetasks import ACKER, ERRORS, Sending
-from headrace.dialects.storm.task.loggedtuple import WAKE, EmissionLog
+from headrace.dialects.storm.cluster.spouthost import SpoutHost
+from headrace.dialects.storm.cluster.spoutlog import SpoutLog
+from headrace.dialects.storm.graph.enginetasks import ACKER, ERRORS, SpoutSender
+from headrace.dialects.storm.task.loggedtuple import WAKE
 from headrace.log import Log
+from tests.dialects.storm.cluster.test_spouthost import outcome_at
 from tests.dialects.storm.driver import Sink
 
 SECOND = 1_000_000
@@ -72,7 +74,7 @@ class World:
         return SpoutHost(
             copy.deepcopy(self.topology.node("spout").component),  # type: ignore[arg-type]
             storm.TopologyContext(self.topology, self.config, "spout", index),
-            EmissionLog(self.topic, index),
+            SpoutLog(self.topic, index),
             self.folder / str(index),
             read_to=lambda: self.read[index],
             report=lambda errors: None,
@@ -85,7 +87,7 @@ class World:
         """What is new of a task of the spout goes on its way, in so many parts."""
         records = [record.value for record in self.topic.read(index, self.read[index])]
         self.read[index] += len(records)
-        sending = Sending(self.topology, self.config, "spout", ackers=2)
+        sending = SpoutSender(self.topology, self.config, "spout", ackers=2)
         sending.setup()
         for part in range(bundles):
             size = -(-len(records) // bundles)
@@ -129,7 +131,7 @@ def test_a_shuffle_is_even_whatever_else_a_spout_emits(script: list[Any]) -> Non
                 world.now += SECOND
                 host.turn()
             case "fail":
-                host.outcomes.put(Outcome(world.outcomes[index], failed=tuple(host.pending.waiting)[:1]))
+                host.outcomes.put(outcome_at(world.outcomes[index], failed=tuple(host.pending.tuples)[:1]))
                 world.outcomes[index] += 1
                 host.turn()
             case "restart":

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace import storm
-from headrace.dialects.storm.task.boltstate import Kept
+from headrace.dialects.storm.task.boltstate import BoltState
 from headrace.engine.columns.hashing import HASHES
 from tests.scale import examples
 
@@ -92,10 +92,10 @@ def attributes(bolt: Any) -> dict[str, Any]:
     return copy.deepcopy({name: value for name, value in vars(bolt).items() if name != "lock"})
 
 
-def fresh() -> tuple[Any, Kept]:
+def fresh() -> tuple[Any, BoltState]:
     bolt = Bolt()
     bolt.prepare()
-    return bolt, Kept(bolt)
+    return bolt, BoltState(bolt)
 
 
 @examples(80)
@@ -186,7 +186,7 @@ def test_what_prepare_made_and_nothing_changed_is_no_state() -> None:
     newer = Bolt()
     newer.prepare()
     newer.setting = 20  # by new code
-    Kept(newer).load(blocks)
+    BoltState(newer).load(blocks)
     assert (newer.setting, newer.total) == (20, 5)
 
 
@@ -198,7 +198,7 @@ def test_what_cannot_be_pickled_must_be_named_transient() -> None:
     bolt = Careless()
     bolt.prepare()
     with pytest.raises(TypeError, match=r"'lock' is part of a bolt's state .*transient = \('lock',\)"):
-        Kept(bolt)
+        BoltState(bolt)
 
 
 def test_blocks_of_others_are_refused_unread() -> None:

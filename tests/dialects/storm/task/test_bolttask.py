@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 from storm_wordcount import SplitSentence, WordCount
 
 from headrace import storm
-from headrace.dialects.storm.api.collectors import SpoutCollected
+from headrace.dialects.storm.api.collectors import SpoutOutputCollector
 from headrace.dialects.storm.task.acker import COMPLETE, FAIL, FAILED
-from headrace.dialects.storm.task.bolttask import BoltTask, Outcome, SpoutTask
+from headrace.dialects.storm.task.bolttask import BoltTask
 from headrace.dialects.storm.task.incoming import Incoming
+from headrace.dialects.storm.task.spouttask import SpoutTask
+from headrace.dialects.storm.task.taskoutput import TaskOutput
 from tests.dialects.storm.driver import Driver, Sink, Source
 from tests.scale import examples
 
@@ -36,9 +38,9 @@ def task_of(bolt: storm.Bolt, *, direct: str | None = None, **settings: Any) -> 
     return SpoutTask(topology, config, "words", 0), BoltTask(topology, config, "bolt", 0)
 
 
-def run(bolt: storm.Bolt, words: list[str], **given: Any) -> Outcome:
+def run(bolt: storm.Bolt, words: list[str], **given: Any) -> TaskOutput:
     spout, task = task_of(bolt, **given)
-    sent = spout.run("default", pa.record_batch({"sentence": words}), np.arange(len(words)), now=0).sent
+    sent = spout.run("default", pa.record_batch({"sentence": words}), np.arange(len(words)), now=0).batches
     return task.run([each.batch for each in sent], now=0)
 
 
@@ -64,7 +66,7 @@ def test_a_replay_is_identical_whatever_the_order_of_arrival(batches: list[list[
 def described(driver: Driver) -> Any:
     outcomes = []
     for name, index, each in driver.outcomes:
-        sent = [(one.target, one.task, one.batch.schema.metadata, one.batch.to_pydict()) for one in each.sent]
+        sent = [(one.target, one.task, one.batch.schema.metadata, one.batch.to_pydict()) for one in each.batches]
         outcomes.append((name, index, sent, each.acks.to_pydict()))
     return outcomes, dict(driver.states)
 
@@ -109,7 +111,7 @@ def test_mistakes_fail_the_tuple_and_are_reported(emit: Any, message: str) -> No
         raise RuntimeError(error.error)
     assert (outcome.counts.failed, outcome.counts.acked, outcome.counts.errors) == (1, 0, 1)
     assert outcome.acks.column("mark").to_pylist() == [FAIL]
-    assert outcome.sent == []
+    assert outcome.batches == []
     assert "test_bolttask.py" in error.details
 
 
@@ -138,7 +140,7 @@ def test_of_a_great_many_errors_some_are_shown_and_all_are_counted() -> None:
 def test_at_most_once_tracks_nothing() -> None:
     outcome = run(Poisoned(), ["good", "bad"], guarantee="at_most_once")
     assert outcome.acks.num_rows == 0
-    assert all(sent.batch.schema.names == ["word"] for sent in outcome.sent)
+    assert all(sent.batch.schema.names == ["word"] for sent in outcome.batches)
 
 
 class Twice(storm.Bolt):
@@ -155,9 +157,9 @@ class Twice(storm.Bolt):
 def test_what_is_acked_twice_is_acked_and_what_is_not_anchored_is_not_waited_for() -> None:
     spout, task = task_of(Twice())
     begun = spout.run("default", pa.record_batch({"sentence": ["x"]}), np.arange(1), now=0)
-    outcome = task.run([each.batch for each in begun.sent], now=0)
+    outcome = task.run([each.batch for each in begun.batches], now=0)
     assert outcome.acks.column("xor").to_pylist() == begun.acks.column("xor").to_pylist()  # which cancels out
-    [sent] = outcome.sent
+    [sent] = outcome.batches
     assert sent.batch.column("__root").to_pylist() == [0]
 
 
@@ -166,7 +168,7 @@ def test_tuples_without_a_message_id_are_not_tracked() -> None:
     rows = pa.record_batch({"sentence": ["a b", "c d"]})
     begun = spout.run("default", rows, np.arange(2), now=0, tracked=np.array([True, False]))
     assert begun.acks.num_rows == 1
-    outcome = task.run([each.batch for each in begun.sent], now=0)
+    outcome = task.run([each.batch for each in begun.batches], now=0)
     assert set(outcome.acks.column("root").to_pylist()) == set(begun.acks.column("root").to_pylist())
 
 
@@ -216,7 +218,7 @@ def test_tuples_of_a_spout_come_in_its_order_however_they_were_read() -> None:
         spout.run("default", pa.record_batch({"sentence": [str(place) for place in places]}), np.array(places), now=9)
         for places in ([4, 5], [0, 1, 2, 3], [6])
     ]
-    task.run([sent.batch for part in parts for sent in part.sent], now=9)
+    task.run([sent.batch for part in parts for sent in part.batches], now=9)
     assert task.bolt.got == [(str(place),) for place in range(7)]
 
 
@@ -231,7 +233,7 @@ def test_no_two_copies_of_tuples_have_the_same_number() -> None:
     for now in range(3):
         driver.batch({"words": [["a b c"], ["d e"]]}, now=now)
         for _, _, outcome in driver.outcomes:
-            numbers += [number for sent in outcome.sent for number in Incoming.of([sent.batch], 0).ids.tolist()]
+            numbers += [number for sent in outcome.batches for number in Incoming.of([sent.batch], 0).ids.tolist()]
     assert len(numbers) == 3 * (2 + 2 + 5 * 3 + 5)
     assert len(set(numbers)) == len(numbers)
 
@@ -252,9 +254,9 @@ def test_a_bolt_has_a_context_and_an_end() -> None:
 
 
 def test_spouts_are_held_to_their_streams_too() -> None:
-    collected = SpoutCollected("words", 0, {"default": ("word",), "named": ("word",)}, {"named": frozenset([3])})
+    collected = SpoutOutputCollector("words", 0, {"default": ("word",), "named": ("word",)}, {"named": frozenset([3])})
     spout = Source("word")
-    spout._collected = collected
+    spout._collector = collected
     spout.emit(["a"], message_id=1)
     spout.emit_direct(3, ["b"], stream="named")
     assert [(each.stream, each.task) for each in collected.take()] == [("default", None), ("named", 3)]

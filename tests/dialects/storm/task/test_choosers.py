@@ -24,6 +24,7 @@ from headrace.dialects.storm.api.groupings import (
     PartialKey,
     Shuffle,
 )
+from headrace.dialects.storm.task.choosers import make_chooser
 from headrace.dialects.storm.task.tuplecolumns import decode_column, encode_column, hash_columns, hash_keys
 
 
@@ -31,7 +32,7 @@ def chosen(grouping: Grouping, rows: list[tuple[Any, ...]], tasks: int) -> list[
     """(row, task) of each copy."""
     fields = tuple("abc"[: len(rows[0])])
     columns = [encode_column(name, values) for name, values in zip(fields, zip(*rows, strict=True), strict=True)]
-    result = grouping.chooser(fields, tasks, 0).choose(columns, len(rows), None)
+    result = make_chooser(grouping, fields, tasks, 0).choose(columns, len(rows), None)
     numbers = range(len(rows)) if result.rows is None else result.rows.tolist()
     return list(zip(numbers, result.tasks.tolist(), strict=True))
 
@@ -41,10 +42,10 @@ def chosen(grouping: Grouping, rows: list[tuple[Any, ...]], tasks: int) -> list[
 def test_shuffle_gives_equal_counts_over_all_batches(
     grouping: Grouping, batches: list[int], tasks: int, source: int
 ) -> None:
-    chooser, counts = grouping.chooser(("a",), tasks, source), Counter(dict.fromkeys(range(tasks), 0))
+    chooser, counts = make_chooser(grouping, ("a",), tasks, source), Counter(dict.fromkeys(range(tasks), 0))
     for count in batches:
         counts.update(chooser.choose([], count, None).tasks.tolist())
-        memory, chooser = chooser.memory, grouping.chooser(("a",), tasks, source)
+        memory, chooser = chooser.memory, make_chooser(grouping, ("a",), tasks, source)
         chooser.memory = memory
         assert max(counts.values()) - min(counts.values()) <= 1
 
@@ -98,10 +99,10 @@ def test_partial_key_has_two_tasks_for_a_key_and_balances_them() -> None:
 
 def test_partial_key_goes_on_from_its_memory() -> None:
     grouping, column = PartialKey(("a",)), encode_column("a", [str(number % 7) for number in range(100)])
-    whole = grouping.chooser(("a",), 5, 0).choose([column], 100, None).tasks.tolist()
+    whole = make_chooser(grouping, ("a",), 5, 0).choose([column], 100, None).tasks.tolist()
     parts, memory = [], None
     for start in (0, 40):
-        chooser = grouping.chooser(("a",), 5, 0)
+        chooser = make_chooser(grouping, ("a",), 5, 0)
         chooser.memory = memory or chooser.memory
         size = 60 if start else 40
         parts += chooser.choose([(column[0], column[1].slice(start, size))], size, None).tasks.tolist()
@@ -116,7 +117,7 @@ class FirstLetter(storm.CustomGrouping):
 
 def test_a_custom_grouping_names_none_one_or_several_tasks() -> None:
     assert chosen(Custom(FirstLetter()), [("",), ("b",), ("ca",)], 3) == [(1, 1), (2, 2), (2, 0)]
-    with pytest.raises(ValueError, match=r"FirstLetter.choose gave 25 for \('z',\); tasks are numbered from 0 to 2"):
+    with pytest.raises(ValueError, match=r"FirstLetter.choose returned 25 for \('z',\); tasks are numbered from 0 to"):
         chosen(Custom(FirstLetter()), [("z",)], 3)
 
 

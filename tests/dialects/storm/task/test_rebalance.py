@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headrace import storm
 from headrace.dialects.storm.task.acker import COMPLETE
-from headrace.dialects.storm.task.rebalance import rebalanced
+from headrace.dialects.storm.task.rebalance import rebalance
 from tests.dialects.storm.driver import Driver, Sink, Source
 from tests.scale import examples
 
@@ -72,7 +72,7 @@ def with_tasks(driver: Driver, tasks: int) -> Driver:
     after.emitted, after.acker_states = driver.emitted, driver.acker_states
     for key, blocks in driver.states.items():
         after.states[key] = blocks
-    for index, blocks in enumerate(rebalanced(before, driver.config, "bolt", states, tasks)):
+    for index, blocks in enumerate(rebalance(before, driver.config, "bolt", states, tasks)):
         after.states["bolt", index] = list(blocks)
     after.restart()
     return after
@@ -123,10 +123,10 @@ def test_a_bolt_says_itself_how_a_number_is_shared() -> None:
 
 
 def test_what_cannot_be_shared_is_refused() -> None:
-    for grouping, why in (("fields", "its attribute 'total' is no dict"), ("shuffle", "do not come by fields")):
+    for grouping, why in (("fields", "its attribute 'total' is not a dict"), ("shuffle", "does not read by fields")):
         driver = Driver(topology(Total(), 2, grouping))
         driver.batch({"words": [("a", "x"), ("b", "y"), ("c", "z"), ("a", "y")]}, now=0)
-        with pytest.raises(storm.TopologyError, match=f"the bolt 'bolt' cannot be shared .*{why}.* split"):
+        with pytest.raises(storm.TopologyError, match=f"the bolt 'bolt' cannot be divided .*{why}.* split"):
             with_tasks(driver, 3)
 
 
@@ -141,7 +141,7 @@ class Stranger(storm.BasicBolt):
 def test_a_dict_with_other_keys_than_the_groupings_is_refused() -> None:
     driver = Driver(topology(Stranger(), 4))
     driver.batch({"words": [(user, word) for user in "abcdef" for word in "xyz"]}, now=0)
-    with pytest.raises(storm.TopologyError, match="'numbers' has the key 'all', which is no value of the grouping"):
+    with pytest.raises(storm.TopologyError, match="'numbers' has the key 'all', which is not a value of the grouping"):
         with_tasks(driver, 3)
 
 
