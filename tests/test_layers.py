@@ -39,6 +39,8 @@ LAYERS = (
     "headrace.engine.stream",
     "headrace.engine",
     "headrace.testing",
+    "headrace.server.http",  # it knows no view
+    "headrace.server.security",
     "headrace.views.errors",
     "headrace.views.offsets",
     "headrace.views.declare",
@@ -51,8 +53,16 @@ LAYERS = (
     "headrace.views.layers",
     "headrace.views.sparksql",
     "headrace.views",
-    "headrace.dialects",
+    "headrace.server.limits",
+    "headrace.server.ingestion",
+    "headrace.server.service",
+    "headrace.server.routes",
+    "headrace.server.page",
+    "headrace.server.application",
+    "headrace.server.server",
+    "headrace.server.process",
     "headrace.server",
+    "headrace.dialects",
     "headrace.system",
     "headrace",
     "headrace.commands",
@@ -65,7 +75,7 @@ DOORS = {
 WITHOUT_SPARK = (
     *LAYERS[: LAYERS.index("headrace.engine.spark")],
     *LAYERS[LAYERS.index("headrace.testing") : LAYERS.index("headrace.views.master")],
-    "headrace.server",
+    *LAYERS[LAYERS.index("headrace.server.limits") : LAYERS.index("headrace.dialects")],
 )
 ALSO_WITHOUT_SPARK = ("headrace",)
 

@@ -1,7 +1,7 @@
-"""The web page: the status and the answers that the API has, drawn. Each panel is a file; colours are in `theme.py` and
-`style.css`.
+"""The web page, which draws the status and the answers of the API.
 
-It is NiceGUI, which serves its own scripts and fonts; nothing comes from elsewhere.
+Each panel is a file; colours are in `theme.py` and `style.css`. NiceGUI serves its own scripts and fonts; nothing is
+loaded from other servers.
 """
 
 from headrace.server.page.mounting import Page, mount_page
