@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from headrace.engine.shard.processor import Waiting
+from headrace.engine.shard.reports import WaitingWindow
 from headrace.model.badrecords import BadRecords
 from headrace.model.times import MAX_TIME, MIN_TIME, SECOND, format_duration, format_instant
 
@@ -97,7 +97,7 @@ class ExchangeStatus:
     held: int = 0
     late: int = 0
     refused: int = 0
-    waiting: Waiting | None = None
+    waiting: WaitingWindow | None = None
     counts: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
 
 
@@ -108,8 +108,8 @@ class StreamStatus(Status):
     `notes` say how the pipeline differs from the one of its checkpoint. It prints as a table.
 
     >>> print(StreamStatus("running", batches=3, batch_seconds=0.41, exchanges={
-    ...     "sums": ExchangeStatus(60 * SECOND, 59 * SECOND, 2 * SECOND, 1, waiting=Waiting("'amy'", "12:00 to 12:01",
-    ...         "waits for the watermark to pass 12:01, which is at 12:00:58", 61 * SECOND))}))
+    ...     "sums": ExchangeStatus(60 * SECOND, 59 * SECOND, 2 * SECOND, 1, waiting=WaitingWindow("'amy'",
+    ...         "12:00 to 12:01", "waits for the watermark to pass 12:01, which is at 12:00:58", 61 * SECOND))}))
     running, 3 batches, the last in 0.41 s
     grouping  watermark             output                lag  held  late  refused
     sums      1970-01-01T00:01:00Z  1970-01-01T00:00:59Z  2 s     1     0        0

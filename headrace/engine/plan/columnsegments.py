@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from headrace.engine.shard.wire import Station, Tidings, pack, segment_dest, wire
+from headrace.engine.shard.reports import TaskClocks
+from headrace.engine.shard.wire import Station, pack, segment_dest, wire
 from headrace.engine.worker.bundles import BufferedOutput, Bundle, ToColumns
 from headrace.engine.worker.columnbundles import ColumnBundle, split_panes
 from headrace.engine.worker.program import Readers
@@ -54,11 +55,11 @@ class Segment:
         return f"__segment{self.number}"
 
 
-def segment(number: int, station: Station, nodes: tuple[Node, ...], tidings: Tidings) -> Segment:
+def segment(number: int, station: Station, nodes: tuple[Node, ...]) -> Segment:
     """Makes the segment of these transforms."""
     entering = nodes[0].inputs[0]
     columns = ToColumns(entering.label, entering.schema, windowed=not entering.windowing.is_global)
-    return Segment(number, station, nodes, ToSegment(columns, segment_dest(number), tidings))
+    return Segment(number, station, nodes, ToSegment(columns, segment_dest(number)))
 
 
 @dataclass
@@ -67,7 +68,7 @@ class ToSegment(BufferedOutput):
 
     columns: ToColumns
     dest: int
-    tidings: Tidings
+    clocks: TaskClocks = field(default_factory=TaskClocks)  # those of the task, which its program sets
 
     def schema(self) -> pa.Schema:
         return self.columns.schema()
@@ -88,6 +89,6 @@ class ToSegment(BufferedOutput):
         header = {
             "pane": [pane.timing, pane.index, pane.on_time_index, pane.is_first, pane.is_last],
             "retraction": retraction,
-            "followed": sorted(self.tidings.followed),
+            "followed": sorted(self.clocks.followed),
         }
         return wire([(self.dest, pack(header, rows))])

@@ -12,7 +12,8 @@ from typing import Any
 
 from headrace.engine.plan.columnsegments import Segment, ToSegment
 from headrace.engine.plan.taps import Tap
-from headrace.engine.shard.wire import HEARTBEAT, Station, Tidings, ToSink
+from headrace.engine.shard.senders import ToSink
+from headrace.engine.shard.wire import HEARTBEAT, Station
 from headrace.engine.shard.work import Work
 from headrace.engine.stateful.processor import Stateful
 from headrace.engine.worker.bundles import ToBlocks, ToColumns
@@ -81,7 +82,6 @@ class Line:
     segments: list[Segment] = field(default_factory=list)
     outlets: list[Outlet] = field(default_factory=list)
     outputs: list[Output] = field(default_factory=list)
-    tidings: Tidings = field(default_factory=Tidings)
 
     @property
     def depth(self) -> int:

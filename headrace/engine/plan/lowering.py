@@ -17,8 +17,9 @@ from headrace.engine.shard.compiledtriggers import Program as Firing
 from headrace.engine.shard.delays import Delays
 from headrace.engine.shard.lateoutput import whole_elements
 from headrace.engine.shard.rows import to_pairs, to_partials
+from headrace.engine.shard.senders import ToShards, ToSink
 from headrace.engine.shard.taskshard import Batches, Tasking, ToTasks
-from headrace.engine.shard.wire import Station, ToShards, ToSink, shard_dests
+from headrace.engine.shard.wire import Station, shard_dests
 from headrace.engine.shard.work import Grouping, Work, aggregating
 from headrace.engine.sides.processor import Beside
 from headrace.engine.sides.rows import MAIN, ToEveryShard, ToRole, ToSpread
@@ -190,7 +191,7 @@ class _Lowering:
     def _segment(self, start: PCollection, nodes: tuple[Node, ...]) -> PythonPlace:
         before = self._enter(start)
         level, hop = before.station
-        made = segment(len(self.line.segments), (level, hop + 1), nodes, self.line.tidings)
+        made = segment(len(self.line.segments), (level, hop + 1), nodes)
         self.line.segments.append(made)
         self._output(before.readers, made.output)
         return PythonPlace(made.readers, before.origins, made.station)
@@ -310,7 +311,7 @@ class _Lowering:
         exchange = self._made(node, work, _all_origins(places), shards=transform.tasks)
         for place in places:
             rows = Batches(node.label, transform.tasks)
-            self._output(place.readers, ToTasks(rows, exchange.dests, heard_by(exchange), self.line.tidings))
+            self._output(place.readers, ToTasks(rows, exchange.dests, heard_by(exchange)))
         exchange.readers = {tag: Readers() for tag in transform.outputs}
         for out in node.outputs:
             self._after(exchange, out, exchange.readers[out.tag])
@@ -319,7 +320,7 @@ class _Lowering:
         self, node: Node, pc: PCollection, readers: Readers, work: Work, rows: Output, delays: Delays | None = None
     ) -> Exchange:
         exchange = self._made(node, work, self._enter(pc).origins)
-        self._output(readers, ToShards(rows, exchange.dests, heard_by(exchange), self.line.tidings, delays))
+        self._output(readers, ToShards(rows, exchange.dests, heard_by(exchange), delays))
         return exchange
 
     def _made(
@@ -365,10 +366,10 @@ class _Lowering:
         values = [SideValue.of(side, ShownCells()) for side in sides]
         work = Beside(pc.windowing, tuple(views), tuple(values))
         exchange = self._made(node, work, main.origins, *(place.origins for place in others))
-        dests, tidings = exchange.dests, self.line.tidings
-        self._output(main.readers, ToSpread(ToRole(MAIN), dests, heard_by(exchange), tidings))
+        dests = exchange.dests
+        self._output(main.readers, ToSpread(ToRole(MAIN), dests, heard_by(exchange)))
         for role, (place, each) in enumerate(zip(others, views, strict=True), MAIN + 1):
-            self._output(place.readers, ToEveryShard(ToRole(role), dests, frozenset(each.upstream), tidings))
+            self._output(place.readers, ToEveryShard(ToRole(role), dests, frozenset(each.upstream)))
         # The exchange shows the values, in its own order of them; side inputs that are bounded are bound in a run.
         shown = iter(values)
         step = step_of(node, op.bind(lambda side: side if side.collection.bounded else next(shown)))
@@ -395,7 +396,7 @@ class _Lowering:
             raise PipelineError(f"{node}: not yet in a stream: {sink}")
         outlet = Outlet(len(self.line.outlets), node, output)
         self.line.outlets.append(outlet)
-        self._output(readers, ToSink(output, outlet.number, self.line.tidings))
+        self._output(readers, ToSink(output, outlet.number))
 
     def _output(self, readers: Readers, output: Output) -> None:
         readers.outputs.append(len(self.line.outputs))

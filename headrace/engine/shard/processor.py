@@ -20,6 +20,7 @@ from headrace.engine.columns.hashing import HASHES
 from headrace.engine.shard.clocks import Clocks, output_watermark
 from headrace.engine.shard.compiledtriggers import Program
 from headrace.engine.shard.placing import COUNT, Placing, expired
+from headrace.engine.shard.reports import WaitingWindow
 from headrace.engine.shard.retractions import PANE, PaneArray
 from headrace.engine.shard.stateblocks import Gone, State, read_state, write_state
 from headrace.engine.shard.triggernodes import Mask, Moment
@@ -58,16 +59,6 @@ _BROUGHT: Final = (VALUE, TIME, COUNT, RETRACTION)  # what rows bring to the win
 NO_PANES: Final = pa.record_batch([pa.array([], kind) for kind in PANES.types], schema=PANES)
 
 
-@dataclass(frozen=True)
-class Waiting:
-    """A window that has not fired yet: its key, its bounds and why, in words, and the watermark that ends it."""
-
-    key: str
-    window: str
-    why: str
-    deadline: int
-
-
 def _counts(rows: pa.RecordBatch) -> Int64Array:
     """How many elements each row stands for."""
     return np.asarray(rows.column(COUNT)) if COUNT in rows.schema.names else np.ones(rows.num_rows, np.int64)
@@ -92,7 +83,7 @@ class Step:
     refused: int
     watermark: int
     held: int
-    waiting: Waiting | None = None
+    waiting: WaitingWindow | None = None
     counts: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -326,7 +317,7 @@ class ShardProcessor:
             reason += f"; it closes when the watermark passes {format_instant(closes)}, {lateness} after its end"
         return reason
 
-    def _waiting(self) -> Waiting | None:
+    def _waiting(self) -> WaitingWindow | None:
         table, used = self.table, self.table.used
         deadlines = np.where((table.fresh[:used] > 0) & ~table.finished[:used], table.deadline[:used], GONE)
         earliest = int(deadlines.min(initial=GONE))
@@ -336,7 +327,7 @@ class ShardProcessor:
         slot = int(slots[table.seq[slots].argmin()])
         (key,) = decode_keys(table.keys.take(np.array([slot])), table.spellings.take(np.array([slot])))
         window = self._window(int(table.start[slot]), int(table.end[slot]))
-        return Waiting(shorten(key), window, self._why(slot), earliest)
+        return WaitingWindow(shorten(key), window, self._why(slot), earliest)
 
     def _window(self, start: int, end: int) -> str:
         if self.placing.size is not None:

@@ -17,7 +17,7 @@ from headrace.engine.columns.arrowbytes import arrow_bytes
 from headrace.engine.columns.hashing import HASHES
 from headrace.engine.shard.clocks import Clocks
 from headrace.engine.shard.processor import Step
-from headrace.engine.shard.wire import ToShards
+from headrace.engine.shard.senders import ToShards
 from headrace.engine.worker.blame import blame
 from headrace.engine.worker.bundles import Bundle
 from headrace.model.panes import GLOBAL, Windowing
@@ -63,7 +63,7 @@ class Batches:
 
 
 class ToTasks(ToShards):
-    """Sends batches to the shards of the tasks they are for, and every shard the tidings."""
+    """Sends batches to the shards of the tasks they are for, and reports the clocks to every shard."""
 
     def _shards(self, rows: pa.RecordBatch) -> Int64Array:
         return np.asarray(rows.column(TASK))

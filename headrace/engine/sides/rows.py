@@ -9,14 +9,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
 from headrace.engine.columns.cells import encode_cells
-from headrace.engine.shard.clocks import WHOLE
-from headrace.engine.shard.wire import ToShards, shards_of, wire
+from headrace.engine.shard.reports import ClockReport
+from headrace.engine.shard.senders import ToShards
+from headrace.engine.shard.wire import shards_of, wire
 from headrace.engine.worker.bundles import BufferedOutput, Bundle
 from headrace.engine.worker.columnbundles import RETRACTION
 from headrace.engine.worker.hidden import END, START, TIME
@@ -93,27 +94,24 @@ class ToEveryShard(ToShards):
     """Sends every shard all elements of a side input, and how far it has come."""
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        self.held += self.rows.finish()
-        told = self._told()
-        if told["lows"] or self.held:
+        self.buffer += self.rows.finish()
+        report = self._report()
+        if report.lows or self.buffer:
             assert isinstance(self.rows, ToRole)
-            self.held.append(clock_rows(self.rows.role, told))
-            yield wire([(dest, self._body(rows, {"lows": {}})) for dest, rows in self._by_shard()])
+            self.buffer.append(clock_rows(self.rows.role, report))
+            yield wire([(dest, self._body(rows)) for dest, rows in self._by_shard()])
 
     def _by_shard(self) -> Iterator[tuple[int, pa.RecordBatch | None]]:
-        rows = pa.concat_batches(self.held)
-        self.held = []
+        rows = pa.concat_batches(self.buffer)
+        self.buffer = []
         return ((dest, rows) for dest in self.dests)
 
 
-def clock_rows(role: int, told: dict[str, Any]) -> pa.RecordBatch:
-    """How far a side input has come, by who said it: what a task tells, as rows. Disorder is in the place of panes."""
+def clock_rows(role: int, report: ClockReport) -> pa.RecordBatch:
+    """Encodes a report of a side input's clocks as rows. Sketches of disorder take the place of panes."""
     rows: list[tuple[str, str, int | None, str | None]]
-    rows = [(name, WHOLE, low, None) for name, low in told["lows"].items() if low is not None]
-    for name, each in told.get("partitions", {}).items():
-        rows += [(name, part, low, None) for part, low in each.items()]
-    for name, sketches in told.get("disorder", {}).items():
-        rows += [(name, part, None, json.dumps(sketch)) for part, sketch in sketches.items()]
+    rows = [(name, partition, low, None) for name, partition, low in report.watermarks()]
+    rows += [(name, partition, None, json.dumps(sketch)) for name, partition, sketch in report.sketches()]
     count = len(rows)
     return pa.record_batch(
         {

@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any
 
 import pyarrow as pa
 from pyspark.accumulators import Accumulator
@@ -27,6 +26,7 @@ from headrace.engine.batch import sinks
 from headrace.engine.batch.writers import RecordWriter, writer_of
 from headrace.engine.checkpoint.manifest import Manifest
 from headrace.engine.plan.line import Line, Outlet
+from headrace.engine.shard.reports import ShardReport
 from headrace.engine.shard.wire import sink_dests, sink_of, unpack
 from headrace.engine.spark.admission import Admission
 from headrace.engine.spark.counters import Counters
@@ -39,7 +39,7 @@ from headrace.engine.worker.program import Program
 from headrace.engine.worker.text import ToText
 from headrace.model.pipeline import PCollection
 from headrace.model.sinks import BatchSink, WindowedValue, WriteFiles
-from headrace.model.times import MAX_TIME, MIN_TIME
+from headrace.model.times import MAX_TIME
 
 
 class Delivery:
@@ -80,8 +80,8 @@ class Delivery:
         self.direct = self._files[0] if alone and line.depth and not line.at((line.depth, 1)) else None
 
     @property
-    def shards(self) -> dict[str, dict[str, Any]]:
-        """What shards told about themselves last."""
+    def shards(self) -> dict[str, ShardReport]:
+        """The last report of each shard, by its name."""
         return self.counters.shard_reports
 
     def begin(self, spark: SparkSession, manifest: Manifest, *, known: dict[str, str]) -> None:
@@ -115,8 +115,12 @@ class Delivery:
         self.batches += 1
         if self.admission is not None:
             self.admission.after(time.monotonic() - began)
-        if self.draining and all(self.shards.get(name, {}).get("input", MIN_TIME) >= MAX_TIME for name in self._names):
+        if self.draining and all(self._ended(name) for name in self._names):
             self.drained.set()
+
+    def _ended(self, shard: str) -> bool:
+        report = self.shards.get(shard)
+        return report is not None and report.input_watermark >= MAX_TIME
 
     def close(self) -> None:
         """After the run."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections import Counter
 from concurrent.futures import Future
 from typing import Any
 
@@ -138,12 +139,13 @@ class StreamHandle:
         metrics = self._stream.counters.metrics()
         shards = self._stream.delivery.shards
         for exchange in self._stream.line.exchanges:
-            told = [shards[name] for name in exchange.names() if name in shards]
+            reports = [shards[name] for name in exchange.names() if name in shards]
             counts = metrics.setdefault(exchange.label, {})
-            counts |= {what: sum(each[what] for each in told) for what in ("late", "refused")}
-            for name in {name for each in told for name, _ in each["idle"]}:
-                idle = {partition for each in told for source, partition in each["idle"] if source == name}
-                metrics.setdefault(name, {})["idle"] = len(idle)
+            counts["late"] = sum(report.late for report in reports)
+            counts["refused"] = sum(report.refused for report in reports)
+            idle = {partition for report in reports for partition in report.idle}
+            for source, count in Counter(source for source, _ in idle).items():
+                metrics.setdefault(source, {})["idle"] = count
         for label, counts in self._stream.receivers.counts().items():
             metrics.setdefault(label, {}).update(counts)
         return metrics

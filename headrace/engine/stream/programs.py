@@ -18,8 +18,9 @@ from pyspark import TaskContext
 
 from headrace.engine.catalyst.badrecords import BadRecordReader
 from headrace.engine.shard.clocks import WHOLE
+from headrace.engine.shard.reports import ShardReport, TaskClocks
 from headrace.engine.shard.sourceprogress import Progress
-from headrace.engine.shard.wire import WIRE, Station, Tidings, exchange_of, unpack, wire
+from headrace.engine.shard.wire import WIRE, Station, exchange_of, unpack, wire
 from headrace.engine.shard.work import Work
 from headrace.engine.stream.tapframes import elements_of
 from headrace.engine.worker.blame import blame
@@ -44,14 +45,14 @@ class FromSource:
     rows: list[Head]
     watermarks: Watermarks
     policy: WatermarkPolicy
-    tidings: Tidings
+    clocks: TaskClocks = field(default_factory=TaskClocks)  # those of the task, which its program sets
     progress: dict[str, Progress] = field(default_factory=dict)  # by partition
     letters: BadRecordReader | None = None  # of its bad records, whose head is the last
 
     def bundles(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, Bundle | ColumnBundle]]:
         """Bundles of elements, each with the number of the head that read it."""
         if self.watermarks == "followed":
-            self.tidings.followed[self.name] = self.policy
+            self.clocks.followed[self.name] = self.policy
         for batch in batches:
             if batch.num_rows:
                 self._note(batch)
@@ -72,7 +73,7 @@ class FromSource:
 
     def _note(self, batch: pa.RecordBatch) -> None:
         now = pc.max(batch.column(NOW)).as_py()
-        self.tidings.hear(self.name, None, now)
+        self.clocks.observe(self.name, None, now)
         for partition, rows in _by_partition(batch):
             if self.watermarks in ("from times", "punctuated"):
                 times = rows.column(TIME if self.watermarks == "from times" else PUNCTUATION).drop_null()
@@ -81,16 +82,16 @@ class FromSource:
                 told = pc.max(rows.column(LOW)).as_py()
                 low = MIN_TIME if told is None else told
                 if partition != WHOLE or low > MIN_TIME:
-                    self.tidings.hear(self.name, low, now, partition)
+                    self.clocks.observe(self.name, low, now, partition)
 
     def _tell(self) -> None:
         """How far the partitions have come, now that all is read."""
         for partition, progress in self.progress.items():
             with blame(self.name):
-                self.tidings.hear(self.name, progress.low(), None, partition)
+                self.clocks.observe(self.name, progress.low(), None, partition)
             if (sketch := progress.sketch()) is not None:
-                self.tidings.disorder.setdefault(self.name, {})[partition] = sketch
-            self.tidings.skewed += progress.skewed
+                self.clocks.disorder.setdefault(self.name, {})[partition] = sketch
+            self.clocks.skewed += progress.skewed
 
 
 def _by_partition(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
@@ -112,33 +113,50 @@ def _by_partition(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]
 class FromClocks:
     """Reads rows that only tell how far sources have come, or what time it is."""
 
-    tidings: Tidings
+    clocks: TaskClocks = field(default_factory=TaskClocks)  # those of the task, which its program sets
 
     def bundles(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Bundle]:
         for batch in batches:
             for row in batch.to_pylist():
-                self.tidings.hear(row["source"], row[LOW], row[NOW])
+                self.clocks.observe(row["source"], row[LOW], row[NOW])
         yield from ()
 
 
 @dataclass
-class ClockProgram(Program):
-    """Callable by mapInArrow over rows that tell the time."""
+class ClockedProgram(Program):
+    """A program of a stream: what it reads with and all of its outputs share the clocks of the task."""
 
-    tidings: Tidings = field(kw_only=True)
+    head: Head = field(default_factory=FromClocks)
+    station: Station = (0, 0)
 
     def schema(self) -> pa.Schema:
         return WIRE
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _begin(self) -> TaskClocks:
+        """Prepares for a task; returns its clocks."""
         define_in_script(self.classes)
-        self.tidings.partition = _partition()
+        clocks = TaskClocks(self.station, _partition())
+        for each in self._clocked():
+            each.clocks = clocks
+        return clocks
+
+    def _clocked(self) -> Iterable[Any]:
+        """Returns all that notes or reports clocks."""
+        return self.head, *self.outputs
+
+
+@dataclass
+class ClockProgram(ClockedProgram):
+    """Callable by mapInArrow over rows that only report clocks."""
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        self._begin()
         for _, batch in self._run(batches):
             yield batch
 
 
 @dataclass
-class SourceProgram(ClockProgram):
+class SourceProgram(ClockedProgram):
     """Callable by mapInArrow over the rows of a source."""
 
     label: str = field(kw_only=True)
@@ -147,11 +165,16 @@ class SourceProgram(ClockProgram):
     given: dict[int, str] = field(kw_only=True)  # by the number of a head, the label of what gave the elements it reads
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from super().__call__(batches)
-        if self.tidings.skewed and self.counters is not None:
-            self.counters.add(Counter({(self.label, "skewed"): self.tidings.skewed}))
+        clocks = self._begin()
+        for _, batch in self._run(batches):
+            yield batch
+        if clocks.skewed and self.counters is not None:
+            self.counters.add(Counter({(self.label, "skewed"): clocks.skewed}))
         if self.source.letters is not None and self.counters is not None:
             self.source.letters.count(self.counters)
+
+    def _clocked(self) -> Iterable[Any]:
+        return self.source, *self.outputs
 
     def _entries(self) -> Iterable[Readers]:
         return self.entries
@@ -173,27 +196,21 @@ class Entry:
 
 
 @dataclass
-class LevelProgram(Program):
+class LevelProgram(ClockedProgram):
     """Callable by mapInArrow over what the shards of a level gave; rows that go elsewhere pass."""
 
-    tidings: Tidings = field(kw_only=True)
-    station: Station = field(kw_only=True)
     entries: dict[int, Entry] = field(kw_only=True)
 
-    def schema(self) -> pa.Schema:
-        return WIRE
-
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        define_in_script(self.classes)
-        self.tidings.station, self.tidings.partition = self.station, _partition()
+        self._clocks = self._begin()
         self._passing: list[tuple[int, bytes]] = []
-        self._told: dict[str, Any] = {}
+        self._reports: dict[str, ShardReport] = {}
         for _, batch in self._run(batches):
             yield batch
             yield from self._passed()
         yield from self._passed()
-        if self._told and self.counters is not None:
-            self.counters.report_shards(self._told)
+        if self._reports and self.counters is not None:
+            self.counters.report_shards(self._reports)
 
     def _passed(self) -> Iterator[pa.RecordBatch]:
         if self._passing:
@@ -211,10 +228,11 @@ class LevelProgram(Program):
                 if entry is None:
                     self._passing.append((dest, body))
                     continue
-                header, given = unpack(body)
-                self.tidings.hear(header["name"], header["watermark"], header["now"])
-                self._told[header["name"]] = header
-                for tag, bundle in entry.work.bundles(given):
+                header, panes = unpack(body)
+                report = ShardReport.load(header)
+                self._clocks.observe(report.name, report.watermark, report.now)
+                self._reports[report.name] = report
+                for tag, bundle in entry.work.bundles(panes):
                     self._counts[entry.label, "out"] += bundle.size
                     yield bundle, entry.readers[tag]
 

@@ -45,7 +45,6 @@ from headrace.engine.stream.fromtopic import FromTopic, head_of
 from headrace.engine.stream.programs import (
     ClockProgram,
     Entry,
-    FromClocks,
     FromSource,
     LevelProgram,
     SourceProgram,
@@ -231,7 +230,7 @@ class Stream:
             # To work the bounds out anew costs less than to send them.
             data, rows = data.drop(START, END), [ColumnReader(pcs[0].schema, window)]
         letters = BadRecordReader.of(tap.source, BAD in data.columns)
-        source = FromSource(tap.name, rows, watermarks, policy_of(tap.source), self.line.tidings, letters=letters)
+        source = FromSource(tap.name, rows, watermarks, policy_of(tap.source), letters=letters)
         return data, source
 
     def _direct(self, tap: Tap, direct: DirectRead) -> tuple[DataFrame, FromSource]:
@@ -241,15 +240,13 @@ class Stream:
         for node in (node for reading in tap.readings for node in reading.columns):
             self._columns.note(node.outputs[0], columns)
         label, rows = tap.source.label, [head_of(reading.pc, tap.source.label) for reading in tap.readings]
-        policy, tidings = policy_of(tap.source), self.line.tidings
-        source = FromTopic(tap.name, rows, "from times", policy, tidings, label=label, records=records)
+        policy = policy_of(tap.source)
+        source = FromTopic(tap.name, rows, "from times", policy, label=label, records=records)
         source.letters = BadRecordReader.of(tap.source, records.event_time is not None)
         return self._sources.alive(reader.ranges(self._topics)), source
 
     def _entering(self, tap: Tap, source: FromSource) -> Program:
         return SourceProgram(
-            FromClocks(self.line.tidings),
-            tidings=self.line.tidings,
             label=tap.source.label,
             source=source,
             entries=[*[reading.readers for reading in tap.readings], tap.dead],
@@ -263,20 +260,18 @@ class Stream:
     def _clocks(self) -> list[DataFrame]:
         """What enters beside the sources: that they have ended, and the time."""
         frames = [self._sources.ends(), *([self._sources.heartbeat()] if self._heartbeat else [])]
-        tidings = self.line.tidings
-        return [self._mapped(frame, ClockProgram(FromClocks(tidings), tidings=tidings), (0, 0)) for frame in frames]
+        return [self._mapped(frame, ClockProgram(), (0, 0)) for frame in frames]
 
     def _after(self, level: int) -> Program:
         exchanges = self.line.level(level)
         entries = {each.number: Entry(each.label, each.work, each.readers) for each in exchanges}
-        head = FromClocks(self.line.tidings)
-        return LevelProgram(head, tidings=self.line.tidings, station=(level, 0), entries=entries)
+        return LevelProgram(station=(level, 0), entries=entries)
 
     def _through_columns(self, data: DataFrame, level: int) -> DataFrame:
         """What comes of a level, once Catalyst has worked on columns that Python functions gave there."""
         hop = 1
         while here := self.line.at((level, hop)):
-            program = segmentprogram.after(here, self.line.tidings, FromClocks(self.line.tidings), self._policies)
+            program = segmentprogram.after(here, self._policies)
             data = self._mapped(segmentprogram.transformed(here, data), program, (level, hop))
             hop += 1
         return data

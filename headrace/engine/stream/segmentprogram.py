@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from headrace.engine.catalyst import relational
 from headrace.engine.plan.columnsegments import BODY, DEST, Segment
-from headrace.engine.shard.wire import Tidings, pack, unpack
+from headrace.engine.shard.wire import pack, unpack
 from headrace.engine.stream.programs import LevelProgram
 from headrace.engine.worker.bundles import Bundle
 from headrace.engine.worker.columnbundles import PANE_COLUMNS, TIMINGS, ColumnBundle
@@ -107,8 +107,8 @@ class SegmentProgram(LevelProgram):
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from super().__call__(batches)
-        if self.tidings.skewed and self.counters is not None:
-            self.counters.add(Counter({(name, "skewed"): self.tidings.skewed for name in self.tidings.followed}))
+        if self._clocks.skewed and self.counters is not None:
+            self.counters.add(Counter({(name, "skewed"): self._clocks.skewed for name in self._clocks.followed}))
 
     def _entries(self) -> Iterable[Readers]:
         return [leaving.readers for leaving in self.leaving.values()]
@@ -136,8 +136,8 @@ class SegmentProgram(LevelProgram):
     def _follow(self, names: list[str]) -> None:
         """The watermarks of these sources are the times of rows that come this way."""
         for name in names:
-            self.tidings.followed[name] = self.policies[name]
-            self.tidings.hear(name, None, None)
+            self._clocks.followed[name] = self.policies[name]
+            self._clocks.observe(name, None, None)
 
 
 def _panes(header: dict[str, Any], rows: int) -> pa.RecordBatch | None:
@@ -150,8 +150,8 @@ def _panes(header: dict[str, Any], rows: int) -> pa.RecordBatch | None:
     return pa.record_batch(columns, names=list(PANE_COLUMNS))
 
 
-def after(segments: list[Segment], tidings: Tidings, head: Any, policies: dict[str, WatermarkPolicy]) -> SegmentProgram:
+def after(segments: list[Segment], policies: dict[str, WatermarkPolicy]) -> SegmentProgram:
     """The program behind these segments of one station. `policies` are those of the sources."""
     leaving = {each.dest: Leaving(each.column, each.leaves.schema, each.readers) for each in segments}
     station = segments[0].station
-    return SegmentProgram(head, tidings=tidings, station=station, entries={}, leaving=leaving, policies=policies)
+    return SegmentProgram(station=station, entries={}, leaving=leaving, policies=policies)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -17,9 +17,10 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from headrace.engine.shard.clocks import Clocks, Upstream
-from headrace.engine.shard.delays import Delays, Sketch
+from headrace.engine.shard.delays import Delays
 from headrace.engine.shard.placing import COUNT
 from headrace.engine.shard.processor import Step
+from headrace.engine.shard.reports import ClockReport, ShardReport
 from headrace.engine.shard.wire import pack, unpack
 from headrace.engine.shard.work import Sliced, Work
 from headrace.engine.stream.statecells import CELL, CELL_KEY, STAMP, Stamp, StateCells
@@ -59,23 +60,19 @@ class Shard:
         self.late = self.refused = 0
         self.copies = {"used": 0, "caught up": 0, "loaded": 0}  # how often workers had a copy, an older one, or none
 
-    def step(self, bodies: list[tuple[dict[str, Any], pa.RecordBatch]]) -> tuple[Step, int]:
-        """Takes in what the tasks of a micro-batch sent; returns what came of it, and the time it is."""
-        now = max((header["now"] for header, _ in bodies if header["now"] is not None), default=MIN_TIME)
+    def step(self, reports: list[ClockReport], parts: list[pa.RecordBatch]) -> tuple[Step, int]:
+        """Takes in what the tasks of a micro-batch sent; returns what came of it, and the time of the batch."""
+        now = max((report.now for report in reports if report.now is not None), default=MIN_TIME)
         now = max(now, self.processor.clocks.now)
-        parts = [rows for _, rows in bodies if rows.num_rows]
+        parts = [rows for rows in parts if rows.num_rows]
         rows = pa.concat_batches(parts) if parts else None
-        for header, _ in bodies:
-            for name, low in header["lows"].items():
-                if low is not None:
-                    self.upstream.report(name, low, now=now)
-            for name, partitions in header.get("partitions", {}).items():
-                for partition, low in partitions.items():
-                    self.upstream.report(name, low, now=now, partition=partition)
-        self.upstream.learn(disorder_told(header.get("disorder", {}) for header, _ in bodies), now=now)
+        for report in reports:
+            for name, partition, low in report.watermarks():
+                self.upstream.report(name, low, now=now, partition=partition)
+        self.upstream.learn((sketch for report in reports for sketch in report.sketches()), now=now)
         fractions = self.processor.fractions
-        for header, _ in bodies:
-            self.delays.merge(header.get("delays", ()))
+        for report in reports:
+            self.delays.merge(report.delays)
         watermark = self.upstream.advance(now=now)
         step = self.processor.step(rows, Clocks(watermark, now, self.delays.watermarks(fractions, now=now)))
         self.late += _elements(step.late)
@@ -105,9 +102,9 @@ class Shard:
         self.late, self.refused, self.copies = header["late"], header["refused"], header["copies"]
 
 
-def disorder_told(told: Iterable[dict[str, dict[str, Sketch]]]) -> Iterator[tuple[str, str, Sketch]]:
-    """What tasks tell of disorder, by name and partition, one by one."""
-    return ((name, part, sketch) for each in told for name, parts in each.items() for part, sketch in parts.items())
+def _received(body: bytes) -> tuple[ClockReport, pa.RecordBatch]:
+    header, rows = unpack(body)
+    return ClockReport.load(header), rows
 
 
 def _elements(rows: pa.RecordBatch | None) -> int:
@@ -154,29 +151,29 @@ class Shards(StatefulProcessor):
                 yield Row(dest=dest, body=row.body)
             return
         # The order in which Spark fetched them is no two times the same.
-        bodies = sorted((unpack(row.body) for row in rows), key=lambda body: body[0]["from"])
+        bodies = sorted((_received(row.body) for row in rows), key=lambda body: body[0].sender)
         stamp = self.cells.stamp()
         with blame(spec.label):
             shard = Shard(spec) if stamp is None else self._shard(dest, spec, stamp)
-            step, now = shard.step(bodies)
+            step, now = shard.step([report for report, _ in bodies], [rows for _, rows in bodies])
             stamp = self.cells.write(stamp or Stamp(), shard.header(), shard.processor)
         _copies.keep(self.stream, dest, stamp, shard)
-        header = {
-            "name": spec.name,
-            "now": now,
-            "watermark": step.watermark,
-            "input": shard.upstream.watermark,
-            "held": step.held,
-            "idle": shard.upstream.idle(now=now),
-            "late": shard.late,
-            "refused": shard.refused,
-            "copies": shard.copies,
-            "counts": dict(step.counts),
-            "waiting": None if step.waiting is None else asdict(step.waiting),
-            # All shards hear the same of sources; one tells.
-            "lows": shard.upstream.by_name() if spec.name.endswith("/0") else {},
-        }
-        yield Row(dest=dest, body=pack(header, step.panes))
+        report = ShardReport(
+            spec.name,
+            now,
+            watermark=step.watermark,
+            input_watermark=shard.upstream.watermark,
+            held=step.held,
+            idle=tuple(shard.upstream.idle(now=now)),
+            late=shard.late,
+            refused=shard.refused,
+            copies=shard.copies,
+            counts=dict(step.counts),
+            waiting=step.waiting,
+            # All shards get the same reports of sources; one passes them on.
+            lows=shard.upstream.by_name() if spec.number == 0 else {},
+        )
+        yield Row(dest=dest, body=pack(report.dump(), step.panes))
 
     def _shard(self, dest: int, spec: ShardSpec, stamp: Stamp) -> Shard:
         """The shard as it was left: a copy of this very state, an older one with the changes since, or a new one."""

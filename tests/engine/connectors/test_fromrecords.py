@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from headrace.edges.topicranges import Range
 from headrace.engine.connectors.fromrecords import OFFSET_BITS, PLACE, FromJson, Records, merged_batches, value_columns
 from headrace.engine.connectors.topicdatasource import RANGES
-from headrace.engine.shard.wire import Tidings
+from headrace.engine.shard.reports import TaskClocks
 from headrace.engine.stream.fromtopic import FromTopic
 from headrace.engine.worker.blame import WorkerFailure
 from headrace.engine.worker.columnbundles import ColumnReader
@@ -85,18 +85,18 @@ def test_small_batches_become_large_ones(sizes: list[int]) -> None:
 def test_a_program_reads_its_ranges_and_tells_how_far_each_partition_is(log: Log) -> None:
     visits(log, 5, 65, 62)
     visits(log, 9, partition=1)
-    tidings = Tidings()
+    clocks = TaskClocks()
     heads = [ColumnReader(None, FixedWindows(60)), ColumnReader(None)]
     records = Records(str(log.path), "visits", pa.schema([("user", pa.string())]), event_time="ts")
     policy = BoundedDisorder(10)
-    source = FromTopic("visits", heads, "from times", policy, tidings, label="ReadTopic", records=records)
+    source = FromTopic("visits", heads, "from times", policy, clocks, label="ReadTopic", records=records)
     ranges = pa.record_batch([[0, 1], [1, 0], [3, 1]], schema=RANGES).append_column(NOW, pa.array([70 * SECOND] * 2))
     bundles = list(source.bundles(iter([ranges])))
     assert [number for number, _ in bundles] == [0, 1, 0, 1]
     windowed = [row for number, bundle in bundles if number == 0 for row in bundle.rows.to_pylist()]  # type: ignore[union-attr]
     assert [(row["user"], row["__start"] // SECOND) for row in windowed] == [("u65", 60), ("u62", 60), ("u9", 0)]
-    assert tidings.partitions == {"visits": {"0": 55 * SECOND, "1": -1 * SECOND}}
-    assert tidings.now == 70 * SECOND
+    assert clocks.partitions == {"visits": {"0": 55 * SECOND, "1": -1 * SECOND}}
+    assert clocks.now == 70 * SECOND
 
 
 def test_json_becomes_objects_and_what_is_none_is_named() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace.engine.catalyst import relational
 from headrace.engine.plan.lowering import lower
-from headrace.engine.shard.wire import Tidings
+from headrace.engine.shard.reports import TaskClocks
 from headrace.engine.stream.programs import FromSource, Watermarks
 from headrace.engine.stream.tapframes import elements_of, frame_of
 from headrace.engine.worker.bundles import Bundle, FromColumns
@@ -55,12 +55,12 @@ class Rows:
 
 def read(
     batch: pa.RecordBatch, policy: WatermarkPolicy, watermarks: Watermarks = "from times", heads: int = 1
-) -> tuple[Tidings, list[tuple[int, Bundle]]]:
-    tidings = Tidings()
+) -> tuple[TaskClocks, list[tuple[int, Bundle]]]:
+    clocks = TaskClocks()
     rows: list[Any] = [FromColumns(None, NO_PANE) for _ in range(heads)]
-    head = FromSource("events", rows, watermarks, policy, tidings)
+    head = FromSource("events", rows, watermarks, policy, clocks)
     batches: Iterator[pa.RecordBatch] = iter([batch.slice(0, batch.num_rows // 2), batch.slice(batch.num_rows // 2)])
-    return tidings, list(head.bundles(batches))
+    return clocks, list(head.bundles(batches))
 
 
 rows = st.builds(
@@ -75,15 +75,15 @@ rows = st.builds(
 @given(rows, st.booleans(), st.integers(0, 20))
 def test_watermarks_are_by_partition_and_dropped_rows_count(source: Rows, named: bool, disorder: int) -> None:
     policy = hr.BoundedDisorder(f"{disorder} us", max_skew="100 us")
-    tidings, entered = read(source.batch(now=50, named=named, several=False), policy)
+    clocks, entered = read(source.batch(now=50, named=named, several=False), policy)
     latest: dict[str | None, int] = {}
     for _, time, partition in source.rows:
         name = partition if named else None
         latest[name] = max(latest.get(name, MIN_TIME), MIN_TIME if time == FAR else time - disorder)
-    assert tidings.lows == {"events": latest.pop(None, None)}  # whatever it brings keeps it awake
-    assert tidings.partitions == ({"events": latest} if latest else {})
-    assert tidings.skewed == sum(time == FAR for _, time, _ in source.rows)
-    assert tidings.now == 50
+    assert clocks.lows == {"events": latest.pop(None, None)}  # whatever it brings keeps it awake
+    assert clocks.partitions == ({"events": latest} if latest else {})
+    assert clocks.skewed == sum(time == FAR for _, time, _ in source.rows)
+    assert clocks.now == 50
     assert [row.n for _, bundle in entered for row in bundle.elements] == [
         n for n, _, _ in source.rows if n is not None
     ]
@@ -151,6 +151,6 @@ def test_a_script_tells_watermarks_itself() -> None:
             "__part": pa.array(["a", "a", "b", None], pa.string()),
         }
     )
-    tidings, entered = read(batch, hr.Monotonic(), "given")
-    assert tidings.partitions == {"events": {"a": 40, "b": MIN_TIME}} and tidings.lows == {"events": 10}
+    clocks, entered = read(batch, hr.Monotonic(), "given")
+    assert clocks.partitions == {"events": {"a": 40, "b": MIN_TIME}} and clocks.lows == {"events": 10}
     assert [(bundle.elements[0].n, np.asarray(bundle.times).tolist()) for _, bundle in entered] == [(1, [7])]

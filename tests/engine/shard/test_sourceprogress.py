@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace.engine.shard.delays import sketch
 from headrace.engine.shard.sourceprogress import Progress
-from headrace.engine.shard.wire import Tidings
 from headrace.engine.stream.programs import FromSource, Watermarks
 from headrace.engine.worker.blame import WorkerFailure
 from headrace.engine.worker.hidden import LOW, NOW, PART, PUNCTUATION, TIME
@@ -110,27 +109,27 @@ class Nobody:
 
 def source(policy: hr.WatermarkPolicy) -> FromSource:
     watermarks: Watermarks = "punctuated" if isinstance(policy, hr.Punctuated) else "from times"
-    return FromSource("visits", [Nobody()], watermarks, policy, Tidings())
+    return FromSource("visits", [Nobody()], watermarks, policy)
 
 
 def test_punctuations_are_by_partition_and_wrong_clocks_are_not_believed() -> None:
     punctuated = source(hr.Punctuated("mark", max_skew="50 us"))
     rows_of(punctuated, (90, None, "a"), (95, 80, "a"), (99, 70, "a"), (99, 151, "b"), (99, None, "c"))
-    assert punctuated.tidings.partitions == {"visits": {"a": 80, "b": MIN_TIME, "c": MIN_TIME}}
-    assert punctuated.tidings.skewed == 1
+    assert punctuated.clocks.partitions == {"visits": {"a": 80, "b": MIN_TIME, "c": MIN_TIME}}
+    assert punctuated.clocks.skewed == 1
 
 
 def test_without_a_punctuation_a_source_has_still_brought_something() -> None:
     punctuated = source(hr.Punctuated("mark"))
     rows_of(punctuated, (90, None, None))
-    assert punctuated.tidings.lows == {"visits": MIN_TIME}
+    assert punctuated.clocks.lows == {"visits": MIN_TIME}
 
 
 def test_disorder_is_told_by_partition() -> None:
     guessing = source(hr.Percentile(0.5))
     rows_of(guessing, (90, None, "a"), (80, None, "a"), (10, None, "b"))
-    told = guessing.tidings.disorder["visits"]
-    assert guessing.tidings.partitions == {"visits": {"a": MIN_TIME, "b": MIN_TIME}}
+    told = guessing.clocks.disorder["visits"]
+    assert guessing.clocks.partitions == {"visits": {"a": MIN_TIME, "b": MIN_TIME}}
     assert (told["a"], told["b"]) == (sketch(np.array([90, 80]), 0.5), sketch(np.array([10]), 0.5))
 
 

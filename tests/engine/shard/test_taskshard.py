@@ -19,8 +19,9 @@ from pyspark.sql import Row, SparkSession
 import headrace as hr
 from headrace.engine.columns.arrowbytes import arrow_bytes
 from headrace.engine.plan.lowering import lower
+from headrace.engine.shard.reports import ClockReport
 from headrace.engine.shard.taskshard import Batches, Tasking, ToTasks, own_blocks
-from headrace.engine.shard.wire import Tidings, pack, unpack
+from headrace.engine.shard.wire import pack, unpack
 from headrace.engine.stream import shards, statecells
 from headrace.engine.stream.shards import Copies, Shards, ShardSpec
 from headrace.engine.worker.blame import WorkerFailure
@@ -126,7 +127,8 @@ def test_what_a_worker_remembers_changes_nothing(script: list[Batch], worth: int
             patch.setattr(shards, "_copies", memories[worker])
             made = Shards("stream", {DEST: ShardSpec("0/0", "count", work, ("events",))}, {})
             made.init(at)  # type: ignore[arg-type]
-            body = pack({"from": [0, 0, 1], "now": 0, "lows": {"events": 0}}, sent(words) if words else None)
+            report = ClockReport(now=0, lows={"events": 0})
+            body = pack(report.dump(), sent(words) if words else None)
             (row,) = made.handleInputRows((DEST,), iter([Row(dest=DEST, body=body)]), None)
             return [row for _, bundle in work.bundles(unpack(row.body)[1]) for row in bundle.elements[0][1].to_pylist()]
 
@@ -165,7 +167,7 @@ def test_a_task_without_state_begins_with_what_it_is_given_and_stores_all_of_it(
 def test_batches_get_to_the_task_that_they_name_in_their_order(bundles: list[list[int]]) -> None:
     """Also if they have different columns."""
     dests = (10, 11, 12, 13)
-    output = ToTasks(Batches("t", 4), dests, frozenset(), Tidings())
+    output = ToTasks(Batches("t", 4), dests, frozenset())
     numbers = iter(range(1000))
     came: dict[int, list[int]] = {dest: [] for dest in dests}
     expected: dict[int, list[int]] = {dest: [] for dest in dests}

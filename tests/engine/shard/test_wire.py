@@ -14,10 +14,10 @@ from headrace.engine.aggregation.vectors import load_accumulator
 from headrace.engine.columns.cells import decode_cells
 from headrace.engine.columns.sparkhash import spark_hash
 from headrace.engine.shard.delays import Delays
+from headrace.engine.shard.reports import TaskClocks
 from headrace.engine.shard.rows import to_pairs, to_partials
+from headrace.engine.shard.senders import ToShards
 from headrace.engine.shard.wire import (
-    Tidings,
-    ToShards,
     exchange_of,
     pack,
     shard_dests,
@@ -74,10 +74,11 @@ def window(count: int) -> dict[str, Any]:
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers())))
 def test_every_row_goes_to_the_shard_of_its_key_and_every_shard_hears(pairs: list[tuple[int, int]]) -> None:
-    tidings = Tidings(partition=3)
-    tidings.hear("events", 7, now=9)
-    tidings.hear("others", 8, now=5)
-    to = ToShards(to_pairs("group", FIXED, retractable=True), shard_dests(1, 4, 2), frozenset({"events"}), tidings)
+    clocks = TaskClocks(partition=3)
+    clocks.observe("events", 7, now=9)
+    clocks.observe("others", 8, now=5)
+    pairs_output = to_pairs("group", FIXED, retractable=True)
+    to = ToShards(pairs_output, shard_dests(1, 4, 2), frozenset({"events"}), clocks=clocks)
     bundle = Bundle(list(pairs), **window(len(pairs)), retraction=True)
     bodies = sent(to, [bundle] if pairs else [])
     found = []
@@ -93,11 +94,11 @@ def test_every_row_goes_to_the_shard_of_its_key_and_every_shard_hears(pairs: lis
 
 
 def test_every_shard_hears_of_partitions_and_of_the_delays_of_all_rows() -> None:
-    tidings, delays = Tidings(), Delays()
-    tidings.hear("events", 7, 9, "a")
-    tidings.hear("events", 3, 9, "b")
-    tidings.hear("others", 1, 9, "a")
-    to = ToShards(to_pairs("group", FIXED, retractable=False), (1, 2, 3), frozenset({"events"}), tidings, delays)
+    clocks, delays = TaskClocks(), Delays()
+    clocks.observe("events", 7, 9, "a")
+    clocks.observe("events", 3, 9, "b")
+    clocks.observe("others", 1, 9, "a")
+    to = ToShards(to_pairs("group", FIXED, retractable=False), (1, 2, 3), frozenset({"events"}), delays, clocks)
     bodies = sent(to, [Bundle([("a", 1), ("b", 2)], **window(2))])
     expected = Delays()
     expected.observe(np.array([0, 1]), now=9)
@@ -107,14 +108,14 @@ def test_every_shard_hears_of_partitions_and_of_the_delays_of_all_rows() -> None
 
 
 def test_a_task_that_has_nothing_to_tell_sends_nothing() -> None:
-    to = ToShards(to_pairs("group", FIXED, retractable=False), (1, 2), frozenset({"events"}), Tidings())
+    to = ToShards(to_pairs("group", FIXED, retractable=False), (1, 2), frozenset({"events"}))
     assert list(to.finish()) == []
 
 
 def test_the_watermark_may_follow_the_times_that_functions_set() -> None:
-    tidings = Tidings(followed={"lines": hr.Monotonic()})
-    tidings.hear("lines", None, now=100)
-    to = ToShards(to_pairs("group", FIXED, retractable=False), (1,), frozenset({"lines"}), tidings)
+    clocks = TaskClocks(followed={"lines": hr.Monotonic()})
+    clocks.observe("lines", None, now=100)
+    to = ToShards(to_pairs("group", FIXED, retractable=False), (1,), frozenset({"lines"}), clocks=clocks)
     ((header, _),) = sent(to, [Bundle([("a", 1), ("b", 2), ("c", 3)], **window(3))])[1]
     assert header["lows"] == {"lines": 2}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,8 @@ from headrace.engine.plan.line import Line
 from headrace.engine.plan.lowering import lower
 from headrace.engine.shard.clocks import Clocks
 from headrace.engine.shard.delays import sketch
-from headrace.engine.shard.wire import Tidings, unpack
+from headrace.engine.shard.reports import ClockReport, TaskClocks
+from headrace.engine.shard.wire import unpack
 from headrace.engine.sides.processor import Beside, SideProcessor
 from headrace.engine.sides.rows import MAIN, ROLE, ROWS, ToEveryShard, ToRole, ToSpread, clock_rows
 from headrace.engine.sides.sideviews import DictFn, View
@@ -156,7 +157,7 @@ def test_an_element_goes_on_once_its_side_windows_have_something_to_show(
         rows = [rows_of(windowing.window, MAIN, main)] if main else []
         for role, (side, elements) in enumerate(zip(sides, given_sides, strict=True), 1):
             rows += [rows_of(side.window, role, elements)] if elements else []
-            rows.append(clock_rows(role, {"lows": {f"s{role - 1}": marks[role - 1]}}))
+            rows.append(clock_rows(role, ClockReport(lows={f"s{role - 1}": marks[role - 1]})))
         step = processor.step(pa.concat_batches(rows), Clocks(watermark, now))
         expected = naive.step(main, given_sides, marks, watermark, now)
         got = []
@@ -182,7 +183,7 @@ def test_what_no_element_can_see_any_more_is_forgotten() -> None:
     side = Windowing(hr.FixedWindows(10))
     processor = SideProcessor(Windowing(hr.FixedWindows(5), allowed_lateness=3), (View(side, None, False, ("s",)),))
     seen = rows_of(side.window, 1, [("x", 1 * SECOND), ("y", 12 * SECOND)])
-    processor.step(pa.concat_batches([seen, clock_rows(1, {"lows": {"s": 30 * SECOND}})]), Clocks(5 * SECOND))
+    processor.step(pa.concat_batches([seen, clock_rows(1, ClockReport(lows={"s": 30 * SECOND}))]), Clocks(5 * SECOND))
     assert len(processor.sides[0].shown) == 2
     processor.step(None, Clocks(12 * SECOND))
     assert len(processor.sides[0].shown) == 2  # an element that is late, but not too late, may still come
@@ -193,10 +194,10 @@ def test_what_no_element_can_see_any_more_is_forgotten() -> None:
 def test_the_watermark_of_a_side_input_may_be_by_its_disorder() -> None:
     side = Windowing(hr.FixedWindows(10))
     processor = SideProcessor(Windowing(hr.FixedWindows(10)), (View(side, None, False, ("s",)),))
-    told = {"lows": {"s": None}, "partitions": {"s": {"a": MIN_TIME}}}
+    report = ClockReport(lows={"s": None}, partitions={"s": {"a": MIN_TIME}})
     for times in ([1, 12], [11, 40]):
         disorder = {"s": {"a": sketch(np.array(times) * SECOND, 0.5)}}
-        processor.step(clock_rows(1, told | {"disorder": disorder}))
+        processor.step(clock_rows(1, replace(report, disorder=disorder)))
     assert processor.sides[0].upstream.watermark == 40 * SECOND
     again = SideProcessor(processor.windowing, (processor.sides[0].view,))
     again.load(processor.dump())
@@ -226,13 +227,13 @@ def test_panes_travel_with_the_elements() -> None:
 
 
 def test_the_main_input_is_spread_and_every_shard_has_the_whole_side_input() -> None:
-    tidings = Tidings()
-    tidings.hear("main", 7, now=9)
-    tidings.hear("side", 5, now=9)
-    tidings.hear("side", 6, now=9, partition="a")
+    clocks = TaskClocks()
+    clocks.observe("main", 7, now=9)
+    clocks.observe("side", 5, now=9)
+    clocks.observe("side", 6, now=9, partition="a")
     dests = (1, 2, 3)
-    spread = ToSpread(ToRole(MAIN), dests, frozenset({"main"}), tidings)
-    everywhere = ToEveryShard(ToRole(1), dests, frozenset({"side"}), tidings)
+    spread = ToSpread(ToRole(MAIN), dests, frozenset({"main"}), clocks=clocks)
+    everywhere = ToEveryShard(ToRole(1), dests, frozenset({"side"}), clocks=clocks)
     elements = [*range(50), *[7] * 50]
     sent: dict[str, list[list[Any]]] = {}
     for name, output in (("main", spread), ("side", everywhere)):

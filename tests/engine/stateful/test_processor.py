@@ -19,6 +19,7 @@ from pyspark.sql import Row
 import headrace as hr
 from headrace.engine.plan.lowering import lower
 from headrace.engine.shard.clocks import Clocks
+from headrace.engine.shard.reports import ClockReport, ShardReport
 from headrace.engine.shard.rows import PANE
 from headrace.engine.shard.stateblocks import read_state
 from headrace.engine.shard.wire import pack, unpack
@@ -416,11 +417,13 @@ def test_what_a_worker_remembers_changes_nothing(monkeypatch: pytest.MonkeyPatch
             monkeypatch.setattr(shards, "_copies", workers[turn])
             made = shards.Shards("stream", {5: shards.ShardSpec("0/0", "do", work, ("events",))}, {})
             made.init(store)  # type: ignore[arg-type]
-            header = {"from": [0, 0, 1], "now": number, "lows": {"events": number * SECOND}}
-            (row,) = made.handleInputRows((5,), iter([Row(dest=5, body=pack(header, rows_of(*elements)))]), None)
-            told, body = unpack(row.body)
-            copies = told["copies"]
-            given.append((told["held"], [bundle.elements for _, bundle in work.bundles(body)]))
+            clocks = ClockReport(now=number, lows={"events": number * SECOND})
+            rows = iter([Row(dest=5, body=pack(clocks.dump(), rows_of(*elements)))])
+            (row,) = made.handleInputRows((5,), rows, None)
+            header, body = unpack(row.body)
+            report = ShardReport.load(header)
+            copies = dict(report.copies)
+            given.append((report.held, [bundle.elements for _, bundle in work.bundles(body)]))
         return given, copies
 
     alone, _ = played([0] * 60)

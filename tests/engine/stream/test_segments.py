@@ -10,8 +10,8 @@ import pytest
 import headrace as hr
 from headrace.engine.plan.line import Line
 from headrace.engine.plan.lowering import lower
+from headrace.engine.shard.reports import TaskClocks
 from headrace.engine.shard.wire import unpack, wire
-from headrace.engine.stream.programs import FromClocks
 from headrace.engine.stream.segmentprogram import Opening, after
 from headrace.engine.worker.bundles import Bundle
 from headrace.engine.worker.columnbundles import PANE_COLUMNS, Columnar, ColumnBundle
@@ -163,7 +163,7 @@ class Sending:
 def test_panes_and_what_is_taken_back_travel_with_their_rows() -> None:
     line = segment_line()
     (segment,) = line.segments
-    line.tidings.followed["lines"] = hr.Monotonic()
+    segment.output.clocks.followed["lines"] = hr.Monotonic()
     pane = PaneInfo("late", 3, 1, False, True)
     sent = [
         segment.output.batch(Bundle([Sale("a", 1), Sale("b", 2)], time=5, pane=pane, retraction=True)),
@@ -173,9 +173,8 @@ def test_panes_and_what_is_taken_back_travel_with_their_rows() -> None:
     schema = segment.output.schema()
     opened = list(Opening(Sending(), {segment.dest: schema}, {segment.dest: segment.column})(iter(sent)))  # type: ignore[arg-type]
     whole = pa.Table.from_batches(opened).combine_chunks().to_batches()[0]
-    line.tidings.followed.clear()
-    program = after([segment], line.tidings, FromClocks(line.tidings), {"lines": hr.Monotonic()})
-    program._passing, program._told = [], {}
+    program = after([segment], {"lines": hr.Monotonic()})
+    program._passing, program._clocks = [], TaskClocks()
     # Catalyst cuts batches where it likes; what it dropped is not there.
     for parts in ([whole], [whole.slice(at, 1) for at in range(whole.num_rows)]):
         entered = [part for bundle, _ in program._entering(iter(parts)) for part in bundle.parts()]  # type: ignore[union-attr]
@@ -188,7 +187,7 @@ def test_panes_and_what_is_taken_back_travel_with_their_rows() -> None:
         assert [t for b in entered for t in b.all_times().tolist()] == [5, 5, 6]
     assert program._passing == [(7, b"elsewhere")] * 2
     # A source whose watermark follows the times of rows is followed here, where its rows come by.
-    assert line.tidings.followed == {"lines": hr.Monotonic()} and line.tidings.lows == {"lines": None}
+    assert program._clocks.followed == {"lines": hr.Monotonic()} and program._clocks.lows == {"lines": None}
 
 
 def test_columns_enter_and_leave_as_columns() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +15,7 @@ import headrace as hr
 from headrace.engine.columns.cells import decode_cells, encode_cells
 from headrace.engine.shard.clocks import Clocks
 from headrace.engine.shard.processor import ShardProcessor
+from headrace.engine.shard.reports import ClockReport, ShardReport
 from headrace.engine.shard.wire import pack, unpack
 from headrace.engine.shard.work import Grouping
 from headrace.engine.stream import shards, statecells
@@ -93,14 +94,14 @@ def body(number: int, low: int | None, pairs: list[tuple[str, int]]) -> bytes:
             "value": encode_cells(times),
         }
     )
-    return pack({"from": [0, number, 1], "now": 0, "lows": {"events": low}}, rows if pairs else None)
+    return pack(ClockReport((0, 0, number, 1), 0, {"events": low}).dump(), rows if pairs else None)
 
 
-def given_by(made: Shards, *bodies: bytes) -> tuple[dict[str, Any], list[Any]]:
+def given_by(made: Shards, *bodies: bytes) -> tuple[ShardReport, list[Any]]:
     (row,) = made.handleInputRows((DEST,), (Row(dest=DEST, body=each) for each in bodies), None)
     header, panes = unpack(row.body)
-    del header["copies"]  # of which the answer must not depend
-    return header, sorted(zip(panes["key"].to_pylist(), decode_cells(panes["value"]), strict=True))
+    report = replace(ShardReport.load(header), copies={})  # of which the answer must not depend
+    return report, sorted(zip(panes["key"].to_pylist(), decode_cells(panes["value"]), strict=True))
 
 
 @dataclass
@@ -269,8 +270,8 @@ def test_the_order_of_arrival_does_not_matter() -> None:
 
 def test_who_has_not_spoken_is_waited_for() -> None:
     shards._copies.held.clear()
-    header, _ = given_by(operator(Store()), pack({"from": [0, 0, 1], "now": 3, "lows": {"events": None}}))
-    assert header["input"] < 0 and header["now"] == 3
+    report, _ = given_by(operator(Store()), pack(ClockReport(now=3, lows={"events": None}).dump()))
+    assert report.input_watermark < 0 and report.now == 3
 
 
 def test_rows_for_others_pass() -> None:

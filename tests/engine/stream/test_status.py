@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -14,14 +14,15 @@ from headrace.engine.handle import ExchangeStatus, SourceStatus, StreamStatus
 from headrace.engine.plan.line import Exchange, Line
 from headrace.engine.plan.lowering import lower
 from headrace.engine.shard.clocks import Clocks
-from headrace.engine.shard.processor import ShardProcessor, Waiting
+from headrace.engine.shard.processor import ShardProcessor
+from headrace.engine.shard.reports import ShardReport, WaitingWindow
 from headrace.engine.stream.status import exchange_status, source_statuses
 from headrace.model.keys import encode_keys
 from headrace.model.panes import Windowing
 from headrace.model.times import MAX_TIME, MIN_TIME, SECOND
 
 
-def waiting(windowing: Windowing, times: list[int], clocks: Clocks) -> Waiting | None:
+def waiting(windowing: Windowing, times: list[int], clocks: Clocks) -> WaitingWindow | None:
     """What a shard waits for that got elements of these times, in seconds, all under the key "k"."""
     keys, _ = encode_keys(["k"] * len(times))
     columns = {
@@ -92,39 +93,29 @@ def line() -> tuple[Line, Exchange]:
     return lowered, lowered.exchanges[0]
 
 
-def told(name: str, **what: Any) -> dict[str, Any]:
-    return {
-        "name": name,
-        "now": 100 * SECOND,
-        "watermark": 40 * SECOND,
-        "input": 60 * SECOND,
-        "held": 1,
-        "late": 2,
-        "refused": 3,
-        "waiting": None,
-        "lows": {},
-        **what,
-    }
+def report(name: str, **changed: Any) -> ShardReport:
+    made = ShardReport(name, 100 * SECOND, 40 * SECOND, input_watermark=60 * SECOND, held=1, late=2, refused=3)
+    return replace(made, **changed)
 
 
 def test_a_grouping_is_as_far_as_its_last_shard() -> None:
     _, exchange = line()
-    first, second = (Waiting(key, "w", "why", deadline) for key, deadline in (("x", 90), ("y", 70)))
+    first, second = (WaitingWindow(key, "w", "why", deadline) for key, deadline in (("x", 90), ("y", 70)))
     shards = {
-        "0/0": told("0/0", waiting=asdict(first)),
-        "0/1": told("0/1", input=50 * SECOND, watermark=45 * SECOND, waiting=asdict(second)),
+        "0/0": report("0/0", waiting=first),
+        "0/1": report("0/1", input_watermark=50 * SECOND, watermark=45 * SECOND, waiting=second),
     }
     assert exchange_status(exchange, shards) == ExchangeStatus(
         50 * SECOND, 40 * SECOND, 50 * SECOND, held=2, late=4, refused=6, waiting=second
     )
     assert exchange_status(exchange, {}) == ExchangeStatus()
     for end in (MIN_TIME, MAX_TIME):
-        assert exchange_status(exchange, {"0/0": told("0/0", input=end)}).lag is None
+        assert exchange_status(exchange, {"0/0": report("0/0", input_watermark=end)}).lag is None
 
 
 def test_sources_are_told_by_shards_and_by_spark() -> None:
     lowered, _ = line()
-    shards = {"0/0": told("0/0", lows={"visits": 5, "clicks": 7}), "0/1": told("0/1")}
+    shards = {"0/0": report("0/0", lows={"visits": 5, "clicks": 7}), "0/1": report("0/1")}
     inputs = [{"numInputRows": rows, "processedRowsPerSecond": rows / 2} for rows in (10, 20, 5, 0)]
     progress = {"sources": inputs, "durationMs": {"triggerExecution": 2000}}
     assert source_statuses(lowered, shards, progress) == {
