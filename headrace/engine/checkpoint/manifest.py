@@ -1,4 +1,4 @@
-"""What a stream is, as its checkpoint remembers it: enough to tell whether a changed pipeline can go on from there.
+"""The manifest of a checkpoint: what the stream is, so that a changed pipeline can be compared with it.
 
 Sources, groupings and sinks are known by their labels. Nothing here reads or writes files.
 """
@@ -8,28 +8,75 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 from headrace.engine.plan.line import Line
 from headrace.engine.plan.stages import shown
 from headrace.engine.plan.taps import Tap
+from headrace.engine.shard.identity import Identity
 from headrace.model.errors import PipelineError, other_format
+from headrace.model.pipeline import Node
+from headrace.model.sinks import WriteFiles
 
-FORMAT: Final = 1
-"""Of checkpoints: another number for state or logs that this version would misread, or an older one."""
+FORMAT: Final = 2
+"""The format of checkpoints; it changes when this version would misread the state or logs of an earlier one."""
+
+_FIRST: Final = 1
+"""A format that is still read. It has descriptions in place of identities."""
+
+_RENAMED: Final = {"KeptFn(": "PartialFn("}
+"""Classes in descriptions of the first format, and what they are called now."""
 
 
 @dataclass(frozen=True)
-class Grouping:
-    """A grouping: its number and level, whom it waits for, what must not change about it, and its settings."""
+class SourceEntry:
+    """A source: its kind, which must not change, and a description for people."""
+
+    kind: str
+    description: str
+
+
+@dataclass(frozen=True)
+class GroupingEntry:
+    """A grouping: its number and level, what it waits for, what must not change about it, and descriptions for people.
+
+    `identity` is None if the manifest is of the first format, which has the description in its place.
+    """
 
     number: int
     level: int
     upstream: list[str]
-    work: str
+    identity: Identity
+    description: str
     settings: str
+
+    def same_work(self, other: GroupingEntry) -> bool:
+        """Whether the state of one is good for the other."""
+        if self.identity is None or other.identity is None:
+            return self.description == other.description
+        return bool(self.identity == other.identity)
+
+
+@dataclass(frozen=True)
+class SinkEntry:
+    """A sink: its kind, the directory it writes to, if it does, and a description for people.
+
+    `kind` is None if the manifest is of the first format, which has descriptions only.
+    """
+
+    kind: str | None
+    directory: str | None
+    description: str
+
+    def same_target(self, other: SinkEntry | None) -> bool:
+        """Whether the other sink wrote to the same place in the same format."""
+        if other is None:
+            return False
+        if self.kind is None or other.kind is None:
+            return self.description == other.description
+        return (self.kind, self.directory) == (other.kind, other.directory)
 
 
 @dataclass(frozen=True)
@@ -38,8 +85,8 @@ class Manifest:
 
     Sources are in the order in which Spark's own checkpoint has them. `heartbeat`: the clock is one of them.
 
-    >>> held = Manifest("a", shards=4, partitions=2, sources={"events": "Rate: Rate(5 a second)"})
-    >>> Manifest.read(held.write()) == held, held.forked().stream == held.stream
+    >>> manifest = Manifest("a", shards=4, partitions=2, sources={"events": SourceEntry("Rate", "Rate(5 a second)")})
+    >>> Manifest.read(manifest.write()) == manifest, manifest.forked().stream == manifest.stream
     (True, False)
     """
 
@@ -47,66 +94,108 @@ class Manifest:
     shards: int
     partitions: int
     heartbeat: bool = False
-    sources: dict[str, str] = field(default_factory=dict)
-    groupings: dict[str, Grouping] = field(default_factory=dict)
-    sinks: dict[str, str] = field(default_factory=dict)
+    sources: dict[str, SourceEntry] = field(default_factory=dict)
+    groupings: dict[str, GroupingEntry] = field(default_factory=dict)
+    sinks: dict[str, SinkEntry] = field(default_factory=dict)
 
     @property
     def depth(self) -> int:
         """How many levels of groupings there are."""
-        return max((each.level for each in self.groupings.values()), default=0)
+        return max((grouping.level for grouping in self.groupings.values()), default=0)
 
     @property
     def numbers(self) -> dict[str, int]:
         """The numbers of groupings, which are part of where their state is."""
-        return {label: each.number for label, each in self.groupings.items()}
+        return {label: grouping.number for label, grouping in self.groupings.items()}
 
     def of(self, line: Line, *, heartbeat: bool) -> Manifest:
-        """That of a pipeline, under the same id."""
+        """Returns the manifest of a pipeline, under the same id."""
         return replace(
             self,
             heartbeat=heartbeat,
             sources={tap.name: _source(tap) for tap in line.taps},
             groupings={
-                each.label: Grouping(
-                    each.number,
-                    each.level,
-                    list(each.upstream),
-                    _steady(each.work.describe()),
-                    _steady(each.settings()),
+                exchange.label: GroupingEntry(
+                    exchange.number,
+                    exchange.level,
+                    list(exchange.upstream),
+                    _as_json(exchange.work.identity()),
+                    _without_addresses(exchange.work.describe()),
+                    _without_addresses(exchange.settings()),
                 )
-                for each in line.exchanges
+                for exchange in line.exchanges
             },
-            sinks={outlet.node.label: shown(outlet.node.transform) for outlet in line.outlets},
+            sinks={outlet.node.label: _sink(outlet.node) for outlet in line.outlets},
         )
 
     def forked(self) -> Manifest:
-        """The same pipeline as another stream, which has not written to any sink yet."""
+        """Returns the same pipeline as another stream, which has not written to any sink yet."""
         return replace(self, stream=uuid.uuid4().hex, sinks={})
 
     def in_order(self, taps: Iterable[Tap]) -> list[Tap]:
-        """Sources in the order of this manifest."""
+        """Sorts sources into the order of this manifest."""
         order = list(self.sources)
         return sorted(taps, key=lambda tap: order.index(tap.name) if tap.name in order else len(order))
 
     def write(self) -> bytes:
+        """Encodes the manifest."""
         return json.dumps({"format": FORMAT, **asdict(self)}, indent=1).encode()
 
     @classmethod
     def read(cls, data: bytes, what: str = "the checkpoint") -> Manifest:
-        """What `write` wrote, for `what`. Refuses that of another format."""
-        read = json.loads(data)
-        if (found := read.pop("format", 1)) != FORMAT:  # the first had no number
-            raise PipelineError(other_format(what, found, FORMAT, "run with a new checkpoint"))
-        read["groupings"] = {label: Grouping(**each) for label, each in read["groupings"].items()}
-        return cls(**read)
+        """Decodes the manifest of `what`. Refuses one of a format that is not known."""
+        entries = json.loads(data)
+        number = entries.pop("format", _FIRST)  # the first had no number
+        if number == _FIRST:
+            entries = _from_first(entries)
+        elif number != FORMAT:
+            raise PipelineError(other_format(what, number, FORMAT, "run with a new checkpoint"))
+        for name, kind in (("sources", SourceEntry), ("groupings", GroupingEntry), ("sinks", SinkEntry)):
+            entries[name] = {label: kind(**entry) for label, entry in entries[name].items()}
+        return cls(**entries)
 
 
-def _source(tap: Tap) -> str:
+def _from_first(entries: Mapping[str, Any]) -> dict[str, Any]:
+    """Converts what a manifest of the first format has."""
+    sources = {name: text.partition(": ") for name, text in entries["sources"].items()}
+    return {
+        **entries,
+        "sources": {name: {"kind": kind, "description": shown} for name, (kind, _, shown) in sources.items()},
+        "groupings": {
+            label: {
+                **{name: grouping[name] for name in ("number", "level", "upstream", "settings")},
+                "identity": None,
+                "description": _renamed(grouping["work"]),
+            }
+            for label, grouping in entries["groupings"].items()
+        },
+        "sinks": {
+            label: {"kind": None, "directory": None, "description": text} for label, text in entries["sinks"].items()
+        },
+    }
+
+
+def _renamed(text: str) -> str:
+    for was, now in _RENAMED.items():
+        text = text.replace(was, now)
+    return text
+
+
+def _source(tap: Tap) -> SourceEntry:
     transform = tap.source.transform
-    return f"{type(transform).__name__}: {shown(transform)}"
+    return SourceEntry(type(transform).__name__, shown(transform))
 
 
-def _steady(text: str) -> str:
-    """A description without what differs from process to process."""
+def _sink(node: Node) -> SinkEntry:
+    sink = node.transform
+    return SinkEntry(type(sink).__name__, sink.path if isinstance(sink, WriteFiles) else None, shown(sink))
+
+
+def _as_json(identity: Identity) -> Identity:
+    """Returns an identity as it will be read back: tuples are lists."""
+    return json.loads(json.dumps(identity))
+
+
+def _without_addresses(text: str) -> str:
+    """Removes from a description what differs from process to process."""
     return re.sub(r" at 0x[0-9a-f]+", "", text)

@@ -16,6 +16,7 @@ import pyarrow as pa
 from headrace.engine.columns.arrowbytes import arrow_bytes
 from headrace.engine.columns.hashing import HASHES
 from headrace.engine.shard.clocks import Clocks
+from headrace.engine.shard.identity import Identity
 from headrace.engine.shard.processor import Step
 from headrace.engine.shard.senders import ToShards
 from headrace.engine.worker.blame import blame
@@ -155,6 +156,9 @@ class Tasking:
         tags, tasks, times = (given.column(name).to_pylist() for name in ("tag", TASK, "time"))
         for tag, task, time, body in zip(tags, tasks, times, given.column("batch"), strict=True):
             yield tag, Bundle([(task, _batch(body))], time=time)
+
+    def identity(self) -> Identity:
+        return {"kind": "tasks", "tasks": self.tasks}
 
     def describe(self) -> str:
         return f"{self.tasks} task{'' if self.tasks == 1 else 's'}"

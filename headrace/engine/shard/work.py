@@ -16,6 +16,7 @@ from headrace.engine.columns.keycolumns import decode_key_columns
 from headrace.engine.columns.numbercells import read_records
 from headrace.engine.shard.clocks import Clocks
 from headrace.engine.shard.compiledtriggers import Program
+from headrace.engine.shard.identity import Identity, identity_of
 from headrace.engine.shard.lateoutput import LateKeeping, late_bundles, split
 from headrace.engine.shard.processor import ShardProcessor, Step
 from headrace.engine.worker.bundles import Bundle
@@ -72,8 +73,11 @@ class Work(Protocol):
     def bundles(self, given: pa.RecordBatch) -> Iterator[tuple[str | None, Bundle | ColumnBundle]]:
         """What a step gave, by tag."""
 
+    def identity(self) -> Identity:
+        """Returns what must not change while there is state of it; a checkpoint is compared by this."""
+
     def describe(self) -> str:
-        """What must not change while there is state of it."""
+        """Describes it for people, in plans and in messages about what has changed."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +116,18 @@ class Grouping:
     def _panes(self, given: pa.RecordBatch) -> Iterator[Bundle | ColumnBundle]:
         return pane_bundles(given, global_windows=self.windowing.is_global)
 
+    def identity(self) -> Identity:
+        windowing = self.windowing
+        return {
+            "kind": "grouping",
+            "window": identity_of(windowing.window),
+            "accumulation": windowing.accumulation,
+            "timestamps": windowing.timestamp_combiner,
+            "trigger_state": Program(windowing.trigger).keeps,
+            "combine": identity_of(self.fn),
+            "retractable": self.retractable,
+        }
+
     def describe(self) -> str:
         windowing, keeps = self.windowing, Program(self.windowing.trigger).keeps
         parts = [f"{windowing.window!r}, {windowing.accumulation}"]
@@ -129,6 +145,9 @@ class Aggregating(Grouping):
 
     keys: tuple[str, ...] = field(kw_only=True)
     aggregates: tuple[str, ...] = field(kw_only=True)
+
+    def identity(self) -> Identity:
+        return {**super().identity(), "kind": "aggregation", "keys": self.keys, "aggregates": self.aggregates}
 
     def describe(self) -> str:
         return f"{', '.join(self.aggregates)} by {', '.join(self.keys)}, {super().describe()}"

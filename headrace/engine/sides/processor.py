@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from headrace.engine.columns.cells import decode_cells, encode_cells
 from headrace.engine.shard.clocks import Clocks, Upstream, output_watermark
+from headrace.engine.shard.identity import Identity, identity_of
 from headrace.engine.shard.placing import expired
 from headrace.engine.shard.processor import Step
 from headrace.engine.shard.wire import pack, unpack
@@ -297,6 +298,13 @@ class Beside:
                     PaneInfo(*json.loads(pane)),
                 ),
             )
+
+    def identity(self) -> Identity:
+        return {
+            "kind": "side inputs",
+            "window": identity_of(self.windowing.window),
+            "sides": [view.identity() for view in self.views],
+        }
 
     def describe(self) -> str:
         return f"{self.windowing.window!r} beside " + "; ".join(view.describe() for view in self.views)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.engine.shard.compiledtriggers import Program
+from headrace.engine.shard.identity import Identity
 from headrace.engine.shard.processor import ShardProcessor
 from headrace.engine.shard.work import Grouping
 from headrace.model.algebra import CombineFn
@@ -64,10 +65,17 @@ class View:
     def processor(self) -> ShardProcessor:
         return ShardProcessor(self.windowing, self.fn, retractable=self.retractable)
 
+    @property
+    def _grouping(self) -> Grouping:
+        return Grouping(self.windowing, self.fn, retractable=self.retractable)
+
+    def identity(self) -> Identity:
+        """Returns what must not change while there is state of it."""
+        return {**self._grouping.identity(), "upstream": self.upstream}
+
     def describe(self) -> str:
-        """What must not change while there is state of it."""
-        grouping = Grouping(self.windowing, self.fn, retractable=self.retractable)
-        return f"{grouping.describe()}, of {', '.join(self.upstream)}"
+        """Describes it for people."""
+        return f"{self._grouping.describe()}, of {', '.join(self.upstream)}"
 
 
 def view(node: Node, side: SideInput, graph: Graph, *, retractable: bool, upstream: tuple[str, ...]) -> View:

@@ -19,6 +19,7 @@ import pyarrow as pa
 from headrace.engine.columns.cells import decode_cells
 from headrace.engine.columns.hashing import HASHES
 from headrace.engine.shard.clocks import Clocks, output_watermark
+from headrace.engine.shard.identity import Identity, identity_of
 from headrace.engine.shard.placing import expired
 from headrace.engine.shard.processor import Step
 from headrace.engine.shard.rows import PANE, panes_of
@@ -191,6 +192,13 @@ class Stateful:
     def bundles(self, given: pa.RecordBatch) -> Iterator[tuple[str | None, Bundle]]:
         for tag, block in zip(given.column("tag").to_pylist(), given.column("block").to_pylist(), strict=True):
             yield tag, from_block(block)
+
+    def identity(self) -> Identity:
+        return {
+            "kind": "stateful",
+            "window": identity_of(self.windowing.window),
+            "specs": [identity_of(spec) for spec in self.fn.dofn.specs()],
+        }
 
     def describe(self) -> str:
         return f"{self.windowing.window!r}, with {', '.join(map(repr, self.fn.dofn.specs()))}"

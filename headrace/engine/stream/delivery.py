@@ -24,7 +24,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from headrace.edges.outputs import seal
 from headrace.engine.batch import sinks
 from headrace.engine.batch.writers import RecordWriter, writer_of
-from headrace.engine.checkpoint.manifest import Manifest
+from headrace.engine.checkpoint.manifest import Manifest, SinkEntry
 from headrace.engine.plan.line import Line, Outlet
 from headrace.engine.shard.reports import ShardReport
 from headrace.engine.shard.wire import sink_dests, sink_of, unpack
@@ -84,14 +84,14 @@ class Delivery:
         """The last report of each shard, by its name."""
         return self.counters.shard_reports
 
-    def begin(self, spark: SparkSession, manifest: Manifest, *, known: dict[str, str]) -> None:
+    def begin(self, spark: SparkSession, manifest: Manifest, *, known: dict[str, SinkEntry]) -> None:
         """Before the first batch: the directories of sinks that are not `known` yet must be new, too."""
         self._stream = manifest.stream
         for outlet in self._outlets.values():
             sink, label = outlet.node.transform, outlet.node.label
             if outlet.number in self._writers:
                 self._writers[outlet.number].begin(manifest.stream)
-            elif isinstance(sink, WriteFiles) and known.get(label) != manifest.sinks[label]:
+            elif isinstance(sink, WriteFiles) and not manifest.sinks[label].same_target(known.get(label)):
                 sinks.check_target(spark, outlet.node)
                 Folder(spark, sink.path).delete()  # which is there only if it may be replaced
 

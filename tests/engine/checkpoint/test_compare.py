@@ -55,13 +55,38 @@ def test_the_same_pipeline_differs_in_nothing() -> None:
     assert Manifest.read(HELD.write()) == HELD
 
 
-def test_a_checkpoint_of_another_format_is_refused_and_one_without_a_number_is_the_first() -> None:
+def test_a_checkpoint_of_another_format_is_refused() -> None:
     held = json.loads(HELD.write())
-    other = json.dumps(held | {"format": 2, "lanes": 3}).encode()
-    with pytest.raises(hr.PipelineError, match=r"the checkpoint /c has format 2, .* or run with a new checkpoint"):
+    other = json.dumps(held | {"format": 3, "lanes": 3}).encode()
+    with pytest.raises(hr.PipelineError, match=r"the checkpoint /c has format 3, .* or run with a new checkpoint"):
         Manifest.read(other, "the checkpoint /c")
-    del held["format"]
-    assert Manifest.read(json.dumps(held).encode()) == HELD
+
+
+@pytest.mark.parametrize("number", [{}, {"format": 1}])
+def test_a_checkpoint_of_the_first_format_is_compared_by_its_descriptions(number: dict[str, int]) -> None:
+    sums = {
+        "number": 0,
+        "level": 1,
+        "upstream": ["events"],
+        "work": "FixedWindows('10 s'), discarding, state of AfterCount, combined by SumFn()",
+        "settings": HELD.groupings["sums"].settings,
+    }
+    entries = {
+        "stream": "id",
+        "shards": 2,
+        "partitions": 2,
+        "heartbeat": False,
+        "sources": {"events": "TestStream: TestStream(0 steps)"},
+        "groupings": {"sums": sums},
+        "sinks": {"out": "Collect"},
+    }
+    first = Manifest.read(json.dumps(number | entries).encode())
+    assert first.numbers == {"sums": 0} and first.depth == 1
+    assert compare(first, HELD) == Changes()
+    assert first.sinks["out"].same_target(HELD.sinks["out"])
+    for how, told in (({"combine": max}, "combined by MaxFn()"), ({"source": hr.Rate(5)}, "is Rate(5 a second)")):
+        (refusal,) = compare(first, manifest(lambda p, how=how: pipeline(p, **how), first)).refusals  # type: ignore[misc]
+        assert told in refusal
 
 
 def test_functions_may_change() -> None:

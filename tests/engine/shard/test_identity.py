@@ -1,0 +1,192 @@
+"""The identity of every kind of work, word for word: whoever changes one makes checkpoints of before refuse.
+
+A change here needs a reason; a checkpoint's format and the golden state say what becomes of state that exists.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+import headrace as hr
+from headrace.engine.plan.lowering import lower
+from headrace.engine.shard.identity import identity_of
+from headrace.model.tasks import Tasks
+
+EARLY = hr.AfterWatermark(early=hr.AfterCount(2), late=hr.AfterCount(1))
+FIXED = {"type": "FixedWindows", "size": 10_000_000, "offset": 0}
+
+
+def events(p: hr.Pipeline) -> Any:
+    return p | "events" >> hr.TestStream()
+
+
+def grouping(p: hr.Pipeline) -> None:
+    windows = hr.WindowInto(hr.FixedWindows(10), trigger=EARLY, accumulation="accumulating", allowed_lateness=60)
+    _ = events(p) | windows | "work" >> hr.GroupByKey()
+
+
+def combining(p: hr.Pipeline) -> None:
+    windows = hr.WindowInto(hr.FixedWindows(10), timestamp_combiner="earliest")
+    _ = events(p) | windows | "work" >> hr.Top.largest_per_key(2, key=len)
+
+
+def retractions(p: hr.Pipeline) -> None:
+    windows = hr.WindowInto(hr.Sessions(10), accumulation="retracting")
+    sums = events(p) | windows | "sums" >> hr.CombinePerKey(sum)
+    _ = (
+        sums
+        | "again" >> hr.WindowInto(hr.CalendarWindows("day"), accumulation="retracting")
+        | "work" >> hr.GroupByKey()
+    )
+
+
+def aggregation(p: hr.Pipeline) -> None:
+    rows = p | "events" >> hr.ReadJson("data", schema="user string, n long")
+    _ = rows | "work" >> hr.GroupBy("user").aggregate(hits=hr.count(), total=hr.sum("n"), most=hr.top("n", 3))
+
+
+class Watch(hr.DoFn):
+    seen = hr.ValueState("seen", expires="1 hour")
+    total = hr.CombiningState("total", sum)
+    due = hr.TimerSpec("due")
+
+    def process(
+        self,
+        pair: Any,
+        seen: Any = hr.DoFn.StateParam(seen),
+        total: Any = hr.DoFn.StateParam(total),
+        due: Any = hr.DoFn.TimerParam(due),
+    ) -> None: ...
+
+
+def stateful(p: hr.Pipeline) -> None:
+    _ = events(p) | hr.WindowInto(hr.SlidingWindows(10, 5)) | "work" >> hr.ParDo(Watch())
+
+
+def sides(p: hr.Pipeline) -> None:
+    newest = (
+        p
+        | "rates" >> hr.TestStream()
+        | hr.WindowInto(hr.GlobalWindows(), trigger=hr.Repeatedly(hr.AfterCount(1)), accumulation="accumulating")
+    )
+    _ = events(p) | hr.WindowInto(hr.FixedWindows(10)) | "work" >> hr.Map(lambda n, rates: n, hr.AsDict(newest))
+
+
+def tasks(p: hr.Pipeline) -> None:
+    _ = events(p) | "work" >> Tasks(lambda number, count: None, tasks=3)  # type: ignore[arg-type, return-value]
+
+
+GROUPING = {"accumulation": "discarding", "timestamps": "end_of_window", "trigger_state": [], "retractable": False}
+
+
+@pytest.mark.parametrize(
+    ("build", "expected"),
+    [
+        (
+            grouping,
+            {
+                **GROUPING,
+                "kind": "grouping",
+                "window": FIXED,
+                "accumulation": "accumulating",
+                "trigger_state": ["AfterCount", "AfterCount", "AfterWatermark"],
+                "combine": None,
+            },
+        ),
+        (
+            combining,
+            {
+                **GROUPING,
+                "kind": "grouping",
+                "window": FIXED,
+                "timestamps": "earliest",
+                "combine": {"type": "TopFn", "n": 2, "key": "len"},
+            },
+        ),
+        (
+            retractions,
+            {
+                **GROUPING,
+                "kind": "grouping",
+                "window": {"type": "CalendarWindows", "unit": "day"},
+                "accumulation": "retracting",
+                "combine": None,
+                "retractable": True,
+            },
+        ),
+        (
+            aggregation,
+            {
+                **GROUPING,
+                "kind": "aggregation",
+                "window": {"type": "GlobalWindows"},
+                "combine": {
+                    "type": "ColumnsFn",
+                    "fns": [{"type": "CountFn"}, {"type": "SumFn"}, {"type": "TopFn", "n": 3}],
+                },
+                "keys": ["user"],
+                "aggregates": ["hits", "total", "most"],
+            },
+        ),
+        (
+            stateful,
+            {
+                "kind": "stateful",
+                "window": {"type": "SlidingWindows", "size": 10_000_000, "period": 5_000_000, "offset": 0},
+                "specs": [
+                    {"type": "ValueState", "name": "seen", "expires": 3_600_000_000},
+                    {"type": "CombiningState", "name": "total", "fn": {"type": "SumFn"}},
+                    {"type": "TimerSpec", "name": "due"},
+                ],
+            },
+        ),
+        (
+            sides,
+            {
+                "kind": "side inputs",
+                "window": FIXED,
+                "sides": [
+                    {
+                        **GROUPING,
+                        "kind": "grouping",
+                        "window": {"type": "GlobalWindows"},
+                        "accumulation": "accumulating",
+                        "trigger_state": ["AfterCount"],
+                        "combine": {"type": "DictFn"},
+                        "upstream": ["rates"],
+                    }
+                ],
+            },
+        ),
+        (tasks, {"kind": "tasks", "tasks": 3}),
+    ],
+)
+def test_the_identity_of(build: Callable[[hr.Pipeline], None], expected: Any) -> None:
+    p = hr.Pipeline()
+    build(p)
+    line = lower(p.graph(), shards=2, partitions=2)
+    (work,) = [exchange.work for exchange in line.exchanges if exchange.label == "work"]
+    assert json.loads(json.dumps(work.identity())) == expected
+
+
+@dataclass(frozen=True)
+class Declared:
+    kept: int = 3
+    made: list[int] = field(default_factory=list)
+    ignored: int = field(default=1, compare=False)
+
+
+class Undeclared:
+    pass
+
+
+def test_what_has_no_fields_is_known_by_its_class_and_defaults_do_not_count() -> None:
+    assert identity_of(Undeclared()) == {"type": "Undeclared"}
+    assert identity_of(Declared(ignored=7)) == {"type": "Declared"}
+    assert identity_of(Declared(4, [1])) == {"type": "Declared", "kept": 4, "made": [1]}
+    assert identity_of({"a": (Undeclared,)}) == {"a": ["Undeclared"]}
