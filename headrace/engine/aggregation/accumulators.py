@@ -6,6 +6,7 @@ A slot is a window's place in the table of windows. When to add, merge or clear 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from functools import reduce
 from itertools import pairwise
 from typing import Any, Protocol
@@ -59,29 +60,32 @@ class Accumulators(Protocol):
         """Restores what `dump` wrote; returns the column, perhaps as another kind."""
 
 
-def accumulators(fn: CombineFn[Any, Any, Any] | None, *, lifted: bool, retractable: bool) -> Accumulators:
-    """Makes the column for an aggregation, or for grouping without one.
+class RowKind(Enum):
+    """What the rows that arrive at a grouping hold. Accumulators cannot be taken back, so there are three kinds."""
 
-    `lifted`: rows come as accumulators, not as values. `retractable`: some rows take back earlier ones.
+    VALUES = "values"
+    ACCUMULATORS = "accumulators"
+    """Values that were combined before they were sent."""
+    SIGNED_VALUES = "signed values"
+    """Values of which some take back earlier ones."""
+
+
+def accumulators(fn: CombineFn[Any, Any, Any] | None, rows: RowKind = RowKind.VALUES) -> Accumulators:
+    """Makes the column for an aggregation of such rows, or for grouping without an aggregation.
 
     >>> from headrace.model.algebra import SumFn
-    >>> column = accumulators(SumFn(), lifted=False, retractable=True)
+    >>> column = accumulators(SumFn(), RowKind.SIGNED_VALUES)
     >>> column.reserve(2)
     >>> rows = IncomingRows(encode_cells([1, 2, 3, 1]), np.zeros(4, np.int64), np.array([False, False, False, True]))
     >>> column = column.add(np.array([0, 1]), np.array([0, 2]), rows)
     >>> decode_cells(column.results(np.array([0, 1])))
     [3, 2]
     """
-    if lifted and retractable:
-        raise ValueError(
-            "accumulators cannot be taken back, only values: an input with retractions must not be combined before it "
-            "is grouped; leave lifted=False"
-        )
     if fn is None:
         return ValueLists()
-    if retractable and not fn.invertible:
+    if rows is RowKind.SIGNED_VALUES and not fn.invertible:
         return ReplayedValues(fn)
-    kernels = kernels_of(fn)
+    kernels, lifted = kernels_of(fn), rows is RowKind.ACCUMULATORS
     return ObjectAccumulators(fn, lifted) if kernels is None else ArrayAccumulators(fn, kernels, lifted)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any
 
+from headrace.engine.aggregation.accumulators import RowKind
 from headrace.engine.aggregation.columnsfn import columns_fn, to_keyed
 from headrace.engine.plan.columnsegments import segment
 from headrace.engine.plan.line import Exchange, Line, Origins, Outlet, heard_by, names_of
@@ -21,9 +22,9 @@ from headrace.engine.shard.senders import ToShards, ToSink
 from headrace.engine.shard.taskshard import Batches, Tasking, ToTasks
 from headrace.engine.shard.wire import Station, shard_dests
 from headrace.engine.shard.work import Grouping, Work, aggregating
-from headrace.engine.sides.processor import Beside
+from headrace.engine.sides.processor import SideInputWork
 from headrace.engine.sides.rows import MAIN, ToEveryShard, ToRole, ToSpread
-from headrace.engine.sides.sideviews import view
+from headrace.engine.sides.sideviews import side_view
 from headrace.engine.stateful.processor import Stateful
 from headrace.engine.worker import operators
 from headrace.engine.worker.bundles import Bundle, ToBlocks, ToColumns
@@ -257,15 +258,15 @@ class _Lowering:
         # What is combined has no time of its own, cannot be taken back, and is late as a whole.
         fractions = Firing(windowing.trigger).fractions
         plain = not needs_times(windowing) and not fractions
-        lifted = fn is not None and plain and not retractable and not late
         rows: Any
-        if lifted and fn is not None:
-            rows = to_partials(node.label, windowing, fn)
+        if fn is not None and plain and not retractable and not late:
+            kind, rows = RowKind.ACCUMULATORS, to_partials(node.label, windowing, fn)
         else:
+            kind = RowKind.SIGNED_VALUES if retractable else RowKind.VALUES
             rows = to_pairs(node.label, windowing, retractable=retractable)
         if aggregate is not None and not late:
             rows = ToGroups(node.label, columns_fn(aggregate), to_keyed(aggregate, pc.schema), rows)
-        grouping = Grouping(windowing, fn, lifted, retractable, late)
+        grouping = Grouping(windowing, fn, kind, late)
         work = grouping if aggregate is None else aggregating(grouping, aggregate)
         exchange = self._shards_over(node, pc, readers, work, rows, Delays() if fractions else None)
         if late:
@@ -354,7 +355,7 @@ class _Lowering:
         sides = [side for side in op.side_inputs if not side.collection.bounded]
         main, *others = [self._enter(each) for each in (pc, *(side.collection for side in sides))]
         views = [
-            view(
+            side_view(
                 node,
                 side,
                 self.line.graph,
@@ -364,7 +365,7 @@ class _Lowering:
             for side, place in zip(sides, others, strict=True)
         ]
         values = [SideValue.of(side, ShownCells()) for side in sides]
-        work = Beside(pc.windowing, tuple(views), tuple(values))
+        work = SideInputWork(pc.windowing, tuple(views), tuple(values))
         exchange = self._made(node, work, main.origins, *(place.origins for place in others))
         dests = exchange.dests
         self._output(main.readers, ToSpread(ToRole(MAIN), dests, heard_by(exchange)))

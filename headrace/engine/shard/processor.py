@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from headrace.engine.aggregation.accumulators import IncomingRows, accumulators
+from headrace.engine.aggregation.accumulators import IncomingRows, RowKind, accumulators
 from headrace.engine.columns.arrays import distinct, runs
 from headrace.engine.columns.hashing import HASHES
 from headrace.engine.shard.clocks import Clocks, output_watermark
@@ -99,11 +99,11 @@ class Taken:
 
 
 class ShardProcessor:
-    """One shard of a grouping or, with `fn`, of an aggregation; with `lifted`, rows bring accumulators of it.
+    """One shard of a grouping or, with `fn`, of an aggregation, of rows of one kind.
 
     Rows are record batches of KEY and SPELLING (see `encode_keys`), TIME, VALUE (cells; of accumulators as `fn.dump`
     gives them), START and END unless windows are global or counted, COUNT if a row stands for several elements, and, of
-    `retractable` input, RETRACTION: such a row takes an earlier one back, and counts as an arrival itself.
+    signed values, RETRACTION: such a row takes an earlier one back, and counts as an arrival itself.
 
     >>> from headrace.engine.columns.cells import decode_cells, encode_cells
     >>> from headrace.model.triggers import DefaultTrigger
@@ -123,9 +123,7 @@ class ShardProcessor:
         self,
         windowing: Windowing,
         fn: CombineFn[Any, Any, Any] | None = None,
-        *,
-        lifted: bool = False,
-        retractable: bool = False,
+        rows: RowKind = RowKind.VALUES,
     ) -> None:
         self.windowing = windowing
         self.clocks = Clocks()
@@ -134,7 +132,7 @@ class ShardProcessor:
         self.fractions = self.program.fractions
         self.table = Table(
             self.program,
-            accumulators(fn, lifted=lifted, retractable=retractable),
+            accumulators(fn, rows),
             merging=windowing.window.merging,
             retracting=windowing.accumulation == "retracting",
         )

@@ -7,11 +7,12 @@ kind is a small picklable object that makes processors, and processors know neit
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from headrace.engine.aggregation.accumulators import RowKind
 from headrace.engine.columns.keycolumns import decode_key_columns
 from headrace.engine.columns.numbercells import read_records
 from headrace.engine.shard.clocks import Clocks
@@ -82,15 +83,11 @@ class Work(Protocol):
 
 @dataclass(frozen=True)
 class Grouping:
-    """Groups or, with `fn`, combines, and gives panes. `lifted`: rows are combined before they travel.
-
-    `retractable`: some rows take back earlier ones. `late`: it also gives what came too late.
-    """
+    """Groups rows of one kind or, with `fn`, combines them, and emits panes; with `late`, also what came too late."""
 
     windowing: Windowing
     fn: CombineFn[Any, Any, Any] | None = None
-    lifted: bool = False
-    retractable: bool = False
+    rows: RowKind = RowKind.VALUES
     late: bool = False
 
     @property
@@ -103,7 +100,7 @@ class Grouping:
 
     def processor(self, shard: int = 0) -> ShardProcessor:
         kind = LateKeeping if self.late else ShardProcessor
-        return kind(self.windowing, self.fn, lifted=self.lifted, retractable=self.retractable)
+        return kind(self.windowing, self.fn, self.rows)
 
     def bundles(self, given: pa.RecordBatch) -> Iterator[tuple[str | None, Bundle | ColumnBundle]]:
         if self.late:
@@ -125,7 +122,7 @@ class Grouping:
             "timestamps": windowing.timestamp_combiner,
             "trigger_state": Program(windowing.trigger).keeps,
             "combine": identity_of(self.fn),
-            "retractable": self.retractable,
+            "retractable": self.rows is RowKind.SIGNED_VALUES,
         }
 
     def describe(self) -> str:
@@ -135,7 +132,7 @@ class Grouping:
             parts.append(f"timestamps {windowing.timestamp_combiner}")
         parts += [f"state of {', '.join(keeps)}"] if keeps else []
         parts += [f"combined by {self.fn!r}"] if self.fn is not None else []
-        parts += ["of input that is taken back"] if self.retractable else []
+        parts += ["of input that is taken back"] if self.rows is RowKind.SIGNED_VALUES else []
         return ", ".join(parts)
 
 
@@ -173,9 +170,8 @@ class Aggregating(Grouping):
 
 
 def aggregating(grouping: Grouping, aggregate: Aggregate) -> Aggregating:
-    """The grouping, which is this aggregate's, giving its rows."""
-    names: dict[str, Any] = {"keys": aggregate.keys, "aggregates": tuple(aggregate.aggregations)}
-    return Aggregating(**{each.name: getattr(grouping, each.name) for each in fields(grouping)}, **names)
+    """Returns the grouping of an aggregate such that it emits the aggregate's rows."""
+    return Aggregating(**vars(grouping), keys=aggregate.keys, aggregates=tuple(aggregate.aggregations))
 
 
 def pane_bundles(panes: pa.RecordBatch, *, global_windows: bool) -> Iterator[Bundle]:

@@ -21,7 +21,7 @@ from headrace.engine.shard.placing import expired
 from headrace.engine.shard.processor import Step
 from headrace.engine.shard.wire import pack, unpack
 from headrace.engine.sides.rows import MAIN, PANE, ROLE, ROWS, content_rows
-from headrace.engine.sides.sideviews import View
+from headrace.engine.sides.sideviews import SideView
 from headrace.engine.worker.bundles import BLOCK_SCHEMA, Bundle
 from headrace.engine.worker.hidden import END, START, TIME
 from headrace.engine.worker.shuffle import KEY, SPELLING, VALUE
@@ -42,9 +42,9 @@ _NOTHING: Final[bytes] = encode_cells([[]])[0].as_py()
 class SideState:
     """One side input in a shard: its groups, how far it has come, and what it shows by window."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: SideView) -> None:
         self.view = view
-        self.groups = view.processor()
+        self.groups = view.grouping.processor()
         self.upstream = Upstream(low=dict.fromkeys(view.upstream, MIN_TIME))
         self.shown: dict[WindowBounds, bytes] = {}
         self.changed: set[WindowBounds] = set()
@@ -80,7 +80,7 @@ class SideState:
 
     def window(self, main: WindowBounds) -> WindowBounds:
         """The window that elements of a window of the main input see."""
-        return side_window(self.view.windowing.window, main)
+        return side_window(self.view.window, main)
 
     def ready(self, window: WindowBounds) -> bool:
         return window in self.shown or self.upstream.watermark >= window[1]
@@ -98,7 +98,7 @@ class SideState:
 class SideProcessor:
     """A shard of elements that wait for their side inputs."""
 
-    def __init__(self, windowing: Windowing, views: tuple[View, ...]) -> None:
+    def __init__(self, windowing: Windowing, views: tuple[SideView, ...]) -> None:
         self.windowing = windowing
         self.clocks = Clocks()
         self.fractions: set[float] = set()
@@ -259,16 +259,16 @@ def _earliest(rows: pa.RecordBatch) -> int:
 
 
 @dataclass(frozen=True)
-class Beside:
+class SideInputWork:
     """Hands elements on once their side inputs have something to show; `sides` are those of the function behind it."""
 
     windowing: Windowing
-    views: tuple[View, ...]
+    views: tuple[SideView, ...]
     sides: tuple[SideValue, ...]
 
     @property
     def needs_time(self) -> bool:
-        return any(view.needs_time for view in self.views)
+        return any(view.grouping.needs_time for view in self.views)
 
     @property
     def retracts(self) -> bool:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from headrace.engine.aggregation.accumulators import RowKind
 from headrace.engine.shard.compiledtriggers import Program
 from headrace.engine.shard.identity import Identity
-from headrace.engine.shard.processor import ShardProcessor
 from headrace.engine.shard.work import Grouping
 from headrace.model.algebra import CombineFn
 from headrace.model.elementwise import SideInput
@@ -22,6 +22,7 @@ from headrace.model.panes import Accumulation, Windowing
 from headrace.model.pipeline import Graph, Node, PCollection
 from headrace.model.triggers import AfterCount, Repeatedly
 from headrace.model.validate import is_grouping
+from headrace.model.windows import WindowFn
 
 
 @dataclass(frozen=True)
@@ -50,36 +51,27 @@ class DictFn(CombineFn[Any, dict[Any, Any], list[Any]]):
 
 
 @dataclass(frozen=True)
-class View:
-    """How a side input is grouped, and the names of those whose watermarks it waits for."""
+class SideView:
+    """The view of a side input: how it is grouped, and the names of those whose watermarks it waits for."""
 
-    windowing: Windowing
-    fn: CombineFn[Any, Any, Any] | None
-    retractable: bool
+    grouping: Grouping
     upstream: tuple[str, ...]
 
     @property
-    def needs_time(self) -> bool:
-        return Program(self.windowing.trigger).needs_time
-
-    def processor(self) -> ShardProcessor:
-        return ShardProcessor(self.windowing, self.fn, retractable=self.retractable)
-
-    @property
-    def _grouping(self) -> Grouping:
-        return Grouping(self.windowing, self.fn, retractable=self.retractable)
+    def window(self) -> WindowFn:
+        return self.grouping.windowing.window
 
     def identity(self) -> Identity:
         """Returns what must not change while there is state of it."""
-        return {**self._grouping.identity(), "upstream": self.upstream}
+        return {**self.grouping.identity(), "upstream": self.upstream}
 
     def describe(self) -> str:
         """Describes it for people."""
-        return f"{self._grouping.describe()}, of {', '.join(self.upstream)}"
+        return f"{self.grouping.describe()}, of {', '.join(self.upstream)}"
 
 
-def view(node: Node, side: SideInput, graph: Graph, *, retractable: bool, upstream: tuple[str, ...]) -> View:
-    """The view of a collection that a node has as a side input."""
+def side_view(node: Node, side: SideInput, graph: Graph, *, retractable: bool, upstream: tuple[str, ...]) -> SideView:
+    """Makes the view of a collection that a node has as a side input."""
     pc = side.collection
     given = pc.windowing
     if Program(given.trigger).fractions:
@@ -99,7 +91,8 @@ def view(node: Node, side: SideInput, graph: Graph, *, retractable: bool, upstre
             )
         mode: Accumulation = "discarding" if given.accumulation == "discarding" else "accumulating"
         windowing = _like(given, given.trigger, mode)
-    return View(windowing, DictFn() if side.shape == "dict" else None, retractable, upstream)
+    rows = RowKind.SIGNED_VALUES if retractable else RowKind.VALUES
+    return SideView(Grouping(windowing, DictFn() if side.shape == "dict" else None, rows), upstream)
 
 
 def _like(given: Windowing, trigger: Any, accumulation: Accumulation) -> Windowing:

@@ -11,7 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.engine.aggregation.accumulators import Accumulators, IncomingRows, ObjectAccumulators, accumulators
+from headrace.engine.aggregation.accumulators import (
+    Accumulators,
+    IncomingRows,
+    ObjectAccumulators,
+    RowKind,
+    accumulators,
+)
 from headrace.engine.aggregation.columnsfn import ColumnsFn
 from headrace.engine.aggregation.vectors import ArrayAccumulators, encode_accumulators, load_accumulator
 from headrace.engine.columns.arrays import runs
@@ -75,7 +81,7 @@ def _plain(result: Any) -> Any:
 
 
 def check(fn: Fn, data: st.DataObject, value: st.SearchStrategy[Any], *, lifted: bool) -> None:
-    vectors: Accumulators = accumulators(fn, lifted=lifted, retractable=False)
+    vectors: Accumulators = accumulators(fn, RowKind.ACCUMULATORS if lifted else RowKind.VALUES)
     objects: Accumulators = ObjectAccumulators(fn, lifted)
     assert isinstance(vectors, ArrayAccumulators)
     for column in (vectors, objects):
@@ -95,7 +101,7 @@ def check(fn: Fn, data: st.DataObject, value: st.SearchStrategy[Any], *, lifted:
                 column.clear(some)
         else:  # written, and read by a new one, which had something else
             cells, every = vectors.dump(np.arange(SLOTS)), np.arange(SLOTS)
-            vectors = accumulators(fn, lifted=lifted, retractable=False)
+            vectors = accumulators(fn, RowKind.ACCUMULATORS if lifted else RowKind.VALUES)
             vectors.reserve(SLOTS)
             vectors = vectors.load(every, cells.take(pa.array(every[::-1]))).load(every, cells)
         agree(fn, vectors, objects)
@@ -126,7 +132,7 @@ def test_what_is_taken_back(data: st.DataObject, values: st.SearchStrategy[Any])
     several = isinstance(fn, ColumnsFn)
     value = st.tuples(*[st.one_of(st.none(), values)] * 3) if several else values
     pairs = data.draw(st.lists(st.tuples(st.integers(0, SLOTS - 1), value, st.booleans()), min_size=1, max_size=12))
-    vectors: Accumulators = accumulators(fn, lifted=False, retractable=True)
+    vectors: Accumulators = accumulators(fn, RowKind.SIGNED_VALUES)
     vectors.reserve(SLOTS)
     expected: list[list[Any]] = [[] for _ in range(SLOTS)]
     for back in (False, True):
@@ -146,7 +152,7 @@ def test_what_is_taken_back(data: st.DataObject, values: st.SearchStrategy[Any])
 
 
 def test_ints_stay_exact_beyond_64_bits() -> None:
-    column: Accumulators = accumulators(SumFn(), lifted=False, retractable=False)
+    column: Accumulators = accumulators(SumFn())
     column.reserve(2)
     for _ in range(5):
         cells = encode_cells([2**62, 1])
@@ -157,7 +163,7 @@ def test_ints_stay_exact_beyond_64_bits() -> None:
 
 def test_means_of_large_ints_are_rounded_once() -> None:
     values = [2**60 + 1, 2**60 + 3, 5]
-    column: Accumulators = accumulators(MeanFn(), lifted=False, retractable=False)
+    column: Accumulators = accumulators(MeanFn())
     column.reserve(1)
     column = column.add(np.array([0]), np.array([0]), IncomingRows(encode_cells(values), np.zeros(3, np.int64)))
     assert isinstance(column, ArrayAccumulators)
@@ -166,7 +172,7 @@ def test_means_of_large_ints_are_rounded_once() -> None:
 
 @pytest.mark.parametrize("fn", [MinFn(), MaxFn()])
 def test_nan_is_above_all_numbers(fn: Fn) -> None:
-    column: Accumulators = accumulators(fn, lifted=False, retractable=False)
+    column: Accumulators = accumulators(fn)
     column.reserve(2)
     cells = encode_cells([math.nan, 1.0, math.nan])
     column = column.add(np.array([0, 1]), np.array([0, 2]), IncomingRows(cells, np.zeros(3, np.int64)))

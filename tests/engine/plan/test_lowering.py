@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import headrace as hr
+from headrace.engine.aggregation.accumulators import RowKind
 from headrace.engine.plan.line import Line
 from headrace.engine.plan.lowering import lower
 
@@ -79,8 +80,14 @@ def test_what_is_combined_before_it_travels() -> None:
         _ = sums | f"again {name}" >> hr.CombinePerKey(sum)
     _ = events | "w count" >> hr.WindowInto(hr.CountWindows(3)) | "counted" >> hr.CombinePerKey(sum)
     exchanges = {exchange.label: exchange for exchange in lowered(p).exchanges}
-    assert {label for label, each in exchanges.items() if each.work.lifted} == {"plain", "again plain", "retracting"}
-    assert {label for label, each in exchanges.items() if each.work.retractable} == {"again retracting"}
+    assert {label for label, each in exchanges.items() if each.work.rows is RowKind.ACCUMULATORS} == {
+        "plain",
+        "again plain",
+        "retracting",
+    }
+    assert {label for label, each in exchanges.items() if each.work.rows is RowKind.SIGNED_VALUES} == {
+        "again retracting"
+    }
 
 
 def test_shards_of_different_exchanges_differ() -> None:

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
+from headrace.engine.aggregation.accumulators import RowKind
 from headrace.engine.aggregation.columnsfn import columns_fn, to_keyed
 from headrace.engine.shard.clocks import Clocks
 from headrace.engine.shard.columnrows import ToGroups
@@ -67,7 +68,9 @@ def output_of(aggregate: Aggregate, windowing: Windowing, *, lifted: bool) -> To
 
 def given_by(aggregate: Aggregate, sent: list[pa.RecordBatch], *, lifted: bool) -> list[Bundle | ColumnBundle]:
     """What a shard gives of these rows once their windows are over, through its cells and back."""
-    work = aggregating(Grouping(TEN, columns_fn(aggregate), lifted), aggregate)
+    work = aggregating(
+        Grouping(TEN, columns_fn(aggregate), RowKind.ACCUMULATORS if lifted else RowKind.VALUES), aggregate
+    )
     shard = work.processor()
     shard.step(pa.concat_batches(sent))
     again = work.processor()
@@ -156,8 +159,8 @@ def test_a_second_grouping_takes_back_columns() -> None:
     windowing = Windowing(hr.FixedWindows("10 us"), late, "retracting", "100 us")
     first = hr.GroupBy("name").aggregate(total=hr.sum("x"))
     second = hr.GroupBy().aggregate(sum=hr.sum("total"), n=hr.count())
-    inner = aggregating(Grouping(windowing, columns_fn(first), lifted=True), first)
-    outer = aggregating(Grouping(windowing, columns_fn(second), retractable=True), second)
+    inner = aggregating(Grouping(windowing, columns_fn(first), RowKind.ACCUMULATORS), first)
+    outer = aggregating(Grouping(windowing, columns_fn(second), RowKind.SIGNED_VALUES), second)
     shards = inner.processor(), outer.processor()
     partials = ToGroups("a", columns_fn(first), to_keyed(first, None), to_partials("a", windowing, columns_fn(first)))
     pairs = to_pairs("b", windowing, retractable=True)

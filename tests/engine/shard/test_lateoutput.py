@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 
 import headrace as hr
+from headrace.engine.aggregation.accumulators import RowKind
 from headrace.engine.plan.lowering import lower
 from headrace.engine.shard.processor import ShardProcessor
 from headrace.engine.shard.work import Grouping
@@ -53,7 +54,10 @@ def test_elements_whose_late_ones_are_asked_for_travel_one_by_one() -> None:
     _ = pairs | "plain" >> hr.CombinePerKey(sum)
     _ = pairs | "late" >> hr.CombinePerKey(sum).with_late_output()
     exchanges: dict[str, Any] = {each.label: each for each in lower(p.graph(), shards=2, partitions=2).exchanges}
-    assert {label: each.work.lifted for label, each in exchanges.items()} == {"plain": True, "late": False}
+    assert {label: each.work.rows is RowKind.ACCUMULATORS for label, each in exchanges.items()} == {
+        "plain": True,
+        "late": False,
+    }
     assert len({each.work.describe() for each in exchanges.values()}) == 1  # state is the same, asked or not
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from headrace.engine.aggregation.accumulators import RowKind
 from headrace.engine.columns.cells import decode_cells, encode_cells
 from headrace.engine.shard.clocks import Clocks
 from headrace.engine.shard.processor import PANES, TIMINGS, ShardProcessor, Step
@@ -226,7 +227,7 @@ def test_retractions_cross_a_second_grouping(fn: CombineFn[Any, Any, Any] | None
     random = np.random.default_rng(seed)
     sessions = Sessions("10 us")
     first = ShardProcessor(Windowing(sessions, Repeatedly(AfterCount(1)), "retracting"), SumFn())
-    second = ShardProcessor(Windowing(GlobalWindows(), Always(), accumulation), fn, retractable=True)
+    second = ShardProcessor(Windowing(GlobalWindows(), Always(), accumulation), fn, RowKind.SIGNED_VALUES)
     live: list[Any] = []
     for _ in range(12):
         elements = [
@@ -242,7 +243,7 @@ def test_retractions_cross_a_second_grouping(fn: CombineFn[Any, Any, Any] | None
 
 
 def test_if_all_elements_are_taken_back_so_is_the_pane_and_nothing_replaces_it() -> None:
-    shard = ShardProcessor(Windowing(TEN, Always(), "retracting"), SumFn(), retractable=True)
+    shard = ShardProcessor(Windowing(TEN, Always(), "retracting"), SumFn(), RowKind.SIGNED_VALUES)
     given = rows(TEN, ("k", 5, 1))
     assert signed_values(shard.step(given)) == [("+", 5)]
     back = given.append_column(RETRACTION, pa.array([True]))
@@ -251,16 +252,11 @@ def test_if_all_elements_are_taken_back_so_is_the_pane_and_nothing_replaces_it()
 
 
 def test_a_retraction_of_what_a_window_let_go_is_refused_with_the_remedy() -> None:
-    shard = ShardProcessor(Windowing(TEN, Always()), retractable=True)
+    shard = ShardProcessor(Windowing(TEN, Always()), rows=RowKind.SIGNED_VALUES)
     given = rows(TEN, ("k", 5, 1))
     shard.step(given)
     with pytest.raises(ValueError, match=r'takes back 5, .* group with accumulation="accumulating"'):
         shard.step(given.append_column(RETRACTION, pa.array([True])))
-
-
-def test_accumulators_cannot_be_taken_back() -> None:
-    with pytest.raises(ValueError, match="must not be combined before it is grouped"):
-        ShardProcessor(Windowing(TEN), SumFn(), lifted=True, retractable=True)
 
 
 def test_the_first_watermark_is_the_beginning_of_time() -> None:

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.engine.aggregation.accumulators import RowKind
 from headrace.engine.columns.cells import decode_cells, encode_cells
 from headrace.engine.columns.hashing import HASHES
 from headrace.engine.shard import ordinals, windowtable
@@ -247,7 +248,7 @@ AGGREGATIONS: list[CombineFn[Any, Any, Any]] = [SumFn(), CountFn(), MeanFn(), Ma
 def test_aggregates_are_those_of_the_values_of_the_definition(
     windowing: Windowing, script: list[Move], fn: CombineFn[Any, Any, Any], lifted: bool, large: bool
 ) -> None:
-    shard = ShardProcessor(windowing, fn, lifted=lifted)
+    shard = ShardProcessor(windowing, fn, RowKind.ACCUMULATORS if lifted else RowKind.VALUES)
     scale = 2**61 if large else 1  # sums soon leave int64
     for elements, clocks, _, expected in reference_steps(windowing, script):
         rows = rows_of([Element(one.key, one.value * scale, one.time) for one in elements], windowing.window)
@@ -323,7 +324,7 @@ def test_hashes_that_collide_make_no_difference(windowing: Windowing, script: li
 def test_a_row_may_stand_for_several_elements(windowing: Windowing, script: list[Move]) -> None:
     if isinstance(windowing.window, CountWindows):
         return  # their elements have to be told apart
-    one_by_one, combined = (ShardProcessor(windowing, SumFn(), lifted=True) for _ in range(2))
+    one_by_one, combined = (ShardProcessor(windowing, SumFn(), RowKind.ACCUMULATORS) for _ in range(2))
     for elements, clocks, _, _ in reference_steps(windowing, script):
         tripled = [Element(one.key, one.value, one.time) for one in elements for _ in range(3)]
         rows = rows_of([Element(one.key, 3 * one.value, one.time) for one in elements], windowing.window)

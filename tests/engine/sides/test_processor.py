@@ -19,9 +19,10 @@ from headrace.engine.shard.clocks import Clocks
 from headrace.engine.shard.delays import sketch
 from headrace.engine.shard.reports import ClockReport, TaskClocks
 from headrace.engine.shard.wire import unpack
-from headrace.engine.sides.processor import Beside, SideProcessor
+from headrace.engine.shard.work import Grouping
+from headrace.engine.sides.processor import SideInputWork, SideProcessor
 from headrace.engine.sides.rows import MAIN, ROLE, ROWS, ToEveryShard, ToRole, ToSpread, clock_rows
-from headrace.engine.sides.sideviews import DictFn, View
+from headrace.engine.sides.sideviews import DictFn, SideView
 from headrace.engine.worker.bundles import Bundle
 from headrace.engine.worker.operators import WindowOperator
 from headrace.engine.worker.sidevalues import ShownCells, SideValue, side_window
@@ -136,11 +137,11 @@ def test_an_element_goes_on_once_its_side_windows_have_something_to_show(
     count = len(sides)
     shapes = shapes[:count]
     views = tuple(
-        View(side, DictFn() if shape == "dict" else None, False, (f"s{n}",))
+        SideView(Grouping(side, DictFn() if shape == "dict" else None), (f"s{n}",))
         for n, (side, shape) in enumerate(zip(sides, shapes, strict=True))
     )
     values = tuple(SideValue("s", shape, side.window, ShownCells()) for side, shape in zip(sides, shapes, strict=True))
-    work = Beside(windowing, views, values)
+    work = SideInputWork(windowing, views, values)
     naive = Naive(windowing, shapes, [Reference(side) for side in sides], [{} for _ in sides], marks=[MIN_TIME] * count)
     processor = work.processor()
     blocks = processor.dump()
@@ -181,7 +182,7 @@ def test_an_element_goes_on_once_its_side_windows_have_something_to_show(
 
 def test_what_no_element_can_see_any_more_is_forgotten() -> None:
     side = Windowing(hr.FixedWindows(10))
-    processor = SideProcessor(Windowing(hr.FixedWindows(5), allowed_lateness=3), (View(side, None, False, ("s",)),))
+    processor = SideProcessor(Windowing(hr.FixedWindows(5), allowed_lateness=3), (SideView(Grouping(side), ("s",)),))
     seen = rows_of(side.window, 1, [("x", 1 * SECOND), ("y", 12 * SECOND)])
     processor.step(pa.concat_batches([seen, clock_rows(1, ClockReport(lows={"s": 30 * SECOND}))]), Clocks(5 * SECOND))
     assert len(processor.sides[0].shown) == 2
@@ -193,7 +194,7 @@ def test_what_no_element_can_see_any_more_is_forgotten() -> None:
 
 def test_the_watermark_of_a_side_input_may_be_by_its_disorder() -> None:
     side = Windowing(hr.FixedWindows(10))
-    processor = SideProcessor(Windowing(hr.FixedWindows(10)), (View(side, None, False, ("s",)),))
+    processor = SideProcessor(Windowing(hr.FixedWindows(10)), (SideView(Grouping(side), ("s",)),))
     report = ClockReport(lows={"s": None}, partitions={"s": {"a": MIN_TIME}})
     for times in ([1, 12], [11, 40]):
         disorder = {"s": {"a": sketch(np.array(times) * SECOND, 0.5)}}
@@ -206,7 +207,7 @@ def test_the_watermark_of_a_side_input_may_be_by_its_disorder() -> None:
 
 def test_a_side_input_that_stands_still_holds_nothing_back() -> None:
     side = Windowing(hr.GlobalWindows(), hr.Repeatedly(hr.AfterCount(1)))
-    processor = SideProcessor(Windowing(hr.FixedWindows(5)), (View(side, None, False, ("s",)),))
+    processor = SideProcessor(Windowing(hr.FixedWindows(5)), (SideView(Grouping(side), ("s",)),))
     waits = processor.step(rows_of(hr.FixedWindows(5), MAIN, [("a", 1 * SECOND)]), Clocks(4 * SECOND))
     assert (waits.watermark, waits.held, waits.panes.num_rows) == (1 * SECOND, 1, 0)
     goes_on = processor.step(rows_of(side.window, 1, [("x", 0)]), Clocks(9 * SECOND))
@@ -217,7 +218,7 @@ def test_panes_travel_with_the_elements() -> None:
     pane = PaneInfo("late", 4, 2, False, False)
     side = Windowing(hr.GlobalWindows(), hr.Repeatedly(hr.AfterCount(1)))
     value = SideValue("s", "list", side.window, ShownCells())
-    work = Beside(Windowing(hr.GlobalWindows()), (View(side, None, False, ()),), (value,))
+    work = SideInputWork(Windowing(hr.GlobalWindows()), (SideView(Grouping(side), ()),), (value,))
     rows = [ToRole(MAIN).batch(Bundle(["a"], pane=pane)), rows_of(side.window, 1, [("x", 0)])]
     ((_, bundle),) = work.bundles(work.processor().step(pa.concat_batches(rows)).panes)
     assert bundle.pane == pane and bundle.starts is None
@@ -271,10 +272,14 @@ def test_a_side_input_of_panes_is_seen_as_they_come() -> None:
     raw, panes, one = hr.AsList(by_count), hr.AsDict(sums), hr.AsSingleton(sums)
     _ = by_count | "see" >> hr.Map(lambda x, *sides: x, raw, panes, one)
     see = next(exchange for exchange in lowered(p).exchanges if exchange.label == "see")
-    assert isinstance(see.work, Beside)
+    assert isinstance(see.work, SideInputWork)
     assert (see.level, see.upstream) == (2, ("events",))
     as_they_come = hr.Repeatedly(hr.AfterCount(1))
-    assert [(view.windowing.trigger, view.windowing.accumulation, view.upstream) for view in see.work.views] == [
+    windowings = [view.grouping.windowing for view in see.work.views]
+    assert [
+        (windowing.trigger, windowing.accumulation, view.upstream)
+        for windowing, view in zip(windowings, see.work.views, strict=True)
+    ] == [
         (hr.Repeatedly(hr.AfterCount(5)), "discarding", ("events",)),
         (as_they_come, "accumulating", ("0/0", "0/1")),
         (as_they_come, "discarding", ("0/0", "0/1")),
