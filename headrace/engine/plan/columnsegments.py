@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from headrace.engine.shard.reports import TaskClocks
+from headrace.engine.shard.rows import pane_text
 from headrace.engine.shard.wire import Station, pack, segment_dest, wire
 from headrace.engine.worker.bundles import BufferedOutput, Bundle, ToColumns
 from headrace.engine.worker.columnbundles import ColumnBundle, split_panes
@@ -87,7 +88,7 @@ class ToSegment(BufferedOutput):
     def _packed(self, rows: pa.RecordBatch, pane: PaneInfo, *, retraction: bool) -> pa.RecordBatch:
         """Packs columns of one pane as rows in flight."""
         header = {
-            "pane": [pane.timing, pane.index, pane.on_time_index, pane.is_first, pane.is_last],
+            "pane": pane_text(pane),
             "retraction": retraction,
             "followed": sorted(self.clocks.followed),
         }

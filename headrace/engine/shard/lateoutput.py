@@ -15,13 +15,13 @@ import pyarrow.compute as pc
 
 from headrace.engine.shard.clocks import Clocks
 from headrace.engine.shard.processor import PANES, ShardProcessor, Step
+from headrace.engine.shard.windowbounds import bounds_of
 from headrace.engine.worker.bundles import Bundle
 from headrace.engine.worker.columnbundles import RETRACTION, pair_bundle
-from headrace.engine.worker.hidden import END, START, TIME
+from headrace.engine.worker.hidden import TIME
 from headrace.engine.worker.shuffle import KEY, SPELLING, VALUE
 from headrace.model.algebra import CombineFn
 from headrace.model.panes import NO_PANE
-from headrace.model.windows import GLOBAL_WINDOW
 
 _TOO_LATE: Final = -1
 
@@ -53,10 +53,7 @@ def late_bundles(late: pa.RecordBatch, *, global_windows: bool) -> Iterator[Bund
 def _as_panes(late: pa.RecordBatch) -> pa.RecordBatch:
     count = late.num_rows
     has = late.schema.names
-    start, end = (
-        late.column(name) if name in has else pa.array(np.full(count, edge))
-        for name, edge in zip((START, END), GLOBAL_WINDOW, strict=True)
-    )
+    start, end = map(pa.array, bounds_of(late))
     numbers = [pa.array(np.full(count, number)) for number in (0, 0)]
     flags = [pa.array(np.full(count, False))] * 2
     back = late.column(RETRACTION) if RETRACTION in has else pa.array(np.full(count, False))

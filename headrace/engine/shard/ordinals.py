@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from headrace.engine.columns.bytecolumn import ByteColumn
 from headrace.engine.columns.hashing import HASHES, Hashes, hash_bytes, mixed
-from headrace.engine.columns.slotindex import SlotIndex
+from headrace.engine.shard.keyslots import KeySlots
 from headrace.engine.shard.stateblocks import one_array
 from headrace.model.times import Int64Array
 
@@ -24,7 +22,7 @@ class Ordinals:
     """
 
     def __init__(self) -> None:
-        self._keys, self._by_hash = ByteColumn(), SlotIndex()
+        self._by_key = KeySlots()
         self._number = np.zeros(0, np.int64)
         self._used = 0
         self._touched: list[Int64Array] = []  # since the state was last written
@@ -44,8 +42,7 @@ class Ordinals:
 
     def held(self, *, low: int = 0, high: int = HASHES) -> pa.Table:
         """The counts of all keys whose hashes are in a range, the same for the same counts."""
-        hashes = self._by_hash.hashes[: self._used]
-        return self._table(np.flatnonzero((hashes >= np.uint64(low)) & (hashes <= np.uint64(high - 1))))
+        return self._table(np.flatnonzero(self._by_key.between(low, high, self._used)))
 
     def changed(self) -> pa.Table:
         """The counts that changed since the state was last written."""
@@ -65,7 +62,7 @@ class Ordinals:
             self._number[slots] = numbers
 
     def _table(self, slots: Int64Array) -> pa.Table:
-        table = pa.table({"key": self._keys.take(slots), "number": self._number[slots]})
+        table = pa.table({"key": self._by_key.keys.take(slots), "number": self._number[slots]})
         return table.sort_by("key")
 
     def _slots(self, keys: pa.BinaryArray) -> Int64Array:
@@ -77,17 +74,14 @@ class Ordinals:
         if self._used > len(self._number):
             size = max(self._used, 2 * len(self._number))
             self._number = np.concatenate([self._number, np.zeros(size - len(self._number), np.int64)])
-            self._keys.reserve(size)
-            self._by_hash.reserve(size)
-        self._keys.put(opened, keys.filter(pa.array(new)))
-        self._by_hash.add(opened, hashes[new])
+            self._by_key.reserve(size)
+        self._by_key.put(opened, keys.filter(pa.array(new)), hashes[new])
         return slots
 
     def _find(self, keys: pa.BinaryArray, hashes: Hashes) -> Int64Array:
-        at, slots = self._by_hash.pairs(hashes)
-        same = np.asarray(pc.equal(keys.take(pa.array(at)), self._keys.take(slots)))
+        at, slots = self._by_key.find(keys, hashes)
         found = np.full(len(keys), -1, np.int64)
-        found[at[same]] = slots[same]
+        found[at] = slots
         return found
 
 

@@ -9,18 +9,16 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headrace.engine.columns.arrays import runs
 from headrace.engine.shard.ordinals import Ordinals
 from headrace.engine.shard.triggernodes import Mask
+from headrace.engine.shard.windowbounds import bounds_of, window_names
 from headrace.engine.shard.windowtable import NO_HOLD, Table
-from headrace.engine.worker.hidden import END, START
 from headrace.engine.worker.shuffle import KEY, SPELLING
-from headrace.model.keys import tag_numbers
 from headrace.model.panes import Windowing
 from headrace.model.times import MAX_TIME, MIN_TIME, Int64Array
-from headrace.model.windows import GLOBAL_WINDOW, CountWindows, Window, WindowFn, merge_overlapping
+from headrace.model.windows import CountWindows, Window, WindowFn, merge_overlapping
 
 COUNT: Final = "count"
 """A column of rows that stand for several elements each: how many."""
@@ -50,22 +48,16 @@ class Placing:
         """Which rows belong to windows that are over."""
         if self.size is not None:
             return np.full(rows.num_rows, watermark >= MAX_TIME)
-        return expired(self._bounds(rows)[1], self.lateness, watermark)
+        return expired(bounds_of(rows)[1], self.lateness, watermark)
 
     def place(self, rows: pa.RecordBatch) -> Int64Array:
         """The slot of each row."""
         if self.size is not None:
             return self._numbered(rows, self.size)
-        start, end = self._bounds(rows)
+        start, end = bounds_of(rows)
         if self._windowing.window.merging:
             return self._merged(rows, start, end)
         return self._found(rows, start, end, end)
-
-    def _bounds(self, rows: pa.RecordBatch) -> tuple[Int64Array, Int64Array]:
-        if self._windowing.is_global:
-            start, end = (np.full(rows.num_rows, edge, np.int64) for edge in GLOBAL_WINDOW)
-            return start, end
-        return np.asarray(rows.column(START)), np.asarray(rows.column(END))
 
     def _found(self, rows: pa.RecordBatch, start: Int64Array, end: Int64Array, deadline: Int64Array) -> Int64Array:
         slots = self._table.find(rows.column(KEY), start, end)
@@ -164,7 +156,7 @@ class Placing:
 
 def _codes(keys: pa.BinaryArray, start: Int64Array, end: Int64Array) -> tuple[Int64Array, int]:
     """The same number for rows of the same window, in order of their first ones; and how many windows there are."""
-    names = pc.binary_join_element_wise(keys, tag_numbers(b"", start), tag_numbers(b"", end), b"").dictionary_encode()
+    names = window_names(keys, start, end).dictionary_encode()
     return np.asarray(names.indices), len(names.dictionary)
 
 

@@ -21,7 +21,7 @@ from headrace.engine.shard.clocks import Clocks, output_watermark
 from headrace.engine.shard.compiledtriggers import Program
 from headrace.engine.shard.placing import COUNT, Placing, expired
 from headrace.engine.shard.reports import WaitingWindow
-from headrace.engine.shard.retractions import PANE, PaneArray
+from headrace.engine.shard.retractions import PANE_FIELDS, PaneArray
 from headrace.engine.shard.stateblocks import Gone, State, read_state, write_state
 from headrace.engine.shard.triggernodes import Mask, Moment
 from headrace.engine.shard.windowtable import GONE, NO_HOLD, Table
@@ -245,7 +245,7 @@ class ShardProcessor:
         order = np.lexsort((table.seq[slots], table.start[slots], table.end[slots]))
         slots, last = slots[order], last[order]
         early = table.deadline[slots] > after.watermark
-        panes = np.zeros(len(slots), PANE)
+        panes = np.zeros(len(slots), PANE_FIELDS)
         panes["start"], panes["end"] = table.start[slots], table.end[slots]
         instant = table.end[slots] - 1 if self.placing.size is None else before.watermark
         panes["time"] = np.where(table.hold[slots] == NO_HOLD, instant, table.hold[slots])

@@ -18,7 +18,7 @@ from headrace.engine.shard.stateblocks import one_array
 from headrace.model.times import Int64Array
 
 # What a pane says besides its key and its value, as numbers.
-PANE: Final = np.dtype(
+PANE_FIELDS: Final = np.dtype(
     [
         ("start", "<i8"),
         ("end", "<i8"),
@@ -39,20 +39,20 @@ class Emitted:
 
     >>> emitted = Emitted()
     >>> emitted.reserve(1)
-    >>> emitted.replace(np.array([0]), np.zeros(1, PANE), encode_cells([5]))
+    >>> emitted.replace(np.array([0]), np.zeros(1, PANE_FIELDS), encode_cells([5]))
     >>> owner, panes, cells = emitted.of(np.array([0]))
     >>> owner.tolist(), decode_cells(cells)
     ([0], [5])
     """
 
     def __init__(self) -> None:
-        self._pane: PaneArray = np.zeros(0, PANE)
+        self._pane: PaneArray = np.zeros(0, PANE_FIELDS)
         self._cell = ByteColumn()  # null where there is no pane
         self._more: dict[int, list[Entry]] = {}
 
     def reserve(self, slots: int) -> None:
         more = max(slots - len(self._pane), 0)
-        self._pane = np.concatenate([self._pane, np.zeros(more, PANE)])
+        self._pane = np.concatenate([self._pane, np.zeros(more, PANE_FIELDS)])
         self._cell.reserve(slots)
 
     def replace(self, slots: Int64Array, panes: PaneArray, cells: pa.BinaryArray) -> None:
@@ -62,7 +62,7 @@ class Emitted:
         self._cell.put(slots, cells)
 
     def clear(self, slots: Int64Array) -> None:
-        self._pane[slots] = np.zeros((), PANE)
+        self._pane[slots] = np.zeros((), PANE_FIELDS)
         self._cell.clear(slots)
         if self._more:
             for slot in slots.tolist():
@@ -75,7 +75,7 @@ class Emitted:
             merged = [entry for of_slot in entries[first:last] for entry in of_slot]
             if last - first > 1 and merged:
                 (pane, cell), *rest = merged
-                self.replace(slots[first : first + 1], np.array([pane], PANE), pa.array([cell], pa.binary()))
+                self.replace(slots[first : first + 1], np.array([pane], PANE_FIELDS), pa.array([cell], pa.binary()))
                 if rest:
                     self._more[every[first]] = rest
 
@@ -91,7 +91,7 @@ class Emitted:
         )
         if merged:
             owner = np.concatenate([owner, [i for i, _ in merged]])
-            panes = np.concatenate([panes, np.array([pane for _, (pane, _) in merged], PANE)])
+            panes = np.concatenate([panes, np.array([pane for _, (pane, _) in merged], PANE_FIELDS)])
             cells = pa.concat_arrays([cells, pa.array([cell for _, (_, cell) in merged], pa.binary())])
             order = np.lexsort((panes["end"], panes["start"], owner))
             owner, panes, cells = owner[order], panes[order], cells.take(pa.array(order))
@@ -103,14 +103,14 @@ class Emitted:
         more = [self._more.get(slot) for slot in slots.tolist()] if self._more else []
         return {
             "emitted": self._cell.take(slots),
-            "emitted_pane": pa.Array.from_buffers(pa.binary(PANE.itemsize), len(slots), [None, panes]),
+            "emitted_pane": pa.Array.from_buffers(pa.binary(PANE_FIELDS.itemsize), len(slots), [None, panes]),
             "emitted_more": encode_cells(more) if any(more) else pa.nulls(len(slots), pa.binary()),
         }
 
     def load(self, slots: Int64Array, rows: pa.Table) -> None:
         """Puts back what `columns` gave."""
         panes = one_array(rows, "emitted_pane")
-        numbers = np.frombuffer(panes.buffers()[1], PANE)[panes.offset : panes.offset + len(panes)]
+        numbers = np.frombuffer(panes.buffers()[1], PANE_FIELDS)[panes.offset : panes.offset + len(panes)]
         self.replace(slots, numbers, one_array(rows, "emitted"))
         more = one_array(rows, "emitted_more")
         if more.null_count < len(more):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, Final
 
@@ -26,7 +26,7 @@ from headrace.model.panes import PaneInfo, Windowing
 from headrace.model.windows import GLOBAL_WINDOW, CountWindows
 
 PANE: Final = "pane"
-"""A column that tells the pane a row came in."""
+"""The column of the pane that a row came in."""
 
 
 def has_bounds(windowing: Windowing) -> bool:
@@ -39,10 +39,24 @@ def to_pairs(label: str, windowing: Windowing, *, retractable: bool, panes: bool
     return ToPairs(label, shuffle_schema(windowed=has_bounds(windowing), timed=True), retractable, panes)
 
 
+def pane_text(pane: PaneInfo) -> str:
+    """Encodes a pane as JSON, for columns and headers.
+
+    >>> pane_text(PaneInfo("late", 3, 1, False, True)), pane_of('["late", 3, 1, false, true]').index
+    ('["late", 3, 1, false, true]', 3)
+    """
+    return json.dumps([pane.timing, pane.index, pane.on_time_index, pane.is_first, pane.is_last])
+
+
+def pane_of(text: str | bytes) -> PaneInfo:
+    """Decodes what `pane_text` returned."""
+    return PaneInfo(*json.loads(text))
+
+
 def panes_of(column: pa.BinaryArray) -> list[PaneInfo]:
-    """The panes that rows tell."""
+    """Decodes the column PANE of rows."""
     encoded = column.dictionary_encode()
-    distinct = [PaneInfo(*json.loads(told)) for told in encoded.dictionary.to_pylist()]
+    distinct = list(map(pane_of, encoded.dictionary.to_pylist()))
     return [distinct[code] for code in encoded.indices.to_pylist()]
 
 
@@ -63,8 +77,8 @@ class ToPairs(ToRows):
         if self.retractable:
             rows = rows.append_column(RETRACTION, pa.array(np.full(rows.num_rows, bundle.retraction)))
         if self.panes:
-            told = pa.scalar(json.dumps(astuple(bundle.pane)).encode(), pa.binary())
-            rows = rows.append_column(PANE, pa.repeat(told, rows.num_rows))
+            pane = pa.scalar(pane_text(bundle.pane).encode(), pa.binary())
+            rows = rows.append_column(PANE, pa.repeat(pane, rows.num_rows))
         return rows
 
 

@@ -10,14 +10,13 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headrace.engine.aggregation.accumulators import Accumulators
 from headrace.engine.columns.arrays import distinct
 from headrace.engine.columns.bytecolumn import ByteColumn
 from headrace.engine.columns.hashing import HASHES, Hashes, hash_bytes, mixed
-from headrace.engine.columns.slotindex import SlotIndex
 from headrace.engine.shard.compiledtriggers import Program
+from headrace.engine.shard.keyslots import KeySlots
 from headrace.engine.shard.retractions import Emitted
 from headrace.engine.shard.stateblocks import Gone, one_array
 from headrace.engine.shard.triggernodes import Mask
@@ -60,10 +59,10 @@ class Table:
         self.held = 0
         self.lost = 0  # elements that waited in windows which merged with finished ones
         self.next_seq = 0
-        self.keys, self.spellings = ByteColumn(), ByteColumn()
         self.used = 0  # slots from here on have never been
         self._program = program
-        self._by_hash = SlotIndex()  # by key and bounds; if windows merge, by key
+        self._by_key = KeySlots()  # by key and bounds; if windows merge, by key
+        self.keys, self.spellings = self._by_key.keys, ByteColumn()
         self._free: list[Int64Array] = []
         self._touched: list[Int64Array] = []  # what has changed since the state was last written,
         self._gone: list[tuple[Int64Array, Hashes]] = []  # and what there is no more
@@ -79,10 +78,7 @@ class Table:
 
     def slots(self, *, low: int = 0, high: int = HASHES) -> Int64Array:
         """The windows held whose hashes are in a range, in order of their first element."""
-        there = self.deadline[: self.used] != GONE
-        if high - low < HASHES:
-            hashes = self._by_hash.hashes[: self.used]
-            there &= (hashes >= np.uint64(low)) & (hashes <= np.uint64(high - 1))
+        there = (self.deadline[: self.used] != GONE) & self._by_key.between(low, high, self.used)
         return self._ordered(np.flatnonzero(there))
 
     def changed(self) -> Int64Array:
@@ -99,22 +95,18 @@ class Table:
 
     def find(self, keys: pa.BinaryArray, start: Int64Array, end: Int64Array) -> Int64Array:
         """The slots of windows that do not merge, -1 where there is none."""
-        at, slots = self._by_hash.pairs(self._hashes(keys, start, end))
+        at, slots = self._by_key.index.pairs(self._hashes(keys, start, end))
         same = (self.start[slots] == start[at]) & (self.end[slots] == end[at])
-        at, slots = self._of_key(keys, at[same], slots[same])
+        at, slots = self._by_key.with_key(keys, at[same], slots[same])
         found = np.full(len(keys), -1, np.int64)
         found[at] = slots
         return found
 
     def of_keys(self, keys: pa.BinaryArray) -> tuple[Int64Array, Int64Array]:
         """Of merging windows: the slots of all these keys, and for each the position of its key."""
-        at, slots = self._of_key(keys, *self._by_hash.pairs(self._hashes(keys, self.start, self.end)))
+        at, slots = self._by_key.find(keys, self._hashes(keys, self.start, self.end))
         order = np.lexsort((self.seq[slots], at))
         return slots[order], at[order]
-
-    def _of_key(self, keys: pa.BinaryArray, at: Int64Array, slots: Int64Array) -> tuple[Int64Array, Int64Array]:
-        same = np.asarray(pc.equal(keys.take(pa.array(at)), self.keys.take(slots)))
-        return (at, slots) if same.all() else (at[same], slots[same])
 
     def _hashes(self, keys: pa.BinaryArray, start: Int64Array, end: Int64Array) -> Hashes:
         return mixed(hash_bytes(keys)) if self.merging else mixed(hash_bytes(keys), start, end)
@@ -170,13 +162,12 @@ class Table:
         """The windows are gone."""
         if not len(slots):
             return
-        self._gone.append((self.seq[slots], self._by_hash.hashes[slots]))
-        self._by_hash.remove(slots)
+        self._gone.append((self.seq[slots], self._by_key.index.hashes[slots]))
+        self._by_key.remove(slots)
         self._clear(slots)
         self.deadline[slots] = GONE
         self.hold[slots] = NO_HOLD
         self.state[:, slots] = self._program.fresh(len(slots))
-        self.keys.clear(slots)
         self.spellings.clear(slots)
         self._free.append(slots)
         self.held -= len(slots)
@@ -224,16 +215,15 @@ class Table:
         """The slots of windows by number, -1 where there is none."""
         found = np.full(len(seq), -1, np.int64)
         if self.held:
-            at, slots = self._by_hash.pairs(hashes)
+            at, slots = self._by_key.index.pairs(hashes)
             same = self.seq[slots] == seq[at]
             found[at[same]] = slots[same]
         return found
 
     def _register(self, slots: Int64Array, keys: pa.BinaryArray, spelling: pa.BinaryArray, hashes: Hashes) -> None:
         self.held += len(slots)
-        self.keys.put(slots, keys)
+        self._by_key.put(slots, keys, hashes)
         self.spellings.put(slots, spelling)
-        self._by_hash.add(slots, hashes)
 
     def _ordered(self, slots: Int64Array) -> Int64Array:
         return slots[np.argsort(self.seq[slots])]
@@ -266,7 +256,7 @@ class Table:
         self.deadline[-more:] = GONE
         self.hold[-more:] = NO_HOLD
         self.state = np.concatenate([self.state, self._program.fresh(more)], axis=1)
-        for part in (self.keys, self.spellings, self._by_hash, self.values, self.emitted):
+        for part in (self._by_key, self.spellings, self.values, self.emitted):
             if part is not None:
                 part.reserve(size)
 

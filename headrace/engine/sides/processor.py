@@ -19,15 +19,16 @@ from headrace.engine.shard.clocks import Clocks, Upstream, output_watermark
 from headrace.engine.shard.identity import Identity, identity_of
 from headrace.engine.shard.placing import expired
 from headrace.engine.shard.processor import Step
+from headrace.engine.shard.rows import PANE, pane_of
 from headrace.engine.shard.wire import pack, unpack
-from headrace.engine.sides.rows import MAIN, PANE, ROLE, ROWS, content_rows
+from headrace.engine.sides.rows import MAIN, ROLE, ROWS, content_rows
 from headrace.engine.sides.sideviews import SideView
 from headrace.engine.worker.bundles import BLOCK_SCHEMA, Bundle
 from headrace.engine.worker.hidden import END, START, TIME
 from headrace.engine.worker.shuffle import KEY, SPELLING, VALUE
 from headrace.engine.worker.sidevalues import SideValue, WindowBounds, side_window
 from headrace.model.keys import encode_key
-from headrace.model.panes import PaneInfo, Windowing
+from headrace.model.panes import Windowing
 from headrace.model.times import MIN_TIME, Int64Array
 from headrace.model.windows import CountWindows
 
@@ -295,7 +296,7 @@ class SideInputWork:
                     np.asarray(rows.column(TIME)),
                     np.asarray(rows.column(START)) if windowed else None,
                     np.asarray(rows.column(END)) if windowed else None,
-                    PaneInfo(*json.loads(pane)),
+                    pane_of(pane),
                 ),
             )
 

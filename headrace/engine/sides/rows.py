@@ -16,16 +16,17 @@ import pyarrow as pa
 
 from headrace.engine.columns.cells import encode_cells
 from headrace.engine.shard.reports import ClockReport
+from headrace.engine.shard.rows import PANE, pane_text
 from headrace.engine.shard.senders import ToShards
+from headrace.engine.shard.windowbounds import global_bounds
 from headrace.engine.shard.wire import shards_of, wire
 from headrace.engine.worker.bundles import BufferedOutput, Bundle
 from headrace.engine.worker.columnbundles import RETRACTION
 from headrace.engine.worker.hidden import END, START, TIME
 from headrace.engine.worker.shuffle import KEY, VALUE
 from headrace.model.times import Int64Array
-from headrace.model.windows import GLOBAL_WINDOW
 
-ROLE, PANE = "role", "pane"
+ROLE: Final = "role"
 MAIN: Final = 0
 
 ROWS: Final = pa.schema(
@@ -57,15 +58,8 @@ class ToRole(BufferedOutput):
 
     def batch(self, bundle: Bundle) -> pa.RecordBatch:
         count, pane = len(bundle.elements), bundle.pane
-        start, end = (
-            (np.full(count, edge) for edge in GLOBAL_WINDOW)
-            if bundle.starts is None
-            else (
-                bundle.starts,
-                bundle.ends,
-            )
-        )
-        described = json.dumps([pane.timing, pane.index, pane.on_time_index, pane.is_first, pane.is_last])
+        start, end = global_bounds(count) if bundle.starts is None else (bundle.starts, bundle.ends)
+        described = pane_text(pane)
         columns = [
             np.full(count, self.role, np.int16),
             pa.nulls(count, pa.binary()),

@@ -24,6 +24,7 @@ from headrace.engine.shard.placing import expired
 from headrace.engine.shard.processor import Step
 from headrace.engine.shard.rows import PANE, panes_of
 from headrace.engine.shard.stateblocks import Gone, State, read_state, write_state
+from headrace.engine.shard.windowbounds import bounds_of
 from headrace.engine.stateful.calls import Calls
 from headrace.engine.stateful.records import EMPTY, Record
 from headrace.engine.stateful.recordtable import KeptTable
@@ -73,7 +74,7 @@ class StatefulShard:
         before, after = self.clocks, self.clocks.moved(clocks or Clocks())
         late = None
         if rows is not None and rows.num_rows:
-            over = expired(self.table.bounds(rows)[1], self.fn.windowing.allowed_lateness, before.watermark)
+            over = expired(bounds_of(rows)[1], self.fn.windowing.allowed_lateness, before.watermark)
             if over.any():
                 late, rows = rows.filter(pa.array(over)), rows.filter(pa.array(~over))
         given: list[Tagged] = []

@@ -14,17 +14,16 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headrace.engine.columns.hashing import HASHES, hash_bytes
 from headrace.engine.shard.stateblocks import Gone, one_array
+from headrace.engine.shard.windowbounds import bounds_of, window_names
 from headrace.engine.stateful.calls import Calls
 from headrace.engine.stateful.records import Record, dump_states, load_states
 from headrace.engine.stateful.timers import NEVER
-from headrace.engine.worker.hidden import END, START
 from headrace.engine.worker.shuffle import KEY, SPELLING
-from headrace.model.keys import decode_keys, tag_numbers
-from headrace.model.times import MAX_TIME, Int64Array
+from headrace.model.keys import decode_keys
+from headrace.model.times import MAX_TIME
 from headrace.model.windows import GLOBAL_WINDOW, Window
 
 _BUCKETS: Final = 256
@@ -47,9 +46,9 @@ class KeptTable:
 
     def of_rows(self, rows: pa.RecordBatch) -> list[Record]:
         """The record of each row, opened if it is not there."""
-        start, end = self.bounds(rows)
+        start, end = bounds_of(rows)
         keys = rows.column(KEY)
-        named = keys if self._global else _names(keys, start, end)
+        named = keys if self._global else window_names(keys, start, end)
         numbers, found, buckets = _bucket_of(named), named.to_pylist(), self._buckets
         missing = [i for i, name in enumerate(found) if name not in buckets[numbers[i]]]
         if missing:
@@ -66,13 +65,6 @@ class KeptTable:
                 self._keep(record)
                 self._calls.changed[record.seq] = record
         return [buckets[number][name] for number, name in zip(numbers, found, strict=True)]
-
-    def bounds(self, rows: pa.RecordBatch) -> tuple[Int64Array, Int64Array]:
-        """The windows of rows."""
-        if self._global:
-            start, end = (np.full(rows.num_rows, edge, np.int64) for edge in GLOBAL_WINDOW)
-            return start, end
-        return np.asarray(rows.column(START)), np.asarray(rows.column(END))
 
     def first_end(self) -> int:
         """The watermark that ends some record next, NEVER if there is none."""
@@ -174,11 +166,6 @@ class KeptTable:
                 self._ends[record.deadline] = {}
                 heappush(self._deadlines, record.deadline)
             self._ends[record.deadline][record.seq] = record
-
-
-def _names(keys: pa.BinaryArray, start: Int64Array, end: Int64Array) -> pa.BinaryArray:
-    """What records are found by: the bytes of key and bounds."""
-    return pc.binary_join_element_wise(keys, tag_numbers(b"", start), tag_numbers(b"", end), b"")
 
 
 def _bucket_of(names: pa.BinaryArray) -> list[int]:

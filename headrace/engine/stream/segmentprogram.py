@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -15,12 +15,13 @@ from pyspark.sql import functions as F
 
 from headrace.engine.catalyst import relational
 from headrace.engine.plan.columnsegments import BODY, DEST, Segment
+from headrace.engine.shard.rows import pane_of
 from headrace.engine.shard.wire import pack, unpack
 from headrace.engine.stream.programs import LevelProgram
 from headrace.engine.worker.bundles import Bundle
 from headrace.engine.worker.columnbundles import PANE_COLUMNS, TIMINGS, ColumnBundle
 from headrace.engine.worker.program import Program, Readers
-from headrace.model.panes import NO_PANE, PaneInfo
+from headrace.model.panes import NO_PANE
 from headrace.model.schema import Schema
 from headrace.model.watermarks import WatermarkPolicy
 
@@ -142,10 +143,11 @@ class SegmentProgram(LevelProgram):
 
 def _panes(header: dict[str, Any], rows: int) -> pa.RecordBatch | None:
     """The pane of a header, for each of so many rows; None if there is nothing to tell."""
-    pane = PaneInfo(*header["pane"])
+    pane = pane_of(header["pane"])
     if pane == NO_PANE and not header["retraction"]:
         return None
-    kind = (header["retraction"], TIMINGS.index(pane.timing), *header["pane"][1:])
+    _, *numbers = astuple(pane)
+    kind = (header["retraction"], TIMINGS.index(pane.timing), *numbers)
     columns = [pa.array(np.full(rows, value)) for value in kind]
     return pa.record_batch(columns, names=list(PANE_COLUMNS))
 

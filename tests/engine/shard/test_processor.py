@@ -12,8 +12,8 @@ import pytest
 from headrace.engine.aggregation.accumulators import RowKind
 from headrace.engine.columns.cells import decode_cells, encode_cells
 from headrace.engine.shard.clocks import Clocks
-from headrace.engine.shard.processor import PANES, TIMINGS, ShardProcessor, Step
-from headrace.engine.worker.columnbundles import RETRACTION
+from headrace.engine.shard.processor import PANES, ShardProcessor, Step
+from headrace.engine.worker.columnbundles import RETRACTION, TIMINGS
 from headrace.engine.worker.hidden import END, START, TIME
 from headrace.engine.worker.shuffle import KEY, SPELLING, VALUE
 from headrace.model.algebra import CombineFn, MaxFn, MeanFn, SumFn

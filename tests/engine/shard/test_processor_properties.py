@@ -20,7 +20,8 @@ from headrace.engine.columns.hashing import HASHES
 from headrace.engine.shard import ordinals, windowtable
 from headrace.engine.shard.clocks import Clocks
 from headrace.engine.shard.placing import COUNT
-from headrace.engine.shard.processor import TIMINGS, ShardProcessor, Step
+from headrace.engine.shard.processor import ShardProcessor, Step
+from headrace.engine.worker.columnbundles import TIMINGS
 from headrace.engine.worker.hidden import END, START, TIME
 from headrace.engine.worker.shuffle import KEY, SPELLING, VALUE
 from headrace.model.algebra import CombineFn, CountFn, MaxFn, MeanFn, SumFn, TopFn

@@ -11,6 +11,7 @@ import headrace as hr
 from headrace.engine.plan.line import Line
 from headrace.engine.plan.lowering import lower
 from headrace.engine.shard.reports import TaskClocks
+from headrace.engine.shard.rows import pane_of
 from headrace.engine.shard.wire import unpack, wire
 from headrace.engine.stream.segmentprogram import Opening, after
 from headrace.engine.worker.bundles import Bundle
@@ -201,7 +202,7 @@ def test_columns_enter_and_leave_as_columns() -> None:
         names=list(PANE_COLUMNS),
     )
     sent = {
-        (header["pane"][1], header["retraction"]): rows.to_pylist()
+        (pane_of(header["pane"]).index, header["retraction"]): rows.to_pylist()
         for batch in segment.output.add_columns(ColumnBundle(rows, None, panes))
         for header, rows in map(unpack, batch["body"].to_pylist())
     }
