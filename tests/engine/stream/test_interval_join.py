@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace.engine.plan import lowering
 from headrace.engine.shard.clocks import Clocks
-from headrace.engine.shard.wire import ToShards
+from headrace.engine.shard.senders import ToShards
 from headrace.engine.worker.bundles import Bundle
 from headrace.model.times import SECOND
 from tests.scale import examples
