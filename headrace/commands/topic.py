@@ -223,7 +223,7 @@ def _parsed(topic: Topic, line: bytes) -> tuple[Any, dict[str, Any]]:
     if topic.values.kind == "bytes":
         return line, {}
     value = json.loads(line)
-    topic.values.encoded([value])  # a line that is none must not fail those it would be appended with
+    topic.values.encode([value])  # a line that is none must not fail those it would be appended with
     return value, value if isinstance(value, dict) else {}
 
 

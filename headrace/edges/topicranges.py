@@ -91,7 +91,7 @@ def divided_ranges(topic: Topic, start: Mapping[int, int], end: Mapping[int, int
     shares: list[list[Range]] = [[]]
     room = target
     for wanted in ranges:
-        borders = [*topic.partition(wanted.partition).borders(wanted.first, wanted.until), wanted.until]
+        borders = [*topic.partition(wanted.partition).batch_starts(wanted.first, wanted.until), wanted.until]
         first = wanted.first
         while first < wanted.until:
             if room <= 0:

@@ -1,4 +1,4 @@
-"""The embedded log: topics of partitions of offsets in a directory, for any number of processes of one machine."""
+"""The embedded log: topics with partitions in a directory, for any number of processes of one machine."""
 
 from headrace.log.errors import CorruptionError, LogError
 from headrace.log.groups import Consumer, Group

@@ -1,7 +1,7 @@
-"""Consumer groups: each record to one member of every group. Offsets are all a group remembers.
+"""Consumer groups: each record goes to one member of every group. A group stores offsets only.
 
-Members are of one machine, and alive as long as they hold the lock of their file. Partitions are shared out anew
-when one comes or goes; a partition changes hands when its owner next polls, or is no more.
+Members are on one machine, and alive as long as they hold the lock of their file. Partitions are assigned again when a
+member joins or leaves; a partition changes its owner when the old owner polls next, or is dead.
 """
 
 from __future__ import annotations
@@ -24,42 +24,42 @@ Start = Literal["earliest", "latest"]
 
 
 class Offset(int):
-    """An offset, where a plain number would be a time."""
+    """An offset, where a plain integer would be a time."""
 
 
 @dataclass
-class Shares:
-    """Who reads which partition, and who is to; a partition is free until its owner has let go of it."""
+class Assignment:
+    """The current owners of partitions and the assigned ones, `heirs`, who own them once the owners release them."""
 
     members: list[str] = field(default_factory=list)
     owners: dict[str, str] = field(default_factory=dict)
     heirs: dict[str, str] = field(default_factory=dict)
 
-    def share_out(self, partitions: int, members: list[str]) -> None:
-        """Shares partitions out evenly, and leaves as many as possible where they are.
+    def rebalance(self, partitions: int, members: list[str]) -> None:
+        """Assigns partitions evenly to members, and leaves as many as possible where they are.
 
-        >>> shares = Shares()
-        >>> shares.share_out(3, ["a"]); shares.share_out(3, ["a", "b"])
-        >>> shares.heirs
+        >>> assignment = Assignment()
+        >>> assignment.rebalance(3, ["a"]); assignment.rebalance(3, ["a", "b"])
+        >>> assignment.heirs
         {'0': 'a', '1': 'a', '2': 'b'}
         """
         self.members = sorted(members)
-        self.owners = {each: owner for each, owner in self.owners.items() if owner in self.members}
+        self.owners = {number: owner for number, owner in self.owners.items() if owner in self.members}
         load = dict.fromkeys(self.members, 0)
-        kept: dict[str, str] = {}
+        assigned: dict[str, str] = {}
         least, spare = divmod(partitions, max(len(members), 1))
         for number in map(str, range(partitions)):
             before = self.heirs.get(number)
             if before in load and (load[before] < least or (load[before] == least and spare)):
                 spare -= load[before] == least
-                kept[number] = before
+                assigned[number] = before
                 load[before] += 1
         for number in map(str, range(partitions)):
-            if number not in kept and load:
+            if number not in assigned and load:
                 idlest = min(load, key=lambda member: (load[member], member))
-                kept[number] = idlest
+                assigned[number] = idlest
                 load[idlest] += 1
-        self.heirs = dict(sorted(kept.items(), key=lambda item: int(item[0])))
+        self.heirs = dict(sorted(assigned.items(), key=lambda item: int(item[0])))
 
 
 class Group:
@@ -82,15 +82,15 @@ class Group:
 
     @staticmethod
     def names(log: Log, topic: str) -> list[str]:
-        """The groups of a topic."""
+        """Returns the names of a topic's groups."""
         return offsets.groups_of(log.groups, topic)
 
     def committed(self) -> dict[int, int]:
-        """The offset of the next record to be read, of each partition the group has read from."""
+        """Returns the offset of the next record to read, for each partition that the group has read from."""
         return offsets.committed(self.folder)
 
     def commit(self, read: dict[int, int]) -> None:
-        """The group has read up to these offsets."""
+        """Commits the offsets up to which the group has read."""
         for partition in read:
             self.topic.partition(partition)
         with self.locked():
@@ -100,28 +100,28 @@ class Group:
         """Moves the group to the start or the end, to an offset, or to the first record not older than a time."""
         if self.members():
             raise LogError(
-                f"the group {self.name!r} of {self.topic.name} is being read by {len(self.members())} members; stop "
-                "them first: they would go on from where they are"
+                f"the group {self.name!r} of {self.topic.name} has {len(self.members())} members that read; stop "
+                "them first: they would continue from where they are"
             )
         numbers = range(len(self.topic.partitions)) if partition is None else [partition]
         with self.locked():
             return self.begin(numbers, to)
 
     def begin(self, partitions: Sequence[int], at: Start | int) -> dict[int, int]:
-        """Moves to a place in partitions, which need what follows it from then on. For who holds the lock."""
+        """Moves the group to a start in partitions, and commits its offsets. The caller holds the group's lock."""
         with ExitStack() as locks:
-            for number in partitions:  # retention must not come between
+            for number in partitions:  # retention must not remove the records in between
                 locks.enter_context(self.topic.partition(number).locked())
-            places = {number: start_of(self.topic, number, at) for number in partitions}
-            offsets.commit(self.folder, places)
-        return places
+            starts = {number: start_of(self.topic, number, at) for number in partitions}
+            offsets.commit(self.folder, starts)
+        return starts
 
     def delete(self) -> None:
-        """Forgets the group, which then keeps no record from being removed."""
+        """Deletes the group, which then keeps no record from being removed."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def lag(self) -> dict[int, int]:
-        """How many records of each partition the group has still to read."""
+        """Returns the number of records of each partition that the group has still to read."""
         committed = self.committed()
         return {
             number: partition.next_offset() - committed.get(number, partition.earliest())
@@ -129,12 +129,12 @@ class Group:
         }
 
     def members(self) -> list[str]:
-        """Those that are alive."""
+        """Returns the members that are alive."""
         with self.locked():
-            return self.living()
+            return self.find_members()
 
-    def living(self) -> list[str]:
-        """Members whose files are locked; files of others are removed. For who holds the lock."""
+    def find_members(self) -> list[str]:
+        """Returns the members whose files are locked, and removes the files of others. The caller holds the lock."""
         alive = []
         for path in (self.folder / "members").glob("*"):
             with path.open("rb") as file:
@@ -153,7 +153,7 @@ class Group:
 
 
 class Consumer:
-    """A member of a group. What a poll returned is committed by the next, or by `commit` alone if not `auto_commit`.
+    """A member of a group. The next poll commits what a poll returned, or only `commit` does if not `auto_commit`.
 
     >>> import tempfile
     >>> log = Log(tempfile.mkdtemp())
@@ -176,31 +176,31 @@ class Consumer:
         with self.group.locked():
             self._file: IO[bytes] = (self.group.folder / "members" / self.id).open("wb")
             try_lock(self._file)  # succeeds: nobody else knows the name of a new member
-            self._take_part()
+            self._update_assignment()
 
     def poll(self, most: int = 500) -> list[Record]:
-        """The next records of the partitions this member has, at most so many; none if there are none yet."""
+        """Returns the next records of this member's partitions, at most so many; none if there are none yet."""
         with self.group.locked():
             if self.auto_commit:
                 self._commit()
-            self._take_part()
+            self._update_assignment()
         records: list[Record] = []
         numbers = sorted(self.positions)
         for number in numbers[self._turn % len(numbers) :] + numbers[: self._turn % len(numbers)] if numbers else []:
-            at = self.positions[number]
-            until = min(self.topic.partition(number).next_offset(), at + most - len(records))
-            records += self.topic.read(number, at, until)
-            self.positions[number] = max(at, until)
+            position = self.positions[number]
+            until = min(self.topic.partition(number).next_offset(), position + most - len(records))
+            records += self.topic.read(number, position, until)
+            self.positions[number] = max(position, until)
         self._turn += 1
         return records
 
     def commit(self) -> None:
-        """What was polled counts as read. Partitions that went to others in the meantime are left to them."""
+        """Commits what was polled, except of partitions that other members own by now."""
         with self.group.locked():
             self._commit()
 
     def close(self) -> None:
-        """Leaves the group; its partitions go to the others."""
+        """Leaves the group; its partitions go to the other members."""
         with self.group.locked():
             if self.auto_commit:
                 self._commit()
@@ -208,34 +208,33 @@ class Consumer:
             self._file.close()
 
     def _commit(self) -> None:
-        owners = self._shares().owners
-        mine = {number: at for number, at in self.positions.items() if owners.get(str(number)) == self.id}
-        offsets.commit(self.group.folder, mine)
+        owners = self._assignment().owners
+        owned = {number: offset for number, offset in self.positions.items() if owners.get(str(number)) == self.id}
+        offsets.commit(self.group.folder, owned)
 
-    def _take_part(self) -> None:
-        """Lets go of what is another's, and takes what is free and this member's."""
-        shares, alive = self._shares(), self.group.living()
-        before = asdict(shares)
-        if shares.members != alive:
-            shares.share_out(len(self.topic.partitions), alive)
-        for number, heir in shares.heirs.items():
-            owner = shares.owners.get(number)
+    def _update_assignment(self) -> None:
+        """Releases partitions that are assigned to others, and takes the free ones that are assigned to this member."""
+        assignment, alive = self._assignment(), self.group.find_members()
+        before = asdict(assignment)
+        if assignment.members != alive:
+            assignment.rebalance(len(self.topic.partitions), alive)
+        for number, heir in assignment.heirs.items():
+            owner = assignment.owners.get(number)
             if owner == self.id and heir != self.id:
-                del shares.owners[number]
+                del assignment.owners[number]
             elif owner is None and heir == self.id:
-                shares.owners[number] = self.id
-        if asdict(shares) != before:
-            offsets.replace(self.group.folder / "shares.json", asdict(shares))
-        mine = {int(number) for number, owner in shares.owners.items() if owner == self.id}
-        if mine - set(self.positions):
+                assignment.owners[number] = self.id
+        if asdict(assignment) != before:
+            offsets.replace(self.group.folder / "shares.json", asdict(assignment))
+        owned = {int(number) for number, owner in assignment.owners.items() if owner == self.id}
+        if owned - set(self.positions):
             committed = self.group.committed()
-            begun = self.group.begin(sorted(mine - set(committed)), self.start)
+            begun = self.group.begin(sorted(owned - set(committed)), self.start)
             self.positions = {**committed, **begun, **self.positions}
-        self.positions = {number: at for number, at in self.positions.items() if number in mine}
+        self.positions = {number: offset for number, offset in self.positions.items() if number in owned}
 
-    def _shares(self) -> Shares:
-        held = offsets.read(self.group.folder / "shares.json")
-        return Shares(**held) if held else Shares()
+    def _assignment(self) -> Assignment:
+        return Assignment(**offsets.read(self.group.folder / "shares.json"))
 
     def __enter__(self) -> Consumer:
         return self
@@ -244,12 +243,12 @@ class Consumer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is not None:
-            self.auto_commit = False  # what failed was not read
+            self.auto_commit = False  # what failed does not count as read
         self.close()
 
 
 def start_of(topic: Topic, partition: int, at: Start | int) -> int:
-    """The offset of the earliest or the next record, a given one, or that of the first not older than a time.
+    """Returns the offset of the earliest or the next record, a given offset, or the first not older than a time.
 
     Times are in microseconds.
     """
@@ -257,7 +256,7 @@ def start_of(topic: Topic, partition: int, at: Start | int) -> int:
     if isinstance(at, Offset):
         first, last = source.earliest(), source.next_offset()
         if not first <= at <= last:
-            raise LogError(f"{source.place}: there is no offset {int(at)}; choose one from {first} to {last}")
+            raise LogError(f"{source.place} has no offset {int(at)}; choose one from {first} to {last}")
         return int(at)
     if at == "earliest":
         return source.earliest()

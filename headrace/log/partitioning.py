@@ -1,4 +1,4 @@
-"""Which partition a key belongs to: Kafka's hash, so that a key is in the partition of the same number everywhere."""
+"""The partition of a key, by Kafka's hash: a key is in the partition of the same number in both."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ U32 = npt.NDArray[np.uint32]
 
 
 def partitions_of(keys: pa.BinaryArray, partitions: int) -> npt.NDArray[np.int64]:
-    """The partition of each key.
+    """Computes the partition of each key.
 
     >>> partitions_of(pa.array([b"21", b"foobar", b"a-little-bit-long-string"]), 1000).tolist()
     [340, 166, 112]
@@ -28,7 +28,7 @@ def partitions_of(keys: pa.BinaryArray, partitions: int) -> npt.NDArray[np.int64
 
 @lru_cache(maxsize=1 << 16)
 def partition_of(key: bytes, partitions: int) -> int:
-    """The partition of one key, which is quicker than that of an array of one.
+    """Computes the partition of one key, quicker than for an array of one.
 
     >>> partition_of(b"21", 1000)
     340
@@ -45,7 +45,7 @@ def partition_of(key: bytes, partitions: int) -> int:
 
 
 def murmur2(keys: pa.BinaryArray) -> U32:
-    """MurmurHash2 of each key, as Kafka's clients compute it; keys of one length are worked on together."""
+    """Computes the MurmurHash2 of each key, as Kafka's clients do; keys of equal length are hashed together."""
     keys = keys.cast(pa.binary())
     offsets = np.frombuffer(keys.buffers()[1], np.int32, len(keys) + 1, keys.offset * 4)
     data = np.frombuffer(keys.buffers()[2] or b"", np.uint8)
@@ -54,11 +54,11 @@ def murmur2(keys: pa.BinaryArray) -> U32:
     for length in np.unique(lengths).tolist():
         of_length = np.flatnonzero(lengths == length)
         octets = data[offsets[of_length][:, np.newaxis] + np.arange(length)].reshape(len(of_length), length)
-        hashes[of_length] = _of_length(octets)
+        hashes[of_length] = _hash_rows(octets)
     return hashes
 
 
-def _of_length(octets: npt.NDArray[np.uint8]) -> U32:
+def _hash_rows(octets: npt.NDArray[np.uint8]) -> U32:
     count, length = octets.shape
     hashed = np.full(count, np.uint32(_SEED ^ length), np.uint32)
     whole = length - length % 4

@@ -1,4 +1,4 @@
-"""Producers: gather records, choose their partitions, and append them in batches, each once even if sent again."""
+"""Producers: collect records, choose their partitions, and append them in batches, each once even if sent again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headrace.log.topics import Topic
 
 @dataclass
 class _Pending:
-    """Records on their way to one partition."""
+    """The records to be appended to one partition."""
 
     values: list[Any] = field(default_factory=list)
     keys: list[bytes | None] = field(default_factory=list)
@@ -24,10 +24,10 @@ class _Pending:
 
 
 class Producer:
-    """Sends records to a topic. With a name, it goes on after a restart where it was: its batches are numbered.
+    """Sends records to a topic. With a name, it continues after a restart where it was: its batches are numbered.
 
-    A record goes to the partition it names, else to that of its key, else to one partition after the other, a batch
-    each. `flush` returns when all that was sent is on disk; leaving the `with` block does so, too.
+    A record goes to the given partition, else to that of its key, else to one partition after the other, a batch each.
+    `flush` returns when all that was sent is on disk; leaving the `with` block flushes, too.
 
     >>> import tempfile
     >>> from headrace.log import Log
@@ -62,7 +62,7 @@ class Producer:
         headers: dict[str, bytes] | None = None,
         partition: int | None = None,
     ) -> None:
-        """Takes a record; it is appended with its batch, or at `flush`."""
+        """Sends a record; it is appended with its batch, or by `flush`."""
         octets = key.encode() if isinstance(key, str) else key
         if partition is None:
             count = len(self.topic.partitions)
@@ -80,7 +80,7 @@ class Producer:
             self._append(partition)
 
     def flush(self) -> None:
-        """Appends all that was sent. If it fails, what is not in the log yet is kept, to be flushed again."""
+        """Appends all that was sent. If it fails, records that are not in the log yet can be flushed again."""
         for partition in sorted(self._pending):
             self._append(partition)
 
@@ -94,8 +94,8 @@ class Producer:
             self.topic.partition(number).append(batch, producer=self.id, sequence=sequence, durable=self.durable)
         except OSError as error:
             raise LogError(
-                f"{self.topic.name}/{number}: cannot append {batch.num_rows} records: {error.strerror}; they are kept, "
-                "flush() again when that is mended"
+                f"{self.topic.name}/{number}: cannot append {batch.num_rows} records: {error.strerror}; the producer "
+                "still has them: call flush() again when that is fixed"
             ) from error
         self._sequences[number] = sequence
         del self._pending[number]
@@ -111,5 +111,5 @@ class Producer:
 
 
 def producer_id(name: str) -> int:
-    """A producer's number, from its name; above 0, which is nobody's. Those without a name are below."""
+    """Returns the number of a named producer, above 0. Producers without a name have numbers below 0; 0 is for none."""
     return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little") >> 1 or 1

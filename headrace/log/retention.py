@@ -1,4 +1,4 @@
-"""Retention: what a partition keeps of its records, and what it remembers of those it has removed."""
+"""Retention: which records a partition keeps, and the sequence numbers of those it has removed."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from headrace.local.atomicfile import replace_file
 from headrace.log.segments import Entries
 from headrace.model.times import now
 
-_GONE: Final = np.dtype([("producer", "<i8"), ("sequence", "<i8"), ("base", "<i8")])
+_REMOVED: Final = np.dtype([("producer", "<i8"), ("sequence", "<i8"), ("base", "<i8")])
 
 
-def nothing() -> None:
-    """No offset is needed."""
+def none_needed() -> None:
+    """Returns None: no offset is needed."""
 
 
 @dataclass(frozen=True)
 class Retention:
-    """What a partition keeps: records younger than `age` microseconds, about `size` bytes; all, if neither is given.
+    """The limits of a partition: records younger than `age` microseconds, about `size` bytes; None for no limit.
 
-    It also keeps what is at the offset that `needed` tells and behind it. That is asked when records are to be removed,
-    and so is the clock.
+    Records from the offset that `needed` returns on are kept, too. It and the clock are called when records are to be
+    removed.
     """
 
     age: int | None = None
     size: int | None = None
-    needed: Callable[[], int | None] = nothing
+    needed: Callable[[], int | None] = none_needed
     clock: Callable[[], int] = now
 
     def removable(self, segments: list[Entries], *, force: bool = False) -> int:
-        """How many segments may go, the oldest first, given what their indices say; the newest never.
+        """Returns how many segments may be removed, oldest first, given their indices; never the newest.
 
         >>> from headrace.log.segments import ENTRY
         >>> index = np.zeros(5, ENTRY)
         >>> index["base"], index["count"], index["length"], index["latest"] = range(5), 1, 100, range(5)
-        >>> segments = [index[at : at + 1] for at in range(5)]
+        >>> segments = [index[number : number + 1] for number in range(5)]
         >>> Retention(size=250).removable(segments), Retention(age=10, clock=lambda: 12).removable(segments)
         (3, 2)
-        >>> held = Retention(size=0, needed=lambda: 1)
-        >>> held.removable(segments), held.removable(segments, force=True)
+        >>> retention = Retention(size=0, needed=lambda: 1)
+        >>> retention.removable(segments), retention.removable(segments, force=True)
         (1, 4)
         """
         if self.age is None and self.size is None:
@@ -60,25 +60,25 @@ class Retention:
         return len(segments) - 1
 
 
-class Departed:
-    """The last batch of each named producer among those removed: its sequence number and offset, in a file.
+class RemovedBatches:
+    """The last removed batch of each named producer: its sequence number and offset, in a file.
 
-    Who sends it again after that is still recognised. Producers without a name send nothing again once they are gone.
+    So one that is sent again after its removal is still recognised. Producers without a name never send again.
     """
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / "departed"
 
     def read(self) -> dict[int, tuple[int, int]]:
-        """Sequence numbers and offsets by producer."""
+        """Returns the sequence numbers and offsets by producer."""
         try:
-            rows = np.frombuffer(self._file.read_bytes(), _GONE)
+            rows = np.frombuffer(self._file.read_bytes(), _REMOVED)
         except FileNotFoundError:
             return {}
         return {int(row["producer"]): (int(row["sequence"]), int(row["base"])) for row in rows}
 
     def add(self, segments: Iterable[Entries]) -> None:
-        """Notes what is about to be removed."""
+        """Adds the batches of segments that are about to be removed."""
         last = self.read()
         for entries in segments:
             named = entries[entries["producer"] > 0]
@@ -87,5 +87,5 @@ class Departed:
                 for entry in named
                 if int(entry["sequence"]) >= last.get(int(entry["producer"]), (-1, 0))[0]
             }
-        rows = np.array([(producer, *place) for producer, place in sorted(last.items())], _GONE)
+        rows = np.array([(producer, *place) for producer, place in sorted(last.items())], _REMOVED)
         replace_file(self._file, rows.tobytes())

@@ -1,4 +1,4 @@
-"""Topics: named logs of partitions in a directory, which is all there is to an embedded log."""
+"""The embedded log, which is a directory of topics, and the topics with their partitions."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from headrace.model.errors import other_format
 from headrace.model.times import now
 
 _META: Final = "topic.json"
-_FORMAT: Final = 1  # of a topic's files: another number for what this version would misread, or an older one
+_FORMAT: Final = 1  # of a topic's files; it gets another number when one version would misread the other's
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a topic is: its partitions, its values, how large segments grow, and what retention keeps, if it is set.
+    """The settings of a topic: its partitions, its kind of values, the size of segments, and the limits of retention.
 
     Sizes are in bytes, of one partition; ages in microseconds.
     """
@@ -49,7 +49,7 @@ class Settings:
 
 
 class Log:
-    """A directory of topics. Its clock says how old records are when retention is due.
+    """A directory of topics. Retention measures the age of records by its clock.
 
     >>> import tempfile
     >>> log = Log(tempfile.mkdtemp())
@@ -73,9 +73,9 @@ class Log:
         keep_bytes: int | None = None,
         keep_age: int | None = None,
     ) -> Topic:
-        """A new topic. It appears whole or not at all."""
+        """Creates a topic, atomically."""
         if not _NAME.fullmatch(name) or name.startswith("."):
-            raise LogError(f"a topic's name is of letters, digits, '.', '_' and '-', at most 200, got {name!r}")
+            raise LogError(f"a topic's name has at most 200 letters, digits, '.', '_' and '-', got {name!r}")
         settings = Settings(partitions, values, segment_bytes, keep_bytes, keep_age)
         folder = self._topics / name
         if folder.exists():
@@ -89,34 +89,34 @@ class Log:
             new.rename(folder)
         except OSError:
             shutil.rmtree(new)
-            raise LogError(f"the topic {name!r} was just created by somebody else; use it") from None
+            raise LogError(f"another process has just created the topic {name!r}; use it") from None
         sync_path(self._topics)
         return self.topic(name)
 
     def topic(self, name: str) -> Topic:
-        """A topic that exists."""
+        """Opens an existing topic."""
         try:
-            held = json.loads((self._topics / name / _META).read_text())
+            stored = json.loads((self._topics / name / _META).read_text())
         except (FileNotFoundError, NotADirectoryError):
-            there = ", ".join(self.topics()) or "none"
+            topics = ", ".join(self.topics()) or "none"
             raise LogError(
-                f"there is no topic {name!r} in {str(self.path)!r} (there: {there}); create it with "
+                f"there is no topic {name!r} in {str(self.path)!r} (topics: {topics}); create it with "
                 f"`headrace topic create {name}`"
             ) from None
-        if (found := held.pop("format", 1)) != _FORMAT:  # the first had no number
+        if (format := stored.pop("format", 1)) != _FORMAT:  # the first had no number
             what = f"the topic {name!r} in {str(self.path)!r}"
-            raise LogError(other_format(what, found, _FORMAT, "copy its records with that one into a new topic"))
-        return Topic(name, self._topics / name, Settings(**held), self)
+            raise LogError(other_format(what, format, _FORMAT, "copy its records with that one into a new topic"))
+        return Topic(name, self._topics / name, Settings(**stored), self)
 
     def topics(self) -> list[str]:
-        """The names of all topics."""
+        """Returns the names of all topics."""
         return sorted(path.parent.name for path in self._topics.glob(f"[!.]*/{_META}"))
 
     def delete(self, name: str) -> None:
         """Removes a topic and all its records."""
-        gone = self._topics / f".{name}.gone-{os.getpid()}"
-        self.topic(name).folder.rename(gone)
-        shutil.rmtree(gone)
+        deleted = self._topics / f".{name}.gone-{os.getpid()}"
+        self.topic(name).folder.rename(deleted)
+        shutil.rmtree(deleted)
 
     @property
     def groups(self) -> Path:
@@ -147,12 +147,13 @@ class Topic:
         ]
 
     def partition(self, number: int) -> Partition:
+        """Returns a partition by its number."""
         if not 0 <= number < len(self.partitions):
             raise LogError(f"{self.name} has no partition {number}; it has 0 to {len(self.partitions) - 1}")
         return self.partitions[number]
 
     def append(self, partition: int, batch: pa.RecordBatch) -> int:
-        """Adds records to a partition, all or none; returns the offset of the first."""
+        """Appends records to a partition, all or none; returns the offset of the first."""
         return self.partition(partition).append(batch)
 
     def batch(
@@ -163,35 +164,34 @@ class Topic:
         keys: list[bytes | None] | None = None,
         headers: list[dict[str, bytes] | None] | None = None,
     ) -> pa.RecordBatch:
-        """Records as a batch."""
+        """Encodes records as a record batch."""
         count, kind = len(values), self.schema.field(HEADERS).type
         if headers is None or not any(headers):
             none = pa.nulls(0, kind.key_type), pa.nulls(0, kind.item_type)
-            carried = pa.MapArray.from_arrays(np.zeros(count + 1, np.int32), *none)
+            encoded = pa.MapArray.from_arrays(np.zeros(count + 1, np.int32), *none)
         else:
-            carried = pa.array([list((each or {}).items()) for each in headers], kind)
+            encoded = pa.array([list((header or {}).items()) for header in headers], kind)
         columns = [
             pa.array(keys, pa.binary()) if keys is not None else pa.nulls(count, pa.binary()),
             pa.array(timestamps, pa.int64()),
-            carried,
-            self.values.encoded(values),
+            encoded,
+            self.values.encode(values),
         ]
         return pa.record_batch(columns, schema=self.schema)
 
     def read(self, partition: int, offset: int | None = None, until: int | None = None) -> Iterator[Record]:
-        """The records of a partition from an offset on, or from its first."""
+        """Reads the records of a partition from an offset on, or from its first."""
         source = self.partition(partition)
         for first, batch in source.read(source.earliest() if offset is None else offset, until):
             yield from self.values.records(partition, first, batch)
 
     def needed(self, partition: int) -> int | None:
-        """The least offset of a partition that some group has still to read; None if there is no group."""
+        """Returns the least offset of a partition that some group has still to read; None if there is no group."""
         return offsets.needed(self.log.groups, self.name, partition)
 
     def retain(self, *, force: bool = False) -> int:
-        """Removes what the topic's settings do not keep; returns how many records went.
+        """Removes records beyond the limits of the topic's settings; returns their number.
 
-        What a group has still to read stays, unless it is forced. A partition does so by itself with every segment that
-        it begins.
+        Records that a group has still to read stay, unless `force`. A partition does so itself with each new segment.
         """
         return sum(partition.retain(force=force) for partition in self.partitions)

@@ -1,4 +1,4 @@
-"""What the values of a topic are: bytes, JSON, or rows of a schema; and how records become columns and come back."""
+"""The kinds of values of a topic: bytes, JSON, or rows of a schema. Converts records to columns and back."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _TYPES: Final[dict[str, pa.DataType]] = {
 # json.dumps would make an encoder for every value, and json.loads guess the encoding of its bytes.
 _json: Final = json.JSONEncoder(allow_nan=False).encode
 parse_json: Final[Callable[[str], Any]] = json.JSONDecoder().decode
-"""What a text of JSON says."""
+"""Parses a text of JSON."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """A record as it is read: where it is, and what it holds. The timestamp is in microseconds."""
+    """A record as it is read: its place, its timestamp in microseconds, and its content."""
 
     partition: int
     offset: int
@@ -65,7 +65,7 @@ class Values:
         self.type()
 
     def type(self) -> pa.DataType:
-        """The Arrow type of the value column."""
+        """Returns the Arrow type of the value column."""
         if self.kind in ("bytes", "json"):
             return pa.binary()
         columns = [column.split() for column in self.kind.split(",")]
@@ -78,12 +78,12 @@ class Values:
         return pa.struct([(name, _TYPES[type.lower()]) for name, type in columns])
 
     def schema(self) -> pa.Schema:
-        """The columns of a segment."""
+        """Returns the Arrow schema of a segment."""
         headers = pa.map_(pa.string(), pa.binary())
         return pa.schema([(KEY, pa.binary()), (TIMESTAMP, pa.int64()), (HEADERS, headers), (VALUE, self.type())])
 
-    def encoded(self, values: Sequence[Any]) -> pa.Array:
-        """Values as a column; refuses what they cannot be."""
+    def encode(self, values: Sequence[Any]) -> pa.Array:
+        """Encodes values as a column; refuses values of another kind."""
         try:
             if self.kind == "json":
                 return pa.array([_json(value).encode() for value in values], pa.binary())
@@ -92,7 +92,7 @@ class Values:
             raise LogError(f"a value is not {self.kind}: {error}") from None
 
     def _rows(self, values: Sequence[Mapping[str, Any]]) -> pa.StructArray:
-        """Rows as a column of structs; times may be text or seconds, as JSON has them."""
+        """Encodes rows as a column of structs; times may be text or seconds, as JSON has them."""
         fields = list(self.type())
         names = {field.name for field in fields}
         if unknown := sorted({name for value in values for name in value} - names):
@@ -101,25 +101,25 @@ class Values:
         for field in fields:
             column = [value.get(field.name) for value in values]
             if pa.types.is_timestamp(field.type):
-                column = [None if each is None else instant(each) for each in column]
+                column = [None if value is None else instant(value) for value in column]
             elif pa.types.is_date(field.type):
-                column = [dt.date.fromisoformat(each) if isinstance(each, str) else each for each in column]
+                column = [dt.date.fromisoformat(value) if isinstance(value, str) else value for value in column]
             columns.append(pa.array(column, field.type))
         return pa.StructArray.from_arrays(columns, fields=fields)
 
-    def decoded(self, column: pa.Array) -> list[Any]:
-        """The values of a column."""
+    def decode(self, column: pa.Array) -> list[Any]:
+        """Decodes the values of a column."""
         values: list[Any] = column.to_pylist()
         if self.kind != "json":
             return values
         return [None if value is None else parse_json(value.decode()) for value in values]
 
     def records(self, partition: int, offset: int, batch: pa.RecordBatch) -> list[Record]:
-        """A batch as records."""
+        """Decodes a record batch as records."""
         columns = (
             batch.column(TIMESTAMP).to_pylist(),
             batch.column(KEY).to_pylist(),
-            self.decoded(batch.column(VALUE)),
+            self.decode(batch.column(VALUE)),
             batch.column(HEADERS).to_pylist(),
         )
         return [

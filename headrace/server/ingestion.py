@@ -69,12 +69,12 @@ class Ingestion:
                 reasons[number] = "it is nested too deeply"
         try:
             if not reasons:
-                return events, self._times(self._values.encoded(events))
+                return events, self._times(self._values.encode(events))
         except (LogError, OverflowError):
             pass
         for number, event in zip(numbers, events, strict=True):
             try:
-                self._values.encoded([event])
+                self._values.encode([event])
             except (LogError, OverflowError) as error:
                 reasons[number] = str(error)
         raise BadLines(dict(sorted(reasons.items())))

@@ -255,7 +255,7 @@ def test_retention_by_age_removes_whole_segments(tmp_path: Path) -> None:
     assert full.retain() == 4
     assert full.earliest() == 4
     assert values(opened(full.folder)) == list(range(4, 10))
-    with pytest.raises(LogError, match=r"offset 0 is gone: retention has removed it; choose one from 4 to 10"):
+    with pytest.raises(LogError, match=r"offset 0 is removed by retention; choose one from 4 to 10"):
         values(full, 0)
 
 
@@ -328,7 +328,7 @@ def test_what_is_removed_while_it_is_read_is_told(tmp_path: Path) -> None:
     reading = full.read(0)
     next(reading)
     assert opened(full.folder, 1, Retention(size=0)).retain() == 8
-    with pytest.raises(LogError, match=r"offset 2 is gone: retention removed it while it was being read; .* from 8"):
+    with pytest.raises(LogError, match=r"offset 2 was removed by retention while it was being read; .* from 8"):
         next(reading)
 
 

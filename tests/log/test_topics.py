@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.log import Consumer, Group, Log, LogError, Producer
-from headrace.log.groups import Shares, start_of
+from headrace.log.groups import Assignment, start_of
 from headrace.log.partitioning import partition_of, partitions_of
 from headrace.log.partitions import Partition
 
@@ -125,7 +125,7 @@ def test_a_full_disk_loses_nothing(log: Log, monkeypatch: pytest.MonkeyPatch) ->
 
         patched.setattr(Partition, "append", full)
         with pytest.raises(
-            LogError, match=r"visits/0: cannot append 1 records: No space left on device; they are kept"
+            LogError, match=r"visits/0: cannot append 1 records: No space left on device; the producer still has them"
         ):
             producer.flush()
     producer.send("b", timestamp=1)
@@ -221,15 +221,15 @@ def test_what_a_killed_member_had_goes_to_the_others(log: Log) -> None:
     assert Counter(seen[:10] + rest) == Counter(range(40))
 
 
-def test_shares_are_even_and_stay_where_they_can() -> None:
-    shares = Shares()
+def test_assignments_are_even_and_stay_where_they_can() -> None:
+    assignment = Assignment()
     for members in (["a"], ["a", "b"], ["a", "b", "c"], ["b", "c"], ["b"], ["b", "d", "e", "f"]):
-        before = dict(shares.heirs)
-        shares.share_out(7, members)
-        load = Counter(shares.heirs.values())
-        assert sorted(shares.heirs, key=int) == [str(number) for number in range(7)]
+        before = dict(assignment.heirs)
+        assignment.rebalance(7, members)
+        load = Counter(assignment.heirs.values())
+        assert sorted(assignment.heirs, key=int) == [str(number) for number in range(7)]
         assert max(load.values()) - min(load[member] for member in members) <= 1
-        stayed = sum(before.get(number) == member for number, member in shares.heirs.items())
+        stayed = sum(before.get(number) == member for number, member in assignment.heirs.items())
         assert stayed >= min(sum(owner in members for owner in before.values()), 7 // len(members))
 
 
@@ -240,7 +240,7 @@ def test_reset_by_start_end_and_time(log: Log) -> None:
     assert group.lag() == {0: 0}
     assert group.reset(4) == {0: 4}
     assert group.lag() == {0: 6}
-    with Consumer(log, "visits", "g"), pytest.raises(LogError, match=r"being read by 1 members; stop them first"):
+    with Consumer(log, "visits", "g"), pytest.raises(LogError, match=r"has 1 members that read; stop them first"):
         group.reset("earliest")
 
 

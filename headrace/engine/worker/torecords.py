@@ -91,9 +91,9 @@ class ToRecords(BufferedOutput):
         elif self.values.kind == "json":
             values = pa.array([_json(element) for element in elements], pa.binary())
         elif self.values.kind == "bytes":
-            values = self.values.encoded(elements)
+            values = self.values.encode(elements)
         else:
-            values = self.values.encoded([_mapping(element) for element in elements])
+            values = self.values.encode([_mapping(element) for element in elements])
         return keys, pa.array(times, pa.int64()), values
 
     def _values(self, columns: Mapping[str, pa.Array], rows: int) -> pa.Array:

@@ -153,7 +153,7 @@ def messages_of(events: Sequence[_Event], topic: Topic, milliseconds: int) -> li
     >>> messages_of([{"user": "ann", "at": 60}], visits, 7)[0][:3]
     (b'ann', b'{"user":"ann","at":"1970-01-01T00:01:00.000000Z","n":null}', 7)
     """
-    columns = Values(topic.schema).encoded(events)
+    columns = Values(topic.schema).encode(events)
     by_name = {field.name: _json_column(column) for field, column in zip(columns.type, columns.flatten(), strict=True)}
     try:
         values = json_objects(by_name, len(events)).to_pylist()
