@@ -4,6 +4,9 @@ Its rooms, in the order in which they may import: `api` declares, `task` compute
 executes them.
 """
 
+import sys
+
+from headrace.dialects.storm.api import components, config, groupings, reports, rolling, topology, totopic, tuples
 from headrace.dialects.storm.api.components import BasicBolt, Bolt, Spout, TopologyContext
 from headrace.dialects.storm.api.config import Config
 from headrace.dialects.storm.api.groupings import CustomGrouping
@@ -12,6 +15,7 @@ from headrace.dialects.storm.api.rolling import SlidingCounter
 from headrace.dialects.storm.api.topology import Topology, TopologyBuilder, TopologyError
 from headrace.dialects.storm.api.totopic import ToTopic
 from headrace.dialects.storm.api.tuples import Tuple
+from headrace.dialects.storm.cluster import topologystatus
 from headrace.dialects.storm.cluster.localcluster import LocalCluster
 from headrace.dialects.storm.cluster.topologystatus import TaskStatus, TopologyStatus
 
@@ -34,3 +38,18 @@ __all__ = [
     "TopologyStatus",
     "Tuple",
 ]
+
+# State of bolts and spouts may contain pickles that name the modules of an earlier version.
+for _name, _module in {
+    "collected": reports,
+    "components": components,
+    "config": config,
+    "groupings": groupings,
+    "outcomes": reports,
+    "rolling": rolling,
+    "status": topologystatus,
+    "topology": topology,
+    "totopic": totopic,
+    "tuples": tuples,
+}.items():
+    sys.modules[f"{__name__}.{_name}"] = _module

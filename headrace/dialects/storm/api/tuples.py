@@ -173,3 +173,6 @@ def restore_tuple(
         more={-1: roots[1:]},
     )
     return make_tuple(values, origin, -1)
+
+
+_held = restore_tuple  # its name in pickles of an earlier version
