@@ -15,7 +15,7 @@ from headrace.engine.plan.taps import Tap
 from headrace.engine.shard.senders import ToSink
 from headrace.engine.shard.wire import HEARTBEAT, Station
 from headrace.engine.shard.work import Work
-from headrace.engine.stateful.processor import Stateful
+from headrace.engine.stateful.processor import StatefulWork
 from headrace.engine.worker.bundles import ToBlocks, ToColumns
 from headrace.engine.worker.program import Binding, Output, Readers
 from headrace.engine.worker.sidevalues import SideResolver
@@ -139,4 +139,4 @@ def _bound_tap(tap: Tap, binding: Binding) -> Tap:
 
 
 def _bound_work(work: Work, resolve: SideResolver) -> Work:
-    return replace(work, fn=work.fn.bind(resolve)) if isinstance(work, Stateful) else work
+    return replace(work, fn=work.fn.bind(resolve)) if isinstance(work, StatefulWork) else work

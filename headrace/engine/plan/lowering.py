@@ -14,18 +14,18 @@ from headrace.engine.plan.line import Exchange, Line, Origins, Outlet, heard_by,
 from headrace.engine.plan.taps import Reading, Tap, shareable, with_windows_in_python
 from headrace.engine.plan.translation import operator, readers_of, stateful_fn, step_of
 from headrace.engine.shard.columnrows import ToGroups
-from headrace.engine.shard.compiledtriggers import Program as Firing
+from headrace.engine.shard.compiledtriggers import CompiledTrigger
 from headrace.engine.shard.delays import Delays
 from headrace.engine.shard.lateoutput import whole_elements
 from headrace.engine.shard.rows import to_pairs, to_partials
 from headrace.engine.shard.senders import ToShards, ToSink
-from headrace.engine.shard.taskshard import Batches, Tasking, ToTasks
+from headrace.engine.shard.taskshard import TaskBatches, TaskWork, ToTasks
 from headrace.engine.shard.wire import Station, shard_dests
-from headrace.engine.shard.work import Grouping, Work, aggregating
+from headrace.engine.shard.work import Grouping, Work, column_grouping
 from headrace.engine.sides.processor import SideInputWork
 from headrace.engine.sides.rows import MAIN, ToEveryShard, ToRole, ToSpread
 from headrace.engine.sides.sideviews import side_view
-from headrace.engine.stateful.processor import Stateful
+from headrace.engine.stateful.processor import StatefulWork
 from headrace.engine.worker import operators
 from headrace.engine.worker.bundles import Bundle, ToBlocks, ToColumns
 from headrace.engine.worker.grouped import needs_times
@@ -256,7 +256,7 @@ class _Lowering:
             )
         late = len(node.outputs) > 1
         # What is combined has no time of its own, cannot be taken back, and is late as a whole.
-        fractions = Firing(windowing.trigger).fractions
+        fractions = CompiledTrigger(windowing.trigger).fractions
         plain = not needs_times(windowing) and not fractions
         rows: Any
         if fn is not None and plain and not retractable and not late:
@@ -267,7 +267,7 @@ class _Lowering:
         if aggregate is not None and not late:
             rows = ToGroups(node.label, columns_fn(aggregate), to_keyed(aggregate, pc.schema), rows)
         grouping = Grouping(windowing, fn, kind, late)
-        work = grouping if aggregate is None else aggregating(grouping, aggregate)
+        work = grouping if aggregate is None else column_grouping(grouping, aggregate)
         exchange = self._shards_over(node, pc, readers, work, rows, Delays() if fractions else None)
         if late:
             exchange.readers[LATE] = Readers()
@@ -294,7 +294,7 @@ class _Lowering:
         # What was never grouped is in no pane.
         panes = any(isinstance(origin, Exchange) for origin in place.origins)
         rows = to_pairs(node.label, pc.windowing, retractable=False, panes=panes)
-        exchange = self._shards_over(node, pc, place.readers, Stateful(stateful_fn(node, transform)), rows)
+        exchange = self._shards_over(node, pc, place.readers, StatefulWork(stateful_fn(node, transform)), rows)
         exchange.readers = readers_of(node)
         for out in node.outputs:
             self._after(exchange, out, exchange.readers[out.tag])
@@ -308,10 +308,10 @@ class _Lowering:
                 "say accumulation='accumulating' or 'discarding' in WindowInto"
             )
         places = [self._enter(pc) for pc in node.inputs]
-        work = Tasking(transform.task, transform.tasks, transform.initial)
+        work = TaskWork(transform.task, transform.tasks, transform.initial)
         exchange = self._made(node, work, _all_origins(places), shards=transform.tasks)
         for place in places:
-            rows = Batches(node.label, transform.tasks)
+            rows = TaskBatches(node.label, transform.tasks)
             self._output(place.readers, ToTasks(rows, exchange.dests, heard_by(exchange)))
         exchange.readers = {tag: Readers() for tag in transform.outputs}
         for out in node.outputs:

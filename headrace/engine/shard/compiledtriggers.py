@@ -47,12 +47,12 @@ class Column:
     merge: np.ufunc
 
 
-class Program:
+class CompiledTrigger:
     """A trigger compiled: the root of its nodes, and the columns they keep.
 
     >>> from headrace.engine.shard.clocks import Clocks
     >>> from headrace.engine.shard.triggernodes import Moment
-    >>> program = Program(Repeatedly(AfterCount(2)))
+    >>> program = CompiledTrigger(Repeatedly(AfterCount(2)))
     >>> moment = Moment(np.array([10, 10]), np.array([1, 3]), program.fresh(2), Clocks(), Clocks())
     >>> program.root.arrive(moment, np.array([True, True]))
     >>> program.root.ready(moment).tolist()

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.engine.shard.clocks import Clocks
-from headrace.engine.shard.processor import PANES, ShardProcessor, Step
+from headrace.engine.shard.processor import PANES, ShardProcessor, StepResult
 from headrace.engine.shard.windowbounds import bounds_of
 from headrace.engine.worker.bundles import Bundle
 from headrace.engine.worker.columnbundles import RETRACTION, pair_bundle
@@ -26,10 +26,10 @@ from headrace.model.panes import NO_PANE
 _TOO_LATE: Final = -1
 
 
-class LateKeeping(ShardProcessor):
+class LateOutputProcessor(ShardProcessor):
     """A shard that gives what came too late behind its panes."""
 
-    def step(self, rows: pa.RecordBatch | None = None, clocks: Clocks | None = None) -> Step:
+    def step(self, rows: pa.RecordBatch | None = None, clocks: Clocks | None = None) -> StepResult:
         step = super().step(rows, clocks)
         if step.late is None or not step.late.num_rows:
             return step

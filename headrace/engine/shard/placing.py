@@ -14,7 +14,7 @@ from headrace.engine.columns.arrays import runs
 from headrace.engine.shard.ordinals import Ordinals
 from headrace.engine.shard.triggernodes import Mask
 from headrace.engine.shard.windowbounds import bounds_of, window_names
-from headrace.engine.shard.windowtable import NO_HOLD, Table
+from headrace.engine.shard.windowtable import NO_HOLD, WindowTable
 from headrace.engine.worker.shuffle import KEY, SPELLING
 from headrace.model.panes import Windowing
 from headrace.model.times import MAX_TIME, MIN_TIME, Int64Array
@@ -33,10 +33,10 @@ def expired(deadline: Int64Array, lateness: int, watermark: int) -> Mask:
     return np.minimum(deadline + lateness, MAX_TIME) <= watermark
 
 
-class Placing:
+class SlotAssigner:
     """Finds or makes the windows of rows in a table. `ordinals` is of CountWindows."""
 
-    def __init__(self, windowing: Windowing, table: Table) -> None:
+    def __init__(self, windowing: Windowing, table: WindowTable) -> None:
         self.ordinals = Ordinals()
         self._windowing, self._table = windowing, table
         window = windowing.window

@@ -18,13 +18,13 @@ from headrace.engine.aggregation.accumulators import IncomingRows, RowKind, accu
 from headrace.engine.columns.arrays import distinct, runs
 from headrace.engine.columns.hashing import HASHES
 from headrace.engine.shard.clocks import Clocks, output_watermark
-from headrace.engine.shard.compiledtriggers import Program
-from headrace.engine.shard.placing import COUNT, Placing, expired
+from headrace.engine.shard.compiledtriggers import CompiledTrigger
+from headrace.engine.shard.placing import COUNT, SlotAssigner, expired
 from headrace.engine.shard.reports import WaitingWindow
 from headrace.engine.shard.retractions import PANE_FIELDS, PaneArray
-from headrace.engine.shard.stateblocks import Gone, State, read_state, write_state
+from headrace.engine.shard.stateblocks import Removals, State, read_state, write_state
 from headrace.engine.shard.triggernodes import Mask, Moment
-from headrace.engine.shard.windowtable import GONE, NO_HOLD, Table
+from headrace.engine.shard.windowtable import GONE, NO_HOLD, WindowTable
 from headrace.engine.worker.blame import shorten
 from headrace.engine.worker.columnbundles import RETRACTION, TIMINGS
 from headrace.engine.worker.hidden import END, START, TIME
@@ -65,7 +65,7 @@ def _counts(rows: pa.RecordBatch) -> Int64Array:
 
 
 @dataclass(frozen=True)
-class Step:
+class StepResult:
     """What came of a step.
 
     - panes: by the schema PANES, ordered by end and start of the window and the arrival of its first element; a
@@ -88,7 +88,7 @@ class Step:
 
 
 @dataclass
-class Taken:
+class StepInput:
     """Windows that got rows in a step, and how many elements each; `placed` has those that refused theirs, too."""
 
     slots: Int64Array = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -128,28 +128,28 @@ class ShardProcessor:
         self.windowing = windowing
         self.clocks = Clocks()
         self.watermark = MIN_TIME  # of the output
-        self.program = Program(windowing.trigger)
+        self.program = CompiledTrigger(windowing.trigger)
         self.fractions = self.program.fractions
-        self.table = Table(
+        self.table = WindowTable(
             self.program,
             accumulators(fn, rows),
             merging=windowing.window.merging,
             retracting=windowing.accumulation == "retracting",
         )
-        self.placing = Placing(windowing, self.table)
+        self.placing = SlotAssigner(windowing, self.table)
 
-    def step(self, rows: pa.RecordBatch | None = None, clocks: Clocks | None = None) -> Step:
+    def step(self, rows: pa.RecordBatch | None = None, clocks: Clocks | None = None) -> StepResult:
         """Takes rows in, moves the clocks on, and fires."""
         before, after = self.clocks, self.clocks.moved(clocks or Clocks())
-        taken = self._take_in(rows, before.watermark) if rows is not None and rows.num_rows else Taken()
+        taken = self._take_in(rows, before.watermark) if rows is not None and rows.num_rows else StepInput()
         panes = self._fire(taken, before, after)
         self.clocks = after
         self.watermark = output_watermark(self.watermark, after.watermark, self.table.hold[: self.table.used])
-        return Step(panes, taken.late, taken.refused, self.watermark, self.table.held, self._waiting())
+        return StepResult(panes, taken.late, taken.refused, self.watermark, self.table.held, self._waiting())
 
-    def _take_in(self, rows: pa.RecordBatch, watermark: int) -> Taken:
+    def _take_in(self, rows: pa.RecordBatch, watermark: int) -> StepInput:
         table, late = self.table, self.placing.late(rows, watermark)
-        taken = Taken(late=rows.filter(pa.array(late)))
+        taken = StepInput(late=rows.filter(pa.array(late)))
         if late.any():
             rows = rows.filter(pa.array(~late))
         if not rows.num_rows:
@@ -199,7 +199,7 @@ class ShardProcessor:
             last = table.end[slots] - 1
             table.hold[slots] = np.where(last >= watermark, last, held)
 
-    def _fire(self, taken: Taken, before: Clocks, after: Clocks) -> pa.RecordBatch:
+    def _fire(self, taken: StepInput, before: Clocks, after: Clocks) -> pa.RecordBatch:
         table, root = self.table, self.program.root
         slots = self._candidates(taken.placed, before, after)
         if not len(slots):
@@ -341,7 +341,7 @@ class ShardProcessor:
     def part(self, low: int, high: int) -> list[bytes]:
         """The state of the windows whose hashes are in a range: all ranges together are as good as `dump`."""
         windows = self.table.columns(self.table.slots(low=low, high=high))
-        return self._blocks(windows, Gone(), self.placing.ordinals.held(low=low, high=high))
+        return self._blocks(windows, Removals(), self.placing.ordinals.held(low=low, high=high))
 
     def changes(self) -> list[bytes]:
         """What has changed since `dump`, `changes` or `load` was called last, to be loaded after what they gave."""
@@ -362,7 +362,7 @@ class ShardProcessor:
         self.watermark, self.table.next_seq = state.numbers["output"], state.numbers["next_seq"]
         self._written()
 
-    def _blocks(self, windows: pa.Table, gone: Gone, ordinals: pa.Table) -> list[bytes]:
+    def _blocks(self, windows: pa.Table, gone: Removals, ordinals: pa.Table) -> list[bytes]:
         numbers = {
             "input": self.clocks.watermark,
             "output": self.watermark,

@@ -34,10 +34,10 @@ Entry: TypeAlias = tuple[tuple[int, ...], bytes]
 """A pane and its cell."""
 
 
-class Emitted:
+class EmittedPanes:
     """The panes to be taken back. Most windows have one; `more` holds what merging brought together.
 
-    >>> emitted = Emitted()
+    >>> emitted = EmittedPanes()
     >>> emitted.reserve(1)
     >>> emitted.replace(np.array([0]), np.zeros(1, PANE_FIELDS), encode_cells([5]))
     >>> owner, panes, cells = emitted.of(np.array([0]))

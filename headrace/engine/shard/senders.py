@@ -15,7 +15,7 @@ import pyarrow as pa
 from headrace.engine.shard.clocks import WHOLE
 from headrace.engine.shard.delays import Delays
 from headrace.engine.shard.reports import ClockReport, TaskClocks
-from headrace.engine.shard.sourceprogress import Progress
+from headrace.engine.shard.sourceprogress import SourceProgress
 from headrace.engine.shard.wire import WIRE, pack, shards_of, sink_dest, wire
 from headrace.engine.worker.bundles import BATCH_SIZE, Bundle
 from headrace.engine.worker.columnbundles import Columnar, ColumnBundle
@@ -41,7 +41,7 @@ class ToShards:
     clocks: TaskClocks = field(default_factory=TaskClocks)  # those of the task, which its program sets
     buffer: list[pa.RecordBatch] = field(default_factory=list)
     sent: int = 0
-    progress: dict[str, Progress] = field(default_factory=dict)  # of those that are followed
+    progress: dict[str, SourceProgress] = field(default_factory=dict)  # of those that are followed
 
     def schema(self) -> pa.Schema:
         return WIRE
@@ -59,7 +59,7 @@ class ToShards:
 
     def _add(self, bundle: Any, add: Callable[[Any], Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
         for name, policy in self.clocks.followed.items():
-            self.progress.setdefault(name, Progress(policy)).observe(bundle.all_times(), now=self.clocks.now)
+            self.progress.setdefault(name, SourceProgress(policy)).observe(bundle.all_times(), now=self.clocks.now)
         if self.delays is not None and self.clocks.now is not None:
             self.delays.observe(bundle.all_times(), now=self.clocks.now)
         self.buffer += add(bundle)

@@ -16,13 +16,13 @@ _BY_LATEST: Final = (Monotonic, BoundedDisorder, Punctuated)
 
 
 @dataclass
-class Progress:
+class SourceProgress:
     """The times that a partition brought in a task, or of them what its policy needs.
 
     An element too far ahead of processing time is a wrong clock, not progress: it is counted. Where no time is known,
     all are trusted.
 
-    >>> progress = Progress(BoundedDisorder("10 us", max_skew="50 us"))
+    >>> progress = SourceProgress(BoundedDisorder("10 us", max_skew="50 us"))
     >>> progress.observe(np.array([40, 90, 5_000]), now=100)
     >>> progress.low(), progress.skewed
     (80, 1)

@@ -24,7 +24,7 @@ _SIZE: Final = 8_000_000
 
 
 @dataclass(frozen=True)
-class Gone:
+class Removals:
     """Windows that are held no more: their numbers, and the hashes by which those who still have them find them."""
 
     seq: Int64Array = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -45,7 +45,7 @@ class State:
     numbers: dict[str, int]
     windows: pa.Table
     percentiles: dict[float, int] = field(default_factory=dict)
-    gone: Gone = field(default_factory=Gone)
+    gone: Removals = field(default_factory=Removals)
     ordinals: pa.Table = field(default_factory=lambda: pa.table({}))
 
 
@@ -53,7 +53,7 @@ def write_state(state: State) -> list[bytes]:
     """The state as blocks, the same for the same state.
 
     >>> first = write_state(State({"now": 1}, pa.table({"seq": [0, 1], "x": [5, 6]})))
-    >>> gone = Gone(np.array([0]), np.array([77], np.uint64))
+    >>> gone = Removals(np.array([0]), np.array([77], np.uint64))
     >>> second = write_state(State({"now": 2}, pa.table({"seq": [1], "x": [7]}), gone=gone))
     >>> read = read_state(first + second)
     >>> read.numbers, read.windows.to_pylist()
@@ -85,7 +85,7 @@ def read_state(blocks: Iterable[bytes]) -> State:
     percentiles, windows, gone, ordinals = (
         tables.get(kind, pa.table({})) for kind in ("percentiles", "windows", "gone", "ordinals")
     )
-    over = Gone(gone.column("seq").to_numpy(), gone.column("hash").to_numpy()) if gone.num_rows else Gone()
+    over = Removals(gone.column("seq").to_numpy(), gone.column("hash").to_numpy()) if gone.num_rows else Removals()
     if windows.num_rows:
         last = _last(windows.column("seq").to_numpy(), over.seq)
         windows = windows if len(last) == windows.num_rows else windows.take(pa.array(last))

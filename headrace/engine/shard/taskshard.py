@@ -17,7 +17,7 @@ from headrace.engine.columns.arrowbytes import arrow_bytes
 from headrace.engine.columns.hashing import HASHES
 from headrace.engine.shard.clocks import Clocks
 from headrace.engine.shard.identity import Identity
-from headrace.engine.shard.processor import Step
+from headrace.engine.shard.processor import StepResult
 from headrace.engine.shard.senders import ToShards
 from headrace.engine.worker.blame import blame
 from headrace.engine.worker.bundles import Bundle
@@ -27,7 +27,7 @@ from headrace.model.times import Int64Array
 
 TASK: Final = "task"
 
-GIVEN: Final = pa.schema([("tag", pa.string()), (TASK, pa.int64()), ("time", pa.int64()), ("batch", pa.binary())])
+EMITTED: Final = pa.schema([("tag", pa.string()), (TASK, pa.int64()), ("time", pa.int64()), ("batch", pa.binary())])
 """What a step gives: batches, by tag, with the task that each is for, and the time it was."""
 
 _ROWS: Final = pa.schema([(TASK, pa.int64()), ("batch", pa.binary())])
@@ -35,7 +35,7 @@ _BLOCK: Final = b"#"  # before each block of the task's own
 
 
 @dataclass
-class Batches:
+class TaskBatches:
     """Arrow batches with the tasks they are for, a row each."""
 
     label: str
@@ -79,7 +79,7 @@ class TaskShard:
         self.clocks = Clocks()
         self.fractions: set[float] = set()
 
-    def step(self, rows: pa.RecordBatch | None = None, clocks: Clocks | None = None) -> Step:
+    def step(self, rows: pa.RecordBatch | None = None, clocks: Clocks | None = None) -> StepResult:
         """Runs the task once."""
         self.clocks = self.clocks.moved(clocks or Clocks())
         if self._initial is not None:
@@ -91,8 +91,8 @@ class TaskShard:
             {"tag": tag, TASK: task, "time": now, "batch": arrow_bytes(batch)}
             for tag, task, batch in self.task.run(batches, now)
         ]
-        body = pa.RecordBatch.from_pylist(given, schema=GIVEN)
-        return Step(body, None, 0, self.clocks.watermark, 0, counts=self.task.counts())
+        body = pa.RecordBatch.from_pylist(given, schema=EMITTED)
+        return StepResult(body, None, 0, self.clocks.watermark, 0, counts=self.task.counts())
 
     def changes(self) -> list[bytes]:
         """What has changed since it was called last, or `load` was."""
@@ -116,13 +116,13 @@ class TaskShard:
         told = [block for block in blocks if not block.startswith(_BLOCK)]
         watermark, now = map(int, told[-1].split())
         self.clocks = Clocks(watermark, now)
-        self.task.load(own_blocks(blocks))
+        self.task.load(task_blocks(blocks))
 
     def _told(self) -> bytes:
         return f"{self.clocks.watermark} {self.clocks.now}".encode()
 
 
-def own_blocks(blocks: Iterable[bytes]) -> list[bytes]:
+def task_blocks(blocks: Iterable[bytes]) -> list[bytes]:
     """Of the blocks that a shard of a task wrote, those that are the task's own."""
     return [block[len(_BLOCK) :] for block in blocks if block.startswith(_BLOCK)]
 
@@ -132,7 +132,7 @@ def _batch(body: pa.BinaryScalar) -> pa.RecordBatch:
 
 
 @dataclass(frozen=True)
-class Tasking:
+class TaskWork:
     """Runs tasks: the shards of it, by number."""
 
     make: Callable[[int, int], Task]

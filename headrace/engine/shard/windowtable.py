@@ -15,10 +15,10 @@ from headrace.engine.aggregation.accumulators import Accumulators
 from headrace.engine.columns.arrays import distinct
 from headrace.engine.columns.bytecolumn import ByteColumn
 from headrace.engine.columns.hashing import HASHES, Hashes, hash_bytes, mixed
-from headrace.engine.shard.compiledtriggers import Program
+from headrace.engine.shard.compiledtriggers import CompiledTrigger
 from headrace.engine.shard.keyslots import KeySlots
-from headrace.engine.shard.retractions import Emitted
-from headrace.engine.shard.stateblocks import Gone, one_array
+from headrace.engine.shard.retractions import EmittedPanes
+from headrace.engine.shard.stateblocks import Removals, one_array
 from headrace.engine.shard.triggernodes import Mask
 from headrace.model.times import MAX_TIME, Int64Array
 
@@ -29,7 +29,7 @@ NUMBERS: Final = ("start", "end", "deadline", "seq", "count", "fresh", "hold", "
 FLAGS: Final = ("finished", "due")
 
 
-class Table:
+class WindowTable:
     """Rows of windows.
 
     - start, end: the window's bounds, of time or, for CountWindows, of ordinals
@@ -52,9 +52,9 @@ class Table:
     finished: Mask
     due: Mask
 
-    def __init__(self, program: Program, values: Accumulators, *, merging: bool, retracting: bool) -> None:
+    def __init__(self, program: CompiledTrigger, values: Accumulators, *, merging: bool, retracting: bool) -> None:
         self.values = values
-        self.emitted = Emitted() if retracting else None
+        self.emitted = EmittedPanes() if retracting else None
         self.merging = merging
         self.held = 0
         self.lost = 0  # elements that waited in windows which merged with finished ones
@@ -86,12 +86,12 @@ class Table:
         touched = distinct(_joined(self._touched))
         return self._ordered(touched[self.deadline[touched] != GONE])
 
-    def gone(self) -> Gone:
+    def gone(self) -> Removals:
         """The windows that were closed since the state was last written."""
         seq = _joined([seq for seq, _ in self._gone])
         hashes = np.concatenate([np.zeros(0, np.uint64), *(hashes for _, hashes in self._gone)])
         order = np.argsort(seq)
-        return Gone(seq[order], hashes[order])
+        return Removals(seq[order], hashes[order])
 
     def find(self, keys: pa.BinaryArray, start: Int64Array, end: Int64Array) -> Int64Array:
         """The slots of windows that do not merge, -1 where there is none."""
@@ -187,7 +187,7 @@ class Table:
             arrays |= self.emitted.columns(slots)
         return pa.table(arrays)
 
-    def load(self, rows: pa.Table, gone: Gone) -> None:
+    def load(self, rows: pa.Table, gone: Removals) -> None:
         """Windows as `columns` gave them, some of which may be held already, and windows that are held no more."""
         closed = self._by_seq(gone.hashes, gone.seq)
         self.close(closed[closed >= 0])

@@ -16,10 +16,10 @@ from headrace.engine.aggregation.accumulators import RowKind
 from headrace.engine.columns.keycolumns import decode_key_columns
 from headrace.engine.columns.numbercells import read_records
 from headrace.engine.shard.clocks import Clocks
-from headrace.engine.shard.compiledtriggers import Program
+from headrace.engine.shard.compiledtriggers import CompiledTrigger
 from headrace.engine.shard.identity import Identity, identity_of
-from headrace.engine.shard.lateoutput import LateKeeping, late_bundles, split
-from headrace.engine.shard.processor import ShardProcessor, Step
+from headrace.engine.shard.lateoutput import LateOutputProcessor, late_bundles, split
+from headrace.engine.shard.processor import ShardProcessor, StepResult
 from headrace.engine.worker.bundles import Bundle
 from headrace.engine.worker.columnbundles import PANE_COLUMNS, ColumnBundle, pair_bundle, split_panes
 from headrace.engine.worker.hidden import END, START, TIME
@@ -32,12 +32,15 @@ from headrace.model.schema import row_type
 
 
 class Processor(Protocol):
-    """A shard at work: rows and clocks in, a `Step` out, and state as blocks. `fractions` are of AfterPercentile."""
+    """Processes the rows of a shard: takes rows and clocks, returns a `StepResult`, and has its state as blocks.
+
+    `fractions` are those of the input that its AfterPercentile triggers ask for.
+    """
 
     clocks: Clocks
     fractions: set[float]
 
-    def step(self, rows: pa.RecordBatch | None = None, clocks: Clocks | None = None) -> Step: ...
+    def step(self, rows: pa.RecordBatch | None = None, clocks: Clocks | None = None) -> StepResult: ...
 
     def dump(self) -> list[bytes]: ...
 
@@ -47,7 +50,7 @@ class Processor(Protocol):
 
 
 @runtime_checkable
-class Sliced(Processor, Protocol):
+class SlicedProcessor(Processor, Protocol):
     """A processor whose state can be written a part at a time, and that can load changes on top of the state it has.
 
     What it holds has a hash that stays; all parts, and the changes since the oldest of them, amount to its state.
@@ -92,14 +95,14 @@ class Grouping:
 
     @property
     def needs_time(self) -> bool:
-        return Program(self.windowing.trigger).needs_time
+        return CompiledTrigger(self.windowing.trigger).needs_time
 
     @property
     def retracts(self) -> bool:
         return self.windowing.accumulation == "retracting"
 
     def processor(self, shard: int = 0) -> ShardProcessor:
-        kind = LateKeeping if self.late else ShardProcessor
+        kind = LateOutputProcessor if self.late else ShardProcessor
         return kind(self.windowing, self.fn, self.rows)
 
     def bundles(self, given: pa.RecordBatch) -> Iterator[tuple[str | None, Bundle | ColumnBundle]]:
@@ -120,13 +123,13 @@ class Grouping:
             "window": identity_of(windowing.window),
             "accumulation": windowing.accumulation,
             "timestamps": windowing.timestamp_combiner,
-            "trigger_state": Program(windowing.trigger).keeps,
+            "trigger_state": CompiledTrigger(windowing.trigger).keeps,
             "combine": identity_of(self.fn),
             "retractable": self.rows is RowKind.SIGNED_VALUES,
         }
 
     def describe(self) -> str:
-        windowing, keeps = self.windowing, Program(self.windowing.trigger).keeps
+        windowing, keeps = self.windowing, CompiledTrigger(self.windowing.trigger).keeps
         parts = [f"{windowing.window!r}, {windowing.accumulation}"]
         if windowing.timestamp_combiner != "end_of_window":
             parts.append(f"timestamps {windowing.timestamp_combiner}")
@@ -137,7 +140,7 @@ class Grouping:
 
 
 @dataclass(frozen=True)
-class Aggregating(Grouping):
+class ColumnGrouping(Grouping):
     """Groups rows by columns and gives rows: of the keys, and of what `fn` makes of the others, by these names."""
 
     keys: tuple[str, ...] = field(kw_only=True)
@@ -169,9 +172,9 @@ class Aggregating(Grouping):
         return pa.record_batch(columns | {name: given.column(name) for name in hidden})
 
 
-def aggregating(grouping: Grouping, aggregate: Aggregate) -> Aggregating:
+def column_grouping(grouping: Grouping, aggregate: Aggregate) -> ColumnGrouping:
     """Returns the grouping of an aggregate such that it emits the aggregate's rows."""
-    return Aggregating(**vars(grouping), keys=aggregate.keys, aggregates=tuple(aggregate.aggregations))
+    return ColumnGrouping(**vars(grouping), keys=aggregate.keys, aggregates=tuple(aggregate.aggregations))
 
 
 def pane_bundles(panes: pa.RecordBatch, *, global_windows: bool) -> Iterator[Bundle]:

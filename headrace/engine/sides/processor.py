@@ -18,7 +18,7 @@ from headrace.engine.columns.cells import decode_cells, encode_cells
 from headrace.engine.shard.clocks import Clocks, Upstream, output_watermark
 from headrace.engine.shard.identity import Identity, identity_of
 from headrace.engine.shard.placing import expired
-from headrace.engine.shard.processor import Step
+from headrace.engine.shard.processor import StepResult
 from headrace.engine.shard.rows import PANE, pane_of
 from headrace.engine.shard.wire import pack, unpack
 from headrace.engine.sides.rows import MAIN, ROLE, ROWS, content_rows
@@ -109,7 +109,7 @@ class SideProcessor:
         self.arrived: list[pa.RecordBatch] = []  # those that began to wait since the state was last written
         self.released: set[WindowBounds] = set()
 
-    def step(self, rows: pa.RecordBatch | None = None, clocks: Clocks | None = None) -> Step:
+    def step(self, rows: pa.RecordBatch | None = None, clocks: Clocks | None = None) -> StepResult:
         """Takes in what came, moves the clocks on, and lets go whatever sees its side inputs."""
         before, after = self.clocks, self.clocks.moved(clocks or Clocks())
         rows = _NO_ROWS if rows is None else rows
@@ -131,7 +131,7 @@ class SideProcessor:
         holds = [_earliest(batch) for batches in self.waiting.values() for batch in batches]
         self.watermark = output_watermark(self.watermark, after.watermark, np.array(holds, np.int64))
         held = len(self.waiting) + sum(side.groups.table.held for side in self.sides)
-        return Step(given, pa.concat_batches(late) if late else None, refused, self.watermark, held)
+        return StepResult(given, pa.concat_batches(late) if late else None, refused, self.watermark, held)
 
     def _over(self, main: pa.RecordBatch, watermark: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Which elements are in windows that are over: what those see may be forgotten."""

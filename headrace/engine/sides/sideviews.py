@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.engine.aggregation.accumulators import RowKind
-from headrace.engine.shard.compiledtriggers import Program
+from headrace.engine.shard.compiledtriggers import CompiledTrigger
 from headrace.engine.shard.identity import Identity
 from headrace.engine.shard.work import Grouping
 from headrace.model.algebra import CombineFn
@@ -74,7 +74,7 @@ def side_view(node: Node, side: SideInput, graph: Graph, *, retractable: bool, u
     """Makes the view of a collection that a node has as a side input."""
     pc = side.collection
     given = pc.windowing
-    if Program(given.trigger).fractions:
+    if CompiledTrigger(given.trigger).fractions:
         raise PipelineError(
             f"{node}: its side input {pc.label!r} fires by AfterPercentile, for which a side input keeps no delays; "
             "use AfterWatermark or AfterProcessingTime"

@@ -13,7 +13,7 @@ import numpy as np
 
 from headrace.engine.stateful.records import EMPTY, HANDLES, Cursor, Handle, Record
 from headrace.engine.stateful.statefulfn import StatefulFn
-from headrace.engine.stateful.timers import NEVER, ProcessingTimer, Queue, Timer
+from headrace.engine.stateful.timers import NEVER, ProcessingTimer, Timer, TimerQueue
 from headrace.engine.worker.blame import blame
 from headrace.engine.worker.bundles import BUNDLE_SIZE, Bundle
 from headrace.engine.worker.operators import Call, Tagged, split_by_tag
@@ -27,7 +27,7 @@ from headrace.model.windows import CountWindows, Window
 _NO_TIMES: Final[list[int]] = []  # one for all records that have none
 
 
-class Layout:
+class StateLayout:
     """The states and timers of a DoFn, and where a record has their times.
 
     `due` has a place for each timer, then one for the hold of each processing timer, then one for the end of each state
@@ -53,7 +53,7 @@ class Layout:
         return [*timers, *holds, *(f"{self.states[index].name}.end" for index in self.expiring)]
 
 
-class Prepared:
+class PreparedCall:
     """A function of the user's, its arguments found once: a call fills in only what differs from the one before."""
 
     def __init__(self, call: Call, handles: dict[str, Any]) -> None:
@@ -92,7 +92,7 @@ class Prepared:
         self._kwargs = {**self._handles, **{name: value(given) for name, given in self._call.kwargs.items()}}
 
 
-class Gathered:
+class PaneOutputs:
     """Outputs of calls that share a pane, with time and window of each call and how many it gave."""
 
     __slots__ = ("counts", "elements", "times", "windows")
@@ -113,7 +113,7 @@ class Outputs:
         self._begin()
 
     def _begin(self) -> None:
-        self._by_pane: dict[PaneInfo, Gathered] = {NO_PANE: Gathered()}
+        self._by_pane: dict[PaneInfo, PaneOutputs] = {NO_PANE: PaneOutputs()}
         self._pane, self._now = NO_PANE, self._by_pane[NO_PANE]
 
     def add(self, results: Iterable[Any] | None, time: int, window: Window, pane: PaneInfo) -> None:
@@ -121,7 +121,7 @@ class Outputs:
         if results is None:
             return
         if pane is not self._pane:
-            self._pane, self._now = pane, self._by_pane.setdefault(pane, Gathered())
+            self._pane, self._now = pane, self._by_pane.setdefault(pane, PaneOutputs())
         gathered = self._now
         elements = gathered.elements
         before = len(elements)
@@ -150,7 +150,7 @@ class Outputs:
         gathered = self._by_pane[pane]
         if not gathered.elements:
             return
-        self._by_pane[pane] = Gathered()
+        self._by_pane[pane] = PaneOutputs()
         self._now = self._by_pane[self._pane]
         counts = np.array(gathered.counts, np.int64)
         bundle = Bundle(gathered.elements, np.repeat(np.array(gathered.times, np.int64), counts), pane=pane)
@@ -163,11 +163,11 @@ class Calls:
     """Calls a DoFn for elements and timers, and knows the records that changed and the timers that are set."""
 
     def __init__(self, fn: StatefulFn) -> None:
-        self.label, self.layout = fn.label, Layout(fn.dofn)
+        self.label, self.layout = fn.label, StateLayout(fn.dofn)
         self.at = Cursor()
         self.pane = NO_PANE  # of timers
         self.changed: dict[int, Record] = {}
-        self.event, self.processing, self.holds, self.expiring = Queue(), Queue(), Queue(), Queue()
+        self.event, self.processing, self.holds, self.expiring = TimerQueue(), TimerQueue(), TimerQueue(), TimerQueue()
         self.outputs = Outputs(fn)
         self.states = [
             HANDLES[type(spec)](spec, index, self.at, self.changed, self.layout.end_of.get(index, NEVER), self.expiring)
@@ -179,8 +179,8 @@ class Calls:
         for index, spec in enumerate(self.layout.timers):
             handles[spec.name] = self._timer(index)
         methods = fn.dofn.timer_methods()
-        self._process = Prepared(fn.call, handles)
-        self._callbacks = [Prepared(Call(methods[spec.name]), handles) for spec in self.layout.timers]
+        self._process = PreparedCall(fn.call, handles)
+        self._callbacks = [PreparedCall(Call(methods[spec.name]), handles) for spec in self.layout.timers]
         self._windowing = fn.windowing
         self._element: list[Any] = [None]  # what is being worked on, for whoever is told of a failure
 

@@ -21,13 +21,13 @@ from headrace.engine.columns.hashing import HASHES
 from headrace.engine.shard.clocks import Clocks, output_watermark
 from headrace.engine.shard.identity import Identity, identity_of
 from headrace.engine.shard.placing import expired
-from headrace.engine.shard.processor import Step
+from headrace.engine.shard.processor import StepResult
 from headrace.engine.shard.rows import PANE, panes_of
-from headrace.engine.shard.stateblocks import Gone, State, read_state, write_state
+from headrace.engine.shard.stateblocks import Removals, State, read_state, write_state
 from headrace.engine.shard.windowbounds import bounds_of
 from headrace.engine.stateful.calls import Calls
 from headrace.engine.stateful.records import EMPTY, Record
-from headrace.engine.stateful.recordtable import KeptTable
+from headrace.engine.stateful.recordtable import RecordTable
 from headrace.engine.stateful.statefulfn import StatefulFn
 from headrace.engine.stateful.timers import NEVER
 from headrace.engine.worker.bundles import Bundle, from_block, to_block
@@ -38,11 +38,11 @@ from headrace.model.panes import NO_PANE, Windowing
 from headrace.model.state import TimerSpec
 from headrace.model.times import MIN_TIME
 
-GIVEN: Final = pa.schema([("tag", pa.string()), ("block", pa.binary())])
+EMITTED: Final = pa.schema([("tag", pa.string()), ("block", pa.binary())])
 """What a step gives: packed bundles, by tag."""
 
 
-class StatefulShard:
+class DoFnProcessor:
     """One shard of a stateful DoFn. Rows are those of a shard that groups: KEY, SPELLING, TIME, VALUE, START and END.
 
     >>> import headrace as hr
@@ -56,20 +56,20 @@ class StatefulShard:
     ...         yield pair, seen.read()
     >>> number = Number()
     >>> fn = StatefulFn("number", Call(number.process), number, GLOBAL)
-    >>> shard = Stateful(fn).processor()
+    >>> shard = StatefulWork(fn).processor()
     >>> rows = row_batch(shuffle_schema(windowed=False, timed=True), ["k", "k"], [7, 8], Bundle([None] * 2))
-    >>> [bundle.elements for _, bundle in Stateful(fn).bundles(shard.step(rows).panes)]
+    >>> [bundle.elements for _, bundle in StatefulWork(fn).bundles(shard.step(rows).panes)]
     [[(('k', 7), 1), (('k', 8), 2)]]
     """
 
     def __init__(self, fn: StatefulFn) -> None:
         self.fn, self.calls = fn, Calls(fn)
-        self.table = KeptTable(self.calls, global_windows=fn.windowing.is_global)
+        self.table = RecordTable(self.calls, global_windows=fn.windowing.is_global)
         self.clocks = Clocks()
         self.watermark = MIN_TIME  # of the output
         self.fractions: set[float] = set()
 
-    def step(self, rows: pa.RecordBatch | None = None, clocks: Clocks | None = None) -> Step:
+    def step(self, rows: pa.RecordBatch | None = None, clocks: Clocks | None = None) -> StepResult:
         """Takes rows in, moves the clocks on, and fires timers."""
         before, after = self.clocks, self.clocks.moved(clocks or Clocks())
         late = None
@@ -87,8 +87,8 @@ class StatefulShard:
         hold = min(self.calls.event.first(), self.calls.holds.first())
         self.watermark = output_watermark(self.watermark, after.watermark, np.array([hold]))
         tags, blocks = [tag for tag, _ in given], [to_block(bundle) for _, bundle in given]
-        body = pa.record_batch([pa.array(tags, pa.string()), pa.array(blocks, pa.binary())], schema=GIVEN)
-        return Step(body, late, 0, self.watermark, self.table.held)
+        body = pa.record_batch([pa.array(tags, pa.string()), pa.array(blocks, pa.binary())], schema=EMITTED)
+        return StepResult(body, late, 0, self.watermark, self.table.held)
 
     def _something_due(self, clocks: Clocks) -> bool:
         calls = self.calls
@@ -128,7 +128,7 @@ class StatefulShard:
 
     def part(self, low: int, high: int) -> list[bytes]:
         """The state of the records whose hashes are in a range: all ranges together are as good as `dump`."""
-        return self._blocks(self.table.between(low, high), Gone())
+        return self._blocks(self.table.between(low, high), Removals())
 
     def changes(self) -> list[bytes]:
         """What has changed since `dump`, `changes` or `load` was called last, to be loaded after what they gave."""
@@ -147,7 +147,7 @@ class StatefulShard:
         self.table.next_seq = state.numbers["next_seq"]
         self.table.load(state.windows, state.gone)
 
-    def _blocks(self, records: list[Record], gone: Gone) -> list[bytes]:
+    def _blocks(self, records: list[Record], gone: Removals) -> list[bytes]:
         numbers = {
             "input": self.clocks.watermark,
             "output": self.watermark,
@@ -166,7 +166,7 @@ def _blank(record: Record) -> bool:
 
 
 @dataclass(frozen=True)
-class Stateful:
+class StatefulWork:
     """Runs a DoFn with state."""
 
     fn: StatefulFn
@@ -183,12 +183,12 @@ class Stateful:
     def retracts(self) -> bool:
         return False
 
-    def processor(self, shard: int = 0) -> StatefulShard:
+    def processor(self, shard: int = 0) -> DoFnProcessor:
         if not self.fn.opened:
             self.fn.open()
             # As good as it gets: when no shard here uses the function any more, or the worker ends in peace.
             weakref.finalize(self.fn, self.fn.dofn.teardown)
-        return StatefulShard(self.fn)
+        return DoFnProcessor(self.fn)
 
     def bundles(self, given: pa.RecordBatch) -> Iterator[tuple[str | None, Bundle]]:
         for tag, block in zip(given.column("tag").to_pylist(), given.column("block").to_pylist(), strict=True):

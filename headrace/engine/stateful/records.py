@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.engine.columns.cells import decode_cells, encode_cells
-from headrace.engine.stateful.timers import NEVER, Queue
+from headrace.engine.stateful.timers import NEVER, TimerQueue
 from headrace.model.algebra import combine_fn
 from headrace.model.state import CombiningState, ListState, MapState, SetState, StateSpec, ValueState
 from headrace.model.times import MIN_TIME
@@ -37,7 +37,7 @@ class Record:
 
     - seq: a number that no other record of the shard ever has; name: the bytes it is found by, in a bucket
     - deadline: the watermark that ends it
-    - states: the content of each state; due: the times of each timer and state, as `Layout` numbers them
+    - states: the content of each state; due: the times of each timer and state, as `StateLayout` numbers them
     """
 
     __slots__ = ("bucket", "deadline", "due", "key", "name", "seq", "spelling", "states", "window")
@@ -78,7 +78,7 @@ class Handle:
     __slots__ = ("_at", "_changed", "_expires", "_goes", "_index", "_queue")
 
     def __init__(
-        self, spec: StateSpec, index: int, at: Cursor, changed: dict[int, Record], goes: int, queue: Queue
+        self, spec: StateSpec, index: int, at: Cursor, changed: dict[int, Record], goes: int, queue: TimerQueue
     ) -> None:
         self._index, self._at, self._changed = index, at, changed
         self._expires: Any = spec.expires

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.engine.columns.hashing import HASHES, hash_bytes
-from headrace.engine.shard.stateblocks import Gone, one_array
+from headrace.engine.shard.stateblocks import Removals, one_array
 from headrace.engine.shard.windowbounds import bounds_of, window_names
 from headrace.engine.stateful.calls import Calls
 from headrace.engine.stateful.records import Record, dump_states, load_states
@@ -31,7 +31,7 @@ _WIDTH: Final = HASHES // _BUCKETS
 """Where a bucket begins counts as the hash of all that is in it."""
 
 
-class KeptTable:
+class RecordTable:
     """Records by name and by deadline."""
 
     def __init__(self, calls: Calls, *, global_windows: bool) -> None:
@@ -98,10 +98,10 @@ class KeptTable:
         """Those that have changed since the state was last written, by age."""
         return [record for _, record in sorted(self._calls.changed.items())]
 
-    def gone(self) -> Gone:
+    def gone(self) -> Removals:
         """Those that were stored and are held no more."""
         hashes = np.array([record.bucket * _WIDTH for record in self._gone], np.uint64)
-        return Gone(np.array([record.seq for record in self._gone], np.int64), hashes)
+        return Removals(np.array([record.seq for record in self._gone], np.int64), hashes)
 
     def written(self) -> None:
         """The state was written: nothing has changed since."""
@@ -126,7 +126,7 @@ class KeptTable:
             columns[f"state {spec.name}"] = dump_states(handle, [record.states[index] for record in records])
         return pa.table(columns)
 
-    def load(self, rows: pa.Table, gone: Gone) -> None:
+    def load(self, rows: pa.Table, gone: Removals) -> None:
         """Takes over records as `columns` gave them, in place of those it has; those that are gone go first."""
         over = set(gone.seq.tolist())
         for number in np.unique(gone.hashes // np.uint64(_WIDTH)).tolist():

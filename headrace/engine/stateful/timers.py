@@ -20,7 +20,7 @@ NEVER: Final = MAX_TIME + 1
 _FEW: Final = 1024
 
 
-class Queue:
+class TimerQueue:
     """Times of records, the earliest first; of equal times that of the older record, then the timer declared first."""
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class Timer:
 
     __slots__ = ("_at", "_changed", "_index", "_queue")
 
-    def __init__(self, index: int, at: Cursor, changed: dict[int, Record], queue: Queue) -> None:
+    def __init__(self, index: int, at: Cursor, changed: dict[int, Record], queue: TimerQueue) -> None:
         self._index, self._at, self._changed, self._queue = index, at, changed, queue
 
     def set(self, time: Any) -> None:
@@ -98,7 +98,7 @@ class ProcessingTimer(Timer):
     __slots__ = ("_hold", "_holds")
 
     def __init__(
-        self, index: int, at: Cursor, changed: dict[int, Record], queue: Queue, hold: int, holds: Queue
+        self, index: int, at: Cursor, changed: dict[int, Record], queue: TimerQueue, hold: int, holds: TimerQueue
     ) -> None:
         super().__init__(index, at, changed, queue)
         self._hold, self._holds = hold, holds

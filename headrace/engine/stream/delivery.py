@@ -171,7 +171,7 @@ class Delivery:
         before = self.counters.written.value
         if outlet is not self.direct:
             schema = from_arrow_schema(outlet.output.schema())
-            rows = rows.mapInArrow(Unpacked(self.counters.written), schema)
+            rows = rows.mapInArrow(BodyUnpacker(self.counters.written), schema)
         with blame(outlet.node.label):
             rows.drop(TIME).write.format(format).save(str(new))
         if count := self.counters.written.value - before:
@@ -197,7 +197,7 @@ def blocks_of(bodies: list[bytes]) -> Iterator[pa.Buffer]:
 
 
 @dataclass
-class Unpacked:
+class BodyUnpacker:
     """Callable by mapInArrow: the batches in the bodies of rows in flight, whose rows are counted.
 
     Rows in flight are what it is given or, with a program, what that gives.

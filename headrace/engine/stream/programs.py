@@ -19,7 +19,7 @@ from pyspark import TaskContext
 from headrace.engine.catalyst.badrecords import BadRecordReader
 from headrace.engine.shard.clocks import WHOLE
 from headrace.engine.shard.reports import ShardReport, TaskClocks
-from headrace.engine.shard.sourceprogress import Progress
+from headrace.engine.shard.sourceprogress import SourceProgress
 from headrace.engine.shard.wire import WIRE, Station, exchange_of, unpack, wire
 from headrace.engine.shard.work import Work
 from headrace.engine.stream.tapframes import elements_of
@@ -46,7 +46,7 @@ class FromSource:
     watermarks: Watermarks
     policy: WatermarkPolicy
     clocks: TaskClocks = field(default_factory=TaskClocks)  # those of the task, which its program sets
-    progress: dict[str, Progress] = field(default_factory=dict)  # by partition
+    progress: dict[str, SourceProgress] = field(default_factory=dict)  # by partition
     letters: BadRecordReader | None = None  # of its bad records, whose head is the last
 
     def bundles(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, Bundle | ColumnBundle]]:
@@ -77,7 +77,7 @@ class FromSource:
         for partition, rows in _by_partition(batch):
             if self.watermarks in ("from times", "punctuated"):
                 times = rows.column(TIME if self.watermarks == "from times" else PUNCTUATION).drop_null()
-                self.progress.setdefault(partition, Progress(self.policy)).observe(np.asarray(times), now=now)
+                self.progress.setdefault(partition, SourceProgress(self.policy)).observe(np.asarray(times), now=now)
             else:
                 told = pc.max(rows.column(LOW)).as_py()
                 low = MIN_TIME if told is None else told

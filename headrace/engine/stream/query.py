@@ -40,7 +40,7 @@ from headrace.engine.spark.files import Folder
 from headrace.engine.spark.pace import Pace
 from headrace.engine.stream import segmentprogram
 from headrace.engine.stream.boundedsides import BoundedSides
-from headrace.engine.stream.delivery import Delivery, Unpacked
+from headrace.engine.stream.delivery import BodyUnpacker, Delivery
 from headrace.engine.stream.fromtopic import FromTopic, head_of
 from headrace.engine.stream.programs import (
     ClockProgram,
@@ -49,8 +49,8 @@ from headrace.engine.stream.programs import (
     LevelProgram,
     SourceProgram,
 )
-from headrace.engine.stream.schemas import ColumnsOf
-from headrace.engine.stream.shards import Shards, ShardSpec
+from headrace.engine.stream.schemas import CollectionColumns
+from headrace.engine.stream.shards import ShardOperator, ShardSpec
 from headrace.engine.stream.sources import Sources, partitions_of, policy_of, watermarks_of
 from headrace.engine.stream.tapframes import frame_of
 from headrace.engine.worker.bundles import FromBlocks
@@ -127,7 +127,7 @@ class Stream:
         self._topics = StreamTopics(spark, control, name, temporary=self.checkpoint.temporary)
         self._sources = Sources(spark, self.checkpoint.control, self._topics, scripted_clock=scripted_clock)
         self._sides = BoundedSides(spark, graph)
-        self._columns = ColumnsOf(spark, graph)
+        self._columns = CollectionColumns(spark, graph)
         self._classes = classes_of_script()
         self._run = uuid.uuid4().hex  # what workers remember of an earlier run may be of other functions
         self.delivery = Delivery(self.line, counters, self.checkpoint.time_of, self._columns.known)
@@ -164,7 +164,7 @@ class Stream:
         entered += self._clocks()
         data = self._through_columns(reduce(DataFrame.union, entered), 0)
         for level in range(1, self.line.depth + 1):
-            shards: Any = Deferred(Shards(self._run, self._specs(level), self._classes))
+            shards: Any = Deferred(ShardOperator(self._run, self._specs(level), self._classes))
             data = data.groupBy("dest").transformWithState(shards, from_arrow_schema(WIRE), "Append", "None")
             data = self._through_columns(self._mapped(data, self._after(level), (level, 0)), level)
         self.delivery.begin(self.spark, self._manifest, known=self.checkpoint.manifest.sinks)
@@ -283,7 +283,7 @@ class Stream:
             opening = segmentprogram.opening(program, behind)
             return data.mapInArrow(opening, from_arrow_schema(opening.schema()))
         if station == (self.line.depth, 0) and (outlet := self.delivery.direct) is not None:
-            unpacked = Unpacked(self.counters.written, program)
+            unpacked = BodyUnpacker(self.counters.written, program)
             return data.mapInArrow(unpacked, from_arrow_schema(outlet.output.schema()))
         return data.mapInArrow(program, from_arrow_schema(WIRE))
 

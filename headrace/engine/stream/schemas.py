@@ -14,7 +14,7 @@ from headrace.model.columns import Aggregate, Columnwise
 from headrace.model.pipeline import Graph, Node, PCollection
 
 
-class ColumnsOf:
+class CollectionColumns:
     """Knows the columns of collections of Rows."""
 
     def __init__(self, spark: SparkSession, graph: Graph) -> None:

@@ -27,7 +27,7 @@ from headrace.model.watermarks import WatermarkPolicy
 
 
 @dataclass
-class Opening:
+class SegmentOpener:
     """Callable by mapInArrow: a program, what it sends to the segments behind it laid out as columns."""
 
     program: Program
@@ -67,11 +67,11 @@ class Opening:
         return pa.record_batch([dests, bodies, *columns], schema=schema)
 
 
-def opening(program: Program, segments: Iterable[Segment]) -> Opening:
+def opening(program: Program, segments: Iterable[Segment]) -> SegmentOpener:
     """The program, with the segments that come right behind it."""
     each = list(segments)
     columns = {segment.dest: segment.output.schema() for segment in each}
-    return Opening(program, columns, {segment.dest: segment.column for segment in each})
+    return SegmentOpener(program, columns, {segment.dest: segment.column for segment in each})
 
 
 def transformed(segments: Iterable[Segment], data: DataFrame) -> DataFrame:
@@ -88,7 +88,7 @@ def transformed(segments: Iterable[Segment], data: DataFrame) -> DataFrame:
 
 
 @dataclass(frozen=True)
-class Leaving:
+class SegmentExit:
     """Where the rows of a segment enter Python again."""
 
     column: str
@@ -103,7 +103,7 @@ _NOTHING: Final[dict[str, Any]] = {}
 class SegmentProgram(LevelProgram):
     """Callable by mapInArrow over what Catalyst made of segments; rows that go elsewhere pass."""
 
-    leaving: dict[int, Leaving] = field(kw_only=True)
+    leaving: dict[int, SegmentExit] = field(kw_only=True)
     policies: dict[str, WatermarkPolicy] = field(kw_only=True)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -154,6 +154,6 @@ def _panes(header: dict[str, Any], rows: int) -> pa.RecordBatch | None:
 
 def after(segments: list[Segment], policies: dict[str, WatermarkPolicy]) -> SegmentProgram:
     """The program behind these segments of one station. `policies` are those of the sources."""
-    leaving = {each.dest: Leaving(each.column, each.leaves.schema, each.readers) for each in segments}
+    leaving = {each.dest: SegmentExit(each.column, each.leaves.schema, each.readers) for each in segments}
     station = segments[0].station
     return SegmentProgram(station=station, entries={}, leaving=leaving, policies=policies)

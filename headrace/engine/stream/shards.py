@@ -19,11 +19,11 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from headrace.engine.shard.clocks import Clocks, Upstream
 from headrace.engine.shard.delays import Delays
 from headrace.engine.shard.placing import COUNT
-from headrace.engine.shard.processor import Step
+from headrace.engine.shard.processor import StepResult
 from headrace.engine.shard.reports import ClockReport, ShardReport
 from headrace.engine.shard.wire import pack, unpack
-from headrace.engine.shard.work import Sliced, Work
-from headrace.engine.stream.statecells import CELL, CELL_KEY, STAMP, Stamp, StateCells
+from headrace.engine.shard.work import SlicedProcessor, Work
+from headrace.engine.stream.statecells import CELL, CELL_KEY, STAMP, StateCells, StateStamp
 from headrace.engine.worker.blame import blame
 from headrace.model.pickling import define_in_script
 from headrace.model.times import MIN_TIME
@@ -60,7 +60,7 @@ class Shard:
         self.late = self.refused = 0
         self.copies = {"used": 0, "caught up": 0, "loaded": 0}  # how often workers had a copy, an older one, or none
 
-    def step(self, reports: list[ClockReport], parts: list[pa.RecordBatch]) -> tuple[Step, int]:
+    def step(self, reports: list[ClockReport], parts: list[pa.RecordBatch]) -> tuple[StepResult, int]:
         """Takes in what the tasks of a micro-batch sent; returns what came of it, and the time of the batch."""
         now = max((report.now for report in reports if report.now is not None), default=MIN_TIME)
         now = max(now, self.processor.clocks.now)
@@ -114,25 +114,25 @@ def _elements(rows: pa.RecordBatch | None) -> int:
 
 
 @dataclass
-class Copies:
+class ShardCache:
     """The shards a worker has in memory, by stream and destination, each with the stamp of its state."""
 
-    held: OrderedDict[tuple[str, int], tuple[Stamp, Shard]] = field(default_factory=OrderedDict)
+    held: OrderedDict[tuple[str, int], tuple[StateStamp, Shard]] = field(default_factory=OrderedDict)
 
-    def take(self, stream: str, dest: int) -> tuple[Stamp, Shard] | None:
+    def take(self, stream: str, dest: int) -> tuple[StateStamp, Shard] | None:
         """The copy, if there is one. It is taken out: a step that fails leaves none."""
         return self.held.pop((stream, dest), None)
 
-    def keep(self, stream: str, dest: int, stamp: Stamp, shard: Shard) -> None:
+    def keep(self, stream: str, dest: int, stamp: StateStamp, shard: Shard) -> None:
         self.held[stream, dest] = stamp, shard
         while len(self.held) > _KEPT:
             self.held.popitem(last=False)
 
 
-_copies: Final = Copies()
+_copies: Final = ShardCache()
 
 
-class Shards(StatefulProcessor):
+class ShardOperator(StatefulProcessor):
     """All shards of a level, by destination. Rows for others pass."""
 
     def __init__(self, stream: str, specs: dict[int, ShardSpec], classes: dict[str, type]) -> None:
@@ -156,7 +156,7 @@ class Shards(StatefulProcessor):
         with blame(spec.label):
             shard = Shard(spec) if stamp is None else self._shard(dest, spec, stamp)
             step, now = shard.step([report for report, _ in bodies], [rows for _, rows in bodies])
-            stamp = self.cells.write(stamp or Stamp(), shard.header(), shard.processor)
+            stamp = self.cells.write(stamp or StateStamp(), shard.header(), shard.processor)
         _copies.keep(self.stream, dest, stamp, shard)
         report = ShardReport(
             spec.name,
@@ -175,14 +175,14 @@ class Shards(StatefulProcessor):
         )
         yield Row(dest=dest, body=pack(report.dump(), step.panes))
 
-    def _shard(self, dest: int, spec: ShardSpec, stamp: Stamp) -> Shard:
+    def _shard(self, dest: int, spec: ShardSpec, stamp: StateStamp) -> Shard:
         """The shard as it was left: a copy of this very state, an older one with the changes since, or a new one."""
         kept, shard = _copies.take(self.stream, dest) or (None, None)
         if shard is not None and kept is not None:
             if kept.token == stamp.token:
                 shard.copies["used"] += 1
                 return shard
-            if isinstance(shard.processor, Sliced) and (deltas := self.cells.since(stamp, kept)) is not None:
+            if isinstance(shard.processor, SlicedProcessor) and (deltas := self.cells.since(stamp, kept)) is not None:
                 shard.load(deltas)
                 shard.copies["caught up"] += 1
                 return shard

@@ -18,7 +18,7 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructField, Str
 
 from headrace.engine.columns.hashing import HASHES
 from headrace.engine.shard.wire import pack, unpack
-from headrace.engine.shard.work import Processor, Sliced
+from headrace.engine.shard.work import Processor, SlicedProcessor
 from headrace.engine.worker.bundles import BLOCK_SCHEMA
 
 STAMP: Final = StructType(
@@ -58,7 +58,7 @@ class Part:
 
 
 @dataclass
-class Stamp:
+class StateStamp:
     """What the store has of a shard: how many deltas it was given and their bytes, and the parts, oldest first.
 
     `token` is of one attempt at this state only: an attempt that failed may have left a copy in a worker.
@@ -110,15 +110,15 @@ class StateCells:
     def __init__(self, stamp: Any, cells: MapState) -> None:
         self._stamp, self._cells = stamp, cells
 
-    def stamp(self) -> Stamp | None:
+    def stamp(self) -> StateStamp | None:
         """What there is; None if the shard is new."""
         held = self._stamp.get()
         if held is None:
             return None
         token, deltas, size, parts = held
-        return Stamp(bytes(token), deltas, size, [Part(*part) for part in json.loads(parts)])
+        return StateStamp(bytes(token), deltas, size, [Part(*part) for part in json.loads(parts)])
 
-    def whole(self, stamp: Stamp) -> Iterator[bytes]:
+    def whole(self, stamp: StateStamp) -> Iterator[bytes]:
         """All cells, in the order in which they were written."""
         done = stamp.parts[0].deltas
         for part in stamp.parts:
@@ -127,7 +127,7 @@ class StateCells:
             done = part.deltas
         yield from (self._get(_DELTA, number) for number in range(done, stamp.deltas))
 
-    def since(self, stamp: Stamp, earlier: Stamp) -> list[bytes] | None:
+    def since(self, stamp: StateStamp, earlier: StateStamp) -> list[bytes] | None:
         """The deltas since an earlier stamp; None if they are gone, or the stamp is of another history."""
         if not stamp.parts[0].deltas <= earlier.deltas < stamp.deltas:
             return None
@@ -136,22 +136,22 @@ class StateCells:
             return None
         return [first, *(self._get(_DELTA, number) for number in range(earlier.deltas + 1, stamp.deltas))]
 
-    def write(self, stamp: Stamp, header: dict[str, Any], processor: Processor) -> Stamp:
+    def write(self, stamp: StateStamp, header: dict[str, Any], processor: Processor) -> StateStamp:
         """Writes what has changed since `stamp`, and a part if it is due; returns the new stamp."""
-        after = Stamp(os.urandom(8), stamp.deltas, stamp.bytes, list(stamp.parts))
+        after = StateStamp(os.urandom(8), stamp.deltas, stamp.bytes, list(stamp.parts))
         header = {**header, "after": stamp.token.hex()}
         for cell in _packed(header, processor.changes()):
             self._put(_DELTA, after.deltas, cell)
             after.deltas += 1
             after.bytes += len(cell)
-        if (due := after.due(sliced=isinstance(processor, Sliced))) is not None:
-            blocks = processor.part(*due) if isinstance(processor, Sliced) else processor.dump()
+        if (due := after.due(sliced=isinstance(processor, SlicedProcessor))) is not None:
+            blocks = processor.part(*due) if isinstance(processor, SlicedProcessor) else processor.dump()
             self._write_part(after, due[1], list(_packed(header, blocks)))
         parts = json.dumps([astuple(part) for part in after.parts])
         self._stamp.update((after.token, after.deltas, after.bytes, parts))
         return after
 
-    def _write_part(self, stamp: Stamp, high: int, cells: list[bytes]) -> None:
+    def _write_part(self, stamp: StateStamp, high: int, cells: list[bytes]) -> None:
         oldest = stamp.parts[0].deltas
         over = stamp.written(high, len(cells), sum(map(len, cells)))
         for number, cell in enumerate(cells, stamp.parts[-1].first):

@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.engine.checkpoint.checkpoint import newest_manifest
-from headrace.engine.shard.taskshard import own_blocks
+from headrace.engine.shard.taskshard import task_blocks
 from headrace.engine.shard.wire import exchange_of, unpack
 from headrace.engine.spark.files import Folder
 from headrace.engine.spark.offsetlog import OffsetLog
@@ -21,14 +21,14 @@ from headrace.engine.stream.statecells import StateCells
 
 
 @dataclass(frozen=True)
-class Standing:
+class StreamPosition:
     """Where a stream is after its last micro-batch: blocks of tasks by label and number, offsets of topics by label."""
 
     blocks: dict[str, list[list[bytes]]]
     offsets: dict[str, dict[int, int]]
 
 
-def standing(spark: SparkSession, path: str) -> Standing:
+def stream_position(spark: SparkSession, path: str) -> StreamPosition:
     """Where the stream of a checkpoint is, all of whose sources are topics and all of whose groupings are tasks."""
     folder = Folder(spark, path)
     manifest, own = newest_manifest(folder), folder.folder("spark")
@@ -42,10 +42,10 @@ def standing(spark: SparkSession, path: str) -> Standing:
             stamp = held.stamp()
             assert stamp is not None
             blocks = [block for cell in held.whole(stamp) for block in unpack(cell)[1].column(0).to_pylist()]
-            shards[labels[exchange_of(dest) or 0]][dest] = own_blocks(blocks)
+            shards[labels[exchange_of(dest) or 0]][dest] = task_blocks(blocks)
     batch = max(int(name) for name in own.folder("commits").names() if name.isdigit())
     ends = OffsetLog(own).ends_of(batch)
-    return Standing(
+    return StreamPosition(
         {label: [by_dest[dest] for dest in sorted(by_dest)] for label, by_dest in shards.items()},
         {
             label: {int(partition): int(offset) for partition, offset in (end or {}).items()}

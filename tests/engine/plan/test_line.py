@@ -9,7 +9,7 @@ import pyarrow as pa
 import headrace as hr
 from headrace.engine.plan.line import Line
 from headrace.engine.plan.lowering import lower
-from headrace.engine.stateful.processor import Stateful
+from headrace.engine.stateful.processor import StatefulWork
 from headrace.engine.worker.bundles import ToColumns
 from headrace.engine.worker.program import Readers, steps_of
 from headrace.engine.worker.sidevalues import ShownCells, SideValue
@@ -53,7 +53,7 @@ def test_side_inputs_are_values_in_the_copy_and_side_inputs_in_the_plan() -> Non
         tap = next(tap for tap in line.taps if tap.name == "events")
         (mapped,) = arguments(tap.readings[0].readers)
         (work,) = (exchange.work for exchange in line.exchanges)
-        assert isinstance(work, Stateful)
+        assert isinstance(work, StatefulWork)
         assert isinstance(mapped, kind) and isinstance(work.fn.call.args[0], kind)
 
 

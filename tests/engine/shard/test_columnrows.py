@@ -18,7 +18,7 @@ from headrace.engine.shard.clocks import Clocks
 from headrace.engine.shard.columnrows import ToGroups
 from headrace.engine.shard.placing import COUNT
 from headrace.engine.shard.rows import to_pairs, to_partials
-from headrace.engine.shard.work import Grouping, aggregating
+from headrace.engine.shard.work import Grouping, column_grouping
 from headrace.engine.worker.bundles import Bundle
 from headrace.engine.worker.columnbundles import PANE_COLUMNS, ColumnBundle
 from headrace.engine.worker.hidden import END, START, TIME
@@ -68,7 +68,7 @@ def output_of(aggregate: Aggregate, windowing: Windowing, *, lifted: bool) -> To
 
 def given_by(aggregate: Aggregate, sent: list[pa.RecordBatch], *, lifted: bool) -> list[Bundle | ColumnBundle]:
     """What a shard gives of these rows once their windows are over, through its cells and back."""
-    work = aggregating(
+    work = column_grouping(
         Grouping(TEN, columns_fn(aggregate), RowKind.ACCUMULATORS if lifted else RowKind.VALUES), aggregate
     )
     shard = work.processor()
@@ -159,8 +159,8 @@ def test_a_second_grouping_takes_back_columns() -> None:
     windowing = Windowing(hr.FixedWindows("10 us"), late, "retracting", "100 us")
     first = hr.GroupBy("name").aggregate(total=hr.sum("x"))
     second = hr.GroupBy().aggregate(sum=hr.sum("total"), n=hr.count())
-    inner = aggregating(Grouping(windowing, columns_fn(first), RowKind.ACCUMULATORS), first)
-    outer = aggregating(Grouping(windowing, columns_fn(second), RowKind.SIGNED_VALUES), second)
+    inner = column_grouping(Grouping(windowing, columns_fn(first), RowKind.ACCUMULATORS), first)
+    outer = column_grouping(Grouping(windowing, columns_fn(second), RowKind.SIGNED_VALUES), second)
     shards = inner.processor(), outer.processor()
     partials = ToGroups("a", columns_fn(first), to_keyed(first, None), to_partials("a", windowing, columns_fn(first)))
     pairs = to_pairs("b", windowing, retractable=True)

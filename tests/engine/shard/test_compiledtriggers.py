@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from headrace.engine.shard.clocks import Clocks
-from headrace.engine.shard.compiledtriggers import Program
+from headrace.engine.shard.compiledtriggers import CompiledTrigger
 from headrace.engine.shard.triggernodes import Moment
 from headrace.model.times import MAX_TIME
 from headrace.model.triggers import (
@@ -32,7 +32,7 @@ class One:
     """One window that ends at 100, under a trigger."""
 
     def __init__(self, trigger: Trigger) -> None:
-        self.program = Program(trigger)
+        self.program = CompiledTrigger(trigger)
         self.state = self.program.fresh(1)
         self.clocks = Clocks(0, 0)
 
@@ -99,7 +99,7 @@ def test_percentiles_run_ahead_of_the_watermark() -> None:
     assert [one.step(arrived=1, p50=99), one.step(p50=100)] == ["", "wakes ready finished"]
     assert One(AfterPercentile(0.9)).step(arrived=1, p50=100) == ""
     assert One(AfterPercentile(1)).step(watermark=100) == "wakes ready finished"
-    assert Program(AfterAny(AfterPercentile(0.9), AfterPercentile(0.5))).fractions == {0.5, 0.9}
+    assert CompiledTrigger(AfterAny(AfterPercentile(0.9), AfterPercentile(0.5))).fractions == {0.5, 0.9}
 
 
 def test_any_finishes_with_the_first_that_does() -> None:
@@ -145,7 +145,7 @@ def test_nodes_keep_their_own_columns_and_merge_them_in_their_own_way() -> None:
     trigger = AfterAny(
         AfterCount(5), AfterProcessingTime(1), AfterWatermark(late=Never()), AfterEach(Always(), Always(), Always())
     )
-    program = Program(trigger)
+    program = CompiledTrigger(trigger)
     assert program.fresh(1).T.tolist() == [[0, MAX_TIME, 0, 0]]
     state = np.array([[1, 2, 4], [MAX_TIME, 30, 20], [0, 1, 0], [2, 0, 1]])
     merged = program.merged(state, np.array([0, 2]))
@@ -153,7 +153,7 @@ def test_nodes_keep_their_own_columns_and_merge_them_in_their_own_way() -> None:
 
 
 def test_windows_are_judged_each_for_itself() -> None:
-    program = Program(AfterWatermark(early=AfterCount(2)))
+    program = CompiledTrigger(AfterWatermark(early=AfterCount(2)))
     moment = Moment(
         end=np.array([10, 20, 30, 40]),
         arrived=np.array([0, 1, 2, 0]),
@@ -222,16 +222,20 @@ def test_a_trigger_of_ones_own_has_no_program() -> None:
         pass
 
     with pytest.raises(TypeError, match=r"no program for the trigger .*compose it of headrace's own"):
-        Program(Whenever())
+        CompiledTrigger(Whenever())
 
 
 def test_which_triggers_promise_an_on_time_pane() -> None:
     promising = [DefaultTrigger(), AfterWatermark(), Repeatedly(AfterAny(AfterCount(1), AfterWatermark()))]
-    assert all(Program(trigger).on_time for trigger in promising)
-    assert not any(Program(trigger).on_time for trigger in (AfterCount(1), AfterPercentile(0.5), Always(), Never()))
+    assert all(CompiledTrigger(trigger).on_time for trigger in promising)
+    assert not any(
+        CompiledTrigger(trigger).on_time for trigger in (AfterCount(1), AfterPercentile(0.5), Always(), Never())
+    )
 
 
 def test_which_triggers_need_time_to_pass() -> None:
     waiting = [AfterWatermark(early=AfterProcessingTime(1)), AfterPercentile(0.5)]
-    assert all(Program(trigger).needs_time for trigger in waiting)
-    assert not any(Program(trigger).needs_time for trigger in (DefaultTrigger(), AfterPercentile(1), AfterCount(1)))
+    assert all(CompiledTrigger(trigger).needs_time for trigger in waiting)
+    assert not any(
+        CompiledTrigger(trigger).needs_time for trigger in (DefaultTrigger(), AfterPercentile(1), AfterCount(1))
+    )

@@ -12,7 +12,7 @@ import pytest
 from headrace.engine.aggregation.accumulators import RowKind
 from headrace.engine.columns.cells import decode_cells, encode_cells
 from headrace.engine.shard.clocks import Clocks
-from headrace.engine.shard.processor import PANES, ShardProcessor, Step
+from headrace.engine.shard.processor import PANES, ShardProcessor, StepResult
 from headrace.engine.worker.columnbundles import RETRACTION, TIMINGS
 from headrace.engine.worker.hidden import END, START, TIME
 from headrace.engine.worker.shuffle import KEY, SPELLING, VALUE
@@ -45,12 +45,12 @@ def rows(window: WindowFn, *elements: tuple[Any, Any, int]) -> pa.RecordBatch:
     return pa.record_batch(columns | {TIME: np.array(times), VALUE: encode_cells(values)})
 
 
-def signed_values(step: Step) -> list[tuple[str, Any]]:
+def signed_values(step: StepResult) -> list[tuple[str, Any]]:
     flags = step.panes.column(RETRACTION).to_pylist()
     return [("-+"[not back], value) for back, value in zip(flags, decode_cells(step.panes.column(VALUE)), strict=True)]
 
 
-def column(step: Step, name: str) -> list[Any]:
+def column(step: StepResult, name: str) -> list[Any]:
     return step.panes.column(name).to_pylist()  # type: ignore[no-any-return]
 
 
@@ -212,7 +212,7 @@ def test_a_pane_does_not_change_when_its_window_goes_on() -> None:
     assert decode_cells(first.panes.column(VALUE)) == [[[1]]]
 
 
-def second_stage(step: Step) -> pa.RecordBatch | None:
+def second_stage(step: StepResult) -> pa.RecordBatch | None:
     """The panes of one stage as rows of the next, all under one key."""
     count = step.panes.num_rows
     key, _ = encode_keys(["all"] * count) if count else (pa.array([], pa.binary()), None)

@@ -20,7 +20,7 @@ from headrace.engine.columns.hashing import HASHES
 from headrace.engine.shard import ordinals, windowtable
 from headrace.engine.shard.clocks import Clocks
 from headrace.engine.shard.placing import COUNT
-from headrace.engine.shard.processor import ShardProcessor, Step
+from headrace.engine.shard.processor import ShardProcessor, StepResult
 from headrace.engine.worker.columnbundles import TIMINGS
 from headrace.engine.worker.hidden import END, START, TIME
 from headrace.engine.worker.shuffle import KEY, SPELLING, VALUE
@@ -176,7 +176,7 @@ def rows_of(elements: list[Element], window: WindowFn) -> pa.RecordBatch:
     return pa.record_batch(columns | {TIME: times[index], VALUE: values})
 
 
-def emissions(step: Step) -> list[tuple[Any, ...]]:
+def emissions(step: StepResult) -> list[tuple[Any, ...]]:
     panes = step.panes
     keys = decode_keys(panes.column(KEY), panes.column(SPELLING))
     names = (START, END, VALUE, TIME, "timing", "index", "on_time_index", "is_first", "is_last", "retraction")
@@ -201,7 +201,7 @@ def reference_steps(windowing: Windowing, script: list[Move]) -> Iterable[tuple[
         yield elements, Clocks(watermark, now, percentiles), reference, copy.deepcopy(expected)
 
 
-def check_step(step: Step, reference: Reference, late_before: int, refused: int) -> None:
+def check_step(step: StepResult, reference: Reference, late_before: int, refused: int) -> None:
     assert step.watermark == reference.output
     assert step.held == len(reference.held)
     assert (0 if step.late is None else step.late.num_rows) == len(reference.late) - late_before

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.engine.shard.delays import sketch
-from headrace.engine.shard.sourceprogress import Progress
+from headrace.engine.shard.sourceprogress import SourceProgress
 from headrace.engine.stream.programs import FromSource, Watermarks
 from headrace.engine.worker.blame import WorkerFailure
 from headrace.engine.worker.hidden import LOW, NOW, PART, PUNCTUATION, TIME
@@ -21,7 +21,7 @@ from headrace.model.times import MAX_TIME, MIN_TIME, Int64Array
 
 
 def low(times: Any, policy: hr.WatermarkPolicy, now: int | None = 0) -> tuple[int, int]:
-    progress = Progress(policy)
+    progress = SourceProgress(policy)
     progress.observe(np.array(times, np.int64), now=now)
     return progress.low(), progress.skewed
 
@@ -47,7 +47,7 @@ def test_what_is_from_the_far_future_is_counted_and_moves_nothing(policy: hr.Wat
 
 
 def test_a_policy_of_ones_own_sees_what_a_task_read_at_once_but_wrong_clocks() -> None:
-    progress = Progress(Earliest(max_skew="10 us"))
+    progress = SourceProgress(Earliest(max_skew="10 us"))
     for times in ([50, 40], [], [200], [30, 60]):
         progress.observe(np.array(times, np.int64), now=100)
     assert (progress.low(), progress.skewed) == (30, 1)
@@ -76,7 +76,7 @@ def test_an_answer_stays_within_time() -> None:
 def test_how_a_task_gets_its_rows_does_not_matter(parts: list[list[int]], now: int) -> None:
     whole = [time for part in parts for time in part]
     for policy in (hr.Monotonic(max_skew=0), hr.BoundedDisorder("3 us"), hr.Percentile(0.9), Earliest(max_skew=0)):
-        one, many = Progress(policy), Progress(policy)
+        one, many = SourceProgress(policy), SourceProgress(policy)
         one.observe(np.array(whole, np.int64), now=now)
         for part in parts:
             many.observe(np.array(part, np.int64), now=now)

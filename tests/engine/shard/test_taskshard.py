@@ -20,10 +20,10 @@ import headrace as hr
 from headrace.engine.columns.arrowbytes import arrow_bytes
 from headrace.engine.plan.lowering import lower
 from headrace.engine.shard.reports import ClockReport
-from headrace.engine.shard.taskshard import Batches, Tasking, ToTasks, own_blocks
+from headrace.engine.shard.taskshard import TaskBatches, TaskWork, ToTasks, task_blocks
 from headrace.engine.shard.wire import pack, unpack
 from headrace.engine.stream import shards, statecells
-from headrace.engine.stream.shards import Copies, Shards, ShardSpec
+from headrace.engine.stream.shards import ShardCache, ShardOperator, ShardSpec
 from headrace.engine.worker.blame import WorkerFailure
 from headrace.engine.worker.bundles import Bundle
 from headrace.log import Log, Producer
@@ -117,15 +117,15 @@ scripts = st.lists(
 @given(scripts, st.sampled_from([0, 300, 1 << 30]))
 def test_what_a_worker_remembers_changes_nothing(script: list[Batch], worth: int) -> None:
     """Whichever worker does a batch, whatever it remembers of which attempts, and however the state is written."""
-    work = Tasking(Counting, 1)
+    work = TaskWork(Counting, 1)
     naive = Counting(0, 1)
-    store, memories = Store(), [Copies() for _ in range(3)]
+    store, memories = Store(), [ShardCache() for _ in range(3)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(statecells, "_WORTH", worth)
 
         def done(at: Store, worker: int, words: list[str]) -> list[dict[str, Any]]:
             patch.setattr(shards, "_copies", memories[worker])
-            made = Shards("stream", {DEST: ShardSpec("0/0", "count", work, ("events",))}, {})
+            made = ShardOperator("stream", {DEST: ShardSpec("0/0", "count", work, ("events",))}, {})
             made.init(at)  # type: ignore[arg-type]
             report = ClockReport(now=0, lows={"events": 0})
             body = pack(report.dump(), sent(words) if words else None)
@@ -140,7 +140,7 @@ def test_what_a_worker_remembers_changes_nothing(script: list[Batch], worth: int
 
 
 def test_a_step_stores_the_blocks_that_changed_and_no_others() -> None:
-    shard = Tasking(Counting, 1).processor()
+    shard = TaskWork(Counting, 1).processor()
     shard.step(sent([f"{letter}{number}" for letter in "abcdefghij" for number in range(1000)]))
     assert len(shard.changes()) == 1 + 10
     shard.step(sent(["a0"]))
@@ -150,13 +150,13 @@ def test_a_step_stores_the_blocks_that_changed_and_no_others() -> None:
 
 
 def test_a_task_without_state_begins_with_what_it_is_given_and_stores_all_of_it() -> None:
-    earlier = Tasking(Counting, 1).processor()
+    earlier = TaskWork(Counting, 1).processor()
     earlier.step(sent(["apple", "bee"]))
-    blocks = own_blocks(earlier.dump())
-    shard = Tasking(Counting, 1, initial=lambda number: blocks).processor()
+    blocks = task_blocks(earlier.dump())
+    shard = TaskWork(Counting, 1, initial=lambda number: blocks).processor()
     shard.step(sent(["apple"]))
     stored = shard.changes()
-    again = Tasking(Counting, 1, initial=lambda number: blocks).processor()
+    again = TaskWork(Counting, 1, initial=lambda number: blocks).processor()
     again.load(stored)
     again.step(sent(["apple"]))
     assert again.task.counts() == {"words": 4}
@@ -167,7 +167,7 @@ def test_a_task_without_state_begins_with_what_it_is_given_and_stores_all_of_it(
 def test_batches_get_to_the_task_that_they_name_in_their_order(bundles: list[list[int]]) -> None:
     """Also if they have different columns."""
     dests = (10, 11, 12, 13)
-    output = ToTasks(Batches("t", 4), dests, frozenset())
+    output = ToTasks(TaskBatches("t", 4), dests, frozenset())
     numbers = iter(range(1000))
     came: dict[int, list[int]] = {dest: [] for dest in dests}
     expected: dict[int, list[int]] = {dest: [] for dest in dests}
@@ -190,7 +190,7 @@ def test_batches_get_to_the_task_that_they_name_in_their_order(bundles: list[lis
 )
 def test_what_is_for_no_task_is_refused(wrong: Any) -> None:
     with pytest.raises(WorkerFailure, match="pairs of a task, from 0 to 1, and an Arrow batch"):
-        list(Batches("t", 2).add(Bundle([wrong])))
+        list(TaskBatches("t", 2).add(Bundle([wrong])))
 
 
 @pytest.mark.parametrize(

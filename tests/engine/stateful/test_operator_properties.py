@@ -16,8 +16,8 @@ import headrace as hr
 from headrace.engine.columns.hashing import HASHES
 from headrace.engine.shard.clocks import Clocks
 from headrace.engine.shard.rows import has_bounds
-from headrace.engine.shard.work import Sliced
-from headrace.engine.stateful.processor import Stateful, StatefulShard
+from headrace.engine.shard.work import SlicedProcessor
+from headrace.engine.stateful.processor import DoFnProcessor, StatefulWork
 from headrace.engine.stateful.statefulfn import StatefulFn
 from headrace.engine.worker.bundles import Bundle
 from headrace.engine.worker.operators import Call
@@ -181,7 +181,7 @@ def rows_of(windowing: Windowing, elements: list[Element]) -> pa.RecordBatch | N
     return row_batch(schema, [element.key for element in elements], [element.ops for element in elements], bundle)
 
 
-def shown(work: Stateful, given: pa.RecordBatch) -> list[tuple[Any, ...]]:
+def shown(work: StatefulWork, given: pa.RecordBatch) -> list[tuple[Any, ...]]:
     """What a step gave: key, window, time and value."""
     outputs = []
     for tag, bundle in work.bundles(given):
@@ -204,7 +204,7 @@ def by_place(outputs: list[tuple[Any, ...]]) -> dict[Any, list[Any]]:
 class Restored:
     """A processor that is now and then made anew from what was stored of it."""
 
-    def __init__(self, work: Stateful) -> None:
+    def __init__(self, work: StatefulWork) -> None:
         self.work, self.processor, self.blocks = work, work.processor(), work.processor().dump()
         self.older, self.since = work.processor(), self.blocks  # a copy that was left behind, and what it missed
 
@@ -231,9 +231,9 @@ class Restored:
 @examples(250)
 @given(windowings, st.lists(moves, min_size=1, max_size=8), st.booleans())
 def test_the_processor_is_the_definition(windowing: Windowing, script: list[Move], finish: bool) -> None:
-    work = Stateful(scripted_fn(windowing))
+    work = StatefulWork(scripted_fn(windowing))
     processor, restored, reference = work.processor(), Restored(work), Reference(windowing)
-    assert isinstance(processor, Sliced)
+    assert isinstance(processor, SlicedProcessor)
     watermark, now = MIN_TIME, 0
     ending = [Move([], MAX_TIME, 1, "")] if finish else []
     for move in script + ending:
@@ -275,7 +275,7 @@ def test_one_element_at_a_time_gives_what_a_batch_gives(windowing: Windowing, pr
     pairs = created(p, [hr.TimestampedValue(*each) for each in data]) | hr.WindowInto(windowing.window)
     batch = pairs | hr.ParDo(Scripted()) | hr.Collect()
     run(p)
-    work = Stateful(scripted_fn(windowing))
+    work = StatefulWork(scripted_fn(windowing))
     processor, streamed = work.processor(), []
     for (key, program), second in data:
         streamed += shown(work, processor.step(None, Clocks(second * SECOND)).panes)
@@ -299,8 +299,8 @@ def test_any_order_and_batching_gives_what_a_batch_gives(data: list[Any], chance
     batch = created(p, timed) | hr.WindowInto(windowing.window) | hr.ParDo(Scripted()) | hr.Collect()
     run(p)
     chance.shuffle(programs)
-    work = Stateful(scripted_fn(windowing))
-    processor: StatefulShard = work.processor()
+    work = StatefulWork(scripted_fn(windowing))
+    processor: DoFnProcessor = work.processor()
     streamed: list[Any] = []
     while programs:
         count = chance.randint(1, len(programs))

@@ -23,10 +23,10 @@ from headrace.engine.shard.reports import ClockReport, ShardReport
 from headrace.engine.shard.rows import PANE
 from headrace.engine.shard.stateblocks import read_state
 from headrace.engine.shard.wire import pack, unpack
-from headrace.engine.stateful.processor import Stateful, StatefulShard
+from headrace.engine.stateful.processor import DoFnProcessor, StatefulWork
 from headrace.engine.stateful.statefulfn import StatefulFn
 from headrace.engine.stream import shards, statecells
-from headrace.engine.stream.shards import Copies
+from headrace.engine.stream.shards import ShardCache
 from headrace.engine.worker.blame import WorkerFailure, transform_error
 from headrace.engine.worker.bundles import Bundle
 from headrace.engine.worker.operators import Call
@@ -38,8 +38,8 @@ from tests.engine.stream.test_shards import Store
 from tests.engine.worker.test_program import created, run, timed
 
 
-def work_of(fn: hr.DoFn, *args: Any, tags: tuple[str, ...] = (), windowing: Windowing = GLOBAL) -> Stateful:
-    return Stateful(StatefulFn("do", Call(fn.process, args), fn, windowing, tags))
+def work_of(fn: hr.DoFn, *args: Any, tags: tuple[str, ...] = (), windowing: Windowing = GLOBAL) -> StatefulWork:
+    return StatefulWork(StatefulFn("do", Call(fn.process, args), fn, windowing, tags))
 
 
 def rows_of(*elements: tuple[Any, Any, float], windowing: Windowing = GLOBAL) -> pa.RecordBatch:
@@ -52,7 +52,7 @@ def rows_of(*elements: tuple[Any, Any, float], windowing: Windowing = GLOBAL) ->
 
 
 def given(
-    work: Stateful, processor: StatefulShard, *elements: Any, watermark: float = -1e6, now: float = 0
+    work: StatefulWork, processor: DoFnProcessor, *elements: Any, watermark: float = -1e6, now: float = 0
 ) -> list[Any]:
     """What a step gives, without tags."""
     rows = rows_of(*elements, windowing=work.windowing) if elements else None
@@ -410,12 +410,12 @@ def test_what_a_worker_remembers_changes_nothing(monkeypatch: pytest.MonkeyPatch
     ]
 
     def played(turns: list[int]) -> tuple[list[Any], dict[str, int]]:
-        store, workers = Store(), [Copies() for _ in range(3)]
+        store, workers = Store(), [ShardCache() for _ in range(3)]
         work = work_of(Cached())
         given, copies = [], {}
         for number, (elements, turn) in enumerate(zip(batches, turns, strict=True)):
             monkeypatch.setattr(shards, "_copies", workers[turn])
-            made = shards.Shards("stream", {5: shards.ShardSpec("0/0", "do", work, ("events",))}, {})
+            made = shards.ShardOperator("stream", {5: shards.ShardSpec("0/0", "do", work, ("events",))}, {})
             made.init(store)  # type: ignore[arg-type]
             clocks = ClockReport(now=number, lows={"events": number * SECOND})
             rows = iter([Row(dest=5, body=pack(clocks.dump(), rows_of(*elements)))])

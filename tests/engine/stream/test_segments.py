@@ -13,7 +13,7 @@ from headrace.engine.plan.lowering import lower
 from headrace.engine.shard.reports import TaskClocks
 from headrace.engine.shard.rows import pane_of
 from headrace.engine.shard.wire import unpack, wire
-from headrace.engine.stream.segmentprogram import Opening, after
+from headrace.engine.stream.segmentprogram import SegmentOpener, after
 from headrace.engine.worker.bundles import Bundle
 from headrace.engine.worker.columnbundles import PANE_COLUMNS, Columnar, ColumnBundle
 from headrace.engine.worker.hidden import TIME
@@ -172,7 +172,7 @@ def test_panes_and_what_is_taken_back_travel_with_their_rows() -> None:
         segment.output.batch(Bundle([Sale("c", 3)], time=6)),
     ]
     schema = segment.output.schema()
-    opened = list(Opening(Sending(), {segment.dest: schema}, {segment.dest: segment.column})(iter(sent)))  # type: ignore[arg-type]
+    opened = list(SegmentOpener(Sending(), {segment.dest: schema}, {segment.dest: segment.column})(iter(sent)))  # type: ignore[arg-type]
     whole = pa.Table.from_batches(opened).combine_chunks().to_batches()[0]
     program = after([segment], {"lines": hr.Monotonic()})
     program._passing, program._clocks = [], TaskClocks()

@@ -19,7 +19,7 @@ from headrace.engine.shard.reports import ClockReport, ShardReport
 from headrace.engine.shard.wire import pack, unpack
 from headrace.engine.shard.work import Grouping
 from headrace.engine.stream import shards, statecells
-from headrace.engine.stream.shards import Copies, Shard, Shards, ShardSpec
+from headrace.engine.stream.shards import Shard, ShardCache, ShardOperator, ShardSpec
 from headrace.engine.stream.statecells import StateCells
 from headrace.engine.worker.blame import WorkerFailure
 from headrace.model.algebra import SumFn
@@ -74,8 +74,10 @@ def spec(fn: Any = None, windowing: Windowing = FIXED, work: type[Grouping] = Gr
     return ShardSpec("0/0", "sums", work(windowing, fn), upstream=("events",))
 
 
-def operator(store: Store, fn: Any = None, windowing: Windowing = FIXED, work: type[Grouping] = Grouping) -> Shards:
-    made = Shards("stream", {DEST: spec(fn, windowing, work)}, {})
+def operator(
+    store: Store, fn: Any = None, windowing: Windowing = FIXED, work: type[Grouping] = Grouping
+) -> ShardOperator:
+    made = ShardOperator("stream", {DEST: spec(fn, windowing, work)}, {})
     made.init(store)  # type: ignore[arg-type]
     return made
 
@@ -97,7 +99,7 @@ def body(number: int, low: int | None, pairs: list[tuple[str, int]]) -> bytes:
     return pack(ClockReport((0, 0, number, 1), 0, {"events": low}).dump(), rows if pairs else None)
 
 
-def given_by(made: Shards, *bodies: bytes) -> tuple[ShardReport, list[Any]]:
+def given_by(made: ShardOperator, *bodies: bytes) -> tuple[ShardReport, list[Any]]:
     (row,) = made.handleInputRows((DEST,), (Row(dest=DEST, body=each) for each in bodies), None)
     header, panes = unpack(row.body)
     report = replace(ShardReport.load(header), copies={})  # of which the answer must not depend
@@ -140,10 +142,10 @@ def test_memory_makes_no_difference(script: list[Batch], windowing: Windowing, w
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(statecells, "_WORTH", worth)
         patch.setattr(statecells, "_LARGE", large)
-        memories = [Copies() for _ in range(3)]
+        memories = [ShardCache() for _ in range(3)]
         store, other, low = Store(), Store(), 0
 
-        def attempt(memory: Copies, store: Store, pairs: list[tuple[str, int]]) -> Any:
+        def attempt(memory: ShardCache, store: Store, pairs: list[tuple[str, int]]) -> Any:
             patch.setattr(shards, "_copies", memory)
             return given_by(operator(store, SumFn(), windowing), body(0, low, pairs))
 
@@ -151,7 +153,7 @@ def test_memory_makes_no_difference(script: list[Batch], windowing: Windowing, w
             low = max(low, batch.low)
             for worker, pairs in batch.failed:
                 attempt(memories[worker], store.copy(), pairs)
-            expected = attempt(Copies(), other, batch.pairs)
+            expected = attempt(ShardCache(), other, batch.pairs)
             assert attempt(memories[batch.worker], store, batch.pairs) == expected
         assert loaded(store, windowing).dump() == loaded(other, windowing).dump()
 
@@ -166,7 +168,7 @@ def loaded(store: Store, windowing: Windowing) -> Any:
 
 
 def test_who_is_behind_reads_only_what_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    memories, store = [Copies(), Copies()], Store()
+    memories, store = [ShardCache(), ShardCache()], Store()
     crowd = [(str(number), 1) for number in range(3_000)]
     for number, pairs in enumerate([crowd, [("0", 1)], [("1", 1)], [("2", 1)]]):
         monkeypatch.setattr(shards, "_copies", memories[number == 0])
@@ -182,7 +184,7 @@ def test_who_is_behind_reads_only_what_has_changed(monkeypatch: pytest.MonkeyPat
 def test_no_batch_writes_much_more_than_was_touched(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor does what is stored grow with age."""
     monkeypatch.setattr(statecells, "_WORTH", 20_000)
-    monkeypatch.setattr(shards, "_copies", Copies())
+    monkeypatch.setattr(shards, "_copies", ShardCache())
     store, size = Store(), 20_000
     given_by(operator(store, SumFn()), body(0, 0, [(str(number), 1) for number in range(size)]))
     whole = store.wrote
@@ -199,7 +201,7 @@ def test_no_batch_writes_much_more_than_was_touched(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_lost_cell_is_not_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shards, "_copies", Copies())
+    monkeypatch.setattr(shards, "_copies", ShardCache())
     store = Store()
     given_by(operator(store), body(0, 0, [("a", 1)]))
     monkeypatch.setattr(store, "getValue", lambda key: None)
@@ -235,11 +237,11 @@ class Plain(Grouping):
 def test_a_processor_need_not_have_parts(script: list[Batch], worth: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(statecells, "_WORTH", worth)
-        memories, stores, low = [Copies() for _ in range(3)], [Store(), Store()], 0
+        memories, stores, low = [ShardCache() for _ in range(3)], [Store(), Store()], 0
         for batch in script:
             low, panes = max(low, batch.low), []
             for store, kind in zip(stores, (Plain, Grouping), strict=True):
-                patch.setattr(shards, "_copies", memories[batch.worker] if kind is Plain else Copies())
+                patch.setattr(shards, "_copies", memories[batch.worker] if kind is Plain else ShardCache())
                 panes.append(given_by(operator(store, SumFn(), FIXED, kind), body(0, low, batch.pairs)))
             assert panes[0] == panes[1]
 

@@ -33,7 +33,7 @@ from headrace.dialects.storm.graph.pipelinebuilder import PipelineBuilder
 from headrace.dialects.storm.graph.seeds import Seeds
 from headrace.dialects.storm.graph.topologytopics import TopologyTopics
 from headrace.dialects.storm.task.treeoutcomes import TreeOutcomes
-from headrace.engine.stream.taskstate import standing
+from headrace.engine.stream.taskstate import stream_position
 from headrace.local.atomicfile import replace_file
 from headrace.log import Log, Topic
 from headrace.model.errors import PipelineError
@@ -148,7 +148,7 @@ class RunningTopology:
 
     def _write_seeds(self, tasks: dict[str, int]) -> Placement:
         """Writes the initial state of the next checkpoint; returns the new placement."""
-        position = standing(self.spark, str(self._checkpoint))
+        position = stream_position(self.spark, str(self._checkpoint))
         placement = Placement(
             self.placement.checkpoint + 1,
             {**self.placement.tasks, **tasks},
@@ -188,7 +188,7 @@ class RunningTopology:
             self.handle.halt()
         except PipelineError:
             return  # it has failed meanwhile
-        blocks = standing(self.spark, str(self._checkpoint)).blocks
+        blocks = stream_position(self.spark, str(self._checkpoint)).blocks
         for bolt in ending:
             try:
                 clean_up_bolt(self.topology, self.config, bolt, blocks[bolt])
