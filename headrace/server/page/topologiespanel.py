@@ -46,16 +46,17 @@ class TopologiesPanel:
         self._list.set_visibility(published["runs"])
         self._time.set_text(f"as of {humantext.time(published['time'])}")
         self._listing.show([self._cells(topology) for topology in topologies.values()])
-        if self._chosen not in topologies:
-            self._chosen = next(iter(topologies), None)
-        if self._card is not None and self._card.name != self._chosen:
+        if topologies and self._chosen not in topologies:  # before the first poll there are none
+            self._chosen = next(iter(topologies))
+        status = topologies.get(self._chosen or "")
+        if self._card is not None and (status is None or self._card.name != self._chosen):
             self._shown.clear()
             self._card = None
-        if self._chosen is not None:
+        if status is not None:
             if self._card is None:
                 with self._shown:
-                    self._card = TopologyCard(self.context, self._chosen)
-            await self._card.show(topologies[self._chosen])
+                    self._card = TopologyCard(self.context, status["name"])
+            await self._card.show(status)
 
     def _cells(self, topology: dict[str, Any]) -> tuple[Cell, ...]:
         name, tasks = topology["name"], topology["tasks"]
