@@ -1,7 +1,7 @@
-"""The model in batch, defined naively: a collection is a list of elements, a transform an obvious loop over them.
+"""Reference implementation of the model in batch: a collection is a list of elements, a transform a plain loop.
 
-`run(graph)` gives what every collection of a graph holds; tests hold the engine to it. Nothing here is fast, nothing
-comes from the engine. Triggers and panes of a stream are to grow here, too: they refine `group_by_key`.
+`run(graph)` computes the elements of every collection of a graph; tests compare the engine with it. Nothing here is
+fast, and nothing comes from the engine. Triggers and panes of a stream are in `reference_panes`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from headrace.model.windows import GLOBAL_WINDOW
 
 
 class Element(NamedTuple):
-    """A value, where it is in time, and which firing it came from."""
+    """A value with its timestamp, its window and its pane."""
 
     value: Any
     timestamp: int = MIN_TIME
@@ -31,64 +31,68 @@ class Element(NamedTuple):
     pane: hr.PaneInfo = NO_PANE
 
 
-Held = dict[hr.PCollection, list[Element]]
+Contents = dict[hr.PCollection, list[Element]]
 
 
-def run(graph: Graph) -> Held:
-    """The elements of every collection of a graph."""
-    held: Held = {}
+def run(graph: Graph) -> Contents:
+    """Computes the elements of every collection of a graph."""
+    contents: Contents = {}
     for node in graph:
-        for tag, element in outputs(node, held):
-            held.setdefault(next(pc for pc in node.outputs if pc.tag == tag), []).append(element)
+        for tag, element in outputs(node, contents):
+            contents.setdefault(next(pc for pc in node.outputs if pc.tag == tag), []).append(element)
         for pc in node.outputs:
-            held.setdefault(pc, [])
-    return held
+            contents.setdefault(pc, [])
+    return contents
 
 
-def gathered(graph: Graph) -> list[tuple[Collected, list[Element]]]:
-    """What each Collect of a graph must have gathered."""
-    held = run(graph)
-    return [(n.transform.collected, held[n.inputs[0]]) for n in graph if isinstance(n.transform, hr.Collect)]
+def expected_of_collects(graph: Graph) -> list[tuple[Collected, list[Element]]]:
+    """Computes the elements that each Collect of a graph must have."""
+    contents = run(graph)
+    return [(n.transform.collected, contents[n.inputs[0]]) for n in graph if isinstance(n.transform, hr.Collect)]
 
 
-def outputs(node: Node, held: Held) -> Iterable[tuple[str | None, Element]]:
-    """What one node gives, with the tag of the output it is for."""
+def outputs(node: Node, contents: Contents) -> Iterable[tuple[str | None, Element]]:
+    """Computes the outputs of one node, each with the tag of its collection."""
     transform: Any = node.transform
-    inputs = [held[pc] for pc in node.inputs]
-    made: Iterable[Element] = ()
+    inputs = [contents[pc] for pc in node.inputs]
+    elements: Iterable[Element] = ()
     match transform:
         case Elementwise():
-            return elementwise(transform, inputs[0], held)
+            return elementwise(transform, inputs[0], contents)
         case hr.Create():
-            made = map(Element, transform.elements, (MIN_TIME if time is None else time for time in transform.times))
+            elements = map(
+                Element, transform.elements, (MIN_TIME if time is None else time for time in transform.times)
+            )
         case hr.WithTimestamps():
-            made = [e._replace(timestamp=instant(transform.fn(e.value))) for e in inputs[0]]
+            elements = [e._replace(timestamp=instant(transform.fn(e.value))) for e in inputs[0]]
         case hr.Flatten() | hr.Reshuffle():
-            made = itertools.chain(*inputs)
+            elements = itertools.chain(*inputs)
         case hr.WindowInto():
-            made = window_into(inputs[0], transform.windowing)
+            elements = window_into(inputs[0], transform.windowing)
         case hr.GroupByKey():
-            made = group_by_key(inputs[0], node.inputs[0].windowing)
+            elements = group_by_key(inputs[0], node.inputs[0].windowing)
         case hr.CombinePerKey():
-            made = combine_per_key(inputs[0], node.inputs[0].windowing, transform.fn)
+            elements = combine_per_key(inputs[0], node.inputs[0].windowing, transform.fn)
         case _ if node.outputs:
             raise NotImplementedError(f"the reference does not define {transform!r}")
-    return ((None, element) for element in made)
+    return ((None, element) for element in elements)
 
 
 # One element at a time
 
 
-def elementwise(transform: Elementwise, elements: list[Element], held: Held) -> Iterator[tuple[str | None, Element]]:
+def elementwise(
+    transform: Elementwise, elements: list[Element], contents: Contents
+) -> Iterator[tuple[str | None, Element]]:
     main = transform.outputs[0]
     fn: Callable[..., Any] = transform.fn.process if isinstance(transform, hr.ParDo) else transform.fn
     for element in elements:
-        args = [side_input(a, element, held) for a in transform.args]
-        kwargs = {name: side_input(a, element, held) for name, a in transform.kwargs.items()}
+        args = [side_input(a, element, contents) for a in transform.args]
+        kwargs = {name: side_input(a, element, contents) for name, a in transform.kwargs.items()}
         context = {**element._asdict(), "timestamp": Instant(element.timestamp), "element": element.value}
-        asked = {name: context[param.what] for name, param in params_of(fn).items()}
+        markers = {name: context[param.what] for name, param in params_of(fn).items()}
         parts = element.value if isinstance(transform, hr.MapTuple) else (element.value,)
-        result = fn(*parts, *args, **{**asked, **kwargs})
+        result = fn(*parts, *args, **{**markers, **kwargs})
         match transform:
             case hr.Filter():
                 results = [element.value] if result else []
@@ -108,14 +112,14 @@ def elementwise(transform: Elementwise, elements: list[Element], held: Held) -> 
             yield tag, element._replace(value=value, timestamp=time)
 
 
-def side_input(argument: Any, main: Element, held: Held) -> Any:
-    """An argument as the function gets it; of a side input, the window that holds the last instant of the element's."""
+def side_input(argument: Any, main: Element, contents: Contents) -> Any:
+    """Returns an argument; of a side input, the elements of the window at the last instant of the element's window."""
     if not isinstance(argument, SideInput):
         return argument
-    elements, windowing = held[argument.collection], argument.collection.windowing
+    elements, windowing = contents[argument.collection], argument.collection.windowing
     if not windowing.is_global:
-        *_, seen = windowing.window.windows_of(main.window.max_timestamp(), None)
-        elements = [e for e in elements if e.window == seen]
+        *_, window = windowing.window.windows_of(main.window.max_timestamp(), None)
+        elements = [e for e in elements if e.window == window]
     values = [e.value for e in elements]
     if isinstance(argument, hr.AsSingleton):
         return values[0] if values else argument.default
@@ -137,7 +141,7 @@ def window_into(elements: list[Element], windowing: Windowing) -> Iterator[Eleme
 
 
 def groups_of(elements: list[Element], windowing: Windowing) -> Iterator[tuple[hr.Window, list[Element]]]:
-    """The elements of one key by window, after windows that merge have merged."""
+    """Groups the elements of one key by window; merging windows are merged."""
     fn = windowing.window
     if isinstance(fn, hr.CountWindows):
         ordered = sorted(elements, key=lambda e: (e.timestamp, repr(tie_break(e.value[1]))))
@@ -156,7 +160,7 @@ def groups_of(elements: list[Element], windowing: Windowing) -> Iterator[tuple[h
 
 
 def overlapping(windows: list[hr.Window]) -> list[list[int]]:
-    """Windows in order, by position, together as long as one starts before those before it have ended."""
+    """Groups sorted windows that overlap, by position."""
     groups: list[list[int]] = []
     for place, window in enumerate(windows):
         if groups and window.start < max(windows[before].end for before in groups[-1]):
@@ -167,7 +171,7 @@ def overlapping(windows: list[hr.Window]) -> list[list[int]]:
 
 
 def time_of(window: hr.Window, group: list[Element], windowing: Windowing) -> int:
-    """The timestamp of a group. Ordinals have no last instant: there the last element tells."""
+    """Returns the timestamp of a group; count windows have no last instant, so there it is that of the last element."""
     times = [e.timestamp for e in group]
     if windowing.timestamp_combiner == "earliest":
         return min(times)
@@ -182,10 +186,10 @@ def time_of(window: hr.Window, group: list[Element], windowing: Windowing) -> in
 def group_by_key(elements: list[Element], windowing: Windowing) -> Iterator[Element]:
     by_key: dict[Hashable, list[Element]] = {}
     for element in elements:
-        by_key.setdefault(met(element.value[0]), []).append(element)
-    for mine in by_key.values():
-        for window, group in groups_of(mine, windowing):
-            value = mine[0].value[0], [e.value[1] for e in group]
+        by_key.setdefault(canonical_key(element.value[0]), []).append(element)
+    for of_key in by_key.values():
+        for window, group in groups_of(of_key, windowing):
+            value = of_key[0].value[0], [e.value[1] for e in group]
             yield Element(value, time_of(window, group, windowing), window, ONLY_PANE)
 
 
@@ -207,30 +211,30 @@ def co_group_by_key(named: Mapping[Any, list[Element]], windowing: Windowing) ->
         yield group._replace(value=(key, {name: [v for n, v in pairs if n == name] for name in named}))
 
 
-# When are things the same?
+# When are values the same?
 
 
 NAN = object()
 
 
-def met(key: Any) -> Hashable:
-    """Keys meet if Python finds them equal; and so do NaNs, which it does not."""
+def canonical_key(key: Any) -> Hashable:
+    """Returns an object that is equal for equal keys; all NaNs are one key, although Python says that they differ."""
     if isinstance(key, tuple | frozenset):
-        return tuple(map(met, key)) if isinstance(key, tuple) else frozenset(map(met, key))
+        return tuple(map(canonical_key, key)) if isinstance(key, tuple) else frozenset(map(canonical_key, key))
     return key if key == key else NAN
 
 
-def normal(value: Any) -> Hashable:
-    """A value without what nothing promises: the order of lists, and which of several equal keys a group shows."""
+def canonical_value(value: Any) -> Hashable:
+    """Returns a value without what may differ between runs: the order of lists, and which of equal keys a group has."""
     if isinstance(value, Mapping):
-        return "map", frozenset((normal(k), normal(v)) for k, v in value.items())
+        return "map", frozenset((canonical_value(k), canonical_value(v)) for k, v in value.items())
     if isinstance(value, tuple):
-        return "tuple", *map(normal, value)
+        return "tuple", *map(canonical_value, value)
     if isinstance(value, Sequence | set | frozenset) and not isinstance(value, str | bytes | range):
-        return "bag", frozenset(Counter(map(normal, value)).items())
+        return "bag", frozenset(Counter(map(canonical_value, value)).items())
     return value if value == value else NAN
 
 
 def multiset(elements: Iterable[Any]) -> Counter[Hashable]:
-    """Elements as a multiset of (value, timestamp, window): equal for two runs that gave the same."""
-    return Counter((normal(e.value), e.timestamp, tuple(e.window)) for e in elements)
+    """Counts elements by (value, timestamp, window): the result is equal for two runs with the same elements."""
+    return Counter((canonical_value(e.value), e.timestamp, tuple(e.window)) for e in elements)

@@ -1,7 +1,7 @@
-"""The definition of a stateful DoFn in a stream, as plainly as can be: dicts, and a search for whatever is next.
+"""Reference implementation of a stateful DoFn in a stream: dicts, and a search for the next timer.
 
-The DoFn is one whose elements are programs: lists of operations on its states and timers. `Scripted` in the tests runs
-them on the engine's handles; here they run on a dict for each key and window.
+The elements of the DoFn are programs: lists of operations on its states and timers. `Scripted` in the tests runs them
+on the engine's handles; here they run on a dict for each key and window.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ EVENT, PROCESSING = ("due", "last"), ("wake", "nap")
 TIMERS = ("due", "last", "wake", "nap")
 EMPTY = {"value": None, "items": [], "kinds": set(), "prices": {}, "total": 0}
 """The states of Scripted, empty: a value, a list, a set, a map and a sum."""
-LIVES = {"value": 6_000_000, "prices": 15_000_000}
-"""How long after the last write those that expire are there."""
+LIFETIMES = {"value": 6_000_000, "prices": 15_000_000}
+"""The lifetimes of the states that expire, after their last write."""
 
 Op = tuple[Any, ...]
 
@@ -32,14 +32,16 @@ class Element:
 
 @dataclass
 class Cell:
-    """What is kept for a key and window."""
+    """The states and timers of a key and window."""
 
     deadline: int
     states: dict[str, Any] = field(default_factory=lambda: {name: _copy(empty) for name, empty in EMPTY.items()})
     ends: dict[str, int] = field(default_factory=dict)  # when each state that expires is empty again
     timers: dict[str, int] = field(default_factory=dict)
     emitted: dict[str, int] = field(default_factory=dict)  # of processing timers: the event time they were set at
-    holding: set[str] = field(default_factory=set)  # those that were not behind the output then
+    watermark_holds: set[str] = field(
+        default_factory=set
+    )  # processing timers that hold the output watermark: not behind it when they were set
 
     @property
     def blank(self) -> bool:
@@ -65,7 +67,7 @@ class Reference:
         self.watermark = self.now = self.low = MIN_TIME  # of the input, the clock, of the output
 
     def step(self, elements: list[Element], watermark: int, now: int) -> tuple[list[Output], int]:
-        """What a step gives, and how many elements came too late."""
+        """Runs a step; returns its outputs and the number of late elements."""
         self.outputs: list[Output] = []
         self.now = max(self.now, now)
         late = 0
@@ -87,12 +89,12 @@ class Reference:
             self._expire(cell, reached)
         self.cells = {p: cell for p, cell in self.cells.items() if cell.deadline > reached and not cell.blank}
         holds = [cell.timers[name] for cell in self.cells.values() for name in EVENT if name in cell.timers]
-        holds += [cell.emitted[name] for cell in self.cells.values() for name in cell.holding]
+        holds += [cell.emitted[name] for cell in self.cells.values() for name in cell.watermark_holds]
         self.low = max(self.low, min([reached, *holds]))
         return self.outputs, late
 
     def _due(self, cell: Cell, watermark: int) -> str | None:
-        """The next timer that is due: first by the clock, then by event time."""
+        """Finds the next timer that is due: first by processing time, then by event time."""
         for names, until in ((PROCESSING, self.now), (EVENT, min(watermark, cell.deadline))):
             set_ = [(cell.timers[name], TIMERS.index(name)) for name in names if name in cell.timers]
             due = [(time, index) for time, index in set_ if time <= until]
@@ -115,26 +117,26 @@ class Reference:
     def _fire(self, place: Any, cell: Cell, timer: str) -> None:
         time = cell.timers.pop(timer)
         emitted = cell.emitted.pop(timer, time)
-        cell.holding.discard(timer)
+        cell.watermark_holds.discard(timer)
         event_time = time if timer in EVENT else max(self.watermark, emitted)
         self._call(place, cell, timer, time, event_time, emitted, None)
 
     def _call(
-        self, place: Any, cell: Cell, what: str, time: int, event_time: int, emitted: int, ops: list[Op] | None
+        self, place: Any, cell: Cell, callback: str, time: int, event_time: int, emitted: int, ops: list[Op] | None
     ) -> None:
-        """A call at a time, by event time at `event_time`, whose outputs have the time `emitted`."""
+        """Calls process or a timer at a time, which is `event_time` in event time; outputs have the time `emitted`."""
         self._expire(cell, event_time)
-        if ops is None:  # a timer runs what was planned for it
+        if ops is None:  # a timer runs the operations that were planned for it
             ops = []
-            if what in cell.states["prices"]:
-                ops = cell.states["prices"].pop(what)
+            if callback in cell.states["prices"]:
+                ops = cell.states["prices"].pop(callback)
                 self._wrote(cell, "prices", event_time)
                 if not cell.states["prices"]:
                     del cell.ends["prices"]
         for op in ops:
             self._run(cell, op, event_time)
         states = {name: _copy(state) for name, state in cell.states.items()}
-        self.outputs.append(Output(*place, emitted, (what, time, states)))
+        self.outputs.append(Output(*place, emitted, (callback, time, states)))
 
     def _run(self, cell: Cell, op: Op, time: int) -> None:
         states = cell.states
@@ -161,18 +163,18 @@ class Reference:
             case ("unset", timer):
                 for times in (cell.timers, cell.emitted):
                     times.pop(timer, None)
-                cell.holding.discard(timer)
+                cell.watermark_holds.discard(timer)
 
     def _wrote(self, cell: Cell, name: str, time: int) -> None:
-        cell.ends[name] = max(cell.ends.get(name, MIN_TIME), time + LIVES[name])
+        cell.ends[name] = max(cell.ends.get(name, MIN_TIME), time + LIFETIMES[name])
 
     def _set(self, cell: Cell, timer: str, at: int, time: int) -> None:
         cell.timers[timer] = at
         if timer in PROCESSING:
             cell.emitted[timer] = time
-            cell.holding.discard(timer)
+            cell.watermark_holds.discard(timer)
             if time >= self.low:
-                cell.holding.add(timer)
+                cell.watermark_holds.add(timer)
 
     def _expire(self, cell: Cell, time: int) -> None:
         for name, end in list(cell.ends.items()):

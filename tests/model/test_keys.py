@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.model.keys import decode_keys, encode_key, encode_keys
-from tests.reference import met, normal
+from tests.reference import canonical_key, canonical_value
 
 
 class Point(NamedTuple):
@@ -201,7 +201,7 @@ keys = st.recursive(
 
 @given(keys, keys)
 def test_keys_meet_exactly_if_python_finds_them_equal(a: Any, b: Any) -> None:
-    assert (encode_key(a) == encode_key(b)) == (met(a) == met(b))
+    assert (encode_key(a) == encode_key(b)) == (canonical_key(a) == canonical_key(b))
 
 
 @given(st.lists(keys, max_size=8))
@@ -234,7 +234,7 @@ def test_the_fast_way_for_one_type_encodes_alike(some: list[Any]) -> None:
 @given(st.lists(keys, max_size=8))
 def test_decoding_gives_back_the_very_keys(some: list[Any]) -> None:
     decoded = decode_keys(*encode_keys(some))
-    assert [normal(key) for key in decoded] == [normal(key) for key in some]
+    assert [canonical_value(key) for key in decoded] == [canonical_value(key) for key in some]
     assert [type(key) for key in decoded] == [type(key) for key in some]
 
 

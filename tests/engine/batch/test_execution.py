@@ -32,7 +32,7 @@ def p(spark: SparkSession) -> hr.Pipeline:
 def agree(pipeline: hr.Pipeline) -> None:
     """Runs the pipeline; everything it collects is what the reference says."""
     pipeline.run().wait()
-    for collected, expected in reference.gathered(pipeline.graph()):
+    for collected, expected in reference.expected_of_collects(pipeline.graph()):
         assert reference.multiset(collected.windowed) == reference.multiset(expected), collected.label
 
 

@@ -339,7 +339,7 @@ def built(pipeline: hr.Pipeline, data: list[Any], chain: list[Apply], *, objects
 
 def check(pipeline: hr.Pipeline) -> None:
     """What was collected is what the reference says."""
-    for collected, expected in reference.gathered(pipeline.graph()):
+    for collected, expected in reference.expected_of_collects(pipeline.graph()):
         found, wanted = reference.multiset(collected.windowed), reference.multiset(expected)
         assert found == wanted, f"missing {wanted - found}, too many {found - wanted}"
 

@@ -203,7 +203,7 @@ def reference_steps(windowing: Windowing, script: list[Move]) -> Iterable[tuple[
 
 def check_step(step: StepResult, reference: Reference, late_before: int, refused: int) -> None:
     assert step.watermark == reference.output
-    assert step.held == len(reference.held)
+    assert step.held == len(reference.states)
     assert (0 if step.late is None else step.late.num_rows) == len(reference.late) - late_before
     assert refused == reference.refused
 

@@ -26,17 +26,17 @@ from headrace.model.panes import GLOBAL, Windowing
 from headrace.model.times import MAX_TIME, MIN_TIME, SECOND, Instant
 from headrace.model.windows import FixedWindows, GlobalWindows, SlidingWindows, UnalignedWindows
 from tests.engine.worker.test_program import created, run
-from tests.reference_stateful import EMPTY, LIVES, TIMERS, Element, Reference
+from tests.reference_stateful import EMPTY, LIFETIMES, TIMERS, Element, Reference
 from tests.scale import examples
 
 
 class Scripted(hr.DoFn):
     """Its elements are programs: operations on its states and timers. Every call gives what the states are after it."""
 
-    value = hr.ValueState("value", expires=LIVES["value"] / SECOND)
+    value = hr.ValueState("value", expires=LIFETIMES["value"] / SECOND)
     items = hr.ListState("items")
     kinds = hr.SetState("kinds")
-    prices = hr.MapState("prices", expires=LIVES["prices"] / SECOND)
+    prices = hr.MapState("prices", expires=LIFETIMES["prices"] / SECOND)
     total = hr.CombiningState("total", sum)
     due, last = hr.TimerSpec("due"), hr.TimerSpec("last")
     wake, nap = hr.TimerSpec("wake", "processing"), hr.TimerSpec("nap", "processing")

@@ -144,7 +144,7 @@ def run(pipeline: hr.Pipeline) -> None:
 def agree(pipeline: hr.Pipeline) -> None:
     """Runs the pipeline; everything it collects is what the reference says."""
     run(pipeline)
-    for collected, expected in reference.gathered(pipeline.graph()):
+    for collected, expected in reference.expected_of_collects(pipeline.graph()):
         assert reference.multiset(collected.windowed) == reference.multiset(expected), collected.label
 
 

@@ -20,7 +20,7 @@ from headrace.engine.worker.shuffle import KEY, SPELLING, VALUE, FromRows, ToAcc
 from headrace.model.algebra import CollectFn, CountFn, FirstFn, LastFn, MaxFn, MeanFn, SumFn, combine_fn
 from headrace.model.keys import decode_keys, encode_key
 from headrace.model.panes import NO_PANE
-from tests.reference import met, normal
+from tests.reference import canonical_key, canonical_value
 
 keys = st.sampled_from([1, 1.0, True, "a", "", None, float("nan"), b"a", (1, "x"), ("a", None), frozenset({1}), 2**70])
 pairs = st.lists(st.tuples(keys, st.integers(-5, 5)), min_size=1, max_size=15)
@@ -51,7 +51,7 @@ def test_pairs_are_rows(elements: list[Any], size: int, windowed: bool, timed: b
     output = ToRows("group", shuffle_schema(windowed=windowed, timed=timed))
     table = rows(output, bundles(elements, size, windowed=windowed))
     assert table.column(KEY).to_pylist() == [encode_key(key) for key, _ in elements]
-    assert [normal(key) for key in keys_of(table)] == [normal(key) for key, _ in elements]
+    assert [canonical_value(key) for key in keys_of(table)] == [canonical_value(key) for key, _ in elements]
     assert list(map(type, keys_of(table))) == [type(key) for key, _ in elements]
     assert decode_cells(table.column(VALUE).combine_chunks()) == [value for _, value in elements]
     if timed:
@@ -104,8 +104,8 @@ def test_accumulators_merge_to_the_whole(
     wanted: dict[Any, list[Any]] = defaultdict(list)
     for i, (key, value) in enumerate(elements):
         wanted[encode_key(key), i % 2 if windowed else 0].append((i, value) if fn.timed else value)
-    assert {at: normal(fn.finish(acc)) for at, acc in accs.items()} == {
-        at: normal(fn.finish(fn.add_all(fn.zero(), values))) for at, values in wanted.items()
+    assert {at: canonical_value(fn.finish(acc)) for at, acc in accs.items()} == {
+        at: canonical_value(fn.finish(fn.add_all(fn.zero(), values))) for at, values in wanted.items()
     }
 
 
@@ -123,7 +123,7 @@ def test_python_equal_keys_are_held_as_one(elements: list[Any]) -> None:
     output = ToAccumulators("n", CountFn(), shuffle_schema(windowed=False, timed=False))
     table = rows(output, bundles(elements, 100, windowed=False))
     plain = [key for key, _ in elements if key == key]
-    assert len({met(key) for key in keys_of(table)}) == len({met(key) for key, _ in elements})
+    assert len({canonical_key(key) for key in keys_of(table)}) == len({canonical_key(key) for key, _ in elements})
     assert sum(1 for key in keys_of(table) if key == key) == len(set(plain))
 
 
