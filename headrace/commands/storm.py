@@ -1,4 +1,4 @@
-"""`headrace storm`: submits topologies, and commands those that run in a directory."""
+"""`headrace storm`: submits topologies, shows their status and commands them."""
 
 from __future__ import annotations
 
@@ -21,11 +21,9 @@ from headrace.model.times import format_instant
 storm = typer.Typer(help="Run Storm topologies.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="The name of the topology.", show_default=False)]
-Directory = Annotated[
-    Path, typer.Option(envvar="HEADRACE_STORM", help="Where the cluster keeps what it needs to go on.")
-]
+Directory = Annotated[Path, typer.Option(envvar="HEADRACE_STORM", help="The directory of the cluster's state.")]
 _DIRECTORY = Path("headrace-storm")
-_MOST_ERRORS: Final = 1_000
+_MAX_ERRORS: Final = 1_000
 
 
 @storm.command()
@@ -35,35 +33,35 @@ def submit(
     directory: Directory = _DIRECTORY,
     master: Annotated[
         str | None,
-        typer.Option(envvar="SPARK_MASTER", help="The Spark master; this machine if not given.", show_default=False),
+        typer.Option(envvar="SPARK_MASTER", help="The Spark master; default: this machine.", show_default=False),
     ] = None,
 ) -> None:
-    """Run a topology: in the cluster of the directory or, if none runs there, here, until Ctrl-C.
+    """Run a topology in the cluster of the directory or, if none runs there, in this process until Ctrl-C.
 
-    A topology of the same name that was stopped goes on where it was.
+    A stopped topology of the same name continues where it was.
     """
     control = Control(directory)
     path = str(file.resolve())
     with errors_as_messages(TopologyError):
         if control.served:
             control.ask("submit", name=name, file=path)
-            print(f"{name} runs in the cluster of {directory}")
+            print(f"{name} is running in the cluster of {directory}")
             return
         if master is not None:
-            os.environ["SPARK_MASTER"] = master  # where the session looks, whichever topology needs it first
+            os.environ["SPARK_MASTER"] = master  # the session reads it when the first topology needs one
         with stopped_by_signals() as stop, LocalCluster(directory) as cluster:
             submit_file(cluster, name, path)
-            print(f"{name} runs; Ctrl-C stops it, and it goes on when it is submitted again", flush=True)
-            _attend(cluster, stop)
+            print(f"{name} is running; Ctrl-C stops it, and submitting it again continues it", flush=True)
+            _wait(cluster, stop)
 
 
-def _attend(cluster: LocalCluster, stop: threading.Event) -> None:
-    """Waits until told to stop, or no topology is left, or none that has not failed; that is an error, then."""
-    told: set[str] = set()
+def _wait(cluster: LocalCluster, stop: threading.Event) -> None:
+    """Waits for a signal to stop, or until no topology is left; raises an error if all that are left have failed."""
+    reported: set[str] = set()
     while (names := cluster.names()) and not stop.wait(POLL_SECONDS):
         failures = cluster.failures()
-        for name in failures.keys() - told:
-            told.add(name)
+        for name in failures.keys() - reported:
+            reported.add(name)
             print(f"{name} has failed: {failures[name]}", file=sys.stderr, flush=True)
         if failures.keys() >= set(names):
             raise TopologyError(f"every topology that is left has failed: {', '.join(names)}")
@@ -71,15 +69,15 @@ def _attend(cluster: LocalCluster, stop: threading.Event) -> None:
 
 @storm.command("list")
 def list_(directory: Directory = _DIRECTORY) -> None:
-    """List the topologies that run."""
+    """List the running topologies."""
     with errors_as_messages(TopologyError):
-        for each in Control(directory).statuses():
-            print(f"{each.name}  {each.state}  {len(each.tasks)} tasks  {each.trees} trees under way")
+        for topology in Control(directory).statuses():
+            print(f"{topology.name}  {topology.state}  {len(topology.tasks)} tasks  {topology.trees} pending trees")
 
 
 @storm.command()
 def status(name: Name, directory: Directory = _DIRECTORY) -> None:
-    """Show every task: what it emitted, executed, acked and failed, and how long that takes."""
+    """Show the tuples that every task emitted, executed, acked and failed, and its times."""
     with errors_as_messages(TopologyError):
         print(Control(directory).status(name))
 
@@ -93,7 +91,7 @@ def activate(name: Name, directory: Directory = _DIRECTORY) -> None:
 
 @storm.command()
 def deactivate(name: Name, directory: Directory = _DIRECTORY) -> None:
-    """Let the spouts emit no more; what is under way goes on."""
+    """Let the spouts emit no more; pending tuples are processed."""
     with errors_as_messages(TopologyError):
         Control(directory).ask("deactivate", name=name)
 
@@ -104,12 +102,12 @@ def rebalance(
     tasks: Annotated[list[str], typer.Argument(help="Bolts and their numbers of tasks: count=4", show_default=False)],
     directory: Directory = _DIRECTORY,
 ) -> None:
-    """Go on with other numbers of tasks."""
+    """Change the numbers of tasks of bolts."""
     wanted: dict[str, int] = {}
-    for each in tasks:
-        bolt, _, number = each.partition("=")
+    for change in tasks:
+        bolt, _, number = change.partition("=")
         if not bolt or not number.isdigit():
-            fail(f"say BOLT=TASKS, e.g. count=4, got {each!r}")
+            fail(f"write BOLT=TASKS, e.g. count=4, got {change!r}")
         wanted[bolt] = int(number)
     with errors_as_messages(TopologyError):
         Control(directory).ask("rebalance", name=name, tasks=wanted)
@@ -120,39 +118,39 @@ def kill(
     name: Name,
     directory: Directory = _DIRECTORY,
     wait: Annotated[
-        str | None, typer.Option(help="How long to wait for what is under way, e.g. 10s.", show_default=False)
+        str | None, typer.Option(help="How long to wait for pending tuples, e.g. 10s.", show_default=False)
     ] = None,
 ) -> None:
-    """End a topology once what is under way is done."""
+    """End a topology once no tuple is pending."""
     with errors_as_messages(TopologyError):
         Control(directory).ask("kill", name=name, wait=wait)
 
 
 @storm.command()
 def errors(name: Name, directory: Directory = _DIRECTORY) -> None:
-    """Show the errors that components reported, the newest 1,000 of them, oldest first."""
+    """Show the newest 1,000 errors that components reported, oldest first."""
     with errors_as_messages(TopologyError):
-        for each in Control(directory).errors(name, _MOST_ERRORS):
-            print(f"{format_instant(each['time'])}  {each['component']}  task {each['task']}  {each['error']}")
+        for error in Control(directory).errors(name, _MAX_ERRORS):
+            print(f"{format_instant(error['time'])}  {error['component']}  task {error['task']}  {error['error']}")
 
 
 @storm.command()
 def ui(
     directory: Directory = _DIRECTORY,
-    host: Annotated[str, typer.Option(help="Where the server listens. Off loopback it needs HEADRACE_TOKENS.")] = (
-        "127.0.0.1"
-    ),
+    host: Annotated[
+        str, typer.Option(help="The address to listen on. Only loopback works without HEADRACE_TOKENS.")
+    ] = ("127.0.0.1"),
     port: Annotated[int, typer.Option(help="The port of the server.")] = 8788,
 ) -> None:
     """Serve a web page, an API and metrics of the topologies of a directory, until Ctrl-C.
 
-    Whether a cluster runs there may change meanwhile. Tokens of the server are in HEADRACE_TOKENS.
+    A cluster may start and stop there meanwhile. HEADRACE_TOKENS has the tokens of the server.
     """
-    # Here, since other commands need no server.
+    # Imported here, because other commands need no server.
     from headrace.server import Server, Service, Tokens
 
     with errors_as_messages(ValueError, OSError):
         tokens = Tokens.parse(os.environ.get("HEADRACE_TOKENS", ""))
         server = Server(Service({}, {}, topologies=Control(directory)), host=host, port=port, tokens=tokens, page=True)
-    print(f"the topologies of {directory} are at {server.url}; Ctrl-C stops it", flush=True)
+    print(f"the topologies of {directory} are at {server.url}; Ctrl-C stops the server", flush=True)
     server.run()

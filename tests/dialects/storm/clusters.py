@@ -1,8 +1,10 @@
-"""Clusters without Spark: their topologies only note what they are told, and have a status that a test makes up."""
+"""Clusters without Spark: their topologies record the commands they get, and have a made-up status."""
 
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -12,20 +14,34 @@ from headrace.dialects.storm.cluster.topologystatus import ComponentStatus, Inpu
 from headrace.dialects.storm.graph.topologytopics import TopologyTopics
 from headrace.log import Log
 
+TOPOLOGY = """
+from headrace import storm
+class Words(storm.Spout):
+    fields = ["word"]
+class Print(storm.Bolt):
+    pass
+builder = storm.TopologyBuilder()
+builder.set_spout("words", Words())
+builder.set_bolt("print", Print()).shuffle_grouping("words")
+topology = builder.create()
+config = storm.Config(max_spout_pending=7)
+"""
+"""A file with a topology, as `headrace storm submit` takes it."""
 
-class Noting:
-    """Stands for a topology that runs. To kill or rebalance it takes until `settled` is set."""
+
+class RecordingTopology:
+    """A running topology that only records commands. To kill or rebalance it takes until `settled` is set."""
 
     def __init__(self, name: str) -> None:
         self.name, self.config = name, storm.Config()
-        self.noted: list[Any] = []
+        self.commands: list[Any] = []
         self.settled = threading.Event()
         self.active = True
         self.failure: Exception | None = None
-        self.tells = True
+        self.has_status = True
 
     def status(self) -> TopologyStatus:
-        if not self.tells:
+        if not self.has_status:
             raise ConnectionError("the JVM is gone")
         state = "failed" if self.failure else "active" if self.active else "inactive"
         return TopologyStatus(
@@ -44,29 +60,29 @@ class Noting:
 
     def activate(self, active: bool = True) -> None:
         self.active = active
-        self.noted.append("activate" if active else "deactivate")
+        self.commands.append("activate" if active else "deactivate")
 
     def rebalance(self, tasks: dict[str, int], wait: float) -> None:
         if "words" in tasks:
             raise storm.TopologyError("'words' is a spout")
         assert self.settled.wait(60)
-        self.noted.append(("rebalance", tasks, wait))
+        self.commands.append(("rebalance", tasks, wait))
 
     def kill(self, wait: float) -> None:
         assert self.settled.wait(60)
-        self.noted.append(("kill", wait))
+        self.commands.append(("kill", wait))
 
     def stop(self) -> None:
-        self.noted.append("stop")
+        self.commands.append("stop")
 
 
 class Cluster(storm.LocalCluster):
-    """A cluster of those."""
+    """A cluster of recording topologies."""
 
     def __init__(self, directory: Path, *names: str) -> None:
         super().__init__(directory)
-        self.noting = {name: Noting(name) for name in names}
-        self._running: dict[str, Any] = dict(self.noting)
+        self.topologies = {name: RecordingTopology(name) for name in names}
+        self._running: dict[str, Any] = dict(self.topologies)
         self.submitted: list[Any] = []
 
     def submit(self, name: str, topology: storm.Topology, config: storm.Config | None = None) -> None:
@@ -74,8 +90,8 @@ class Cluster(storm.LocalCluster):
         self.submitted.append((name, [node.id for node in topology.nodes], config.max_spout_pending))
 
 
-class WordCount(Noting):
-    """A word count of which there is much to be seen. What is not settled yet is settled."""
+class WordCount(RecordingTopology):
+    """A word count with a rich status, which is settled from the beginning."""
 
     def __init__(self, name: str, *, split: str = "split", count: str = "count") -> None:
         super().__init__(name)
@@ -83,12 +99,12 @@ class WordCount(Noting):
         self.emitted, self.split, self.count, self.counts = 1_000, split, count, 3
 
     def status(self) -> TopologyStatus:
-        found, split, count = self.emitted, self.split, self.count
+        emitted, split, count = self.emitted, self.split, self.count
         spout = TaskStatus(
             "sentences",
             0,
-            emitted=found,
-            acked=found - 30,
+            emitted=emitted,
+            acked=emitted - 30,
             failed=2,
             replayed=1,
             dead=1,
@@ -100,22 +116,24 @@ class WordCount(Noting):
             throttled=True,
             throttled_seconds=7.5,
         )
-        tasks = [spout, replace(spout, task=1, throttled=False, emitted=found // 2, acked=found // 2 - 9, dead=0)]
-        tasks += [TaskStatus(split, 2, 6 * found, found, found, errors=2, execute_ms=0.031, queued=512)]
-        tasks += [TaskStatus(count, 3 + at, 2 * found, 2 * found, 2 * found, queued=9) for at in range(self.counts)]
+        tasks = [spout, replace(spout, task=1, throttled=False, emitted=emitted // 2, acked=emitted // 2 - 9, dead=0)]
+        tasks += [TaskStatus(split, 2, 6 * emitted, emitted, emitted, errors=2, execute_ms=0.031, queued=512)]
+        tasks += [
+            TaskStatus(count, 3 + at, 2 * emitted, 2 * emitted, 2 * emitted, queued=9) for at in range(self.counts)
+        ]
         return replace(
             super().status(),
             tasks=tuple(tasks),
             trees=37,
             components=(
                 ComponentStatus("sentences", "spout", 2),
-                ComponentStatus(split, "bolt", 1, (InputStatus("sentences", "default", "shuffle", found),)),
+                ComponentStatus(split, "bolt", 1, (InputStatus("sentences", "default", "shuffle", emitted),)),
                 ComponentStatus(
                     count,
                     "bolt",
                     self.counts,
                     (
-                        InputStatus(split, "default", "fields word", 6 * found),
+                        InputStatus(split, "default", "fields word", 6 * emitted),
                         InputStatus(split, "long", "fields word", 11),
                     ),
                 ),
@@ -127,8 +145,8 @@ class WordCount(Noting):
         self.counts = tasks[self.count]
 
 
-def write_wrongs(directory: Path, name: str, *texts: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Puts errors and dead letters of a topology where they are kept; returns them as they are read, oldest first."""
+def write_reports(directory: Path, name: str, *texts: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Appends errors and dead letters to their topics; returns them as `Control` reads them, oldest first."""
     topics, log = TopologyTopics(name, str(directory / "log")), Log(directory / "log")
     errors = [asdict(storm.ErrorReport("split", 2, 1_000_000 * n, text, "...")) for n, text in enumerate(texts)]
     letters = [
@@ -139,3 +157,10 @@ def write_wrongs(directory: Path, name: str, *texts: str) -> tuple[list[dict[str
         topic = log.create(place)
         topic.append(0, topic.batch(records, timestamps=[7_000_000] * len(records)))
     return errors, [{"time": 7_000_000, **each, "values": list(each["values"])} for each in letters]
+
+
+def wait_until(reached: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

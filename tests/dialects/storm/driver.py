@@ -1,6 +1,6 @@
-"""Runs the tasks of a topology in memory, level by level, as the engine would: a batch goes all the way, then acks.
+"""Runs the tasks of a topology in memory, level by level, as the engine would: first a batch, then its acks.
 
-What tasks send goes through bytes, and tasks may be made anew from their state after any batch.
+Batches between tasks go through bytes, and tasks may be restored from their state after any batch.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from headrace.engine.columns.arrowbytes import arrow_bytes
 
 
 class Source(storm.Spout):
-    """A spout whose tuples the test gives."""
+    """A spout whose tuples the test passes to the driver."""
 
     def __init__(self, *fields: str) -> None:
         self.fields = fields
 
 
 class Sink(storm.BasicBolt):
-    """Remembers what it got."""
+    """A bolt that stores the values it got."""
 
     def prepare(self, context: storm.TopologyContext) -> None:
         self.got: list[tuple[Any, ...]] = []
@@ -59,35 +59,35 @@ class Driver:
         self.acker_states: list[list[bytes]] = [[] for _ in range(self.ackers)]
         self.trees = [Acker(self.config.message_timeout) for _ in range(self.ackers)]
         self.emitted: dict[tuple[str, int], int] = defaultdict(int)
-        self.outcomes: list[tuple[str, int, TaskOutput]] = []
+        self.outputs: list[tuple[str, int, TaskOutput]] = []
 
     def batch(self, spouts: Mapping[str, Sequence[Sequence[Any]]], now: int = 0) -> list[tuple[int, int, int]]:
-        """Rows of spouts (shared among their tasks in turns) through the topology.
+        """Runs rows of spouts (divided among their tasks in turns) through the topology.
 
         Returns (spout task, place in its sequence, verdict) of the trees that ended.
         """
         waiting: dict[tuple[str, int], list[pa.RecordBatch]] = defaultdict(list)
-        told: list[pa.RecordBatch] = []
-        self.outcomes = []
+        acks: list[pa.RecordBatch] = []
+        self.outputs = []
         for name, rows in spouts.items():
             node = self.topology.node(name)
             for index in range(node.tasks):
-                mine = rows[index :: node.tasks]
-                if mine:
-                    self._took(name, index, self._spout(name, index, mine, now), waiting, told)
+                share = rows[index :: node.tasks]
+                if share:
+                    self._route(name, index, self._spout(name, index, share, now), waiting, acks)
         for level in self.topology.levels:
             for name in level:
                 for index in range(self.topology.node(name).tasks):
                     batches = waiting.pop((name, index), [])
                     self.random.shuffle(batches)
                     task = self.bolts[name, index]
-                    self._took(name, index, task.run(batches, now), waiting, told)
+                    self._route(name, index, task.run(batches, now), waiting, acks)
                     self.states[name, index] += task.changes()
         assert not waiting
-        return self._judged(told, now)
+        return self._run_ackers(acks, now)
 
     def restart(self) -> None:
-        """Makes all tasks anew from their state."""
+        """Makes all tasks again, from their state."""
         for name, index in self.bolts:
             self.bolts[name, index] = BoltTask(self.topology, self.config, name, index)
             self.bolts[name, index].load(self.states[name, index])
@@ -110,15 +110,15 @@ class Driver:
         task = SpoutTask(self.topology, self.config, name, index)
         return task.run("default", batch, np.arange(first, first + len(rows)), now)
 
-    def _took(self, name: str, index: int, outcome: TaskOutput, waiting: Any, told: list[pa.RecordBatch]) -> None:
-        self.outcomes.append((name, index, outcome))
-        for sent in outcome.batches:
+    def _route(self, name: str, index: int, output: TaskOutput, waiting: Any, acks: list[pa.RecordBatch]) -> None:
+        self.outputs.append((name, index, output))
+        for sent in output.batches:
             waiting[sent.target, sent.task].append(pa.ipc.open_stream(arrow_bytes(sent.batch)).read_next_batch())
-        told.append(outcome.acks)
+        acks.append(output.acks)
 
-    def _judged(self, told: list[pa.RecordBatch], now: int) -> list[tuple[int, int, int]]:
+    def _run_ackers(self, acks: list[pa.RecordBatch], now: int) -> list[tuple[int, int, int]]:
         ended: list[tuple[int, int, int]] = []
-        rows = pa.concat_batches(told)
+        rows = pa.concat_batches(acks)
         shares = acker_of(rows.column("root").to_numpy(), self.ackers)
         for number, acker in enumerate(self.trees):
             verdicts = acker.step([rows.filter(pa.array(shares == number))], now)

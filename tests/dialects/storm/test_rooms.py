@@ -25,8 +25,8 @@ WITHOUT_SPARK = """
 import importlib, sys
 for name in sys.argv[1:]:
     importlib.import_module(name)
-found = sorted(name for name in sys.modules if name.partition(".")[0] in ("pyspark", "py4j"))
-assert not found, found[:5]
+loaded = sorted(name for name in sys.modules if name.partition(".")[0] in ("pyspark", "py4j"))
+assert not loaded, loaded[:5]
 """
 
 

@@ -81,8 +81,8 @@ def test_a_file_with_a_topology_can_be_submitted() -> None:
     assert isinstance(names["topology"], storm.Topology)
 
 
-class Noting(storm_wordcount.WordCount):
-    """Writes down in the end what it has counted."""
+class CountsInFile(storm_wordcount.WordCount):
+    """Writes its counts to a file at the end."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -105,8 +105,8 @@ def test_the_examples_prove_themselves_on_a_cluster(spark: SparkSession, tmp_pat
     config = storm.Config(message_timeout="1 hour", max_spout_pending=60, max_task_parallelism=2)
     logs = {name: str(tmp_path / name) for name in ("words", "marks", "tops", "fraud")}
     counting = storm_wordcount.build(logs["words"])
-    noting = replace(counting.node("count"), component=Noting(tmp_path))
-    counting = storm.Topology(tuple(noting if node.id == "count" else node for node in counting.nodes))
+    writing = replace(counting.node("count"), component=CountsInFile(tmp_path))
+    counting = storm.Topology(tuple(writing if node.id == "count" else node for node in counting.nodes))
     with storm.LocalCluster(spark=spark) as cluster:
         cluster.submit("words", counting, config)
         cluster.submit("marks", storm_exclamation.build(logs["marks"]), config)
@@ -130,8 +130,8 @@ def test_the_examples_prove_themselves_on_a_cluster(spark: SparkSession, tmp_pat
         assert storm_wordcount.counted(logs["words"]) == storm_wordcount.recounted(words)
         marks = cluster.status("marks")
         assert storm_exclamation.exclaimed(logs["marks"]) == storm_exclamation.expected(marks)
-        found, meant = storm_fraud.answers(cluster, logs["fraud"])
-        assert found == meant
+        answers, expected = storm_fraud.answers(cluster, logs["fraud"])
+        assert answers == expected
         assert storm_top_words.silence(cluster, "tops", logs["tops"])
         assert [cluster.errors(name) + cluster.dead_letters(name) for name in spouts] == [[]] * 4
         cluster.kill("words")

@@ -17,13 +17,13 @@ from tests.test_docs import lines_by_block
 PAGE = Path(__file__).parents[3] / "docs" / "storm.md"
 
 
-class Noting:
+class RecordingCluster:
     """Takes topologies as a cluster does, and runs none."""
 
     def __init__(self, directory: str) -> None:
         self.submitted: dict[str, tuple[storm.Topology, storm.Config]] = {}
 
-    def __enter__(self) -> Noting:
+    def __enter__(self) -> RecordingCluster:
         return self
 
     def __exit__(self, *_: Any) -> None:
@@ -42,7 +42,7 @@ def plain_python(page: str) -> str:
 
 def test_the_word_count_of_the_page_counts() -> None:
     names: dict[str, Any] = {
-        "storm": SimpleNamespace(**{**vars(storm), "LocalCluster": Noting}),
+        "storm": SimpleNamespace(**{**vars(storm), "LocalCluster": RecordingCluster}),
         "RandomSentence": RandomSentence,
     }
     exec(compile(textwrap.dedent(plain_python(PAGE.read_text("utf-8"))), str(PAGE), "exec"), names)

@@ -19,7 +19,7 @@ from headrace.server import Server, Service, Tokens
 from headrace.server.page.graphsvg import graph_svg
 from headrace.server.page.topologygraph import topology_graph
 from headrace.server.page.topologyhistory import TopologyHistory
-from tests.dialects.storm.clusters import Cluster, WordCount, write_wrongs
+from tests.dialects.storm.clusters import Cluster, WordCount, write_reports
 from tests.server.browsers import looking
 from tests.server.page.test_page import ADMIN, LIMITS, NOON, READ, SCRIPT, number, points_of, rows
 from tests.server.scripted import shop
@@ -30,10 +30,10 @@ Opened = Callable[..., AbstractContextManager[tuple[Page, httpx.Client]]]
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
     made = Cluster(tmp_path / "storm")
-    made.noting = {"word-count": WordCount("word-count"), "odd": WordCount("odd", split=SCRIPT)}
-    made._running.update(made.noting)
-    write_wrongs(tmp_path / "storm", "word-count", "ValueError: no", SCRIPT)
-    write_wrongs(tmp_path / "storm", "odd")
+    made.topologies = {"word-count": WordCount("word-count"), "odd": WordCount("odd", split=SCRIPT)}
+    made._running.update(made.topologies)
+    write_reports(tmp_path / "storm", "word-count", "ValueError: no", SCRIPT)
+    write_reports(tmp_path / "storm", "odd")
     with made:
         yield made
 
@@ -82,7 +82,7 @@ def test_the_page_says_what_the_api_says_and_its_buttons_command(opened: Opened,
         assert [row[3] for row in rows(page, "errors")] == [SCRIPT, "ValueError: no"]
         assert rows(page, "dead letters")[0][3:] == [SCRIPT, "1", "4", "timed out"]
 
-        words = cluster.noting["word-count"]
+        words = cluster.topologies["word-count"]
         assert isinstance(words, WordCount)
         words.emitted += 500  # a rate needs two looks
         charts = page.locator(".hr-charts .hr-chart")
@@ -99,15 +99,15 @@ def test_the_page_says_what_the_api_says_and_its_buttons_command(opened: Opened,
         page.get_by_label("Tasks of count").fill("5")
         page.get_by_role("dialog").get_by_role("button", name="Rebalance").click()
         expect(card.locator(".hr-across")).to_contain_text("count × 5")
-        assert words.noted == ["deactivate", "activate", ("rebalance", {"count": 5}, 30)]
+        assert words.commands == ["deactivate", "activate", ("rebalance", {"count": 5}, 30)]
         card.get_by_role("button", name="Kill").click()
         page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
         expect(page.get_by_role("dialog")).to_have_count(0)
-        assert len(words.noted) == 3
+        assert len(words.commands) == 3
         card.get_by_role("button", name="Kill").click()
         page.get_by_role("dialog").get_by_role("button", name="Kill").click()
         expect(card).to_have_count(0)
-        assert words.noted[3:] == [("kill", 30)]
+        assert words.commands[3:] == [("kill", 30)]
 
         # What is left is shown instead, and the script in its names is text.
         expect(page.locator('section[data-topology="odd"] .hr-across')).to_contain_text("<img src=x")
@@ -117,7 +117,7 @@ def test_the_page_says_what_the_api_says_and_its_buttons_command(opened: Opened,
 
 
 def test_beside_views_for_those_who_read(opened: Opened, cluster: Cluster, tmp_path: Path) -> None:
-    cluster.noting["odd"].failure = ValueError(SCRIPT)
+    cluster.topologies["odd"].failure = ValueError(SCRIPT)
     service = shop(tmp_path, clock=lambda: NOON).service
     tokens = Tokens.parse(f"read:{READ} admin:{ADMIN}")
     with opened(service=service, tokens=tokens) as (page, _):
@@ -147,7 +147,7 @@ def test_a_page_that_is_closed_with_a_question_open(
         page.get_by_role("button", name="Rebalance").click()
         expect(page.get_by_role("dialog")).to_be_visible()
     assert caplog.text == ""
-    assert [topology.noted for topology in cluster.noting.values()] == [[], []]
+    assert [topology.commands for topology in cluster.topologies.values()] == [[], []]
 
 
 def test_a_cluster_that_comes(opened: Opened, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from headrace.commands.main import main
 from headrace.dialects.storm.cluster.control import Control
 from headrace.server import Server, Service, Tokens
 from headrace.server.routes.topologies import Commands
-from tests.dialects.storm.clusters import Cluster, Noting, WordCount, write_wrongs
+from tests.dialects.storm.clusters import Cluster, RecordingTopology, WordCount, write_reports
 from tests.server.conftest import LIMITS
 
 READ, ADMIN = "r" * 20, "a" * 20
@@ -34,8 +34,8 @@ TOKENS = Tokens.parse(f"read:{READ} admin:{ADMIN}")
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
     made = Cluster(tmp_path / "storm")
-    made.noting = {"word-count": WordCount("word-count"), "idle": Noting("idle")}
-    made._running.update(made.noting)
+    made.topologies = {"word-count": WordCount("word-count"), "idle": RecordingTopology("idle")}
+    made._running.update(made.topologies)
     with made:
         yield made
 
@@ -70,7 +70,7 @@ def test_statuses_are_those_of_the_cluster(client: httpx.Client, cluster: Cluste
 
 
 def test_what_went_wrong_is_newest_first(client: httpx.Client, cluster: Cluster) -> None:
-    errors, letters = write_wrongs(cluster.directory, "word-count", "ValueError: a", "ValueError: b")
+    errors, letters = write_reports(cluster.directory, "word-count", "ValueError: a", "ValueError: b")
     newest = client.get("/topologies/word-count/errors?limit=1").json()
     assert newest == {"topology": "word-count", "errors": [{**errors[1], "time": "1970-01-01T00:00:01Z"}]}
     newest = client.get("/topologies/word-count/deadletters").json()["dead_letters"]
@@ -80,7 +80,7 @@ def test_what_went_wrong_is_newest_first(client: httpx.Client, cluster: Cluster)
 
 
 def test_commands(client: httpx.Client, cluster: Cluster) -> None:
-    noted = cluster.noting["word-count"].noted
+    commands = cluster.topologies["word-count"].commands
     done = client.post("/topologies/word-count/deactivate", json={})
     assert (done.status_code, done.json()) == (200, {"topology": "word-count", "command": "deactivate", "done": True})
     assert client.get("/topologies/word-count").json()["state"] == "inactive"
@@ -91,7 +91,7 @@ def test_commands(client: httpx.Client, cluster: Cluster) -> None:
         == 5
     )
     client.post("/topologies/word-count/kill", json={"wait": "10s"})
-    assert noted == ["deactivate", "activate", ("rebalance", {"count": 5}, 2), ("kill", 10)]
+    assert commands == ["deactivate", "activate", ("rebalance", {"count": 5}, 2), ("kill", 10)]
     assert [topology["name"] for topology in client.get("/topologies").json()["topologies"]] == ["idle"]
 
 
@@ -115,7 +115,7 @@ def test_commands_that_are_refused(
 ) -> None:
     answer = client.post(f"/topologies/{path}", json=body)
     assert (answer.status_code, reason in answer.json()["reason"]) == (status, True), answer.text
-    assert cluster.noting["word-count"].noted == []
+    assert cluster.topologies["word-count"].commands == []
 
 
 def test_a_command_that_takes_long_is_under_way(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,9 +125,9 @@ def test_a_command_that_takes_long_is_under_way(cluster: Cluster, monkeypatch: p
         assert (answer.status_code, answer.json()["done"]) == (202, False)
         until(lambda: client.get("/topologies/idle").json()["state"] == "killed")
         assert client.post("/topologies/word-count/deactivate", json={}).json()["done"] is True
-        cluster.noting["idle"].settled.set()
+        cluster.topologies["idle"].settled.set()
         until(lambda: client.get("/topologies/idle").status_code == 404)
-    assert cluster.noting["idle"].noted == [("kill", 30)]
+    assert cluster.topologies["idle"].commands == [("kill", 30)]
 
 
 def until(reached: Callable[[], bool]) -> None:
@@ -146,7 +146,7 @@ def test_who_may_command(cluster: Cluster) -> None:
         for elsewhere in ({"Origin": "https://evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
             assert client.post(path, json={}, headers=admin | elsewhere).status_code == 403
         assert client.post(path, content="{}", headers=admin | {"Content-Type": "text/plain"}).status_code == 415
-        assert cluster.noting["word-count"].noted == []
+        assert cluster.topologies["word-count"].commands == []
         assert client.post(path, json={}, headers=admin).status_code == 200
 
 

@@ -77,7 +77,7 @@ class TopologyStatus:
     `trees` is the number of pending trees, `components` is the graph of the topology, `error` why it failed.
 
     >>> print(TopologyStatus("words", "active", 3, 0.5, 0, (TaskStatus("count", 2, emitted=7, executed=7, acked=7),)))
-    words is active: 3 micro-batches, the last in 0.50 s, 0 trees under way
+    words is active: 3 micro-batches, the last in 0.50 s, 0 pending trees
     component  task  emitted  executed  acked  failed  errors ...
     count         2        7         7      7       0       0 ...
     """
@@ -128,7 +128,7 @@ class TopologyStatus:
             )
             for row in rows
         ]
-        head = f"{self.name} is {self.state}: {self.batches:,} micro-batches{took}, {self.trees:,} trees under way"
+        head = f"{self.name} is {self.state}: {self.batches:,} micro-batches{took}, {self.trees:,} pending trees"
         failure = [] if self.error is None else [f"it failed: {self.error}"]
         return "\n".join([head, *failure, *lines])
 

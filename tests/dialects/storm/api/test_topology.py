@@ -22,7 +22,7 @@ def started() -> storm.TopologyBuilder:
     return storm.TopologyBuilder().set_spout("words", Source("word", "time"))
 
 
-def circle(builder: storm.TopologyBuilder) -> None:
+def cycle(builder: storm.TopologyBuilder) -> None:
     builder.set_bolt("one", Exclaim()).shuffle_grouping("words").shuffle_grouping("two")
     builder.set_bolt("two", Exclaim()).shuffle_grouping("one")
 
@@ -62,7 +62,7 @@ WRONG: list[tuple[Callable[[storm.TopologyBuilder], Any], str]] = [
         ),
         "reads the stream 'default' of 'a', which declares no streams",
     ),
-    (circle, "'one', 'two' read from each other in a cycle"),
+    (cycle, "'one', 'two' read from each other in a cycle"),
     (mixed, "read by direct grouping and by others"),
     (lambda b: b.set_bolt("words", Exclaim()), "has a component 'words' already"),
     (lambda b: b.set_bolt("a", Exclaim()), "the bolt 'a' reads nothing; add an input, e.g. "),
@@ -122,8 +122,8 @@ def test_levels_are_by_the_longest_way() -> None:
     builder = started()
     builder.set_bolt("late", Exclaim()).shuffle_grouping("words").shuffle_grouping("middle")
     builder.set_bolt("middle", Exclaim()).shuffle_grouping("words")
-    builder.set_bolt("beside", Exclaim()).shuffle_grouping("words")
-    assert builder.create().levels == (("middle", "beside"), ("late",))
+    builder.set_bolt("other", Exclaim()).shuffle_grouping("words")
+    assert builder.create().levels == (("middle", "other"), ("late",))
 
 
 def test_a_topology_travels() -> None:

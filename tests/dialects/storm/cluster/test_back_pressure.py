@@ -9,7 +9,7 @@ import pytest
 
 from headrace import storm
 from headrace.dialects.storm.task.acker import COMPLETE
-from tests.dialects.storm.cluster.test_spouthost import SECOND, Around, Numbers, outcome_at
+from tests.dialects.storm.cluster.test_spouthost import SECOND, Numbers, World, outcome_at
 from tests.dialects.storm.driver import Driver
 
 PENDING = 50
@@ -33,7 +33,7 @@ class Slow(storm.BasicBolt):
 def test_a_spout_is_as_fast_as_the_slowest_bolt(each: int, tmp_path: Path) -> None:
     """The spout would emit for ever without pause; no time passes for it."""
     Clock.now = 0
-    world = Around(tmp_path, Numbers(), Slow(each), max_spout_pending=PENDING)
+    world = World(tmp_path, Numbers(), Slow(each), max_spout_pending=PENDING)
     host, driver = world.host(), Driver(world.topology, world.config)
     looks: list[tuple[int, int, int]] = []
 

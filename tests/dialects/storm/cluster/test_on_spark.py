@@ -1,4 +1,4 @@
-"""Topologies on Spark: what they give after a crash and a rebalance, and what becomes of failures."""
+"""Topologies on Spark: their results after a crash and a rebalance, and what becomes of failures."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def assert_exact(folder: Path, words: list[str]) -> list[dict[str, Any]]:
     return written
 
 
-# A loaded machine is no reason to give up a tuple.
+# A loaded machine is no reason to drop a tuple.
 EXACT = storm.Config(max_spout_pending=8, guarantee="effectively_once", message_timeout="1 hour")
 
 

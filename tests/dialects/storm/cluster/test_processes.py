@@ -19,7 +19,7 @@ import pytest
 
 from headrace import storm
 from headrace.log import Log
-from tests.dialects.storm.cluster.test_control import said
+from tests.commands.test_storm import run_storm
 
 SECONDS = 240  # a loaded machine is no reason to fail
 
@@ -80,8 +80,8 @@ def submitted(folder: Path, name: str = "wc", master: str = "local[2]") -> Itera
         try:
             assert process.stdout is not None
             assert process.stderr is not None
-            said = process.stdout.readline()
-            assert said.startswith(f"{name} runs; Ctrl-C stops it"), said + process.stderr.read()
+            line = process.stdout.readline()
+            assert line.startswith(f"{name} is running; Ctrl-C stops it"), line + process.stderr.read()
             yield process
         finally:
             if process.poll() is None:
@@ -128,18 +128,18 @@ def test_submit_command_stop_and_submit_again_elsewhere(spark_cluster: str, tmp_
     numbers, directory = Numbers(tmp_path), tmp_path / "cluster"
     with submitted(tmp_path) as process:
         numbers.until(process, 40)
-        assert said(directory, "list").startswith("wc  active  ")
+        assert run_storm(directory, "list").startswith("wc  active  ")
         with pytest.raises(storm.TopologyError, match=f"in use by the cluster of process {process.pid}"):
             storm.LocalCluster(directory).__enter__()
-        again = said(directory, "submit", str(tmp_path / "wc.py"), "wc", code=1)
+        again = run_storm(directory, "submit", str(tmp_path / "wc.py"), "wc", code=1)
         assert "a topology 'wc' is running already" in again
-        assert "ValueError: 13 is odd" in said(directory, "errors", "wc")
-        said(directory, "deactivate", "wc")
-        wait(process, lambda: said(directory, "status", "wc").startswith("wc is inactive"))
+        assert "ValueError: 13 is odd" in run_storm(directory, "errors", "wc")
+        run_storm(directory, "deactivate", "wc")
+        wait(process, lambda: run_storm(directory, "status", "wc").startswith("wc is inactive"))
         numbers.limit(60)
-        said(directory, "rebalance", "wc", "count=3")
+        run_storm(directory, "rebalance", "wc", "count=3")
         assert len(numbers.counted()) == 40
-        said(directory, "activate", "wc")
+        run_storm(directory, "activate", "wc")
         numbers.until(process, 60)
         numbers.limit(220)  # so that it is stopped in the midst of its work
         wait(process, lambda: len(numbers.counted()) > 60)
@@ -149,9 +149,9 @@ def test_submit_command_stop_and_submit_again_elsewhere(spark_cluster: str, tmp_
 
     with submitted(tmp_path, master=spark_cluster) as process:
         numbers.until(process, 220)
-        status = said(directory, "status", "wc")
+        status = run_storm(directory, "status", "wc")
         assert status.startswith("wc is active")
         assert sum(line.startswith("count ") for line in status.splitlines()) >= 3
-        said(directory, "kill", "wc")
+        run_storm(directory, "kill", "wc")
         assert process.wait(SECONDS) == 0  # nothing is left to run
     assert not (directory / "wc").exists()

@@ -1,4 +1,4 @@
-"""Hosts of spouts, turn by turn, on a real log and a clock of the test's own: what they emit, replay and remember."""
+"""Hosts of spouts, turn by turn, on a real log and a clock of the test: what they emit, replay and store."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ def outcome_at(
 
 
 class Numbers(storm.Spout):
-    """Emits 1, 2, 3, ... and remembers what it was told. What it has emitted is its place, which is kept."""
+    """Emits 1, 2, 3, ... and stores the calls it got. The number it has emitted is its state."""
 
     fields = ("n",)
-    transient = ("told",)
+    transient = ("calls",)
     most = 10**9
 
     def open(self, context: storm.TopologyContext) -> None:
         self.n = 0
-        self.told: list[tuple[str, Any]] = []
+        self.calls: list[tuple[str, Any]] = []
 
     def next_tuple(self) -> None:
         if self.n < self.most:
@@ -50,16 +50,16 @@ class Numbers(storm.Spout):
             self.emit([self.n], message_id=self.n)
 
     def ack(self, message_id: Any) -> None:
-        self.told.append(("ack", message_id))
+        self.calls.append(("ack", message_id))
 
     def activate(self) -> None:
-        self.told.append(("activate", None))
+        self.calls.append(("activate", None))
 
     def deactivate(self) -> None:
-        self.told.append(("deactivate", None))
+        self.calls.append(("deactivate", None))
 
     def close(self) -> None:
-        self.told.append(("close", None))
+        self.calls.append(("close", None))
 
 
 class Few(Numbers):
@@ -70,8 +70,8 @@ class Print(storm.Bolt):
     pass
 
 
-class Around:
-    """A host and all that is around it."""
+class World:
+    """A spout host with its log, its clock and its dead letters."""
 
     def __init__(
         self,
@@ -118,30 +118,30 @@ class Around:
 
 
 @pytest.fixture
-def around(tmp_path: Path) -> Callable[..., Around]:
-    return lambda spout, **config: Around(tmp_path, spout, **config)
+def make_world(tmp_path: Path) -> Callable[..., World]:
+    return lambda spout, **config: World(tmp_path, spout, **config)
 
 
-def told(host: SpoutHost) -> list[tuple[str, Any]]:
-    """What the spout was told after it was activated."""
-    first, *rest = host.spout.told  # type: ignore[attr-defined]
+def calls(host: SpoutHost) -> list[tuple[str, Any]]:
+    """Returns the calls of the spout after its activation."""
+    first, *rest = host.spout.calls  # type: ignore[attr-defined]
     assert first == ("activate", None)
     return rest
 
 
-def test_no_more_is_under_way_than_may_be(around: Callable[..., Around]) -> None:
-    host = around(Numbers(), max_spout_pending=5).host()
+def test_no_more_is_under_way_than_may_be(make_world: Callable[..., World]) -> None:
+    host = make_world(Numbers(), max_spout_pending=5).host()
     assert host.turn()
     assert len(host.pending) == 5
     assert not host.turn()
     host.outcomes.put(outcome_at(0, acked=(0, 3)))
     host.turn()
-    assert told(host) == [("ack", 1), ("ack", 4)]
+    assert calls(host) == [("ack", 1), ("ack", 4)]
     assert sorted(host.pending.tuples) == [1, 2, 4, 5, 6]
 
 
-def test_a_stream_that_is_behind_slows_spouts_that_nobody_acks(around: Callable[..., Around]) -> None:
-    world = around(Numbers(), guarantee="at_most_once")
+def test_a_stream_that_is_behind_slows_spouts_that_nobody_acks(make_world: Callable[..., World]) -> None:
+    world = make_world(Numbers(), guarantee="at_most_once")
     host = world.host()
     for _ in range(2 * spouthost.MAX_UNREAD // 1000):
         host.turn()
@@ -149,11 +149,11 @@ def test_a_stream_that_is_behind_slows_spouts_that_nobody_acks(around: Callable[
     world.read_to = 700
     host.turn()
     assert host.log.end() == spouthost.MAX_UNREAD + 700
-    assert told(host)[:2] == [("ack", 1), ("ack", 2)]
+    assert calls(host)[:2] == [("ack", 1), ("ack", 2)]
 
 
-def test_what_failed_is_replayed_and_at_last_given_up(around: Callable[..., Around]) -> None:
-    world = around(Few(), max_retries=2)
+def test_what_failed_is_replayed_and_at_last_given_up(make_world: Callable[..., World]) -> None:
+    world = make_world(Few(), max_retries=2)
     host = world.host()
     host.turn()
     host.outcomes.put(outcome_at(0, acked=(0, 2), failed=(1,)))
@@ -166,28 +166,28 @@ def test_what_failed_is_replayed_and_at_last_given_up(around: Callable[..., Arou
     host.turn()
     letter = storm.DeadLetter("numbers", 0, (2,), 2, attempts=3, why="failed")
     assert world.letters == [letter]
-    assert told(host) == [("ack", 1), ("ack", 3)]
+    assert calls(host) == [("ack", 1), ("ack", 3)]
     assert (host.counts.failed, host.counts.replayed, host.counts.dead, len(host.pending)) == (3, 2, 1, 0)
 
 
-def test_a_spout_that_fails_by_itself_replays_by_itself(around: Callable[..., Around]) -> None:
+def test_a_spout_that_fails_by_itself_replays_by_itself(make_world: Callable[..., World]) -> None:
     class Own(Few):
         def fail(self, message_id: Any) -> None:
-            self.told.append(("fail", message_id))
+            self.calls.append(("fail", message_id))
             self.emit([message_id * 100], message_id=message_id)
 
-    world = around(Own())
+    world = make_world(Own())
     host = world.host()
     host.turn()
     host.outcomes.put(outcome_at(0, failed=(1,)))
     host.turn()
-    assert told(host) == [("fail", 2)]
+    assert calls(host) == [("fail", 2)]
     assert world.values() == [1, 2, 3, 200]
     assert world.letters == []
 
 
-def test_effectively_once_replays_nothing(around: Callable[..., Around]) -> None:
-    world = around(Few(), guarantee="effectively_once")
+def test_effectively_once_replays_nothing(make_world: Callable[..., World]) -> None:
+    world = make_world(Few(), guarantee="effectively_once")
     host = world.host()
     host.turn()
     host.outcomes.put(outcome_at(0, failed=(1,)))
@@ -196,14 +196,14 @@ def test_effectively_once_replays_nothing(around: Callable[..., Around]) -> None
     assert [letter.values for letter in world.letters] == [(2,)]
 
 
-def test_errors_of_a_spout_are_reported_and_it_goes_on(around: Callable[..., Around]) -> None:
+def test_errors_of_a_spout_are_reported_and_it_goes_on(make_world: Callable[..., World]) -> None:
     class Clumsy(Numbers):
         def next_tuple(self) -> None:
             super().next_tuple()
             if self.n % 2:
                 raise ValueError(f"odd: {self.n}")
 
-    world = around(Clumsy())
+    world = make_world(Clumsy())
     host = world.host()
     host.turn()
     host.turn()
@@ -211,20 +211,20 @@ def test_errors_of_a_spout_are_reported_and_it_goes_on(around: Callable[..., Aro
     assert world.values()[:2] == [1, 2]  # what it had emitted before it failed counts
 
 
-def test_nobody_else_may_append_to_a_spouts_topic(around: Callable[..., Around]) -> None:
-    world = around(Numbers(), max_spout_pending=1)
+def test_nobody_else_may_append_to_a_spouts_topic(make_world: Callable[..., World]) -> None:
+    world = make_world(Numbers(), max_spout_pending=1)
     host, other = world.host(), world.host()
     host.turn()
     with pytest.raises(LogError, match="something else has appended"):
         other.turn()
 
 
-def test_a_spout_lives_as_in_storm(around: Callable[..., Around]) -> None:
-    world = around(Few())
+def test_a_spout_lives_as_in_storm(make_world: Callable[..., World]) -> None:
+    world = make_world(Few())
     host = world.host()
     host.active = False  # before it has begun
     assert not host.turn()
-    assert host.spout.told == []  # type: ignore[attr-defined]
+    assert host.spout.calls == []  # type: ignore[attr-defined]
     host.active = True
     host.turn()
     host.active = False
@@ -234,15 +234,15 @@ def test_a_spout_lives_as_in_storm(around: Callable[..., Around]) -> None:
     host.active = True
     host.turn()
     host.stop()
-    assert told(host) == [("ack", 1), ("deactivate", None), ("activate", None), ("close", None)]
+    assert calls(host) == [("ack", 1), ("deactivate", None), ("activate", None), ("close", None)]
     assert world.values() == [1, 2, 3]
 
 
 def test_it_has_not_settled_while_a_turn_emits_that_began_before(
-    around: Callable[..., Around], monkeypatch: pytest.MonkeyPatch
+    make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Or whoever kills the topology then would remove tuples that nobody has seen."""
-    world, seen = around(Few()), []
+    world, seen = make_world(Few()), []
     host, append = world.host(), SpoutLog.append
 
     def appending(log: SpoutLog, *args: Any, **options: Any) -> None:
@@ -260,8 +260,8 @@ def test_it_has_not_settled_while_a_turn_emits_that_began_before(
     assert (seen, host.settled) == ([False, False], True)
 
 
-def test_time_passes_for_those_who_wait_for_it(around: Callable[..., Around]) -> None:
-    world, waiting = around(Few()), True
+def test_time_passes_for_those_who_wait_for_it(make_world: Callable[..., World]) -> None:
+    world, waiting = make_world(Few()), True
     host = world.host(wakes=lambda: SECOND if waiting else None)
     host.turn()
     world.now, world.read_to = SECOND - 1, 3
@@ -280,11 +280,11 @@ def test_time_passes_for_those_who_wait_for_it(around: Callable[..., Around]) ->
 
 
 def test_a_host_that_starts_again_does_not_wait_for_a_stream_that_waits_for_it(
-    around: Callable[..., Around], monkeypatch: pytest.MonkeyPatch
+    make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is new to a stream that has read everything: it has no micro-batch, and does not tell where it is."""
+    """Nothing is new to a stream that has read everything: it has no micro-batch, and does not report its place."""
     monkeypatch.setattr(spouthost, "MAX_UNREAD", 10)
-    world = around(Numbers(), max_spout_pending=10)
+    world = make_world(Numbers(), max_spout_pending=10)
     host = world.host()
     for offset in range(3):
         host.turn()
@@ -319,10 +319,10 @@ class Died(Exception):
 
 
 def test_a_crash_before_an_append_loses_nothing_and_repeats_nothing(
-    around: Callable[..., Around], monkeypatch: pytest.MonkeyPatch
+    make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The spout's place is written down before its tuples; it counts only if they are there."""
-    world = around(Numbers(), max_spout_pending=10)
+    world = make_world(Numbers(), max_spout_pending=10)
     host = world.host()
     host.turn()
 
@@ -351,10 +351,10 @@ steps = st.lists(
 
 @given(steps)
 def test_nothing_is_lost_whenever_it_crashes(script: list[Any]) -> None:
-    """Every tuple is acked, is under way, or is a dead letter; outcomes may be told again after a crash."""
+    """Every tuple is acked, is under way, or is a dead letter; outcomes may come again after a crash."""
     import tempfile
 
-    world = Around(Path(tempfile.mkdtemp()), Numbers(), max_spout_pending=4, max_retries=1)
+    world = World(Path(tempfile.mkdtemp()), Numbers(), max_spout_pending=4, max_retries=1)
     host, outcomes, acked = world.host(), [], set()
     for step in script:
         if step == "turn":

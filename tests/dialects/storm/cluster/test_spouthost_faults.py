@@ -21,7 +21,7 @@ from headrace.dialects.storm.cluster.spouthost import SpoutHost
 from headrace.dialects.storm.task.acker import COMPLETE, FAILED
 from headrace.dialects.storm.task.treeoutcomes import TreeOutcomes
 from headrace.log.partitions import Partition
-from tests.dialects.storm.cluster.test_spouthost import Around, Numbers, outcome_at
+from tests.dialects.storm.cluster.test_spouthost import Numbers, World, outcome_at
 from tests.dialects.storm.driver import Driver, Sink, Source
 from tests.scale import examples
 
@@ -74,7 +74,7 @@ class Crashing:
 class Engine:
     """What is behind the log, and never crashes here: judges tuples in order; each number fails as often as is said."""
 
-    def __init__(self, world: Around, fails: dict[int, int]) -> None:
+    def __init__(self, world: World, fails: dict[int, int]) -> None:
         self.world, self.fails = world, fails
         self.outcomes: list[tuple[int, TreeOutcomes]] = []
         self.judged = Counter[int]()
@@ -84,22 +84,22 @@ class Engine:
         new = self.world.logged()[self.world.read_to :][:most]
         if not new:
             return None
-        told: dict[str, list[int]] = {"acked": [], "failed": []}
+        outcomes: dict[str, list[int]] = {"acked": [], "failed": []}
         for each in new:
             number = each.values[0]
-            told["failed" if self.judged[number] < self.fails[number] else "acked"].append(each.sequence)
+            outcomes["failed" if self.judged[number] < self.fails[number] else "acked"].append(each.sequence)
             self.acked[number] += self.judged[number] >= self.fails[number]
             self.judged[number] += 1
         self.world.read_to += len(new)
-        self.outcomes.append(outcome_at(len(self.outcomes), tuple(told["acked"]), tuple(told["failed"])))
+        self.outcomes.append(outcome_at(len(self.outcomes), tuple(outcomes["acked"]), tuple(outcomes["failed"])))
         return self.outcomes[-1]
 
 
 class Played:
     """A spout from its first tuple to its last outcome, through crashes."""
 
-    def __init__(self, world: Around, engine: Engine, crashing: Crashing, most: int) -> None:
-        self.engine, self.told = engine, list[Any]()
+    def __init__(self, world: World, engine: Engine, crashing: Crashing, most: int) -> None:
+        self.engine, self.calls = engine, list[Any]()
         host: SpoutHost | None = None
         quiet = 0
         with crashing.installed():
@@ -114,11 +114,11 @@ class Played:
                         host.outcomes.put(outcome)
                     quiet = 0 if did or outcome is not None else quiet + 1
                 except Crash:
-                    self.told += host.spout.told if host is not None else []  # type: ignore[attr-defined]
+                    self.calls += host.spout.calls if host is not None else []  # type: ignore[attr-defined]
                     host, quiet = None, 0
         assert host is not None
         self.host = host
-        self.told += host.spout.told  # type: ignore[attr-defined]
+        self.calls += host.spout.calls  # type: ignore[attr-defined]
 
 
 class Six(Numbers):
@@ -139,12 +139,12 @@ def test_a_host_that_crashes_does_what_one_does_that_lives(
     tries = [(number, attempt) for number, failed in fails.items() for attempt in range(min(failed, retries) + 1)]
     done = {number for number, failed in fails.items() if failed <= retries}
     with tempfile.TemporaryDirectory() as folder:
-        world = Around(Path(folder), Six(), max_spout_pending=3, max_retries=2, guarantee=guarantee)
+        world = World(Path(folder), Six(), max_spout_pending=3, max_retries=2, guarantee=guarantee)
         played = Played(world, Engine(world, fails), Crashing(plan), most)
         assert Counter((each.values[0], each.attempt) for each in world.logged()) == Counter(tries)
         letters = [(letter.values[0], letter.attempts) for letter in world.letters]
         assert sorted(letters) == [(number, retries + 1) for number in sorted(set(fails) - done)]
-        assert {number for what, number in played.told if what == "ack"} == done
+        assert {number for what, number in played.calls if what == "ack"} == done
         assert not played.host.pending.tuples
 
 
@@ -168,9 +168,9 @@ class Own(Six):
 def test_what_a_spout_makes_of_outcomes_survives_crashes(
     plan: list[tuple[int, str]], fails: dict[int, int], most: int
 ) -> None:
-    """It is told of outcomes once more rather than once too few, and remembers what it made of them."""
+    """It gets outcomes once more rather than once too few, and remembers what it made of them."""
     with tempfile.TemporaryDirectory() as folder:
-        world = Around(Path(folder), Own(), max_spout_pending=3)
+        world = World(Path(folder), Own(), max_spout_pending=3)
         played = Played(world, Engine(world, fails), Crashing(plan), most)
         assert set(played.engine.acked) == set(fails)
         assert played.host.spout.left == set()  # type: ignore[attr-defined]
@@ -186,14 +186,14 @@ def full(*_: Any, **__: Any) -> None:
 def test_a_full_disk_is_told_and_the_host_goes_on_when_there_is_room(
     owner: Any, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world = Around(tmp_path, Numbers(), max_spout_pending=4, max_retries=1)
+    world = World(tmp_path, Numbers(), max_spout_pending=4, max_retries=1)
     host = world.host()
     host.turn()
     # One is given up, one is emitted again, and then there is no room for what follows.
-    told = [outcome_at(0, failed=(0,)), outcome_at(1, acked=(1,), failed=(4, 2)), outcome_at(2, acked=(3, 5))]
-    host.outcomes.put(told[0])
+    outcomes = [outcome_at(0, failed=(0,)), outcome_at(1, acked=(1,), failed=(4, 2)), outcome_at(2, acked=(3, 5))]
+    host.outcomes.put(outcomes[0])
     host.turn()
-    host.outcomes.put(told[1])
+    host.outcomes.put(outcomes[1])
     with monkeypatch.context() as patched:
         patched.setattr(owner, name, full)
         host._run()
@@ -202,7 +202,7 @@ def test_a_full_disk_is_told_and_the_host_goes_on_when_there_is_room(
         assert "No space left on device; correct that, and submit the topology again" in str(host.failure)
         host.stop()
     host = world.host()
-    for outcome in told[host.pending.outcomes :]:
+    for outcome in outcomes[host.pending.outcomes :]:
         host.outcomes.put(outcome)
         host.turn()
     emitted = [each.values[0] for each in world.logged() if not each.attempt]
@@ -214,7 +214,7 @@ def test_a_full_disk_is_told_and_the_host_goes_on_when_there_is_room(
 def test_a_disk_that_is_full_when_a_host_is_stopped_stops_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    host = Around(tmp_path, Six()).host()
+    host = World(tmp_path, Six()).host()
     host.turn()
     monkeypatch.setattr(pending, "replace_file", full)
     host.stop()
@@ -230,18 +230,18 @@ class Strange(Numbers):
             self.emit([{self.n} if self.n % 3 == 0 else self.n], message_id=self.n)
 
     def fail(self, message_id: Any) -> None:
-        self.told.append(("fail", message_id))
+        self.calls.append(("fail", message_id))
 
 
 @pytest.mark.parametrize("guarantee", ["at_least_once", "effectively_once", "at_most_once"])
 def test_values_that_the_log_does_not_know_fail_and_the_others_go_on(guarantee: str, tmp_path: Path) -> None:
-    world = Around(tmp_path, Strange(), guarantee=guarantee)
+    world = World(tmp_path, Strange(), guarantee=guarantee)
     host = world.host()
     host.turn()
     assert world.values() == [1, 2, 4, 5, 7, 8]
     assert [letter.values for letter in world.letters] == [("{3}",), ("{6}",), ("{9}",)]
     assert {(letter.why, letter.attempts) for letter in world.letters} == {("unwritable", 0)}
-    assert [what for what in host.spout.told if what[0] == "fail"] == [("fail", n) for n in (3, 6, 9)]  # type: ignore[attr-defined]
+    assert [what for what in host.spout.calls if what[0] == "fail"] == [("fail", n) for n in (3, 6, 9)]  # type: ignore[attr-defined]
     assert len(world.errors) == 3
     assert "values and message ids are values of JSON" in world.errors[0].error
     assert (host.counts.emitted, host.counts.failed, host.counts.dead, host.counts.errors) == (6, 3, 3, 3)
@@ -255,7 +255,7 @@ def test_of_a_great_many_errors_the_first_are_shown_and_all_are_counted(tmp_path
                 self.n += 1
                 self.emit([self.n], message_id=object())
 
-    world = Around(tmp_path, Useless())
+    world = World(tmp_path, Useless())
     host = world.host()
     host.turn()
     assert (len(world.errors), host.counts.errors, len(world.letters)) == (20, 500, 500)
@@ -270,7 +270,7 @@ def test_a_letter_says_which_stream_it_was_for(tmp_path: Path) -> None:
                 self.n = 1
                 self.emit(["x"], message_id=1, stream="bad")
 
-    world = Around(tmp_path, Lines(), max_retries=0)
+    world = World(tmp_path, Lines(), max_retries=0)
     host = world.host()
     host.turn()
     host.outcomes.put(outcome_at(0, failed=(0,)))
@@ -288,7 +288,7 @@ class Picky(storm.CustomGrouping):
 
 
 def test_tuples_that_a_grouping_cannot_send_fail_and_nothing_is_lost(tmp_path: Path) -> None:
-    world = Around(tmp_path, Six(), Sink(), Picky(), max_spout_pending=3, max_retries=1)
+    world = World(tmp_path, Six(), Sink(), Picky(), max_spout_pending=3, max_retries=1)
     host, driver, offset = world.host(), Driver(world.topology, world.config), 0
     errors: list[str] = []
     while host.turn():
@@ -298,11 +298,11 @@ def test_tuples_that_a_grouping_cannot_send_fail_and_nothing_is_lost(tmp_path: P
         world.read_to += len(new)
         ended = driver.batch({"numbers": [each.values for each in new]})
         errors += [error.error for _, _, outcome in driver.outcomes for error in outcome.errors]
-        told = [tuple(place for _, place, verdict in ended if verdict == kind) for kind in (COMPLETE, FAILED)]
-        host.outcomes.put(outcome_at(offset, *told))
+        outcomes = [tuple(place for _, place, verdict in ended if verdict == kind) for kind in (COMPLETE, FAILED)]
+        host.outcomes.put(outcome_at(offset, *outcomes))
         offset += 1
     assert sorted(driver.got("print")) == [(n,) for n in (1, 2, 3, 5, 6)]
-    assert sorted(number for what, number in host.spout.told if what == "ack") == [1, 2, 3, 5, 6]  # type: ignore[attr-defined]
+    assert sorted(number for what, number in host.spout.calls if what == "ack") == [1, 2, 3, 5, 6]  # type: ignore[attr-defined]
     assert [(letter.values, letter.why, letter.attempts) for letter in world.letters] == [((4,), "failed", 2)]
     assert errors == ["KeyError: 'where is 4?'"] * 2
 

@@ -77,7 +77,7 @@ class Visit:
 
 
 class ByKey(storm.CustomGrouping):
-    """Groups by the key. An abort is no error of its own: asked again, it has an answer."""
+    """Groups by the key. An abort is not its error: called again, it answers."""
 
     def __init__(self, folder: Path) -> None:
         self.visit = Visit(folder, "sending")
@@ -174,10 +174,10 @@ class Points(Faults):
     def _around(self, method: Callable[..., Any], before: str, after: str | None = None) -> Callable[..., Any]:
         def called(*args: Any, **options: Any) -> Any:
             self.reach(before)
-            given = method(*args, **options)
+            result = method(*args, **options)
             if after is not None:
                 self.reach(after)
-            return given
+            return result
 
         return called
 

@@ -1,4 +1,4 @@
-"""What a status counts, held to the plainest way to count it: tuples over streams, percentiles, time held back."""
+"""What a status counts, against the simplest way to count it: tuples of streams, percentiles, throttled time."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from headrace import storm
 from headrace.dialects.storm.api.groupings import describe_grouping
 from headrace.dialects.storm.cluster.topologystatus import InputStatus, bolt_status, component_statuses, spout_status
 from headrace.dialects.storm.graph.enginetasks import EngineBoltTask, rebalance_bolt
-from tests.dialects.storm.cluster.test_spouthost import Around, Numbers, outcome_at
+from tests.dialects.storm.cluster.test_spouthost import Numbers, World, outcome_at
 from tests.dialects.storm.driver import Driver, Sink, Source
 from tests.scale import examples
 
 
 class Sort(storm.BasicBolt):
-    """Odd numbers go to a stream of their own."""
+    """Sends odd numbers to another stream."""
 
     fields = ("n",)
     streams = {"odd": ["n"]}  # noqa: RUF012
@@ -45,16 +45,16 @@ def test_streams_count_what_came_over_them(batches: list[list[int]]) -> None:
     for numbers in batches:
         if numbers:
             driver.batch({"numbers": [[n] for n in numbers]})
-            for name, index, outcome in driver.outcomes:
+            for name, index, outcome in driver.outputs:
                 if name != "numbers":
                     counts[name, index].update(outcome.counts.received)
-    told = {
+    counts_by_task = {
         name: [{f"from {stream}": n for stream, n in each.items()} for (of, _), each in counts.items() if of == name]
         for name in ("sort", "all")
     }
     numbers = [n for batch in batches for n in batch]
     odd = sum(n % 2 for n in numbers)
-    spout, sort, all_ = component_statuses(driver.topology, told)
+    spout, sort, all_ = component_statuses(driver.topology, counts_by_task)
     assert (spout.id, spout.kind, spout.tasks, spout.inputs) == ("numbers", "spout", 2, ())
     assert sort.inputs == (InputStatus("numbers", "default", "shuffle", len(numbers)),)
     assert all_.inputs == (
@@ -63,11 +63,11 @@ def test_streams_count_what_came_over_them(batches: list[list[int]]) -> None:
     )
 
 
-def test_what_a_task_tells_outlives_it_and_a_rebalance() -> None:
+def test_the_counts_of_a_task_outlive_it_and_a_rebalance() -> None:
     topology, config = sorting(), storm.Config()
     driver = Driver(topology)
     driver.batch({"numbers": [[1], [2], [3]]})
-    [sent] = [sent for name, _, outcome in driver.outcomes if name == "numbers" for sent in outcome.batches][:1]
+    [sent] = [sent for name, _, outcome in driver.outputs if name == "numbers" for sent in outcome.batches][:1]
     task = EngineBoltTask(topology, config, "sort", 1, 0)
     list(task.run([sent.batch], 0))
     blocks = task.changes()
@@ -86,12 +86,12 @@ def test_what_a_task_tells_outlives_it_and_a_rebalance() -> None:
 @given(st.lists(st.floats(0, 100), max_size=40))
 def test_percentiles_are_of_what_was_measured(seconds: list[float]) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        host = Around(Path(folder), Numbers()).host()
+        host = World(Path(folder), Numbers()).host()
         host.counts.latest.extend(seconds)
         status = spout_status(host)
-        for share, found in ((0.5, status.complete_p50_ms), (0.99, status.complete_p99_ms)):
+        for share, quantile in ((0.5, status.complete_p50_ms), (0.99, status.complete_p99_ms)):
             enough = [each for each in seconds if sum(other <= each for other in seconds) >= share * len(seconds)]
-            assert found == (1000 * min(enough) if enough else None)
+            assert quantile == (1000 * min(enough) if enough else None)
 
 
 STEPS = st.lists(
@@ -101,25 +101,25 @@ STEPS = st.lists(
 
 @examples(40)
 @given(STEPS)
-def test_a_spout_is_held_back_from_the_turn_that_finds_no_room_to_the_one_that_does(
+def test_a_spout_is_throttled_from_the_turn_that_finds_no_room_to_the_one_that_does(
     steps: list[tuple[int, str]],
 ) -> None:
-    """At every turn it is full or not; from one that finds it full to the next that does not, it was held back."""
+    """At every turn it is full or not; from one that finds it full to the next that does not, it was throttled."""
     with tempfile.TemporaryDirectory() as folder:
-        world = Around(Path(folder), Numbers(), max_spout_pending=2)
-        host, expected, held = world.host(), 0, False
+        world = World(Path(folder), Numbers(), max_spout_pending=2)
+        host, expected, throttled = world.host(), 0, False
         for number, (passes, what) in enumerate(steps):
             world.now += passes * 1_000_000
-            expected += passes if held else 0
+            expected += passes if throttled else 0
             if what == "ack":
                 host.outcomes.put(outcome_at(number, acked=tuple(host.pending.tuples)[:1]))
             elif what != "turn":
                 host.active = what == "activate"
             acked = 1 if what == "ack" and len(host.pending) else 0
-            held = host.active and len(host.pending) - acked == 2
+            throttled = host.active and len(host.pending) - acked == 2
             host.turn()
             status = spout_status(host)
-            assert (status.throttled, status.throttled_seconds) == (held, expected)
+            assert (status.throttled, status.throttled_seconds) == (throttled, expected)
 
 
 def test_groupings_have_names() -> None:

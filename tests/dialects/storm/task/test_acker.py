@@ -1,4 +1,4 @@
-"""The acker against a naive one that holds sets of tuples."""
+"""The acker against a naive one that stores sets of tuples."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ TIMEOUT = 1_000
 
 @dataclass
 class Naive:
-    """Of every tree all tuples that were emitted, and all that were acked.
+    """A naive acker: stores all tuples of every tree that were emitted, and all that were acked.
 
-    What is told of a tree that does not begin within the timeout is forgotten.
+    It drops the updates of a tree that does not begin within the timeout.
     """
 
     emitted: dict[int, set[int]] = field(default_factory=dict)
@@ -32,17 +32,17 @@ class Naive:
     failed: set[int] = field(default_factory=set)
     over: set[int] = field(default_factory=set)
 
-    def step(self, told: list[Told], now: int) -> set[tuple[int, int]]:
-        for each in told:
-            self.emitted.setdefault(each.root, set()).update(each.emitted)
-            self.acked.setdefault(each.root, set()).update(each.acked)
-            if each.root not in self.begun:
-                self.early.setdefault(each.root, now)
-            if each.mark >= 0:
-                self.begun[each.root] = now
-                self.early.pop(each.root)
-            elif each.mark == FAIL:
-                self.failed.add(each.root)
+    def step(self, updates: list[Update], now: int) -> set[tuple[int, int]]:
+        for update in updates:
+            self.emitted.setdefault(update.root, set()).update(update.emitted)
+            self.acked.setdefault(update.root, set()).update(update.acked)
+            if update.root not in self.begun:
+                self.early.setdefault(update.root, now)
+            if update.mark >= 0:
+                self.begun[update.root] = now
+                self.early.pop(update.root)
+            elif update.mark == FAIL:
+                self.failed.add(update.root)
         verdicts = set()
         for root in self.begun.keys() - self.over:
             if root in self.failed:
@@ -60,8 +60,8 @@ class Naive:
 
 
 @dataclass(frozen=True)
-class Told:
-    """What a task tells of one tree, with the tuples themselves."""
+class Update:
+    """A row for the acker, with the tuples themselves."""
 
     root: int
     mark: int
@@ -70,18 +70,18 @@ class Told:
 
     def row(self) -> pa.RecordBatch:
         xor = 0
-        for each in (*self.emitted, *self.acked):
-            xor ^= each
+        for number in (*self.emitted, *self.acked):
+            xor ^= number
         return acks(np.array([self.root], np.uint64), np.array([xor], np.uint64), self.mark)
 
 
-def forest(seed: int, trees: int, most: int) -> list[Told]:
+def forest(seed: int, trees: int, most: int) -> list[Update]:
     """Trees that grow into each other: tuples have anchors in one tree or several; some fail, some are lost."""
     rng = random.Random(seed)
     roots = root_ids(3, np.arange(trees)).tolist()
     fresh = iter(tuple_ids(seed_of(3, seed), 0, trees + most).tolist())
     first = {root: next(fresh) for root in roots}
-    told = [Told(root, 3, emitted=frozenset([first[root]])) for root in roots]
+    updates = [Update(root, 3, emitted=frozenset([first[root]])) for root in roots]
     members: dict[int, frozenset[int]] = {number: frozenset([root]) for root, number in first.items()}
     children: dict[int, set[int]] = {number: set() for number in members}
     open_ = list(members)
@@ -96,7 +96,7 @@ def forest(seed: int, trees: int, most: int) -> list[Told]:
     emitted_by: dict[tuple[int, int], int] = {}
     for number, roots_ in members.items():
         for root in roots_:
-            # One of the parents in the tree tells the acker of a tuple, as the task that emits it does once.
+            # One parent in the tree reports a tuple to the acker, as the task that emits it does once.
             parent = next((p for p in members if number in children[p] and root in members[p]), None)
             if parent is not None:
                 emitted_by[number, root] = parent
@@ -105,11 +105,11 @@ def forest(seed: int, trees: int, most: int) -> list[Told]:
         for root in roots_:
             born = frozenset(child for (child, of), parent in emitted_by.items() if parent == number and of == root)
             if fate < 0.04:
-                told.append(Told(root, FAIL))
+                updates.append(Update(root, FAIL))
             elif fate >= 0.08:
-                told.append(Told(root, ACK, emitted=born, acked=frozenset([number])))
-    rng.shuffle(told)
-    return told
+                updates.append(Update(root, ACK, emitted=born, acked=frozenset([number])))
+    rng.shuffle(updates)
+    return updates
 
 
 @examples(120)
@@ -117,13 +117,13 @@ def forest(seed: int, trees: int, most: int) -> list[Told]:
 def test_a_tree_is_complete_exactly_when_every_tuple_of_it_was_acked(
     seed: int, trees: int, most: int, pause: int
 ) -> None:
-    rng, told = random.Random(seed + 1), forest(seed, trees, most)
+    rng, updates = random.Random(seed + 1), forest(seed, trees, most)
     naive, acker, stored = Naive(), Acker(TIMEOUT), []
     said: list[int] = []
     now = 0
-    while told or now < 4 * TIMEOUT:
-        size = rng.randrange(len(told) + 1)
-        some, told = told[:size], told[size:]
+    while updates or now < 4 * TIMEOUT:
+        size = rng.randrange(len(updates) + 1)
+        some, updates = updates[:size], updates[size:]
         verdicts = acker.step([each.row() for each in some], now)
         got = set(zip(verdicts.column("root").to_pylist(), verdicts.column("verdict").to_pylist(), strict=True))
         assert got == naive.step(some, now)
@@ -134,7 +134,7 @@ def test_a_tree_is_complete_exactly_when_every_tuple_of_it_was_acked(
             acker.load(stored)
         elif rng.random() < 0.2:
             stored = [*acker.part(0, 2**63), *acker.part(2**63, 2**64)]
-        now += pause if told else TIMEOUT
+        now += pause if updates else TIMEOUT
     assert acker.step([], now + TIMEOUT).num_rows == 0
     assert len(said) == len(set(said)) == trees
     assert acker.pending == 0

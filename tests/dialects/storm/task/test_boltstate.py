@@ -76,7 +76,7 @@ def take(bolt: Any, step: str, key: Any) -> None:
 
 
 class Odd:
-    """Equal by a rule of its own, which bytes cannot tell."""
+    """Equal by its own rule, which its bytes do not show."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -101,28 +101,28 @@ def fresh() -> tuple[Any, BoltState]:
 @examples(80)
 @given(batches=st.lists(st.lists(STEPS, max_size=6), max_size=8), data=st.data())
 def test_state_comes_back_from_blocks_whatever_a_bolt_did(batches: list[list[Any]], data: st.DataObject) -> None:
-    bolt, kept = fresh()
+    bolt, state = fresh()
     follower, following = fresh()
     stored: list[bytes] = []
     for steps in batches:
-        kept.touch()
+        state.touch()
         for step, key in steps:
             take(bolt, step, key)
         expected = attributes(bolt)
-        changes = kept.changes()
+        changes = state.changes()
         stored += changes
-        assert kept.changes() == []
+        assert state.changes() == []
         following.load(changes)  # on top of what it has
         assert attributes(follower) == expected
         way = data.draw(st.sampled_from(["none", "restore", "parts", "dump"]))
         if way == "restore":
-            bolt, kept = fresh()
-            kept.load(stored)
+            bolt, state = fresh()
+            state.load(stored)
         elif way == "parts":
             edges = [0, *sorted(data.draw(st.lists(st.integers(1, HASHES - 1), max_size=3, unique=True))), HASHES]
-            stored = [each for low, high in pairwise(edges) for each in kept.part(low, high)]
+            stored = [each for low, high in pairwise(edges) for each in state.part(low, high)]
         elif way == "dump":
-            stored = kept.dump()
+            stored = state.dump()
         restored, restoring = fresh()
         restoring.load(stored)
         assert attributes(restored) == expected
@@ -133,56 +133,56 @@ def test_state_comes_back_from_blocks_whatever_a_bolt_did(batches: list[list[Any
 
 
 def test_of_a_large_dict_only_what_changed_is_written() -> None:
-    bolt, kept = fresh()
+    bolt, state = fresh()
     bolt.counts = {f"word{number}": number for number in range(100_000)}
-    kept.touch()
-    assert sum(map(len, kept.changes())) > 500_000
+    state.touch()
+    assert sum(map(len, state.changes())) > 500_000
     for number in range(0, 100_000, 10_000):
         bolt.counts[f"word{number}"] += 1
-    kept.touch()
-    [block] = kept.changes()
+    state.touch()
+    [block] = state.changes()
     assert len(block) < 3_000
     other, loading = fresh()
     loading.load([block])
     assert other.counts["word90000"] == 90_001 and len(other.counts) == 12
-    kept.touch()
-    assert kept.changes() == []
+    state.touch()
+    assert state.changes() == []
 
 
 def test_of_values_that_change_in_place_a_block_of_keys_is_written() -> None:
-    bolt, kept = fresh()
+    bolt, state = fresh()
     bolt.lists = defaultdict(list, {number: [number] for number in range(20_000)})
-    kept.touch()
-    whole = sum(map(len, kept.changes()))
+    state.touch()
+    whole = sum(map(len, state.changes()))
     bolt.lists[77].append(1)
-    kept.touch()
-    [block] = kept.changes()
+    state.touch()
+    [block] = state.changes()
     assert len(block) < whole / 50
 
 
 def test_a_dict_whose_keys_have_no_bytes_is_written_when_it_changes_and_not_otherwise() -> None:
-    bolt, kept = fresh()
+    bolt, state = fresh()
     bolt.late = {Odd(1): 1}
-    kept.touch()
-    assert len(kept.changes()) == 1
-    kept.touch()
-    assert kept.changes() == []
+    state.touch()
+    assert len(state.changes()) == 1
+    state.touch()
+    assert state.changes() == []
     bolt.late[Odd(1)] = 2
-    kept.touch()
-    assert len(kept.changes()) == 1
+    state.touch()
+    assert len(state.changes()) == 1
 
 
 def test_what_nothing_touched_is_not_even_looked_at() -> None:
-    bolt, kept = fresh()
+    bolt, state = fresh()
     bolt.total = 1
-    assert kept.changes() == []  # execute was not called, so this cannot be
+    assert state.changes() == []  # execute was not called, so this cannot be
 
 
 def test_what_prepare_made_and_nothing_changed_is_no_state() -> None:
-    bolt, kept = fresh()
+    bolt, state = fresh()
     bolt.total = 5
-    kept.touch()
-    blocks = kept.dump()
+    state.touch()
+    blocks = state.dump()
     newer = Bolt()
     newer.prepare()
     newer.setting = 20  # by new code

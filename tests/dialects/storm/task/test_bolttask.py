@@ -38,8 +38,8 @@ def task_of(bolt: storm.Bolt, *, direct: str | None = None, **settings: Any) -> 
     return SpoutTask(topology, config, "words", 0), BoltTask(topology, config, "bolt", 0)
 
 
-def run(bolt: storm.Bolt, words: list[str], **given: Any) -> TaskOutput:
-    spout, task = task_of(bolt, **given)
+def run(bolt: storm.Bolt, words: list[str], **settings: Any) -> TaskOutput:
+    spout, task = task_of(bolt, **settings)
     sent = spout.run("default", pa.record_batch({"sentence": words}), np.arange(len(words)), now=0).batches
     return task.run([each.batch for each in sent], now=0)
 
@@ -65,7 +65,7 @@ def test_a_replay_is_identical_whatever_the_order_of_arrival(batches: list[list[
 
 def described(driver: Driver) -> Any:
     outcomes = []
-    for name, index, each in driver.outcomes:
+    for name, index, each in driver.outputs:
         sent = [(one.target, one.task, one.batch.schema.metadata, one.batch.to_pydict()) for one in each.batches]
         outcomes.append((name, index, sent, each.acks.to_pydict()))
     return outcomes, dict(driver.states)
@@ -193,7 +193,7 @@ def test_what_cannot_be_sent_fails_its_tuple_and_no_other(guarantee: str) -> Non
     assert sorted(driver.got("sink")) == [("a", 1), ("b", 1), ("c", 1)]
     tracked = guarantee == "at_least_once"
     assert [verdict for *_, verdict in ended] == ([COMPLETE, FAILED, COMPLETE, FAILED, COMPLETE] if tracked else [])
-    [listed] = [outcome for name, _, outcome in driver.outcomes if name == "listed"]
+    [listed] = [outcome for name, _, outcome in driver.outputs if name == "listed"]
     assert len(listed.errors) == 2
     assert "a key of type list has no encoding" in listed.errors[0].error
     assert "pickle" in listed.errors[1].error
@@ -207,7 +207,7 @@ def test_what_a_spout_emitted_and_cannot_be_sent_fails_at_once() -> None:
     ended = driver.batch({"words": [["a"], [["list"]], ["b"]]}, now=0)
     assert ended == [(0, 0, COMPLETE), (0, 1, FAILED), (0, 2, COMPLETE)]
     assert sorted(driver.got("sink")) == [("a",), ("b",)]
-    [error] = [error for _, _, outcome in driver.outcomes for error in outcome.errors]
+    [error] = [error for _, _, outcome in driver.outputs for error in outcome.errors]
     assert error.component == "words"
     assert sum(acker.pending for acker in driver.trees) == 0
 
@@ -232,7 +232,7 @@ def test_no_two_copies_of_tuples_have_the_same_number() -> None:
     numbers: list[int] = []
     for now in range(3):
         driver.batch({"words": [["a b c"], ["d e"]]}, now=now)
-        for _, _, outcome in driver.outcomes:
+        for _, _, outcome in driver.outputs:
             numbers += [number for sent in outcome.batches for number in Incoming.of([sent.batch], 0).ids.tolist()]
     assert len(numbers) == 3 * (2 + 2 + 5 * 3 + 5)
     assert len(set(numbers)) == len(numbers)

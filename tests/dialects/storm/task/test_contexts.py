@@ -1,4 +1,4 @@
-"""What components are told of the topology they are in, and the ways in which they emit, report and share tuples."""
+"""What components know of their topology, and the ways in which they emit, report and group tuples."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def test_a_task_knows_where_it_is() -> None:
     driver = Driver(builder.create(), storm.Config(message_timeout="7s"))
     tasks = driver.instances("curious")
     assert [task.place for task in tasks] == [("curious", index, 2 + index) for index in range(3)]
-    told = tasks[0]
-    assert told.around == [[0, 1], [2, 3, 4], [5, 6]]
-    assert told.owners == ["words"] * 2 + ["curious"] * 3 + ["sink"] * 2
-    assert told.read == {("words", "default"): ByFields(("time", "word"))}
-    assert told.readers == {"default": {"sink": Shuffle()}, "errors": {"sink": All()}}
-    assert told.names == (("word", "time"), ("line", "reason"))
-    assert told.timeout == 7 * SECOND
+    first = tasks[0]
+    assert first.around == [[0, 1], [2, 3, 4], [5, 6]]
+    assert first.owners == ["words"] * 2 + ["curious"] * 3 + ["sink"] * 2
+    assert first.read == {("words", "default"): ByFields(("time", "word"))}
+    assert first.readers == {"default": {"sink": Shuffle()}, "errors": {"sink": All()}}
+    assert first.names == (("word", "time"), ("line", "reason"))
+    assert first.timeout == 7 * SECOND
 
 
 class Near(storm.CustomGrouping):
@@ -98,7 +98,7 @@ def test_shuffled_tasks_get_equally_many_over_small_batches(
     driver, executed = Driver(builder.create()), Counter[tuple[str, int]]()
     for size in batches:
         driver.batch({"numbers": [[n] for n in range(size)]})
-        for name, index, outcome in driver.outcomes:
+        for name, index, outcome in driver.outputs:
             executed[name, index] += outcome.counts.executed
         if restarted:
             driver.restart()
@@ -145,7 +145,7 @@ def test_a_basic_bolt_with_several_streams_is_acked_by_itself_and_may_complain()
         *(("odd", ("n", "word"), (n, "odd")) for n in (1, 3, 5)),
     ]
     assert [sorted(task.got) for task in driver.instances("named")] == [[(0,), (2,), (4,)], [(1,), (3,), (5,)]]
-    [error] = [error for _, _, outcome in driver.outcomes for error in outcome.errors]
+    [error] = [error for _, _, outcome in driver.outputs for error in outcome.errors]
     assert (error.component, error.error, error.time) == ("sort", "ValueError: three is suspicious", SECOND)
     assert error.task in tasks
 

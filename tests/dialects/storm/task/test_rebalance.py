@@ -22,17 +22,17 @@ class Count(storm.BasicBolt):
 
     def prepare(self, context: storm.TopologyContext) -> None:
         self.counts: Counter[Any] = Counter()
-        self.kept: dict[Any, list[str]] = {}
+        self.words: dict[Any, list[str]] = {}
 
     def execute(self, tup: storm.Tuple) -> None:
         key = (tup["user"], tup["word"])
         self.counts[key] += 1
-        self.kept.setdefault(key, []).append(tup["word"])
+        self.words.setdefault(key, []).append(tup["word"])
         self.emit([*key, self.counts[key]])
 
 
 class Total(storm.BasicBolt):
-    """Keeps a number, which no key tells how to share."""
+    """Stores a number, which no key says how to divide."""
 
     def prepare(self, context: storm.TopologyContext) -> None:
         self.total = 0
@@ -104,8 +104,8 @@ def test_counts_after_any_rebalances_are_those_of_a_counter(first: int, steps: l
         assert sum(counts, Counter()) == expected
         assert all(isinstance(each, Counter) for each in counts)
         assert sum(map(len, counts)) == len(expected)  # each key in one task
-        kept = [(key, words) for task in driver.instances("bolt") for key, words in task.kept.items()]
-        assert dict(kept) == {key: [key[1]] * count for key, count in expected.items()}
+        items = [(key, words) for task in driver.instances("bolt") for key, words in task.words.items()]
+        assert dict(items) == {key: [key[1]] * count for key, count in expected.items()}
     # Every key is where its tuples go: each one more counts on from what there is.
     driver.batch({"words": list(expected)}, now=100)
     assert sum((task.counts for task in driver.instances("bolt")), Counter()) == expected + Counter(list(expected))
@@ -167,4 +167,4 @@ def test_ticks_go_on_after_a_rebalance() -> None:
     driver.batch({}, now=5_000_000)
     driver = with_tasks(driver, 3)
     driver.batch({}, now=6_000_000)
-    assert [outcome.counts.ticks for name, _, outcome in driver.outcomes if name == "bolt"] == [1, 1, 1]
+    assert [outcome.counts.ticks for name, _, outcome in driver.outputs if name == "bolt"] == [1, 1, 1]

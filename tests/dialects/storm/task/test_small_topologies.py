@@ -121,7 +121,7 @@ def test_what_is_never_acked_fails_after_the_timeout_while_its_neighbours_are_ac
         (0, 5, FAILED),
         (0, 6, COMPLETE),
     ]
-    [error] = [error for _, _, outcome in driver.outcomes for error in outcome.errors]
+    [error] = [error for _, _, outcome in driver.outputs for error in outcome.errors]
     assert (error.component, error.error) == ("forgetful", "RuntimeError: cannot digest it")
     driver.restart()
     assert driver.batch({"words": [["e"]]}, now=29 * SECOND) == [(0, 7, COMPLETE)]
@@ -237,6 +237,6 @@ def test_after_a_pause_there_are_many_ticks_but_not_too_many() -> None:
     ticks = []
     for now in (0, 1, 1, 4, 3604):
         driver.batch({}, now=now * SECOND)
-        [outcome] = [outcome for _, _, outcome in driver.outcomes]
+        [outcome] = [outcome for _, _, outcome in driver.outputs]
         ticks.append((outcome.counts.ticks, outcome.counts.ticks_skipped))
     assert ticks == [(0, 0), (1, 0), (0, 0), (3, 0), (100, 3500)]

@@ -20,7 +20,7 @@ TIMEOUT = 30_000_000
 
 
 def drawn(seed: int, bolt: str, label: str) -> tuple[str, int, int]:
-    """What becomes of a tuple: its fate, and how many tuples it gives, by stream."""
+    """What becomes of a tuple: its fate, and how many tuples it makes, by stream."""
     rng = random.Random(f"{seed} {bolt} {label}")
     [fate] = rng.choices(["ack", "fail", "lose"], [seed % 40, 1, 1])
     return fate, rng.choice([0, 1, 1, 2]), rng.choice([0, 0, 1])
@@ -73,12 +73,12 @@ def fates(seed: int, source: str, stream: str, label: str) -> list[str]:
     met = []
     for bolt in READERS.get((source, stream), []):
         fate, children, side = drawn(seed, bolt, label)
-        mine = [fate]
+        tree_fates = [fate]
         for number in range(children):
-            mine += fates(seed, bolt, "default", f"{label}.{number}")
+            tree_fates += fates(seed, bolt, "default", f"{label}.{number}")
         for number in range(side):
-            mine += fates(seed, bolt, "side", f"{label}-{number}")
-        met += mine * COPIES.get(bolt, 1)
+            tree_fates += fates(seed, bolt, "side", f"{label}-{number}")
+        met += tree_fates * COPIES.get(bolt, 1)
     return met
 
 
