@@ -17,8 +17,9 @@ Identity = Any
 def identity_of(value: object) -> Identity:
     """Returns the identity of a declared object, such as a window or an aggregation.
 
-    Of a dataclass it is the name of the class and the fields that are not as by default, so that a new field with a
-    default changes no identity. Of a function it is the name; of any other object, the name of its class.
+    It is what the method `state_identity` returns, if the object has one. Of a dataclass it is the name of the class and the
+    fields that are not as by default, so that a new field with a default changes no identity. Of a function it is the
+    name; of any other object, the name of its class.
 
     >>> from headrace.model.algebra import TopFn
     >>> from headrace.model.windows import FixedWindows
@@ -35,6 +36,8 @@ def identity_of(value: object) -> Identity:
         return {str(key): identity_of(item) for key, item in value.items()}
     if isinstance(name := getattr(value, "__qualname__", None), str):
         return name
+    if callable(identity := getattr(value, "state_identity", None)):
+        return identity()
     declared = {"type": type(value).__name__}
     if not is_dataclass(value):
         return declared

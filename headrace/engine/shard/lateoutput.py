@@ -1,6 +1,6 @@
-"""Late outputs of groupings: rows that came too late leave a shard behind its panes, and enter Python as elements.
+"""Late outputs of groupings: late rows leave a shard behind its panes, and enter Python as elements.
 
-They travel as rows of the schema PANES whose timing is none.
+They travel as rows of the schema PANES with a timing that no pane has.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.engine.shard.clocks import Clocks
+from headrace.engine.shard.identity import Identity, identity_of
 from headrace.engine.shard.processor import PANES, ShardProcessor, StepResult
 from headrace.engine.shard.windowbounds import bounds_of
 from headrace.engine.worker.bundles import Bundle
@@ -27,7 +28,7 @@ _TOO_LATE: Final = -1
 
 
 class LateOutputProcessor(ShardProcessor):
-    """A shard that gives what came too late behind its panes."""
+    """A shard processor that emits late rows behind its panes."""
 
     def step(self, rows: pa.RecordBatch | None = None, clocks: Clocks | None = None) -> StepResult:
         step = super().step(rows, clocks)
@@ -36,14 +37,14 @@ class LateOutputProcessor(ShardProcessor):
         return replace(step, panes=pa.concat_batches([step.panes, _as_panes(step.late)]))
 
 
-def split(given: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    """The panes of a step, and what came too late in it."""
-    late = pc.equal(given.column("timing"), _TOO_LATE)
-    return given.filter(pc.invert(late)), given.filter(late)
+def split_late(rows: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """Splits what a step emitted into panes and late rows."""
+    late = pc.equal(rows.column("timing"), _TOO_LATE)
+    return rows.filter(pc.invert(late)), rows.filter(late)
 
 
 def late_bundles(late: pa.RecordBatch, *, global_windows: bool) -> Iterator[Bundle]:
-    """Late rows as bundles of pairs; what takes earlier ones back is apart."""
+    """Reads late rows as bundles of pairs; retractions come first, in bundles of their own."""
     for back in (True, False):
         rows = late.filter(pc.equal(late.column("retraction"), back))
         if rows.num_rows:
@@ -63,12 +64,12 @@ def _as_panes(late: pa.RecordBatch) -> pa.RecordBatch:
 
 
 @dataclass(frozen=True)
-class OfElements(CombineFn[Any, Any, Any]):
-    """An aggregation of a part of each element, so that one that comes too late is still whole.
+class ElementFn(CombineFn[Any, Any, Any]):
+    """An aggregation of a part of each element, so that a late output has whole elements.
 
     >>> from operator import itemgetter
     >>> from headrace.model.algebra import SumFn
-    >>> total = OfElements(SumFn(), itemgetter(1))
+    >>> total = ElementFn(SumFn(), itemgetter(1))
     >>> total.finish(total.add_all(total.zero(), [("a", 1), ("b", 2)]))
     3
     """
@@ -78,6 +79,10 @@ class OfElements(CombineFn[Any, Any, Any]):
 
     def __repr__(self) -> str:
         return repr(self.fn)
+
+    def state_identity(self) -> Identity:
+        """Returns the identity of `fn`: with or without a late output, the state is the same."""
+        return identity_of(self.fn)
 
     @property
     def timed(self) -> bool:  # type: ignore[override]
@@ -108,13 +113,13 @@ class OfElements(CombineFn[Any, Any, Any]):
 
 
 @dataclass(frozen=True)
-class Whole:
-    """From an element to the pair of its key and itself, and the aggregation of what is paired like this."""
+class ElementPairs:
+    """Pairs of keys and whole elements: the function that makes them, and the aggregation of elements."""
 
     pair: Callable[[Any], tuple[Any, Any]]
-    fn: OfElements
+    fn: ElementFn
 
 
-def whole_elements(keyed: Callable[[Any], tuple[Any, Any]], fn: CombineFn[Any, Any, Any]) -> Whole:
-    """Of a function that gives key and value: pairs that keep the element, and `fn` of the value in it."""
-    return Whole(lambda element: (keyed(element)[0], element), OfElements(fn, lambda element: keyed(element)[1]))
+def whole_elements(keyed: Callable[[Any], tuple[Any, Any]], fn: CombineFn[Any, Any, Any]) -> ElementPairs:
+    """Returns, for a function from element to key and value, pairs with the element, and `fn` of the value in it."""
+    return ElementPairs(lambda element: (keyed(element)[0], element), ElementFn(fn, lambda element: keyed(element)[1]))

@@ -18,7 +18,7 @@ from headrace.engine.columns.numbercells import read_records
 from headrace.engine.shard.clocks import Clocks
 from headrace.engine.shard.compiledtriggers import CompiledTrigger
 from headrace.engine.shard.identity import Identity, identity_of
-from headrace.engine.shard.lateoutput import LateOutputProcessor, late_bundles, split
+from headrace.engine.shard.lateoutput import LateOutputProcessor, late_bundles, split_late
 from headrace.engine.shard.processor import ShardProcessor, StepResult
 from headrace.engine.worker.bundles import Bundle
 from headrace.engine.worker.columnbundles import PANE_COLUMNS, ColumnBundle, pair_bundle, split_panes
@@ -107,7 +107,7 @@ class Grouping:
 
     def bundles(self, given: pa.RecordBatch) -> Iterator[tuple[str | None, Bundle | ColumnBundle]]:
         if self.late:
-            given, late = split(given)
+            given, late = split_late(given)
             for bundle in late_bundles(late, global_windows=self.windowing.is_global):
                 yield LATE, bundle
         if given.num_rows:

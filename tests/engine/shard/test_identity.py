@@ -174,6 +174,20 @@ def test_the_identity_of(build: Callable[[hr.Pipeline], None], expected: Any) ->
     assert json.loads(json.dumps(work.identity())) == expected
 
 
+def test_a_late_output_changes_no_identity() -> None:
+    def totals(p: hr.Pipeline, late: bool) -> None:
+        totals = hr.GroupBy("user").aggregate(total=hr.sum("n"))
+        rows = p | "events" >> hr.ReadJson("data", schema="user string, n long", event_time="user")
+        _ = rows | hr.WindowInto(hr.FixedWindows(10)) | "work" >> (totals.with_late_output() if late else totals)
+
+    works = []
+    for late in (False, True):
+        p = hr.Pipeline()
+        totals(p, late)
+        works.append(lower(p.graph(), shards=2, partitions=2).exchanges[0].work)
+    assert works[0].identity() == works[1].identity()
+
+
 @dataclass(frozen=True)
 class Declared:
     kept: int = 3

@@ -1,0 +1,1 @@
+"""State that an earlier version wrote, and a test that this one goes on from it."""

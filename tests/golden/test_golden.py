@@ -1,0 +1,22 @@
+"""State that an earlier version wrote: this one goes on from it and answers what that one would have."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.golden.make import ANSWERS, unpack
+from tests.golden.states import STATES
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_state_of_an_earlier_version_goes_on(name: str, spark: SparkSession, tmp_path: Path) -> None:
+    expected: Any = json.loads(ANSWERS.read_text())[name]
+    answer = STATES[name].second(unpack(name, tmp_path), spark)
+    assert json.loads(json.dumps(answer)) == expected
