@@ -17,9 +17,9 @@ Identity = Any
 def identity_of(value: object) -> Identity:
     """Returns the identity of a declared object, such as a window or an aggregation.
 
-    It is what the method `state_identity` returns, if the object has one. Of a dataclass it is the name of the class and the
-    fields that are not as by default, so that a new field with a default changes no identity. Of a function it is the
-    name; of any other object, the name of its class.
+    If the object has a method `state_identity`, it is what that returns. Of a dataclass it is the name of the class and
+    the fields that are not as by default, so that a new field with a default changes no identity. Of a function it is
+    the name; of any other object, the name of its class.
 
     >>> from headrace.model.algebra import TopFn
     >>> from headrace.model.windows import FixedWindows
