@@ -38,10 +38,10 @@ _log = logging.getLogger("headrace.server")
 
 
 def application(service: Service, *, tokens: Tokens = Tokens(), limits: Limits = Limits(), page: bool = False) -> Guard:
-    """Builds the ASGI application of a service. With tokens, every request but those for health needs one. With
-    `page`, there is a web page at `/`, where one signs in with a token.
+    """Builds the ASGI application of a service.
 
-    Without tokens it must be reachable from this machine only: `Server` sees to that.
+    With tokens, every request but those for health needs one. With `page`, there is a web page at `/`, where one signs
+    in with a token. Without tokens it must be reachable from this machine only: `Server` sees to that.
 
     >>> sorted(path for _, path in application(Service({}, {})).app.operations)
     ['/healthz', '/metrics', '/readyz', '/sql', '/views']

@@ -20,8 +20,10 @@ _SHUTDOWN: Final = 1  # seconds for open event streams, once the server is to en
 
 
 class Server:
-    """A server of a service. It listens as soon as it is made; `run` serves until a signal, a `with` block until its
-    end. With `page=True` it has a web page at `/`; a process has one such server at a time.
+    """A server of a service. It listens as soon as it is made.
+
+    `run` serves until a signal, a `with` block until its end. With `page=True` it has a web page at `/`; a process has
+    one such server at a time.
 
     It listens at a host and port, or `on` a socket that listens already. Off loopback it wants tokens. They are sent
     in the clear, so put a proxy with TLS in front of it there.

@@ -1,6 +1,4 @@
-"""The service of a server: stored views and topics of an app, the operations of the system that runs it, and the
-topologies of a cluster.
-"""
+"""The service of a server: views and topics of an app, operations of a running system, topologies of a cluster."""
 
 from __future__ import annotations
 
@@ -50,8 +48,10 @@ class Topologies(Protocol):
 
 @dataclass(frozen=True)
 class Service:
-    """Stored views and topics by name; a request can name no others. A store without a running system has no
-    `operations`. Ad-hoc SQL also reads the archives of topics, and `spark` may run it.
+    """Stored views and topics by name, and what else a server offers. A request can name no other views and topics.
+
+    A store without a running system has no `operations`. Ad-hoc SQL also reads the archives of topics, and `spark` may
+    run it.
 
     >>> import headrace as hr, tempfile
     >>> clicks = hr.Topic("clicks", schema="user string")

@@ -1,1 +1,1 @@
-"""HTTP itself: routing, bodies, JSON, limits of load. It knows no view."""
+"""The HTTP layer: routing, bodies, JSON, OpenAPI, limits of load. It knows no view."""

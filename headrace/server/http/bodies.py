@@ -15,7 +15,7 @@ NDJSON: Final = "application/x-ndjson"
 
 
 class BodyLimits(Protocol):
-    """How large a body may be, and how long it may take to arrive."""
+    """The limits of a request body: its size, and how long it may take to arrive."""
 
     @property
     def body_bytes(self) -> int:

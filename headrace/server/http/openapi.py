@@ -49,7 +49,7 @@ _BY_HTTP_SERVER: Final = (400, 503)
 
 @dataclass(frozen=True)
 class Operation:
-    """What the document says of one method of one path.
+    """The description of an operation, which is one method of one path.
 
     `responses` are those of success, by status. `refusals` are further statuses and the schemas of their bodies. Those
     that any operation can answer are added by `document`.
@@ -135,7 +135,7 @@ def document(
     *,
     has_tokens: bool,
 ) -> Schema:
-    """Writes the document. `required_scope` says what a method and path need a token for; None is nothing.
+    """Writes the document. `required_scope` returns the scope that a method and path need; None if they need no token.
 
     >>> ping = Operation("Ping", {200: response(STRING, "Pong")})
     >>> found = document("Example", {("GET", "/ping"): ping}, lambda method, path: None, has_tokens=False)

@@ -36,7 +36,7 @@ class Route:
 
 
 class Application:
-    """An ASGI application: a table of routes, and the OpenAPI document of those that have an operation.
+    """An ASGI application: a table of routes, and the operations of those that the OpenAPI document describes.
 
     >>> application = Application({})
     >>> application.add("GET", "/views/{name}", None)

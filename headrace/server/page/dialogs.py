@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from nicegui import ui
 
-from headrace.server.page.nicegui_internals import submitted
+from headrace.server.page.nicegui_internals import wait_for_dialog
 
 
 def button(text: str, icon: str, press: Callable[[], Awaitable[None]]) -> ui.button:
@@ -20,7 +20,7 @@ async def confirm(title: str, question: str, yes: str) -> bool:
         ui.label(title).classes("hr-title")
         ui.label(question).classes("hr-muted")
         add_choices(dialog, yes, lambda: True)
-    return bool(await submitted(dialog))
+    return bool(await wait_for_dialog(dialog))
 
 
 def add_choices(dialog: ui.dialog, yes: str, answer: Callable[[], object]) -> None:

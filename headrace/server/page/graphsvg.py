@@ -32,8 +32,10 @@ class Box:
 
 
 def layers(graph: Mapping[str, Any]) -> list[list[str]]:
-    """Assigns the nodes to layers. Within one, those come first whose predecessors do, and then those with the longest
-    path ahead: so the main line of a pipeline is straight.
+    """Assigns the nodes to layers.
+
+    Within a layer, those come first whose predecessors do, and then those with the longest path ahead: so the main line
+    of a pipeline is straight.
 
     >>> edges = [{"from": "a", "to": "b"}, {"from": "b", "to": "d"}, {"from": "a", "to": "d"}, {"from": "c", "to": "d"}]
     >>> layers({"nodes": [{"id": node} for node in "dcba"], "edges": edges})

@@ -1,4 +1,4 @@
-"""Everything of NiceGUI's insides that the page relies on. docs/upgrading.md lists it; a test names each item.
+"""All of NiceGUI's internals that the page relies on. docs/upgrading.md lists them; each has a test with its name.
 
 NiceGUI keeps its clients in the process, on one event loop; so a process has one server with a page at a time.
 """
@@ -81,7 +81,7 @@ def lifespan(application: FastAPI) -> AbstractAsyncContextManager[Any]:
     return application.router.lifespan_context(application)
 
 
-async def submitted(dialog: ui.dialog) -> object:
+async def wait_for_dialog(dialog: ui.dialog) -> object:
     """Waits for what is submitted in a dialog, and removes it; None if it is cancelled."""
     answer: object = await dialog
     if not dialog.is_deleted:  # somebody may have closed the page

@@ -13,7 +13,7 @@ from headrace.server.page.dialogs import add_choices, button, confirm
 from headrace.server.page.graphsvg import graph_svg
 from headrace.server.page.history import Measure
 from headrace.server.page.listings import Cell, Listing, Number
-from headrace.server.page.nicegui_internals import submitted
+from headrace.server.page.nicegui_internals import wait_for_dialog
 from headrace.server.page.theme import chart, line
 from headrace.server.page.topologygraph import topology_graph
 from headrace.views.jsonencoding import encode_time
@@ -143,13 +143,13 @@ class TopologyCard:
                 return {bolt: tasks for bolt, tasks in wanted.items() if tasks != bolts[bolt]}
 
             add_choices(dialog, "Rebalance", changed)
-        tasks: Any = await submitted(dialog)
+        tasks: Any = await wait_for_dialog(dialog)
         if tasks:
             await self._command("rebalance", tasks=tasks)
 
 
 class _Table:
-    """Texts in rows, many of them, or a sentence where there are none."""
+    """Shows a long table of texts, or a sentence if it has no rows."""
 
     def __init__(self, title: str, names: tuple[str, ...], empty: str) -> None:
         with ui.element("section").classes("hr-card"):
@@ -180,7 +180,7 @@ def _task_cells(task: dict[str, Any]) -> tuple[Cell, ...]:
 
 
 def _milliseconds(length: float | None) -> str:
-    """A short time, which may be much less than a millisecond."""
+    """Formats a short duration, which may be much less than a millisecond."""
     return f"{length:.3f} ms" if length is not None and length < 10 else humantext.seconds(length and length / 1000)
 
 

@@ -1,5 +1,7 @@
-"""`/healthz` and `/readyz`: whether the process lives, and whether it can answer. They are open to all, so they say no
-more than that."""
+"""`/healthz` and `/readyz`: whether the process lives, and whether it can answer.
+
+They are open to all, so they say no more than that.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Who may ask what: tokens, sessions, the sign-in page, and the guard that every request passes."""
+"""Access control: tokens, sessions, the sign-in page, and the guard that every request passes."""

@@ -54,8 +54,11 @@ def required_scope(method: str, path: str) -> Scope | None:
 
 
 class Guard:
-    """Wraps an application. `live_prefix` is where pages keep connections open by plain requests, if there are pages:
-    these are refused to other sites as requests that change something are."""
+    """Wraps an application and checks its requests.
+
+    `live_prefix` is where open pages have their connections, if there is a page: requests of other sites are refused
+    there, as are those that change something.
+    """
 
     def __init__(
         self,
