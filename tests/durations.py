@@ -30,7 +30,8 @@ class Durations:
 
     def __init__(self, config: pytest.Config) -> None:
         self._worker = hasattr(config, "workerinput")
-        self._folder = config.cache.mkdir("durations") if config.cache is not None and not self._worker else None
+        cache = getattr(config, "cache", None)  # None with -p no:cacheprovider
+        self._folder = cache.mkdir("durations") if cache is not None and not self._worker else None
         self._file = None if self._folder is None else (self._folder / "tests.tsv").open("w", buffering=1)
         self._spent: dict[str, dict[str, float]] = defaultdict(dict)
         self._before = (0.0, 0.0, 0.0)

@@ -87,16 +87,14 @@ class Broker:
         """Creates a topic and returns its URI."""
         admin = AdminClient({"bootstrap.servers": self.address, **_QUIET})
         admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(_PATIENCE)
+        _wait_for_partitions(admin, topic, partitions)
         return f"kafka://{self.address}/{topic}"
 
     def grow(self, topic: str, partitions: int) -> None:
         """Adds partitions to a topic."""
         admin = AdminClient({"bootstrap.servers": self.address, **_QUIET})
         admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(_PATIENCE)
-        deadline = time.monotonic() + _PATIENCE
-        while len(admin.list_topics(topic, _PATIENCE).topics[topic].partitions) < partitions:
-            assert time.monotonic() < deadline, f"{topic} has not got {partitions} partitions"
-            time.sleep(0.05)
+        _wait_for_partitions(admin, topic, partitions)
 
     def send(self, topic: str, *records: tuple[bytes | None, bytes, int], partition: int = -1) -> None:
         """Sends records of key, value and time in milliseconds, and waits until the broker has them."""
@@ -145,3 +143,11 @@ class Broker:
         assert java is not None
         small = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         return [java, *small, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", f"{jars()}/*", *command]
+
+
+def _wait_for_partitions(admin: AdminClient, topic: str, partitions: int) -> None:
+    """Waits until the broker itself knows what its controller has created, which takes long on a loaded machine."""
+    deadline = time.monotonic() + _PATIENCE
+    while len(admin.list_topics(topic, _PATIENCE).topics[topic].partitions) < partitions:
+        assert time.monotonic() < deadline, f"{topic} has not got {partitions} partitions"
+        time.sleep(0.05)
