@@ -125,13 +125,13 @@ class StreamStatus(Status):
     @property
     def line(self) -> str:
         """The status as one line."""
-        held = sum(each.held for each in self.exchanges.values())
-        lag = max((each.lag for each in self.exchanges.values() if each.lag is not None), default=None)
-        rates = [each.rows_per_second for each in self.sources.values() if each.rows_per_second is not None]
+        windows = sum(grouping.held for grouping in self.exchanges.values())
+        lag = max((grouping.lag for grouping in self.exchanges.values() if grouping.lag is not None), default=None)
+        rates = [source.rows_per_second for source in self.sources.values() if source.rows_per_second is not None]
         parts = [_count(self.batches, "batch", "batches")]
         parts += [f"{self.batch_seconds:.2f} s"] if self.batch_seconds is not None else []
         parts += [f"{sum(rates):,.0f} rows/s"] if rates else []
-        parts += [_count(held, "window held", "windows held")] if self.exchanges else []
+        parts += [_count(windows, "window held", "windows held")] if self.exchanges else []
         parts += [f"{_rough(lag)} behind"] if lag is not None else []
         return " · ".join(parts)
 
@@ -140,27 +140,29 @@ class StreamStatus(Status):
         lines = [f"{self.state}, {_count(self.batches, 'batch', 'batches')}{took}"]
         if self.sources:
             rows = [
-                [label, _instant(each.watermark), _number(each.rows), _number(each.rows_per_second)]
-                for label, each in self.sources.items()
+                [label, _instant(source.watermark), _number(source.rows), _number(source.rows_per_second)]
+                for label, source in self.sources.items()
             ]
             lines += _table(["source", "watermark", "rows", "rows/s"], rows, right=2)
-            lines += [_position(label, each) for label, each in self.sources.items() if each.offsets is not None]
+            lines += [_position(label, source) for label, source in self.sources.items() if source.offsets is not None]
         if self.exchanges:
             rows = [
                 [
                     label,
-                    _instant(each.watermark),
-                    _instant(each.output_watermark),
-                    _rough(each.lag),
-                    *map(_number, (each.held, each.late, each.refused)),
+                    _instant(grouping.watermark),
+                    _instant(grouping.output_watermark),
+                    _rough(grouping.lag),
+                    *map(_number, (grouping.held, grouping.late, grouping.refused)),
                 ]
-                for label, each in self.exchanges.items()
+                for label, grouping in self.exchanges.items()
             ]
             lines += _table(["grouping", "watermark", "output", "lag", "held", "late", "refused"], rows, right=4)
-        for label, each in self.exchanges.items():
-            if each.waiting is not None:
-                lines.append(f"{label} has not fired {each.waiting.window} of {each.waiting.key}: {each.waiting.why}")
-        lines += [f"{label} had {each}" for label, each in self.bad.items()]
+        for label, grouping in self.exchanges.items():
+            if grouping.waiting is not None:
+                lines.append(
+                    f"{label} has not fired {grouping.waiting.window} of {grouping.waiting.key}: {grouping.waiting.why}"
+                )
+        lines += [f"{label} had {records}" for label, records in self.bad.items()]
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
     __repr__ = __str__

@@ -49,7 +49,7 @@ class BatchHandle:
         self._thread.join()
 
     def status(self) -> Status:
-        """How far the pipeline is."""
+        """Returns how far the pipeline is."""
         self._status.bad = self._counters.bad_records()
         if self._status.state == "running":
             tracker = self._spark.sparkContext.statusTracker()

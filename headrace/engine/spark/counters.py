@@ -43,11 +43,11 @@ class Counters:
         self._total.add(counts)
 
     def report_shards(self, reports: dict[str, Any]) -> None:
-        """Called in a worker: reports of shards, by name, each in place of the shard's last one."""
+        """Takes reports of shards in a worker, by name, each in place of the shard's last one."""
         self._shards.add(reports)
 
     def report_bad(self, last: dict[str, DeadLetter]) -> None:
-        """Called where bad records are read: the last one, by the label of its source."""
+        """Takes the last bad record of a source, by its label, where it is read."""
         self._bad.add(last)
 
     @property

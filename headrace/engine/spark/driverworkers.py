@@ -15,7 +15,7 @@ _MESSAGE: Final = "Python worker failed to connect back"
 
 
 def never_connected(error: BaseException) -> bool:
-    """Whether a query failed because such a worker did not connect in time.
+    """Returns whether a query failed because such a worker did not connect in time.
 
     >>> never_connected(RuntimeError("terminated with exception: Python worker failed to connect back."))
     True

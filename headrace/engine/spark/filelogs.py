@@ -14,17 +14,17 @@ from headrace.engine.spark.files import Folder
 
 def forget_untaken(checkpoint: Folder) -> None:
     """Deletes what file sources logged after the last batch in Spark's log of offsets."""
-    taken = _taken(checkpoint.folder("offsets"))
+    last = _last_taken(checkpoint.folder("offsets"))
     sources = checkpoint.folder("sources")
     for number in _numbers(sources):
         log = sources.folder(str(number))
         for entry, name in _numbers(log).items():
-            if entry > taken.get(number, -1) and b'{"path":' in (log.read(name) or b""):
+            if entry > last.get(number, -1) and b'{"path":' in (log.read(name) or b""):
                 log.folder(name).delete()
 
 
 def names_files(name: str) -> bool:
-    """Whether a file of Spark's checkpoint holds paths: the logs of file sources, and where state is described."""
+    """Returns whether a file of Spark's checkpoint holds paths: a log of a file source, or a description of state."""
     return name.startswith("sources/") or "/_metadata/" in name
 
 
@@ -35,7 +35,7 @@ def relocated(log: bytes, source: Folder, target: Folder) -> bytes:
     return log
 
 
-def _taken(offsets: Folder) -> dict[int, int]:
+def _last_taken(offsets: Folder) -> dict[int, int]:
     """The last entry of each file source's log that a batch has taken, by the source's number."""
     batches = _numbers(offsets)
     if not batches:

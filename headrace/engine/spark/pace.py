@@ -15,7 +15,7 @@ _GROWTH: Final = 2
 
 @dataclass(frozen=True)
 class Pace:
-    """How much the next batch may read: `limit`, in units of the source, for batches that take about `target`.
+    """The limit of the next batch, in units of the source, for batches that take about `target` seconds.
 
     It begins low and doubles while batches are quicker than they should be; after one that was slower it is as much
     less as that took longer. A batch that read less than its limit changes nothing, unless it was too slow even so.

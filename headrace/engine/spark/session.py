@@ -77,8 +77,8 @@ def ship_package(spark: SparkSession) -> None:
     folder = tempfile.mkdtemp(prefix="headrace-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)  # executors fetch it from here whenever they start
     archive = Path(folder, "headrace.zip")
-    with zipfile.ZipFile(archive, "w") as sent:
+    with zipfile.ZipFile(archive, "w") as files:
         for file in sorted(package.rglob("*.py")):
-            sent.write(file, file.relative_to(package.parent))
+            files.write(file, file.relative_to(package.parent))
     context.addPyFile(str(archive))
     _shipped.add(context.applicationId)
