@@ -96,6 +96,11 @@ class Line:
         """Returns the segments of columns at a station."""
         return [segment for segment in self.segments if segment.station == station]
 
+    def add_output(self, readers: Readers, output: Output) -> None:
+        """Adds an output that is fed where these readers are."""
+        readers.outputs.append(len(self.outputs))
+        self.outputs.append(output)
+
     def bind(self, resolve: SideResolver, rows_schema: Callable[[PCollection], Schema]) -> Line:
         """Returns a copy for one run, with values of side inputs, and the columns of Rows as Spark knows them."""
         binding = Binding(resolve)
