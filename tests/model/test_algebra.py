@@ -1,4 +1,4 @@
-"""The laws of the exact aggregations over random values and splits, and their answers by plain Python."""
+"""Tests the laws of the exact aggregations over random values and splits, and their answers against plain Python."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def product(values: Sequence[int]) -> int:
     return math.prod(values)
 
 
-# Each aggregation, what it is tried on, and the slow obvious answer.
+# Each aggregation, the values to test it with, and its answer in plain Python.
 CASES: list[tuple[CombineFn[Any, Any, Any], st.SearchStrategy[Any], Callable[[list[Any]], Any]]] = [
     (CountFn(), WORDS, len),
     (SumFn(), st.integers(), sum),
@@ -105,14 +105,14 @@ def by_time(pair: tuple[int, str]) -> tuple[int, bytes]:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Equal, where NaN equals NaN."""
+    """Whether two answers are equal; NaN equals NaN."""
     if isinstance(a, list | tuple) and type(a) is type(b):
         return len(a) == len(b) and all(map(same, a, b))
     return a == b or (a != a and b != b)
 
 
 def answer(fn: CombineFn[Any, Any, Any], acc: Any) -> Any:
-    """What `fn` finishes to; a collected list is in no promised order."""
+    """Returns the result of `fn`; a collected list is sorted, as it has no particular order."""
     result = fn.finish(acc)
     return sorted(result) if isinstance(fn, CollectFn) else result
 
@@ -125,20 +125,20 @@ def added(fn: CombineFn[Any, Any, Any], values: Sequence[Any]) -> Any:
 
 
 def each_case(test: Callable[..., None]) -> Callable[..., None]:
-    """Holds every case to a law; few examples each, for there are many cases."""
+    """Tests a law with every case; with few examples of each, as there are many cases."""
     ids = [f"{fn!r}-{number}" for number, (fn, _, _) in enumerate(CASES)]
     parametrized = pytest.mark.parametrize(("fn", "values", "reference"), CASES, ids=ids)
     return parametrized(examples(20)(given(data=st.data())(test)))
 
 
 def lists_of(data: st.DataObject, values: st.SearchStrategy[Any], count: int) -> list[list[Any]]:
-    """Random lists, the first at times long enough for a callable's accumulator to be compacted."""
+    """Draws random lists; the first is sometimes long enough for a callable's accumulator to be compacted."""
     first = data.draw(st.lists(values, max_size=12)) * data.draw(st.sampled_from([1, 1, 1, 8]))
     return [first, *(data.draw(st.lists(values, max_size=8)) for _ in range(count - 1))]
 
 
 @each_case
-def test_any_split_gives_the_obvious_answer(fn, values, reference, data):
+def test_any_split_gives_the_same_answer(fn, values, reference, data):
     parts = lists_of(data, values, 4)
     order = data.draw(st.permutations(range(4)))
     accs = [added(fn, parts[i]) if i % 2 else fn.add_all(fn.zero(), parts[i]) for i in order]
@@ -174,22 +174,22 @@ def test_zero_is_neutral_and_new_each_time(fn, values, reference, data):
 @each_case
 def test_add_is_merge_with_one(fn, values, reference, data):
     (part,), value = lists_of(data, values, 1), data.draw(values)
-    alone = fn.merge(added(fn, part), fn.add(fn.zero(), value))
-    assert same(answer(fn, fn.add(added(fn, part), value)), answer(fn, alone))
+    merged = fn.merge(added(fn, part), fn.add(fn.zero(), value))
+    assert same(answer(fn, fn.add(added(fn, part), value)), answer(fn, merged))
 
 
 @each_case
 def test_add_by_key_is_add_for_each_key(fn, values, reference, data):
     parts = dict(enumerate(lists_of(data, values, 3)))
     pairs = data.draw(st.permutations([(key, value) for key, part in parts.items() for value in part]))
-    held = {0: added(fn, parts[0])}
-    fn.add_by_key(held, iter(pairs))
+    accumulators = {0: added(fn, parts[0])}
+    fn.add_by_key(accumulators, iter(pairs))
     for key in parts:
-        mine = [value for k, value in pairs if k == key]
-        if key in held:
-            assert same(answer(fn, held[key]), answer(fn, added(fn, (parts[0] if key == 0 else []) + mine)))
+        of_key = [value for k, value in pairs if k == key]
+        if key in accumulators:
+            assert same(answer(fn, accumulators[key]), answer(fn, added(fn, (parts[0] if key == 0 else []) + of_key)))
         else:
-            assert not mine
+            assert not of_key
 
 
 @each_case
@@ -219,17 +219,17 @@ def test_an_accumulator_travels(fn, values, reference, data):
 
 
 @each_case
-def test_finish_and_merge_leave_what_they_read(fn, values, reference, data):
+def test_finish_and_merge_do_not_change_their_arguments(fn, values, reference, data):
     first, rest = lists_of(data, values, 2)
     acc, other = added(fn, first), added(fn, rest)
     before, other_before = copy.deepcopy(fn.dump(acc)), copy.deepcopy(fn.dump(other))
     early = fn.finish(acc)
     assert same(fn.dump(acc), before)
-    kept = copy.deepcopy(early)
+    copied = copy.deepcopy(early)
     merged = fn.merge(acc, other)
     fn.add_all(merged, first)
     assert same(fn.dump(other), other_before)
-    assert same(early, kept)
+    assert same(early, copied)
 
 
 def test_which_aggregations_can_subtract():
@@ -268,7 +268,7 @@ def test_variance_does_not_cancel_far_from_zero():
         ([0.5, 0.25], 0.75),
     ],
 )
-def test_sum_takes_whatever_adds(values, total):
+def test_sum_accepts_all_values_with_a_plus(values, total):
     fn = SumFn()
     assert fn.finish(added(fn, values)) == total
     assert fn.finish(fn.add_all(fn.zero(), values)) == total
@@ -280,7 +280,7 @@ def test_mean_of_durations():
 
 
 @pytest.mark.parametrize("value", ["text", [1], None, object()])
-def test_sum_refuses_what_does_not_add_in_any_order(value):
+def test_sum_refuses_values_whose_plus_does_not_commute(value):
     for add in (lambda: SumFn().add(0, value), lambda: SumFn().add_all(0, [value])):
         with pytest.raises(TypeError, match=r"SumFn: values need a \+ that commutes, got .*; map them"):
             add()
@@ -302,7 +302,7 @@ def test_answers_for_no_values():
 
 @dataclass(frozen=True)
 class Job:
-    """Ordered by urgency alone, so that jobs may tie without being equal."""
+    """A job, ordered by urgency alone, so that different jobs can tie."""
 
     urgency: int
     name: str
@@ -326,7 +326,7 @@ def test_ties_between_values_without_a_key_encoding():
     assert fn.finish(added(fn, [[1], [2]])) == fn.finish(added(fn, [[2], [1]])) == [[2]]
 
 
-def test_top_holds_no_more_than_n():
+def test_top_stores_at_most_n_values():
     fn = TopFn(3)
     acc = fn.merge(fn.add_all(fn.zero(), range(1000)), fn.add_all(fn.zero(), range(500, 2000)))
     assert len(acc) == 3
@@ -355,18 +355,18 @@ def test_a_sample_is_part_of_the_values_and_repeatable(a, b, n, seed):
         fn = SampleFn(n, seed)
         return fn.finish(fn.merge(added(fn, a), fn.load(fn.dump(fn.add_all(fn.zero(), b)))))
 
-    kept = sample()
-    assert len(kept) == min(n, len(a) + len(b))
-    assert Counter(kept) <= Counter(a + b)
-    assert kept == sample()
+    values = sample()
+    assert len(values) == min(n, len(a) + len(b))
+    assert Counter(values) <= Counter(a + b)
+    assert values == sample()
 
 
 @given(st.lists(WORDS), st.integers(1, 5))
 def test_zero_is_neutral_for_a_sample(values, n):
     fn = SampleFn(n)
-    alone = fn.finish(added(fn, values))
-    assert fn.finish(fn.merge(added(fn, values), fn.zero())) == alone
-    assert fn.finish(fn.merge(fn.zero(), added(fn, values))) == alone
+    expected = fn.finish(added(fn, values))
+    assert fn.finish(fn.merge(added(fn, values), fn.zero())) == expected
+    assert fn.finish(fn.merge(fn.zero(), added(fn, values))) == expected
 
 
 def in_one(fn, values):
@@ -401,7 +401,7 @@ def test_every_sample_of_two_is_equally_likely(build):
 
 
 def test_parts_of_the_data_do_not_keep_the_same_places():
-    """Records without a key encoding, too, must not be sampled in lockstep by parts of equal length."""
+    """Parts of equal length must not be sampled at the same positions, also for records without a key encoding."""
     lockstep = 0
     for seed in range(400):
         fn = SampleFn(1, seed)
@@ -416,7 +416,7 @@ def test_callables_of_two_and_of_many():
     assert not CallableFn(lambda xs, start=0: sum(xs, start)).binary
 
 
-def test_a_callable_holds_few_values():
+def test_a_callable_stores_few_values():
     for fn in (CallableFn(product), CallableFn(operator.add)):
         acc = fn.zero()
         for _ in range(1000):
@@ -424,7 +424,7 @@ def test_a_callable_holds_few_values():
             assert len(acc) < 64
 
 
-def test_a_callable_without_an_answer_for_nothing():
+def test_a_callable_that_fails_for_no_values():
     assert CallableFn(operator.add).finish([]) is None
     assert CallableFn(all).finish([]) is True
     with pytest.raises(
@@ -447,7 +447,7 @@ def test_a_tuple_needs_aggregations():
 
 
 @pytest.mark.parametrize(
-    ("meant", "fn"),
+    ("function", "fn"),
     [
         (sum, SumFn()),
         (min, MinFn()),
@@ -463,12 +463,12 @@ def test_a_tuple_needs_aggregations():
         (operator.or_, CallableFn(operator.or_)),
     ],
 )
-def test_what_an_aggregation_may_be_given_as(meant, fn):
-    assert combine_fn(meant) == fn
+def test_combine_fn_converts_functions_and_classes(function, fn):
+    assert combine_fn(function) == fn
 
 
 @pytest.mark.parametrize("wrong", [3, "sum", None])
-def test_what_is_no_aggregation(wrong):
+def test_combine_fn_refuses_other_objects(wrong):
     with pytest.raises(TypeError, match=rf"takes a CombineFn or a callable, got {wrong!r}; give e.g. sum"):
         combine_fn(wrong)
 

@@ -1,4 +1,4 @@
-"""DoFns as they are declared: what their parameters ask for, and what they may emit."""
+"""Tests the declarations of DoFns: their marked parameters, states and timers, and the wrappers of outputs."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Everything(hr.DoFn):
 
 
 def test_parameters_are_found_by_their_marks() -> None:
-    found = params_of(Everything().process)
-    assert {name: param.what for name, param in found.items()} == {
+    params = params_of(Everything().process)
+    assert {name: param.what for name, param in params.items()} == {
         "at": "timestamp",
         "window": "window",
         "pane": "pane",

@@ -1,4 +1,4 @@
-"""Keys as bytes: equal keys meet, unequal ones do not, and what has no encoding is refused with a reason."""
+"""Tests keys as bytes: equal keys have equal bytes, unequal keys have not, and other keys are refused with a reason."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Level(enum.StrEnum):
 
 
 class Shouting(str):
-    """Equal regardless of case, which bytes of the text do not know."""
+    """Text with its own `==`, which ignores case."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, str) and self.lower() == other.lower()
@@ -143,7 +143,7 @@ EQUAL: list[tuple[Any, ...]] = [
 
 
 @pytest.mark.parametrize("keys", EQUAL, ids=lambda keys: repr(keys[0])[:30])
-def test_equal_keys_have_one_encoding(keys: tuple[Any, ...]) -> None:
+def test_equal_keys_have_equal_encodings(keys: tuple[Any, ...]) -> None:
     assert len({encode_key(key) for key in keys}) == 1
 
 
@@ -252,10 +252,10 @@ def test_bytes_of_ints_sort_as_the_ints_do(numbers: list[int]) -> None:
 
 def test_encodings_are_the_same_in_every_process() -> None:
     script = "from headrace.model.keys import encode_key; print(encode_key(frozenset('abcdefgh')).hex())"
-    found = {
+    encodings = {
         subprocess.run(
             [sys.executable, "-c", script], env={"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True
         ).stdout.strip()
         for seed in ("1", "2")
     }
-    assert found == {encode_key(frozenset("abcdefgh")).hex()}
+    assert encodings == {encode_key(frozenset("abcdefgh")).hex()}

@@ -1,4 +1,4 @@
-"""Pane information and the windowing of a collection."""
+"""Tests pane information and the windowing of a collection."""
 
 import pickle
 from collections.abc import Callable
@@ -72,10 +72,10 @@ def test_replace_refuses_to_read_microseconds_as_seconds() -> None:
 
 
 def test_a_custom_window_function_will_do() -> None:
-    class Whole(WindowFn):
+    class OneWindow(WindowFn):
         pass
 
-    assert Windowing(Whole()).window == Whole()
+    assert Windowing(OneWindow()).window == OneWindow()
 
 
 untyped: Any = Windowing  # what a type checker would refuse must be refused at run time too

@@ -1,4 +1,4 @@
-"""Pickles of users' objects: classes of modules, of functions, and of a script that runs as __main__."""
+"""Tests pickles of users' objects: classes of modules, of functions, and of a script that runs as __main__."""
 
 import pickle
 import subprocess
@@ -47,11 +47,11 @@ def test_plain_values_are_plain_pickles() -> None:
 
 
 def test_classes_are_defined_under_the_names_their_pickles_use() -> None:
-    made = type("MadeForThisTest", (), {"__module__": "__main__", "x": 4})
-    define_in_script({"MadeForThisTest": made})
+    kind = type("MadeForThisTest", (), {"__module__": "__main__", "x": 4})
+    define_in_script({"MadeForThisTest": kind})
     try:
-        assert classes_of_script()["MadeForThisTest"] is made
-        assert pickle.loads(dumps(made())).x == 4
+        assert classes_of_script()["MadeForThisTest"] is kind
+        assert pickle.loads(dumps(kind())).x == 4
     finally:
         delattr(sys.modules["__main__"], "MadeForThisTest")
 

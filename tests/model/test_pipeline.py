@@ -1,4 +1,4 @@
-"""Building graphs: labels, places, composites, tags; and the error for each thing that cannot be built."""
+"""Tests the building of graphs: labels, places, composites, tags, and the error for each wrong use."""
 
 import pytest
 
@@ -11,7 +11,7 @@ def labels(p: hr.Pipeline) -> list[str]:
     return [node.label for node in p.graph()]
 
 
-def test_labels_are_given_or_made_and_made_ones_are_numbered() -> None:
+def test_default_labels_are_numbered() -> None:
     p = hr.Pipeline()
     numbers = p | "numbers" >> hr.Create([1])
     numbers | hr.Map(abs)
@@ -122,6 +122,6 @@ def test_leaving_the_block_with_an_error_does_not_run() -> None:
         (lambda p: p | hr.Create([1]) | hr.CombineGlobally(3), "3"),  # type: ignore[arg-type]
     ],
 )
-def test_what_cannot_be_built_says_why(build, message: str) -> None:  # type: ignore[no-untyped-def]
+def test_wrong_pipelines_are_refused_with_a_reason(build, message: str) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises((hr.PipelineError, TypeError), match=message):
         build(hr.Pipeline())

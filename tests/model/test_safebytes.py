@@ -1,4 +1,4 @@
-"""Accumulators and keys as stores keep them: all come back, in their order, and nothing that is read runs code."""
+"""Tests the bytes of accumulators and keys in stores: all are decoded, keys sort alike, and decoding runs no code."""
 
 from __future__ import annotations
 

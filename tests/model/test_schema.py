@@ -1,4 +1,4 @@
-"""Schemas: read from types, and elements through columns and back."""
+"""Tests schemas: read from types, and elements converted to columns and back."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_rows_with_odd_names() -> None:
 
 def returns_any(x: Any) -> Any: ...
 def returns_pair(x: Any) -> tuple[str, int]: ...  # type: ignore[empty-body]
-def returns_nothing_said(x): ...  # type: ignore[no-untyped-def]
+def returns_undeclared(x): ...  # type: ignore[no-untyped-def]
 def returns_unresolved(x: Any) -> "DoesNotExist": ...  # type: ignore[name-defined]  # noqa: F821, UP037
 
 
@@ -169,7 +169,7 @@ def returns_unresolved(x: Any) -> "DoesNotExist": ...  # type: ignore[name-defin
     [
         (returns_pair, tuple[str, int]),
         (returns_any, None),
-        (returns_nothing_said, None),
+        (returns_undeclared, None),
         (returns_unresolved, None),
         (str, str),
         (Visit, Visit),
@@ -238,8 +238,8 @@ def test_pair_types() -> None:
     ids=lambda value: str(value)[:30],
 )
 def test_common_types(elements: list[Any], kind: object) -> None:
-    found = common_type(elements)
+    common = common_type(elements)
     if kind is None:
-        assert schema_of(found) is None
+        assert schema_of(common) is None
     else:
-        assert found == kind
+        assert common == kind

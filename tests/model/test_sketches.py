@@ -1,4 +1,4 @@
-"""The approximate aggregations: within their stated errors, however the values are split."""
+"""Tests the approximate aggregations: within their stated errors, however the values are split."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def answer(fn: CombineFn[Any, Any, Any], values: Sequence[Any]) -> Any:
 
 
 def in_parts(fn: CombineFn[Any, Any, Any], values: Sequence[Any], parts: int = 7) -> Any:
-    """Added in parts, each sent and received, and merged as a tree."""
+    """Aggregates in parts, each dumped and loaded, and merged as a tree."""
     accs = [fn.load(pickle.loads(pickle.dumps(fn.dump(fn.add_all(fn.zero(), values[i::parts]))))) for i in range(parts)]
     while len(accs) > 1:
         accs = [fn.merge(*accs[i : i + 2]) if i + 1 < len(accs) else accs[i] for i in range(0, len(accs), 2)]
@@ -65,22 +65,22 @@ def same(a: Any, b: Any) -> bool:
 @given(data=st.data())
 def test_the_laws_hold_exactly_while_the_data_is_small(fn, lists, data):
     a, b, c = (data.draw(lists) for _ in range(3))
-    whole = fn.finish(added(fn, a + b + c))
-    assert same(fn.finish(fn.merge(fn.merge(added(fn, a), added(fn, b)), added(fn, c))), whole)
-    assert same(fn.finish(fn.merge(added(fn, a), fn.merge(added(fn, c), added(fn, b)))), whole)
-    assert same(fn.finish(fn.merge(fn.zero(), added(fn, a + b + c))), whole)
-    assert same(fn.finish(fn.merge(added(fn, a + b + c), fn.zero())), whole)
-    assert same(fn.finish(fn.add_all(added(fn, a), b + c)), whole)
-    assert same(fn.finish(fn.load(fn.dump(added(fn, a + b + c)))), whole)
+    expected = fn.finish(added(fn, a + b + c))
+    assert same(fn.finish(fn.merge(fn.merge(added(fn, a), added(fn, b)), added(fn, c))), expected)
+    assert same(fn.finish(fn.merge(added(fn, a), fn.merge(added(fn, c), added(fn, b)))), expected)
+    assert same(fn.finish(fn.merge(fn.zero(), added(fn, a + b + c))), expected)
+    assert same(fn.finish(fn.merge(added(fn, a + b + c), fn.zero())), expected)
+    assert same(fn.finish(fn.add_all(added(fn, a), b + c)), expected)
+    assert same(fn.finish(fn.load(fn.dump(added(fn, a + b + c)))), expected)
     if c:
         one_more = fn.merge(added(fn, a + b + c[:-1]), fn.add(fn.zero(), c[-1]))
-        assert same(fn.finish(one_more), whole)
+        assert same(fn.finish(one_more), expected)
 
 
 @pytest.mark.parametrize(("fn", "lists"), SMALL, ids=repr)
 @examples(20)
 @given(data=st.data())
-def test_finish_and_merge_leave_what_they_read(fn, lists, data):
+def test_finish_and_merge_do_not_change_their_arguments(fn, lists, data):
     a, b = data.draw(lists), data.draw(lists)
     left, right = added(fn, a), added(fn, b)
     early, other = fn.finish(left), fn.finish(right)
@@ -123,7 +123,7 @@ def test_equal_values_count_once(equal):
     assert answer(ApproxDistinctFn(), equal) == 1
 
 
-def test_unequal_values_count_apart():
+def test_unequal_values_count_separately():
     values = [
         "",
         "1",
@@ -163,7 +163,7 @@ def test_many_distinct_values_are_within_the_error(lg_k, name):
     assert in_parts(fn, values) == pytest.approx(MANY // 5, rel=four_sigma)
 
 
-def test_a_sketch_is_small_when_it_travels():
+def test_a_dumped_sketch_is_small():
     fn = ApproxDistinctFn()
     assert type(fn.dump(fn.zero())) is bytes
     assert len(fn.dump(fn.add_all(fn.zero(), range(3)))) < 64
@@ -185,7 +185,7 @@ def test_lg_k_has_bounds(lg_k):
 
 
 def quantile(values: Sequence[float], q: float) -> float:
-    """The smallest value that at least the share q of the values do not exceed."""
+    """Finds the smallest value that at least a fraction q of the values do not exceed."""
     return sorted(values)[max(math.ceil(q * len(values)) - 1, 0)]
 
 
@@ -220,7 +220,7 @@ def test_one_quantile_of_many_values_is_within_the_rank_error():
         assert in_parts(QuantileFn(q), SHAPES["shuffled"]) / MANY == pytest.approx(q, abs=2 * 0.0133)
 
 
-def test_quantiles_of_nothing():
+def test_quantiles_of_no_values():
     assert answer(QuantilesFn(3), []) == []
     assert math.isnan(answer(QuantileFn(0.5), []))
     assert answer(QuantilesFn(2), [math.nan]) == []
@@ -234,7 +234,7 @@ def test_quantiles_take_every_kind_of_number():
 
 
 @pytest.mark.parametrize("wrong", ["1.5", None, 1j, 10**400])
-def test_quantiles_refuse_what_is_no_number(wrong):
+def test_quantiles_refuse_other_values_than_numbers(wrong):
     for add in (QuantileFn(0.5).add, lambda acc, value: QuantileFn(0.5).add_all(acc, [1, value])):
         with pytest.raises(TypeError, match=r"QuantileFn: values must be numbers, got .*; map them to float"):
             add(QuantileFn(0.5).zero(), wrong)
@@ -281,7 +281,7 @@ def test_hitters_among_many_values_are_within_the_bound(split):
     assert missed <= hits[-1][1] + bound
 
 
-def test_hitters_hold_a_bounded_number_of_counters():
+def test_hitters_have_a_bounded_number_of_counters():
     fn = HeavyHittersFn(3)
     acc = fn.merge(fn.add_all(fn.zero(), range(MANY)), added(fn, range(MANY, 2 * MANY)))
     assert len(acc) <= 2 * fn.counters

@@ -1,4 +1,4 @@
-"""Declarations of state and timers: names, domains, and the aggregation a CombiningState means."""
+"""Tests the declarations of state and timers: names, domains, and the aggregation of a CombiningState."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What WriteTable says, and refuses, before any database is asked."""
+"""Tests what WriteTable checks before it opens a database."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ class Hit(NamedTuple):
 
 
 @pytest.mark.parametrize(
-    ("url", "shown", "password"),
+    ("url", "redacted", "password"),
     [
         ("sqlite:///a.db", "sqlite+pysqlite:///a.db", None),
         ("postgresql://amy:s3cret@host:5433/db", "postgresql+psycopg://amy:***@host:5433/db", "s3cret"),
         ("postgresql+psycopg:///db?password=s3cret&user=amy", "postgresql+psycopg:///db?user=amy", "s3cret"),
     ],
 )
-def test_a_url_is_shown_without_its_password(url: str, shown: str, password: str | None) -> None:
+def test_a_url_is_printed_without_its_password(url: str, redacted: str, password: str | None) -> None:
     sink = hr.WriteTable(url, "hits", key="url", mode="upsert")
-    assert str(sink) == f"WriteTable({shown!r}, 'hits', key=['url'], mode='upsert')"
+    assert str(sink) == f"WriteTable({redacted!r}, 'hits', key=['url'], mode='upsert')"
     assert "s3cret" not in f"{sink!r} {vars(sink)}"
     assert sink.url.password == password
 
 
 @pytest.mark.parametrize(
-    ("url", "told"),
+    ("url", "message"),
     [
         ("mysql://amy:s3cret@host/db", "got a URL of 'mysql'"),
         ("postgresql+asyncpg://amy:s3cret@host/db", "got a URL of 'postgresql+asyncpg'"),
@@ -41,15 +41,15 @@ def test_a_url_is_shown_without_its_password(url: str, shown: str, password: str
         ("sqlite://", "a SQLite database in memory is lost after the run; give a file"),
     ],
 )
-def test_a_url_of_nothing_we_know_says_what_is_supported(url: Any, told: str) -> None:
+def test_an_unsupported_url_is_refused_with_the_supported_ones(url: Any, message: str) -> None:
     with pytest.raises(PipelineError) as raised:
         hr.WriteTable(url, "hits")
-    assert told in str(raised.value)
+    assert message in str(raised.value)
     assert "s3cret" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"mode": "replace"}, "mode must be 'append', 'upsert' or 'retract', got 'replace'"),
         ({"mode": "upsert"}, "mode='upsert' needs a key"),
@@ -61,28 +61,28 @@ def test_a_url_of_nothing_we_know_says_what_is_supported(url: Any, told: str) ->
         ({"table": ""}, "takes the name of a table, got ''"),
     ],
 )
-def test_options_that_do_not_go_together_are_refused(options: Any, told: str) -> None:
+def test_options_that_do_not_go_together_are_refused(options: Any, message: str) -> None:
     with pytest.raises(PipelineError) as raised:
         hr.WriteTable("sqlite:///a.db", options.pop("table", "hits"), **options)
-    assert told in str(raised.value)
+    assert message in str(raised.value)
 
 
 @pytest.mark.parametrize(
-    ("elements", "columns", "told"),
+    ("elements", "columns", "message"),
     [
         ([("a", 1)], None, "have no column names; give columns=[...] with a name for each of the 2 parts"),
         (["a"], None, "a name for each of the 1 parts"),
-        ([("a", 1)], ["word"], "columns names 1 parts, ['word'], but the elements of 'given'"),
+        ([("a", 1)], ["word"], "columns names 1 parts, ['word'], but the elements of 'elements'"),
         ([Hit("a", 1)], ["url", "hits"], "have column names already; leave it out, or rename with Select"),
     ],
 )
 def test_elements_whose_columns_have_no_names_are_refused_where_it_is_written(
-    elements: Any, columns: Any, told: str
+    elements: Any, columns: Any, message: str
 ) -> None:
-    given = hr.Pipeline() | "given" >> hr.Create(elements)
+    collection = hr.Pipeline() | "elements" >> hr.Create(elements)
     with pytest.raises(PipelineError) as raised:
-        given | hr.WriteTable("sqlite:///a.db", "hits", columns=columns)
-    assert told in str(raised.value)
+        collection | hr.WriteTable("sqlite:///a.db", "hits", columns=columns)
+    assert message in str(raised.value)
 
 
 def test_it_is_explained_without_the_password() -> None:

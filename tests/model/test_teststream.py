@@ -1,4 +1,4 @@
-"""Scripts of TestStream."""
+"""Tests the scripts of TestStream."""
 
 from __future__ import annotations
 
@@ -59,6 +59,6 @@ def test_a_script_is_never_changed() -> None:
         (lambda: hr.ForEachBatch(3), "takes a function of elements and batch id, got 3"),  # type: ignore[arg-type]
     ],
 )
-def test_mistakes_are_told(build: Callable[[], Any], match: str) -> None:
+def test_mistakes_are_refused(build: Callable[[], Any], match: str) -> None:
     with pytest.raises(hr.PipelineError, match=match):
         build()

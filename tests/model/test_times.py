@@ -1,4 +1,4 @@
-"""Durations and instants: every spelling people use, and refusals that say why."""
+"""Tests durations and instants: every spelling that people use, and errors with a reason."""
 
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal

@@ -16,7 +16,7 @@ def test_a_name_is_of_the_log_that_is_named_or_set_or_here(monkeypatch: pytest.M
     assert address("visits") == Address("visits", "headrace-log", None)
     monkeypatch.setenv("HEADRACE_LOG", "/var/log/topics")
     assert address("visits").log == "/var/log/topics"
-    assert address("visits", log="mine").log == "mine"
+    assert address("visits", log="other-log").log == "other-log"
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_uris(uri: str, where: Address) -> None:
 
 
 @pytest.mark.parametrize("uri", ["", "a/b", "kafka://host:9092", "kafka:/visits", "topic:visits", "mqtt://h/t", None])
-def test_a_wrong_uri_says_what_is_supported(uri: Any) -> None:
+def test_a_wrong_uri_is_refused_with_the_supported_ones(uri: Any) -> None:
     with pytest.raises(PipelineError, match="kafka://HOST:PORT/NAME"):
         address(uri)
 
@@ -78,7 +78,7 @@ def test_a_key_is_a_column_or_a_function() -> None:
         hr.WriteTopic("visits", key=3)  # type: ignore[arg-type]
 
 
-def test_offsets_to_start_at_are_whole_numbers() -> None:
+def test_start_offsets_are_integers() -> None:
     for topic in ("visits", "kafka://127.0.0.1:9092/visits"):
         assert hr.ReadTopic(topic, start={0: 25, 1: 7}).start == {0: 25, 1: 7}
         for start in ({0: -1}, {0: "latest"}, {"0": 1}):

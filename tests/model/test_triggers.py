@@ -1,4 +1,4 @@
-"""Trigger declarations: what they hold, how they read, what they refuse, and which of them finish."""
+"""Tests the declarations of triggers: their fields, their reprs, what they refuse, and which of them finish."""
 
 import pickle
 from collections.abc import Callable
@@ -43,9 +43,9 @@ def nested(inner: st.SearchStrategy[Trigger]) -> st.SearchStrategy[Trigger]:
         st.builds(Repeatedly, inner),
         st.builds(OrFinally, inner, inner),
         st.builds(AfterWatermark, early=st.none() | inner, late=st.none() | inner),
-        several.map(lambda found: AfterAny(*found)),
-        several.map(lambda found: AfterAll(*found)),
-        several.map(lambda found: AfterEach(*found)),
+        several.map(lambda triggers: AfterAny(*triggers)),
+        several.map(lambda triggers: AfterAll(*triggers)),
+        several.map(lambda triggers: AfterEach(*triggers)),
     )
 
 
@@ -62,10 +62,10 @@ def test_triggers_are_values_that_read_as_they_are_written(trigger: Trigger) -> 
 
 @given(triggers)
 def test_children_are_the_triggers_in_the_fields(trigger: Trigger) -> None:
-    held: list[Trigger] = []
+    nested: list[Trigger] = []
     for value in vars(trigger).values():
-        held += [item for item in (value if isinstance(value, tuple) else [value]) if isinstance(item, Trigger)]
-    assert list(trigger.children()) == held
+        nested += [item for item in (value if isinstance(value, tuple) else [value]) if isinstance(item, Trigger)]
+    assert list(trigger.children()) == nested
 
 
 @given(triggers)
@@ -108,7 +108,7 @@ def test_triggers_that_hold_the_same_but_mean_another_thing_differ() -> None:
     assert AfterWatermark(early=AfterCount(1)) != AfterWatermark(late=AfterCount(1))
 
 
-def test_arguments_are_held_in_plain_types() -> None:
+def test_fields_have_plain_types() -> None:
     assert AfterProcessingTime("10 seconds").delay == 10 * SECOND
     assert AfterProcessingTime().delay == 0
     assert type(AfterCount(np.int64(3)).n) is int  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Sources and sinks by URI: what is meant, and what is refused with which words."""
+"""Tests sources and sinks by URI: which transform each gives, and the errors for wrong ones."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ SINKS = r"There are text:PATH, .*sqlite:///FILE\?table=NAME, postgresql://"
         (lambda: hr.ReadSocket("udp://h:1"), "takes tcp://HOST:PORT.*got 'udp://h:1'"),
     ],
 )
-def test_what_is_wrong_is_told_with_what_there_is(build: Callable[[], Any], match: str) -> None:
+def test_wrong_uris_are_refused_with_the_possible_ones(build: Callable[[], Any], match: str) -> None:
     with pytest.raises(hr.PipelineError, match=match):
         build()
 
@@ -149,10 +149,10 @@ def test_what_is_wrong_is_told_with_what_there_is(build: Callable[[], Any], matc
     ],
 )
 def test_passwords_are_never_shown(uri: str) -> None:
-    for given in (hr.Read, hr.Write):
-        with pytest.raises(hr.PipelineError) as told:
-            given(uri)
-        assert "s3cret" not in str(told.value)
+    for make in (hr.Read, hr.Write):
+        with pytest.raises(hr.PipelineError) as raised:
+            make(uri)
+        assert "s3cret" not in str(raised.value)
 
 
 def test_rows_by_uri_are_rows() -> None:

@@ -1,4 +1,4 @@
-"""Each rule of a graph, broken: the error names the transform, its place in this file, and the remedy. No Spark."""
+"""Breaks each rule of a graph: the error names the transform, its place in this file, and the remedy. No Spark."""
 
 import threading
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from headrace.model.validate import RULES, validate
 
 
 class Endless(Source):
-    """An unbounded source of pairs."""
+    """Returns an unbounded collection of pairs."""
 
     bounded = False
     output_type = tuple[str, int]
@@ -52,16 +52,16 @@ def side_input_in_sessions(p: hr.Pipeline) -> None:
 
 
 class Counting(hr.DoFn):
-    """Stateful, so it needs pairs."""
+    """A stateful DoFn, which needs pairs."""
 
-    seen = hr.ValueState("seen")
+    last = hr.ValueState("last")
 
-    def process(self, pair: Any, seen: Any = hr.DoFn.StateParam(seen)) -> None:
-        seen.write(1)
+    def process(self, pair: Any, last: Any = hr.DoFn.StateParam(last)) -> None:
+        last.write(1)
 
 
 class Silent(hr.DoFn):
-    """Has a timer, but no method for it."""
+    """A DoFn with a timer, but no method for it."""
 
     due = hr.TimerSpec("due")
 
@@ -100,7 +100,7 @@ BROKEN: list[tuple[Callable[[hr.Pipeline], Any], list[str]]] = [
 
 
 @pytest.mark.parametrize(("build", "parts"), BROKEN, ids=[parts[0] for _, parts in BROKEN])
-def test_a_broken_rule_is_told_before_anything_runs(build: Callable[[hr.Pipeline], Any], parts: list[str]) -> None:
+def test_a_broken_rule_is_reported_before_anything_runs(build: Callable[[hr.Pipeline], Any], parts: list[str]) -> None:
     p = hr.Pipeline()
     build(p)
     with pytest.raises(hr.PipelineError) as raised:

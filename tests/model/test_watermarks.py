@@ -1,4 +1,4 @@
-"""Watermark policies."""
+"""Tests the declarations of watermark policies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import headrace as hr
 from headrace.model.times import DAY, SECOND
 
 
-def test_policies_hold_microseconds() -> None:
+def test_fields_are_in_microseconds() -> None:
     plain, bounded = hr.Monotonic(), hr.BoundedDisorder("10 seconds", max_skew=60, idle_after="1 minute")
     assert (plain.max_skew, plain.idle_after) == (DAY, None)
     assert (bounded.disorder, bounded.max_skew, bounded.idle_after) == (10 * SECOND, 60 * SECOND, 60 * SECOND)
@@ -53,6 +53,6 @@ def test_a_policy_of_ones_own_may_have_settings() -> None:
         (lambda: hr.Monotonic(idle_after=0), "idle_after must be positive"),
     ],
 )
-def test_mistakes_are_told(build: Callable[[], Any], match: str) -> None:
+def test_mistakes_are_refused(build: Callable[[], Any], match: str) -> None:
     with pytest.raises(ValueError, match=match):
         build()

@@ -1,4 +1,4 @@
-"""Window functions and session merging, held to slow and obvious references."""
+"""Tests window functions and the merging of sessions against slow and simple references."""
 
 import pickle
 from collections.abc import Callable, Iterable
@@ -65,7 +65,7 @@ def test_a_window_reads_as_an_interval_and_equals_its_pair() -> None:
 
 
 @given(times_of_any_size)
-def test_global_windows_hold_everything(times: list[int]) -> None:
+def test_global_windows_contain_everything(times: list[int]) -> None:
     assert rows(GlobalWindows().assign(array(times))) == [(i, *GLOBAL_WINDOW) for i in range(len(times))]
 
 
@@ -142,7 +142,7 @@ def test_unaligned_windows_tile_time_for_each_key(pairs: list[tuple[int, object]
     for (index, start, end), time in zip(assigned, times, strict=True):
         assert start <= time < end == start + size
         offsets.setdefault(repr(keys[index]), set()).add(start % size)
-    assert all(len(found) == 1 for found in offsets.values())
+    assert all(len(starts) == 1 for starts in offsets.values())
 
 
 def test_unaligned_windows_spread_keys_evenly_and_always_in_the_same_way() -> None:
@@ -167,7 +167,7 @@ ZONES = ["America/Sao_Paulo", "Europe/Berlin", "Pacific/Apia", "Asia/Kathmandu",
 
 
 def local_unit(us: int, unit: CalendarUnit, zone: ZoneInfo) -> tuple[int, ...]:
-    """What a wall calendar in the zone shows at an instant."""
+    """Returns the calendar unit of a zone at an instant."""
     local = (EPOCH + timedelta(microseconds=us)).astimezone(zone)
     if unit == "week":
         return tuple(local.isocalendar())[:2]
@@ -196,10 +196,10 @@ def test_calendar_windows_agree_with_a_wall_calendar(times: list[int], zone: str
     info = ZoneInfo(zone)
     for (_, start, end), time in zip(rows(CalendarWindows(unit, zone).assign(array(times))), times, strict=True):
         assert start <= time < end
-        shown = local_unit(time, unit, info)
+        expected = local_unit(time, unit, info)
         # The calendar shows the same from the first instant to the last, and something else around them.
-        assert local_unit(start, unit, info) == local_unit(end - 1, unit, info) == shown
-        assert local_unit(start - 1, unit, info) != shown != local_unit(end, unit, info)
+        assert local_unit(start, unit, info) == local_unit(end - 1, unit, info) == expected
+        assert local_unit(start - 1, unit, info) != expected != local_unit(end, unit, info)
 
 
 @given(
@@ -251,7 +251,7 @@ def test_calendar_windows_end_with_the_calendar() -> None:
             days.assign(array([0, outside]))
 
 
-def test_calendar_windows_refuse_what_is_no_calendar() -> None:
+def test_calendar_windows_refuse_unknown_units_and_zones() -> None:
     with pytest.raises(ValueError, match="unit must be 'day', 'week' or 'month', got 'hour'"):
         CalendarWindows("hour")  # type: ignore[arg-type]
     for name in ("Mars/Olympus", "", "Europe", "../etc", 3, None):
@@ -265,7 +265,7 @@ def test_calendar_windows_refuse_what_is_no_calendar() -> None:
 def naive_merge(
     intervals: list[tuple[int, int, int]],
 ) -> tuple[list[int], list[tuple[int, int, int]]]:
-    """The merged (group, start, end) in order, and which of them each interval is in: one at a time."""
+    """Merges intervals one at a time: returns the merged (group, start, end) in order, and the one of each interval."""
     merged: list[tuple[int, int, int]] = []
     for group, start, end in sorted(intervals):
         if merged and merged[-1][0] == group and start < merged[-1][2]:
@@ -288,11 +288,11 @@ def intervals(time: st.SearchStrategy[int], length: int) -> st.SearchStrategy[li
 @given(intervals(st.integers(0, 60), 12) | intervals(any_time, 2**62 - 1))
 @example([(0, MIN_TIME, MIN_TIME + 1), (1, MAX_TIME, 2**63 - 1), (2, MIN_TIME, MAX_TIME)])
 @example([(0, 0, 100), (0, 1, 2), (0, 50, 60), (0, 99, 101), (0, 101, 102)])
-def test_merge_overlapping_is_the_naive_merge(given_rows: list[tuple[int, int, int]]) -> None:
-    group, start, end = np.array(given_rows, np.int64).reshape(-1, 3).T
+def test_merge_overlapping_is_the_naive_merge(rows: list[tuple[int, int, int]]) -> None:
+    group, start, end = np.array(rows, np.int64).reshape(-1, 3).T
     label, merged_start, merged_end = merge_overlapping(group, start, end)
     assert label.dtype == merged_start.dtype == merged_end.dtype == np.int64
-    expected_labels, expected = naive_merge(given_rows)
+    expected_labels, expected = naive_merge(rows)
     assert label.tolist() == expected_labels
     assert list(zip(merged_start.tolist(), merged_end.tolist(), strict=True)) == [e[1:] for e in expected]
 
@@ -321,7 +321,7 @@ def test_elements_exactly_a_gap_apart_are_two_sessions() -> None:
 
 
 class EvenAndOdd(WindowFn):
-    """Elements of odd time in no window, of even time in two; the key widens them."""
+    """Assigns elements of odd times to no window, of even times to two, which are as wide as the key says."""
 
     def __init__(self, reach: int = 1) -> None:
         self.reach = reach
@@ -399,7 +399,7 @@ def test_custom_functions_are_equal_by_type_and_attributes() -> None:
     assert hash(EvenAndOdd(2)) == hash(EvenAndOdd(2))
 
 
-def test_fields_hold_microseconds_so_replace_refuses_to_read_them_as_seconds() -> None:
+def test_fields_are_in_microseconds_so_replace_refuses_to_read_them_as_seconds() -> None:
     fixed = FixedWindows("1 min")
     assert (fixed.size, fixed.offset) == (duration("1 min"), 0)
     with pytest.raises((TypeError, ValueError)):

@@ -1,4 +1,4 @@
-"""`play`: the worked examples of the field with their exact panes, a transcript for each kind of trigger, its rules."""
+"""Tests `play`: worked examples from the literature with their exact panes, each kind of trigger, and its rules."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_the_example_of_the_design() -> None:
 
 
 def scores_with_watermark(**windowing: Any) -> list[list[Pane]]:
-    """The first window, whose 9 arrives after the watermark has passed 12:02."""
+    """The pane of the first window, whose 9 arrives after the watermark has passed 12:02."""
     script = [("input", [("team", 5, at("12:00:26"))]), ("watermark", at("12:02:10"))]
     script += [("input", [("team", 9, at("12:01:26"))]), ("watermark", at("12:30:00"))]
     return play(window=FixedWindows(120), combine=sum, script=script, **windowing)
@@ -124,12 +124,12 @@ def test_scores_in_sessions_with_retractions() -> None:
         script=script,
     )
     assert signed(steps) == "+5; +7; +3; -3 +7; -7 -7 +22; +3; -5 -22 +36; -3 +11; -11 +12"
-    sevens, whole = steps[4][:2], steps[4][2]
+    sevens, merged = steps[4][:2], steps[4][2]
     assert [pane.window for pane in sevens] == [
         (at("12:02:26"), at("12:03:27")),
         (at("12:03:39"), at("12:05:20")),
     ]
-    assert whole.window == (at("12:02:26"), at("12:05:20"))
+    assert merged.window == (at("12:02:26"), at("12:05:20"))
 
 
 def test_a_retraction_is_the_pane_it_takes_back() -> None:
@@ -193,7 +193,7 @@ def test_early_panes_and_an_empty_on_time_pane_when_discarding() -> None:
     assert steps[-1][1] == Pane(None, (10, 20), [], 19.999999, "on_time", 1, 0, False, True)
 
 
-def test_an_on_time_pane_without_news_repeats_what_is_accumulated() -> None:
+def test_an_on_time_pane_without_new_elements_repeats_the_accumulated_ones() -> None:
     script = [("input", [1, 2]), ("watermark", 10)]
     trigger = AfterWatermark(early=AfterCount(2))
     assert values(play(window=TEN, trigger=trigger, accumulation="accumulating", script=script))[1] == [[1, 2]]
@@ -274,7 +274,7 @@ def test_counts_are_judged_once_per_bundle() -> None:
     assert values(steps) == [[[1, 2, 3, 4, 5]], [[6, 7]]]
 
 
-def test_what_no_trigger_fired_comes_out_when_the_window_closes() -> None:
+def test_elements_that_no_trigger_fired_are_emitted_when_the_window_closes() -> None:
     script = [("input", [1, 2, 3]), ("watermark", 10), ("watermark", 15)]
     for trigger in (Repeatedly(AfterCount(5)), Never()):
         steps = play(window=TEN, trigger=trigger, allowed_lateness=5, script=script)
@@ -389,7 +389,7 @@ def test_clocks_do_not_go_back() -> None:
     assert steps == [[], [], [], []]
 
 
-def test_a_script_says_what_is_wrong_with_it() -> None:
+def test_wrong_scripts_are_refused_with_a_reason() -> None:
     with pytest.raises(ValueError, match="step 2 must be 'input', 'watermark' or 'clock', got 'sleep'"):
         play(window=TEN, script=[("clock", 1), ("sleep", 1)])
     with pytest.raises(TypeError, match=r"an element of step 1 must be a number or \(key, value, timestamp\), got 'x'"):
