@@ -6,15 +6,62 @@ Times are ISO 8601, or null where a window has no end; durations are seconds.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from headrace.model.times import MAX_TIME, MIN_TIME, SECOND, format_instant
 from headrace.views.declare.layout import Layout
+from headrace.views.offsets import Offsets
 from headrace.views.query.queries import Answer, Provenance, Row
 from headrace.views.stores.versions import Version
 
 
-def encode_answer(view: str, answer: Answer) -> dict[str, Any]:
+class WindowJson(TypedDict):
+    """The start and the end of a window; null for the ends of time."""
+
+    start: str | None
+    end: str | None
+
+
+class RowJson(TypedDict):
+    """A row of an answer; `approximate` names its approximate values, if there are any."""
+
+    key: dict[str, Any]
+    window: WindowJson
+    values: dict[str, Any]
+    approximate: NotRequired[tuple[str, ...]]
+
+
+class ProvenanceJson(TypedDict):
+    """The origin of an answer; `freshness` is in seconds."""
+
+    version: int | None
+    boundary: Offsets
+    reached: Offsets
+    watermark: str | None
+    updated: str | None
+    freshness: float | None
+
+
+class AnswerJson(ProvenanceJson):
+    """An answer: its rows, the `after` of the next page, and its origin."""
+
+    view: str
+    rows: list[RowJson]
+    next: str | None
+
+
+class VersionJson(TypedDict):
+    """A batch version of a view."""
+
+    version: int
+    boundary: Offsets
+    base: int | None
+    rows: int
+    made: str | None
+    current: bool
+
+
+def encode_answer(view: str, answer: Answer) -> AnswerJson:
     """Encodes the rows of an answer and their origin."""
     return {
         "view": view,
@@ -24,14 +71,20 @@ def encode_answer(view: str, answer: Answer) -> dict[str, Any]:
     }
 
 
-def encode_row(row: Row) -> dict[str, Any]:
+def encode_row(row: Row) -> RowJson:
     """Encodes a row of an answer; names its approximate values, if there are any."""
     start, end = row.window
-    encoded = {"key": row.key, "window": {"start": encode_time(start), "end": encode_time(end)}, "values": row.values}
-    return encoded | {"approximate": row.approximate} if row.approximate else encoded
+    encoded: RowJson = {
+        "key": row.key,
+        "window": {"start": encode_time(start), "end": encode_time(end)},
+        "values": row.values,
+    }
+    if row.approximate:
+        encoded["approximate"] = row.approximate
+    return encoded
 
 
-def encode_provenance(provenance: Provenance) -> dict[str, Any]:
+def encode_provenance(provenance: Provenance) -> ProvenanceJson:
     """Encodes the origin of an answer."""
     return {
         "version": provenance.version,
@@ -43,7 +96,7 @@ def encode_provenance(provenance: Provenance) -> dict[str, Any]:
     }
 
 
-def encode_version(version: Version) -> dict[str, Any]:
+def encode_version(version: Version) -> VersionJson:
     """Encodes a batch version."""
     return {
         "version": version.number,

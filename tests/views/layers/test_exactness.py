@@ -130,7 +130,7 @@ def test_sets_are_kept_in_little_space() -> None:
 
 
 def test_what_cannot_be_the_speed_layer_of_an_exact_count() -> None:
-    with pytest.raises(PipelineError, match=r"speed is hr\.approx_distinct\('user'\), got CountFn\(\)"):
+    with pytest.raises(PipelineError, match=r"speed must be hr\.approx_distinct\('user'\), got CountFn\(\)"):
         hr.count_distinct("user", speed=hr.count())
     with pytest.raises(PipelineError, match="both must be of the same column, got 'user' and speed=ApproxDistinctFn"):
         hr.count_distinct("user", speed=hr.approx_distinct("page"))
