@@ -30,8 +30,8 @@ from traffic import Event, Traffic
 from headrace.commands.signals import stopped_by_signals
 from headrace.server import Tokens
 from headrace.system import Home, System
-from headrace.system.running import Place, running
-from headrace.system.showing import tables
+from headrace.system.lifecycle import Place, running
+from headrace.system.statusdisplay import tables
 from headrace.system.system import Schedule
 from headrace.views.query.queries import Query
 

@@ -22,11 +22,11 @@ from headrace.model.errors import HeadraceError
 from headrace.model.times import duration, now
 from headrace.server import Tokens
 from headrace.server.http.listening import PORT
-from headrace.system.asking import Running, asking, view_of
+from headrace.system.client import Running, asking, view_of
 from headrace.system.home import Home
 from headrace.system.jobs import Job
-from headrace.system.running import Place, compute, look_after, running
-from headrace.system.showing import Shown, job_line, tables, versions
+from headrace.system.lifecycle import Place, compute, look_after, running
+from headrace.system.statusdisplay import Shown, job_line, tables, versions
 from headrace.system.system import Schedule
 from headrace.views.declare.app import App
 from headrace.views.errors import ViewError

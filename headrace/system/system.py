@@ -23,8 +23,8 @@ from headrace.server.service import Service
 from headrace.system.home import Home
 from headrace.system.jobs import Job, Jobs
 from headrace.system.rates import Rate
-from headrace.system.speed import Speed
-from headrace.system.status import topic_status, view_status
+from headrace.system.speedsupervisor import Speed
+from headrace.system.statusjson import topic_status, view_status
 from headrace.views.declare.app import App
 from headrace.views.declare.declarations import View
 from headrace.views.errors import ViewError

@@ -142,7 +142,7 @@ def test_what_cannot_run_is_refused_before_spark_starts(
     home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, args: list[str], reason: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("headrace.system.running.spark_session", _no_spark)
+    monkeypatch.setattr("headrace.system.lifecycle.spark_session", _no_spark)
     result = run(home, *args)
     assert result.exit_code == 1
     assert reason in result.stderr
@@ -163,7 +163,7 @@ def test_a_store_of_another_version_is_refused_by_every_command(
     home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, args: list[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("headrace.system.running.spark_session", _no_spark)
+    monkeypatch.setattr("headrace.system.lifecycle.spark_session", _no_spark)
     with sqlite3.connect(home.path / "views.db") as database:
         database.execute("UPDATE headrace_store SET format = 9")
     database.close()
@@ -174,7 +174,7 @@ def test_a_store_of_another_version_is_refused_by_every_command(
 
 
 def test_a_second_up_is_refused_with_the_pid_of_the_first(home: Home, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr("headrace.system.running.spark_session", _no_spark)
+    monkeypatch.setattr("headrace.system.lifecycle.spark_session", _no_spark)
     with home.exclusive() as lock:
         lock.publish_url("http://127.0.0.1:8787")
         result = run(home, "up", str(tmp_path / "app.py"))

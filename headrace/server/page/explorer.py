@@ -208,7 +208,7 @@ def _column(name: str, label: str, *, right: bool = False) -> dict[str, Any]:
     return {"name": name, "field": name, "label": label, "align": "right" if right else "left"}
 
 
-def _provenance_text(provenance: dict[str, Any]) -> str:
+def _provenance_text(provenance: ProvenanceJson) -> str:
     """Describes the provenance of an answer."""
     batch = "no batch version"
     if provenance["version"] is not None:

@@ -12,7 +12,7 @@ import pytest
 from headrace.engine.handle import Status, StreamStatus
 from headrace.engine.stream.handle import StreamHandle
 from headrace.model.times import SECOND
-from headrace.system.speed import Speed
+from headrace.system.speedsupervisor import Speed
 
 
 class Scripted(StreamHandle):

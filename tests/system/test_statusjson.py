@@ -8,8 +8,8 @@ from typing import Any, cast
 
 from rich.console import Console
 
-from headrace.system.showing import tables
-from headrace.system.status import topic_status
+from headrace.system.statusdisplay import tables
+from headrace.system.statusjson import topic_status
 
 
 def feed(**answers: Any) -> Any:

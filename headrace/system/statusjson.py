@@ -9,8 +9,8 @@ from typing import Any
 from headrace.engine.handle import ExchangeStatus, StreamStatus
 from headrace.engine.stream.handle import StreamHandle
 from headrace.model.times import SECOND
-from headrace.system.drawing import drawn
-from headrace.system.speed import Speed
+from headrace.system.pipelinegraph import drawn
+from headrace.system.speedsupervisor import Speed
 from headrace.views.feeds import Feed
 from headrace.views.jsonencoding import encode_provenance, encode_time, encode_version
 from headrace.views.offsets import Offsets

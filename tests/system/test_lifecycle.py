@@ -12,14 +12,13 @@ from typer.testing import CliRunner
 
 from headrace.commands import system as commands
 from headrace.commands.main import main
-from headrace.system import running
 from headrace.views.errors import ViewError
 
 
 def test_a_store_that_is_away_is_told_once_and_no_reason_to_stop(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(running, "_LOOK", 0)
+    monkeypatch.setattr(lifecycle, "_LOOK", 0)
     stop, shown, looks = threading.Event(), list[dict[str, Any]](), list[str]()
     answers = iter(
         [{"n": 1}, OSError("no answer\nfrom db"), OSError("no answer"), {"n": 2}, OSError("again"), {"n": 3}]
@@ -38,7 +37,7 @@ def test_a_store_that_is_away_is_told_once_and_no_reason_to_stop(
 
     system: Any = SimpleNamespace(look=lambda: looks.append("system"), status=status)
     server: Any = SimpleNamespace(look=lambda: looks.append("server"))
-    running.look_after(system, server, stop, show)
+    lifecycle.look_after(system, server, stop, show)
     assert [each["n"] for each in shown] == [1, 2, 3]
     assert looks == ["system", "server"] * 6
     assert [record.getMessage() for record in caplog.records] == [
@@ -48,9 +47,9 @@ def test_a_store_that_is_away_is_told_once_and_no_reason_to_stop(
 
 
 def test_a_server_is_told_of_the_topologies_beside_its_views(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    places: list[running.Place] = []
+    places: list[lifecycle.Place] = []
 
-    def noted(place: running.Place, *_: Any) -> Any:
+    def noted(place: lifecycle.Place, *_: Any) -> Any:
         places.append(place)
         raise ViewError("it was only to be noted")
 
