@@ -1,9 +1,10 @@
-"""The command line: `headrace run FILE` runs a script that builds pipelines, or shows their stages with --explain.
+"""The `headrace` command: its subcommands, of which `run`, `verify` and `version` are here.
 
 `headrace topic` is in `commands/topic`; `headrace up`, `batch`, `query`, `status` and `rollback` are in
 `commands/system`.
 
-The script runs as it would under `python FILE`; only how its pipelines are run and how its errors are told is ours.
+`headrace run FILE` runs a script that builds pipelines, or prints their stages with --explain. The script runs as it
+would under `python FILE`, except for how its pipelines run and how their errors are printed.
 """
 
 from __future__ import annotations
@@ -50,16 +51,16 @@ def verify(
         str, typer.Argument(help="A directory that WriteText, WriteJson or WriteParquet wrote.", show_default=False)
     ],
 ) -> None:
-    """Compare the files in a directory of output with what was written."""
+    """Check that the files in a directory of output are those that were written."""
     try:
-        found = written(path)
+        output = written(path)
     except FileNotFoundError as error:
         fail(str(error))
-    if wrong := found.verify():
+    if wrong := output.verify():
         print(*wrong, sep="\n")
         raise SystemExit(1)
-    batches = f"{len(found.batches):,} {'batch' if len(found.batches) == 1 else 'batches'}"
-    print(f"{found.rows:,} rows in {batches}, {len(found.files):,} files: as they were written")
+    batches = f"{len(output.batches):,} {'batch' if len(output.batches) == 1 else 'batches'}"
+    print(f"{output.rows:,} rows in {batches}, {len(output.files):,} files: as they were written")
 
 
 @main.command(context_settings={"ignore_unknown_options": True})
@@ -68,7 +69,8 @@ def run(
     args: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Arguments for the script. Put -- before those that are options of ours.", show_default=False
+            help="Arguments for the script. Put -- before arguments that are options of this command, too.",
+            show_default=False,
         ),
     ] = None,
     explain: Annotated[
@@ -85,14 +87,14 @@ def run(
 ) -> None:
     """Run the pipelines of a script.
 
-    With --explain a script goes on after each pipeline, without its results: where it needs one, it ends there.
+    With --explain, a script continues after each pipeline without its results; where it needs one, it ends.
     """
     if not file.is_file():
-        fail(f"there is no file {str(file)!r}; give the path of a Python script")
+        fail(f"there is no file {str(file)!r}; pass the path of a Python script")
     if master:
         os.environ["SPARK_MASTER"] = master
-    shown = Shown()
-    settings = Settings(instead=shown.show) if explain else Settings(watch=watch if sys.stderr.isatty() else None)
+    printer = PlanPrinter()
+    settings = Settings(instead=printer.show) if explain else Settings(watch=watch if sys.stderr.isatty() else None)
     try:
         with using(settings):
             _run_script(file, args or [])
@@ -101,14 +103,17 @@ def run(
     except KeyboardInterrupt:
         fail("interrupted", code=130)
     except Exception as error:
-        if not shown.plans:
+        if not printer.plans:
             traceback.print_exception(error.with_traceback(_from_script(error.__traceback__, file)))
             raise SystemExit(1) from None
-        print(f"\nThe script ends here, for want of results: {type(error).__name__}: {error}", file=sys.stderr)
+        print(
+            f"\nThe script ends here, since pipelines have no results with --explain: {type(error).__name__}: {error}",
+            file=sys.stderr,
+        )
 
 
-class Shown:
-    """Shows plans in place of running them."""
+class PlanPrinter:
+    """Prints plans in place of running them."""
 
     def __init__(self) -> None:
         self.plans = 0
@@ -118,11 +123,11 @@ class Shown:
             print()
         print(plan)
         self.plans += 1
-        return NotRun()
+        return NotRunHandle()
 
 
-class NotRun:
-    """The handle of a pipeline that was only shown: it has stopped before it began."""
+class NotRunHandle:
+    """The handle of a pipeline whose plan was printed only: it is stopped."""
 
     def wait(self, timeout: float | None = None) -> Status:
         return self.status()
@@ -141,7 +146,7 @@ class NotRun:
 
 
 def _run_script(file: Path, args: list[str]) -> None:
-    """What `python FILE ARGS` does, in this process."""
+    """Runs a script in this process as `python FILE ARGS` does."""
     before = sys.argv, sys.path
     sys.argv, sys.path = [str(file), *args], [str(file.resolve().parent), *sys.path]
     try:
@@ -151,7 +156,7 @@ def _run_script(file: Path, args: list[str]) -> None:
 
 
 def _from_script(trace: TracebackType | None, file: Path) -> TracebackType | None:
-    """The traceback from the script's own frame on; None if it never came to that, as with a syntax error."""
+    """Returns the traceback from the script's frame on; None if it has none, as after a syntax error."""
     while trace is not None and trace.tb_frame.f_code.co_filename != str(file):
         trace = trace.tb_next
     return trace

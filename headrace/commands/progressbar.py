@@ -1,6 +1,6 @@
-"""A progress bar for a running pipeline, or a line about a stream, which has no end to show.
+"""A progress bar for a running batch, or a status line for a stream, which has no end.
 
-It polls the handle, in the caller's thread, and starts none of its own.
+It polls the handle in the caller's thread.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ POLL = 0.1  # seconds
 
 
 def watch(handle: Handle, console: Console | None = None) -> Status:
-    """Waits for the pipeline's end and shows meanwhile how far it is: nothing, if the console is no terminal.
+    """Waits for the end of a pipeline, and shows its progress if the console is a terminal.
 
-    What the pipeline fails with is raised; Ctrl-C stops it.
+    Raises the error that the pipeline fails with; Ctrl-C stops it.
 
     >>> import headrace as hr
     >>> p = hr.Pipeline()
@@ -38,11 +38,11 @@ def watch(handle: Handle, console: Console | None = None) -> Status:
         redirect_stderr=False,
         disable=not console.is_terminal,
     ) as bar:
-        shown = bar.add_task("", total=None, tasks="")
+        task = bar.add_task("", total=None, tasks="")
         try:
             while (status := handle.wait(timeout=POLL)).state == "running":
-                bar.update(shown, description=status.line, completed=status.tasks_done, total=status.tasks or None)
-                bar.update(shown, tasks=f"{status.tasks_done}/{status.tasks} tasks" if status.tasks else "")
+                bar.update(task, description=status.line, completed=status.tasks_done, total=status.tasks or None)
+                bar.update(task, tasks=f"{status.tasks_done}/{status.tasks} tasks" if status.tasks else "")
                 bar.refresh()
         except KeyboardInterrupt:
             handle.stop()

@@ -1,4 +1,4 @@
-"""`headrace up | batch | query | status | rollback`: a system from the command line."""
+"""The commands of a system: `headrace up`, `batch`, `query`, `status` and `rollback`."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -22,16 +22,18 @@ from headrace.model.errors import HeadraceError
 from headrace.model.times import duration, now
 from headrace.server import Tokens
 from headrace.server.http.listening import PORT
-from headrace.system.client import Running, asking, view_of
+from headrace.system.client import HttpClient, client_of, view_of
 from headrace.system.home import Home
 from headrace.system.jobs import Job
-from headrace.system.lifecycle import Place, compute, look_after, running
-from headrace.system.statusdisplay import Shown, job_line, tables, versions
+from headrace.system.lifecycle import Deployment, compute_version, run_system, supervise
+from headrace.system.statusdisplay import StatusDisplay, job_line, status_tables, version_table
 from headrace.system.system import Schedule
 from headrace.views.declare.app import App
 from headrace.views.errors import ViewError
+from headrace.views.jsonencoding import AnswerJson
+from headrace.views.systemstatus import JobStatus
 
-_POLL: Final = 0.5  # seconds from one question about a job to the next
+_POLL: Final = 0.5  # seconds between two requests for the status of a job
 
 File = Annotated[Path, typer.Argument(help="A Python file with topics and views.", show_default=False)]
 View = Annotated[str, typer.Argument(help="The view.", show_default=False)]
@@ -45,7 +47,7 @@ StoreUrl = Annotated[
     typer.Option(
         envvar="HEADRACE_STORE",
         help="postgresql://USER@HOST/NAME; SQLite in the directory if not given. "
-        "One with a password had better be in the environment.",
+        "Put a URL with a password into the environment.",
         show_default=False,
     ),
 ]
@@ -63,35 +65,42 @@ def up(
     master: Master = None,
     store: StoreUrl = None,
     log: LogPlace = None,
-    host: Annotated[str, typer.Option(help="Where the server listens. Off loopback it needs HEADRACE_TOKENS.")] = (
-        "127.0.0.1"
-    ),
+    host: Annotated[
+        str, typer.Option(help="The address of the server. Other than loopback, it needs HEADRACE_TOKENS.")
+    ] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port of the server.")] = PORT,
     batch_every: Annotated[
-        str, typer.Option(help='How often each view gets a batch version, e.g. "10 minutes", or never.')
+        str, typer.Option(help='The interval of batch versions of each view, e.g. "10 minutes", or never.')
     ] = "10 minutes",
-    archive_every: Annotated[str, typer.Option(help="How often topics are archived, or never.")] = "1 minute",
+    archive_every: Annotated[
+        str, typer.Option(help="The interval at which topics are archived, or never.")
+    ] = "1 minute",
     storm: Annotated[
         Path | None,
-        typer.Option(help="The directory of a cluster of Storm topologies to be shown, too.", show_default=False),
+        typer.Option(
+            help="The directory of a cluster of Storm topologies that the page shows, too.", show_default=False
+        ),
     ] = None,
 ) -> None:
     """Run the topics and views of a file: log, archive, speed layers, batches and server, until Ctrl-C.
 
-    It goes on from where it was when it was last stopped. Tokens of the server are in HEADRACE_TOKENS.
+    It continues from where it was last stopped. HEADRACE_TOKENS has the tokens of the server.
     """
     console = Console(stderr=True)
-    with _told(), stopped_by_signals() as stop:
+    with _errors_as_messages(), stopped_by_signals() as stop:
         schedule = Schedule(archive=_interval(archive_every), batch=_interval(batch_every))
         tokens = Tokens.parse(os.environ.get("HEADRACE_TOKENS", ""))
         console.print(f"starting {file}, data in {dir} ...", markup=False, highlight=False)
-        place = Place(file, Home(dir), master, store, log, storm)
-        with running(place, schedule, host, port, tokens) as (system, server), Shown(console) as shown:
+        deployment = Deployment(file, Home(dir), master, store, log, storm)
+        with (
+            run_system(deployment, schedule, host, port, tokens) as (system, server),
+            StatusDisplay(console) as display,
+        ):
             console.print(
                 f"{file} is served at {server.url}; Ctrl-C stops it", markup=False, highlight=False, soft_wrap=True
             )
-            look_after(system, server, stop, shown)
-            console.print("stopping; run it again to go on from here", markup=False, highlight=False)
+            supervise(system, server, stop, display)
+            console.print("stopping; run the command again to continue from here", markup=False, highlight=False)
 
 
 def batch(
@@ -99,25 +108,26 @@ def batch(
     view: View,
     dir: Directory = HERE,
     incremental: Annotated[
-        bool, typer.Option("--incremental", help="Read only what came since the version before.")
+        bool, typer.Option("--incremental", help="Read only the events since the current version.")
     ] = False,
     master: Master = None,
     store: StoreUrl = None,
     log: LogPlace = None,
 ) -> None:
-    """Compute a batch version of a view now, and let it answer: in the process that runs the file, if one does."""
-    with _told():
+    """Compute a batch version of a view and make it current, in the process that runs the file, if one does."""
+    with _errors_as_messages():
         view_of(App.load(file), view, str(file))
         home = Home(dir)
         holder = home.holder()
-        with Console(stderr=True).status("starting ...") as shown:
+        with Console(stderr=True).status("starting ...") as spinner:
             if holder is not None and holder.url is not None:
-                done = _await(Running(holder.url, os.environ.get("HEADRACE_TOKEN")), view, incremental, shown.update)
+                client = HttpClient(holder.url, os.environ.get("HEADRACE_TOKEN"))
+                job = _compute_there(client, view, incremental, spinner.update)
             else:
-                place = Place(file, home, master, store, log)
-                done = _computed(place, view, incremental, shown.update)
-    print(job_line(done))
-    if done["state"] == "failed":
+                deployment = Deployment(file, home, master, store, log)
+                job = _compute_here(deployment, view, incremental, spinner.update)
+    print(job_line(job))
+    if job["state"] == "failed":
         raise SystemExit(1)
 
 
@@ -128,49 +138,50 @@ def query(
     store: StoreUrl = None,
     plain: Plain = False,
 ) -> None:
-    """Ask a view: --KEY VALUE, --KEY.prefix TEXT, --from TIME, --to TIME, --top AGGREGATE:N, --by KEYS, --limit N.
+    """Query a view: --KEY VALUE, --KEY.prefix TEXT, --from TIME, --to TIME, --top AGGREGATE:N, --by KEYS, --limit N.
 
     The options are the parameters of GET /views/VIEW.
     """
-    with _told():
-        found = asking(Home(dir), store=store).query(view, _parameters(context.args))
+    with _errors_as_messages():
+        answer = client_of(Home(dir), store=store).query(view, _parameters(context.args))
     if plain:
-        print(json.dumps(found))
+        print(json.dumps(answer))
         return
-    _print(_rows(found))
-    where = f"version {found['version']}" if found["version"] is not None else "no batch version yet"
-    fresh = "" if found["freshness"] is None else f", {found['freshness']:.1f} s old"
-    more = "" if found["next"] is None else f"; more with --after {found['next']}"
-    rows = "1 row" if len(found["rows"]) == 1 else f"{len(found['rows']):,} rows"
-    print(f"{rows}: {where} and the speed layer{fresh}{more}", file=sys.stderr)
+    _print(_row_table(answer))
+    version = f"version {answer['version']}" if answer["version"] is not None else "no batch version yet"
+    age = "" if answer["freshness"] is None else f", {answer['freshness']:.1f} s old"
+    more = "" if answer["next"] is None else f"; more with --after {answer['next']}"
+    rows = "1 row" if len(answer["rows"]) == 1 else f"{len(answer['rows']):,} rows"
+    print(f"{rows}: {version} and the speed layer{age}{more}", file=sys.stderr)
 
 
 def status(dir: Directory = HERE, store: StoreUrl = None, plain: Plain = False) -> None:
-    """Show how far topics, views and batches are."""
-    with _told():
-        found = asking(Home(dir), store=store).status()
+    """Show the status of topics, views and batch jobs."""
+    with _errors_as_messages():
+        status = client_of(Home(dir), store=store).status()
     if plain:
-        print(json.dumps(found))
+        print(json.dumps(status))
         return
-    running_at = f"process {found['pid']}, at {found['url']}" if found["pid"] else "not running"
-    _print(Text(f"{dir}: {running_at}"), tables(found))
-    for name, each in found["views"].items():
+    running_at = f"process {status['pid']}, at {status['url']}" if status["pid"] else "not running"
+    _print(Text(f"{dir}: {running_at}"), status_tables(status))
+    for name, each in status["views"].items():
         if each["versions"]:
-            _print(versions(name, each))
+            _print(version_table(name, each["versions"]))
 
 
 def rollback(
     view: View,
     dir: Directory = HERE,
     to: Annotated[
-        int | None, typer.Option("--to", help="The version; the one before if not given.", show_default=False)
+        int | None,
+        typer.Option("--to", help="The number of the version; the one before if not given.", show_default=False),
     ] = None,
     store: StoreUrl = None,
 ) -> None:
-    """Let an older batch version of a view answer. No event is lost: what came since is in the speed layer."""
-    with _told():
-        answers = asking(Home(dir), store=store).rollback(view, to)
-    print(f"{view}: version {answers} answers")
+    """Make an older batch version of a view current. No event is lost: later ones are in the speed layer."""
+    with _errors_as_messages():
+        current = client_of(Home(dir), store=store).rollback(view, to)
+    print(f"{view}: version {current} is current")
 
 
 def add_commands(main: typer.Typer) -> None:
@@ -181,31 +192,33 @@ def add_commands(main: typer.Typer) -> None:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """Tells what is wrong in a line, and ends."""
+def _errors_as_messages() -> Iterator[None]:
+    """Prints the errors of a system as one line and exits."""
     try:
         with errors_as_messages(HeadraceError, ValueError, OSError):
             yield
     except KeyboardInterrupt:
-        fail("interrupted; nothing is lost: ask for it again", code=130)
+        fail("interrupted; nothing is lost: run the command again", code=130)
 
 
-def _computed(place: Place, view: str, incremental: bool, show: Any) -> dict[str, Any]:
-    def shown(job: Job | None) -> None:
-        show("reading what has come since the last run ..." if job is None else job_line(job.told(now())))
+def _compute_here(deployment: Deployment, view: str, incremental: bool, show: Callable[[str], None]) -> JobStatus:
+    """Computes a version in this process; returns the job when it has ended."""
 
-    return compute(place, view, incremental=incremental, show=shown).told(now())
+    def show_job(job: Job | None) -> None:
+        show("reading the events since the last run ..." if job is None else job_line(job.to_json(now())))
+
+    return compute_version(deployment, view, incremental=incremental, show=show_job).to_json(now())
 
 
-def _await(system: Running, view: str, incremental: bool, show: Any) -> dict[str, Any]:
-    """The job of a running system, when it is done."""
-    job = system.compute(view, incremental=incremental)
+def _compute_there(client: HttpClient, view: str, incremental: bool, show: Callable[[str], None]) -> JobStatus:
+    """Has a running system compute a version; returns the job when it has ended."""
+    job = client.compute(view, incremental=incremental)
     while job["state"] in ("waiting", "running"):
         time.sleep(_POLL)
-        jobs = {each["id"]: each for each in system.status()["jobs"]}
+        jobs = {each["id"]: each for each in client.status()["jobs"]}
         if job["id"] not in jobs:
             raise ViewError(
-                f"{job['view']}: the batch version is not known any more; `headrace status` tells if it came"
+                f"{job['view']}: the job is not known any more; see with `headrace status` whether it has ended"
             )
         job = jobs[job["id"]]
         show(job_line(job))
@@ -215,40 +228,41 @@ def _await(system: Running, view: str, incremental: bool, show: Any) -> dict[str
 def _interval(text: str) -> int | None:
     if text == "never":
         return None
-    found = duration(text)
-    if found <= 0:
-        raise ValueError(f"an interval is more than nothing, e.g. '10 minutes', or never; got {text!r}")
-    return found
+    interval = duration(text)
+    if interval <= 0:
+        raise ValueError(f"an interval must be positive, e.g. '10 minutes', or never; got {text!r}")
+    return interval
 
 
 def _parameters(args: list[str]) -> list[tuple[str, str]]:
-    """Options as the parameters of a question.
+    """Parses options as the parameters of a query.
 
     >>> _parameters(["--url", "foo.com/blog", "--from=2026-01-31"])
     [('url', 'foo.com/blog'), ('from', '2026-01-31')]
     """
-    found = []
+    parameters = []
     rest = iter(args)
-    for each in rest:
-        name, sign, value = each.removeprefix("--").partition("=")
-        if not each.startswith("--") or not name:
-            raise ValueError(f"a question is options such as --url foo.com/blog --top hits:10, got {each!r}")
+    for arg in rest:
+        name, sign, value = arg.removeprefix("--").partition("=")
+        if not arg.startswith("--") or not name:
+            raise ValueError(f"a query has options such as --url foo.com/blog --top hits:10, got {arg!r}")
         if not sign and (value := next(rest, None)) is None:  # type: ignore[assignment]
             raise ValueError(f"the option --{name} needs a value")
-        found.append((name, value))
-    return found
+        parameters.append((name, value))
+    return parameters
 
 
-def _rows(found: dict[str, Any]) -> Table:
-    first = found["rows"][0] if found["rows"] else {"key": {}, "values": {}}
-    table = Table(*first["key"], "from", "to", *first["values"], box=None)
-    for row in found["rows"]:
+def _row_table(answer: AnswerJson) -> Table:
+    first = answer["rows"][0] if answer["rows"] else None
+    keys, values = (first["key"], first["values"]) if first else ({}, {})
+    table = Table(*keys, "from", "to", *values, box=None)
+    for row in answer["rows"]:
         cells = [*row["key"].values(), row["window"]["start"], row["window"]["end"], *row["values"].values()]
         table.add_row(*(Text("-" if cell is None else str(cell)) for cell in cells))
     return table
 
 
-def _print(*shown: Any) -> None:
+def _print(*renderables: RenderableType) -> None:
     console = Console(width=None if sys.stdout.isatty() else 200)
-    for each in shown:
-        console.print(each)
+    for renderable in renderables:
+        console.print(renderable)

@@ -15,19 +15,20 @@ from headrace.views.declare.app import App
 from headrace.views.feeds import Feed, feed_of
 from headrace.views.stores import Store
 from headrace.views.stores.store import StoredView
+from headrace.views.systemstatus import DeadLetterJson, JobStatus, SystemStatus
 
 
 class Operations(Protocol):
     """The operations of a running system. All that they return can be written as JSON."""
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> SystemStatus:
         """Returns the status of topics, of views with their stages, and of batch jobs."""
 
-    def compute(self, view: str, *, incremental: bool) -> dict[str, Any]:
+    def compute(self, view: str, *, incremental: bool) -> JobStatus:
         """Begins a batch version and returns the job. A ViewError refuses it while another of the view runs."""
 
-    def dead_letters(self, limit: int) -> list[dict[str, Any]]:
-        """Returns the records that no view could take, newest first."""
+    def dead_letters(self, limit: int) -> list[DeadLetterJson]:
+        """Returns the records that are no events of a view, newest first."""
 
 
 class Topologies(Protocol):

@@ -1,4 +1,4 @@
-"""Asking a system from another process: over HTTP while it runs, from its store while it does not."""
+"""Clients of a system in another process: over HTTP while it runs, from its store while it does not."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import json
 import os
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 from urllib.parse import urlencode
 
 from headrace.server.http.jsonresponse import dumps
@@ -17,57 +17,59 @@ from headrace.system.home import Home
 from headrace.views.declare.app import App
 from headrace.views.declare.declarations import View
 from headrace.views.errors import ViewError
-from headrace.views.jsonencoding import encode_answer, encode_provenance, encode_version
+from headrace.views.jsonencoding import AnswerJson, encode_answer, encode_provenance, encode_version
 from headrace.views.stores import Store
 from headrace.views.stores.store import StoredView
+from headrace.views.systemstatus import JobStatus, SystemStatus, ViewStatus
 
 _SECONDS: Final = 60
 
-Asked = Sequence[tuple[str, str]]
-"""Parameters of a question, as in the query string of a URL."""
+Parameters = Sequence[tuple[str, str]]
+"""Parameters of a query, as in the query string of a URL."""
 
 
-class Asking(Protocol):
-    """A system that can be asked. Answers are JSON, the same in both ways."""
+class SystemClient(Protocol):
+    """A client of a system. What it returns is JSON, the same for both implementations."""
 
-    def query(self, view: str, asked: Asked) -> dict[str, Any]:
-        """Rows of a view."""
+    def query(self, view: str, parameters: Parameters) -> AnswerJson:
+        """Queries a view."""
 
     def rollback(self, view: str, version: int | None) -> int:
-        """Goes back to a version of a view, or to the one before; returns which."""
+        """Goes back to a version of a view, or to the one before; returns its number."""
 
-    def status(self) -> dict[str, Any]:
-        """How far everything is."""
+    def status(self) -> SystemStatus:
+        """Returns the status of the system."""
 
 
-def asking(home: Home, *, store: str | None = None) -> Asking:
-    """The system of a directory. `store` is the URL of its store, where that needs a password."""
+def client_of(home: Home, *, store: str | None = None) -> SystemClient:
+    """Returns a client of the system of a directory. `store` is the URL of its store, where that needs a password."""
     holder = home.holder()
     if holder is not None and holder.url is not None:
-        return Running(holder.url, os.environ.get("HEADRACE_TOKEN"))
-    return Resting(home, store)
+        return HttpClient(holder.url, os.environ.get("HEADRACE_TOKEN"))
+    return StoreClient(home, store)
 
 
-class Running:
-    """A system that runs: its server answers."""
+class HttpClient:
+    """A client of a system that runs: its server answers."""
 
     def __init__(self, url: str, token: str | None = None) -> None:
         self._url, self._token = url, token
 
-    def query(self, view: str, asked: Asked) -> dict[str, Any]:
-        return self._ask(f"/views/{view}?{urlencode(asked)}")
+    def query(self, view: str, parameters: Parameters) -> AnswerJson:
+        return cast(AnswerJson, self._request(f"/views/{view}?{urlencode(parameters)}"))
 
     def rollback(self, view: str, version: int | None) -> int:
-        return int(self._ask(f"/views/{view}/rollback", {} if version is None else {"version": version})["version"])
+        body = {} if version is None else {"version": version}
+        return int(self._request(f"/views/{view}/rollback", body)["version"])
 
-    def status(self) -> dict[str, Any]:
-        return {"url": self._url, **self._ask("/status")}
+    def status(self) -> SystemStatus:
+        return cast(SystemStatus, {"url": self._url, **self._request("/status")})
 
-    def compute(self, view: str, *, incremental: bool) -> dict[str, Any]:
+    def compute(self, view: str, *, incremental: bool) -> JobStatus:
         """Begins a batch version; returns the job."""
-        return self._ask(f"/views/{view}/batch", {"incremental": incremental})
+        return cast(JobStatus, self._request(f"/views/{view}/batch", {"incremental": incremental}))
 
-    def _ask(self, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    def _request(self, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
         request = urllib.request.Request(self._url + path)
         if body is not None:
             request.data = json.dumps(body).encode()
@@ -75,63 +77,70 @@ class Running:
         if self._token:
             request.add_header("Authorization", f"Bearer {self._token}")
         try:
-            with urllib.request.urlopen(request, timeout=_SECONDS) as answer:
-                found: dict[str, Any] = json.load(answer)
+            with urllib.request.urlopen(request, timeout=_SECONDS) as response:
+                reply: dict[str, Any] = json.load(response)
         except urllib.error.HTTPError as error:
             raise ViewError(_reason(error)) from None
         except OSError as error:
             raise ViewError(f"the server at {self._url} does not answer: {error}") from None
-        return found
+        return reply
 
 
-class Resting:
-    """A system that does not run: its store answers what it has."""
+class StoreClient:
+    """A client of a system that does not run: its store answers."""
 
     def __init__(self, home: Home, store: str | None = None) -> None:
-        runs = home.runs()
-        if runs is None:
-            raise ViewError(f"there is no system in {home.path}; `headrace up FILE` makes one, and --dir names another")
-        self._app, self._store = App.load(runs.app), Store(store or runs.store)
-        self._runs = runs
+        config = home.config()
+        if config is None:
+            raise ViewError(f"there is no system in {home.path}; create one with `headrace up FILE`, or use --dir")
+        self._app, self._store = App.load(config.app), Store(store or config.store)
+        self._config = config
 
-    def query(self, view: str, asked: Asked) -> dict[str, Any]:
+    def query(self, view: str, parameters: Parameters) -> AnswerJson:
         stored = self._stored(view)
-        return _json(encode_answer(view, stored.answer(query_of(stored.layout, urlencode(asked)))))
+        answer = stored.answer(query_of(stored.layout, urlencode(parameters)))
+        return cast(AnswerJson, _as_sent(encode_answer(view, answer)))
 
     def rollback(self, view: str, version: int | None) -> int:
         return self._stored(view).rollback(version)
 
-    def status(self) -> dict[str, Any]:
-        views = {}
-        for name, view in self._app.views.items():
-            stored = self._store.view(view.layout())
-            views[name] = {
-                "topic": view.topic.name,
-                "state": "stopped",
-                "provenance": encode_provenance(stored.provenance()),
-                "versions": [encode_version(each) for each in stored.versions()],
-            }
-        return _json({"pid": None, "views": views, "dead_letters": self._store.dead_letters.counts(), "jobs": []})
+    def status(self) -> SystemStatus:
+        views = {name: self._view_status(view) for name, view in self._app.views.items()}
+        status: SystemStatus = {
+            "pid": None,
+            "views": views,
+            "dead_letters": self._store.dead_letters.counts(),
+            "jobs": [],
+        }
+        return cast(SystemStatus, _as_sent(status))
+
+    def _view_status(self, view: View) -> ViewStatus:
+        stored = self._store.view(view.layout())
+        return {
+            "topic": view.topic.name,
+            "state": "stopped",
+            "provenance": encode_provenance(stored.provenance()),
+            "versions": [encode_version(version) for version in stored.versions()],
+        }
 
     def _stored(self, name: str) -> StoredView:
-        return self._store.view(view_of(self._app, name, self._runs.app).layout())
+        return self._store.view(view_of(self._app, name, self._config.app).layout())
 
 
 def view_of(app: App, name: str, file: str) -> View:
-    """A view by its name."""
+    """Returns a view by its name."""
     if name not in app.views:
         raise ViewError(f"{Path(file).name} declares no view {name!r}; there are {', '.join(app.views)}")
     return app.views[name]
 
 
-def _json(value: dict[str, Any]) -> dict[str, Any]:
-    """As it would come over HTTP."""
-    found: dict[str, Any] = json.loads(dumps(value))
-    return found
+def _as_sent(value: Mapping[str, Any]) -> Any:
+    """Returns JSON as it would come over HTTP."""
+    return json.loads(dumps(value))
 
 
 def _reason(error: urllib.error.HTTPError) -> str:
     try:
         return str(json.load(error)["reason"])
     except (ValueError, KeyError, OSError):
-        return f"the server said {error.code} {error.reason}"
+        return f"the server answered {error.code} {error.reason}"

@@ -1,4 +1,4 @@
-"""The directory of a system: where its parts are, what it runs, and which process it belongs to."""
+"""The directory of a system: the paths of its parts, its configuration, and its process lock."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from headrace.views.errors import ViewError
 
 
 @dataclass(frozen=True)
-class Runs:
-    """What a system runs: the file of its app, its store and its log. A password is left out."""
+class SystemConfig:
+    """The configuration of a system: the file of its app, its store and its log. Passwords are left out."""
 
     app: str
     store: str
@@ -27,9 +27,9 @@ class Runs:
 
     @classmethod
     def of(cls, app: str, store: str, log: str) -> Self:
-        """The same, as it may be written down.
+        """Makes a configuration, without the password of the store.
 
-        >>> Runs.of("/apps/app.py", "postgresql://ann:secret@db/views", "/data/log").store
+        >>> SystemConfig.of("/apps/app.py", "postgresql://ann:secret@db/views", "/data/log").store
         'postgresql://ann@db/views'
         """
         return cls(app, strip_passwords(sa.make_url(store)), log)
@@ -60,30 +60,30 @@ class Home:
 
     @property
     def store(self) -> str:
-        """The URL of the store, if no other is given."""
+        """The URL of the default store."""
         return f"sqlite:///{self.path.absolute()}/views.db"
 
     @property
     def masters(self) -> Path:
-        """The master data: of each topic, a directory of its name."""
+        """The directory of master data, which has a directory for each topic."""
         return self.path / "master"
 
     def checkpoint(self, view: str, identity: str) -> Path:
-        """What the speed layer of a view goes on from: one for each store, or another would miss what the first has."""
+        """Returns the checkpoint of a view's speed layer, one for each store: a new store must get all events."""
         return self.path / "speed" / f"{view}-{identity[:8]}"
 
-    def runs(self) -> Runs | None:
-        """What the system runs, or ran last; None if there was none."""
+    def config(self) -> SystemConfig | None:
+        """Reads the configuration of the last run; None if there was none."""
         try:
-            return Runs(**json.loads((self.path / "runs.json").read_bytes()))
+            return SystemConfig(**json.loads((self.path / "runs.json").read_bytes()))
         except FileNotFoundError:
             return None
         except (ValueError, TypeError) as error:
-            raise ViewError(f"{self.path / 'runs.json'} is damaged ({error}); `headrace up` writes it anew") from None
+            raise ViewError(f"{self.path / 'runs.json'} is damaged ({error}); `headrace up` writes it again") from None
 
-    def remember(self, runs: Runs) -> None:
-        """Notes what the system runs."""
-        replace_file(self.path / "runs.json", json.dumps(asdict(runs)).encode())
+    def save_config(self, config: SystemConfig) -> None:
+        """Writes the configuration."""
+        replace_file(self.path / "runs.json", json.dumps(asdict(config)).encode())
 
     def holder(self) -> LockHolder | None:
         """Returns the process that holds the directory's lock now; None if none does."""
@@ -97,7 +97,7 @@ class Home:
 
     def _refusal(self, other: LockHolder) -> ViewError:
         return ViewError(
-            f"{self.path} belongs to {other}: two at once would archive and count twice; stop that one, or give "
+            f"{self.path} belongs to {other}: two processes at once would count twice; stop that one, or use "
             "another directory"
         )
 

@@ -1,4 +1,4 @@
-"""Batch jobs: one at a time, in the order in which they were asked for, on a thread of their own."""
+"""Batch jobs: run one at a time, in the order in which they were submitted, on a thread of their own."""
 
 from __future__ import annotations
 
@@ -7,24 +7,26 @@ import queue
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
+from headrace.model.errors import HeadraceError
 from headrace.model.times import SECOND
 from headrace.views.errors import ViewError
 from headrace.views.jsonencoding import encode_time
 from headrace.views.layers.batchlayer import ProgressListener
+from headrace.views.systemstatus import JobStatus
 
 _log = logging.getLogger("headrace.system")
 
 _REMEMBERED: Final = 20  # jobs that have ended; those that have not are all known
 
 Work = Callable[[ProgressListener], int]
-"""Does a job, reports its steps, and says which version came of it."""
+"""Runs a job, reports its steps, and returns the number of the version that it made."""
 
 
 @dataclass
 class Job:
-    """A batch version of a view that is to be, is being, or was computed."""
+    """A job that computes a batch version of a view: waiting, running or ended."""
 
     id: int
     view: str
@@ -38,10 +40,10 @@ class Job:
     version: int | None = None
     error: str | None = None
 
-    def told(self, now: int) -> dict[str, Any]:
-        """The job as JSON.
+    def to_json(self, now: int) -> JobStatus:
+        """Encodes the job as JSON.
 
-        >>> Job(1, "visitors", False, asked=5_000_000).told(now=8_200_000)["seconds"]
+        >>> Job(1, "visitors", False, asked=5_000_000).to_json(now=8_200_000)["seconds"]
         3.2
         """
         return {
@@ -59,12 +61,12 @@ class Job:
         }
 
 
-class Stopped(Exception):
-    """The system ends, and with it the job: what it had made is discarded, and it can be asked for again."""
+class JobStopped(HeadraceError):
+    """A job ended with its system; its version is discarded, and the job can be submitted again."""
 
 
 class Jobs:
-    """The jobs of a system; of those that have ended, the newest are remembered.
+    """The jobs of a system: all that have not ended, and the newest of those that have.
 
     >>> jobs = Jobs(clock=lambda: 0)
     >>> jobs.begin("visitors", incremental=False, work=lambda job: 4).view
@@ -80,52 +82,52 @@ class Jobs:
         self._lock = threading.Lock()
         self._jobs: list[Job] = []
         self._queue: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._idle, self._asked = threading.Condition(), 0
+        self._idle, self._queued = threading.Condition(), 0
         self._thread = threading.Thread(target=self._run, name="headrace-batch", daemon=True)
         self._thread.start()
 
     def begin(self, view: str, *, incremental: bool, work: Work) -> Job:
-        """Asks for a job. One of a view at a time."""
+        """Submits a job, one of a view at a time."""
         with self._lock:
             if any(job.view == view and job.state in ("waiting", "running") for job in self._jobs):
-                raise ViewError(f"a batch version of view {view!r} is being computed; ask again when it is done")
+                raise ViewError(f"a batch version of view {view!r} is being computed; try again when it is done")
             self._number += 1
             job = Job(self._number, view, incremental, self._clock())
-            over = [each for each in self._jobs if each.ended is not None][:-_REMEMBERED]
-            self._jobs = [*(each for each in self._jobs if each not in over), job]
-        self._put(lambda: self._do(job, work))
+            forgotten = [old for old in self._jobs if old.ended is not None][:-_REMEMBERED]
+            self._jobs = [*(old for old in self._jobs if old not in forgotten), job]
+        self._put(lambda: self._run_job(job, work))
         return job
 
-    def between(self, work: Callable[[], object]) -> None:
-        """Does something between two jobs. What it fails with is told to the log of the process."""
+    def run_between(self, work: Callable[[], object]) -> None:
+        """Calls a function between two jobs; its errors are logged."""
         self._put(lambda: self._try(work))
 
     def list(self) -> list[Job]:
-        """The jobs, oldest first."""
+        """Returns the jobs, oldest first."""
         with self._lock:
             return list(self._jobs)
 
     def wait(self, seconds: float | None = None) -> None:
-        """Waits until all is done that was asked for, at most so long."""
+        """Waits until all submitted work is done, at most so long."""
         with self._idle:
-            self._idle.wait_for(lambda: not self._asked, seconds)
+            self._idle.wait_for(lambda: not self._queued, seconds)
 
     def close(self) -> None:
-        """Begins nothing more. The job that is under way ends at its next step."""
+        """Starts no more jobs. The running job ends at its next step."""
         self.closing = True
         self._put(lambda: None)
         self._thread.join()
 
     def _put(self, work: Callable[[], None]) -> None:
         with self._idle:
-            self._asked += 1
+            self._queued += 1
         self._queue.put(work)
 
     def _run(self) -> None:
         while not self.closing:
             self._queue.get()()
             with self._idle:
-                self._asked -= 1
+                self._queued -= 1
                 self._idle.notify_all()
 
     def _try(self, work: Callable[[], object]) -> None:
@@ -135,15 +137,15 @@ class Jobs:
             if not self.closing:
                 _log.error("%s", error)
 
-    def _do(self, job: Job, work: Work) -> None:
-        def at(step: str, done: int | None, of: int | None) -> None:
+    def _run_job(self, job: Job, work: Work) -> None:
+        def report(step: str, done: int | None, of: int | None) -> None:
             if self.closing:
-                raise Stopped("the system was stopped; ask for it again")
+                raise JobStopped("the system was stopped; submit the job again")
             job.step, job.done, job.of = step, done, of
 
         job.state = "running"
         try:
-            job.version = work(at)
+            job.version = work(report)
             job.state = job.step = "done"
         except Exception as error:
             if not self.closing:

@@ -1,4 +1,4 @@
-"""A pipeline as a graph to draw: its steps, and how many elements went from one to the next."""
+"""The graph of a pipeline as JSON: its transforms, and the number of elements on each edge."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from headrace.model.sources import Source
 Metrics = Mapping[str, Mapping[str, int]]
 
 
-def drawn(graph: Graph, metrics: Metrics) -> dict[str, Any]:
-    """The nodes and edges of a pipeline, with what its handle's `metrics()` count.
+def graph_json(graph: Graph, metrics: Metrics) -> dict[str, Any]:
+    """Returns the nodes and edges of a pipeline, with the counts of its handle's `metrics()`.
 
     >>> import headrace as hr
     >>> p = hr.Pipeline()
     >>> _ = p | "numbers" >> hr.Create([1, 2, 3]) | "odd" >> hr.Filter(lambda n: n % 2) | "show" >> hr.ForEach(print)
-    >>> drawn(p.graph(), {"odd": {"in": 3, "out": 2}})["edges"]
+    >>> graph_json(p.graph(), {"odd": {"in": 3, "out": 2}})["edges"]
     [{'from': 'numbers', 'to': 'odd', 'elements': 3}, {'from': 'odd', 'to': 'show', 'elements': 2}]
     """
     nodes = [{"id": node.label, "kind": _kind(node)} for node in graph]
     edges = []
     for node in graph:
-        for each in node.inputs:
-            before = graph.producer(each)
-            dead = each.tag == DEAD_LETTERS
-            count = _letters(metrics, before) if dead else _elements(graph, metrics, before, node)
+        for collection in node.inputs:
+            before = graph.producer(collection)
+            dead = collection.tag == DEAD_LETTERS
+            count = _dead_letters(metrics, before) if dead else _elements(graph, metrics, before, node)
             edges.append({"from": before.label, "to": node.label, "elements": count})
     return {"nodes": nodes, "edges": edges}
 
@@ -45,15 +45,15 @@ def _kind(node: Node) -> Literal["source", "transform", "grouping", "sink"]:
 
 
 def _elements(graph: Graph, metrics: Metrics, before: Node, after: Node) -> int | None:
-    """What is counted at either end; None where neither counts, as behind a Where, which Spark alone sees."""
+    """Returns the count of either end of an edge; None if neither counts, as after a Where, which Spark evaluates."""
     if len(after.inputs) == 1 and "in" in metrics.get(after.label, {}):
         return metrics[after.label]["in"]
-    if isinstance(before.transform, WindowInto | Select):  # which give as many as they get
+    if isinstance(before.transform, WindowInto | Select):  # they have as many outputs as inputs
         return _elements(graph, metrics, graph.producer(before.inputs[0]), before)
     return metrics.get(before.label, {}).get("out")
 
 
-def _letters(metrics: Metrics, node: Node) -> int:
-    """What a function failed on, or a source could not read."""
+def _dead_letters(metrics: Metrics, node: Node) -> int:
+    """Returns the number of elements that a function failed on, or that a source could not read."""
     counts = metrics.get(node.label, {})
-    return sum(counts.get(what, 0) for what in ("dead", *REASONS))
+    return sum(counts.get(reason, 0) for reason in ("dead", *REASONS))

@@ -1,4 +1,4 @@
-"""Rates: how fast a number grows, from looks at it now and then."""
+"""Rates: how fast a number grows, from measurements now and then."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ _SPAN: Final = 10 * SECOND
 
 
 class Rate:
-    """How much a number grew a second, over the last ten seconds.
+    """The growth of a number per second, over the last ten seconds.
 
     >>> rate = Rate()
     >>> for second in range(4):
-    ...     rate.look(second * SECOND, second * 100)
+    ...     rate.record(second * SECOND, second * 100)
     >>> rate.per_second
     100.0
     """
 
     def __init__(self) -> None:
-        self._looks: deque[tuple[int, int]] = deque()
+        self._measurements: deque[tuple[int, int]] = deque()
 
-    def look(self, time: int, number: int) -> None:
-        """Notes what the number is."""
-        self._looks.append((time, number))
-        while self._looks[-1][0] - self._looks[0][0] > _SPAN:
-            self._looks.popleft()
+    def record(self, time: int, number: int) -> None:
+        """Records the number at a time."""
+        self._measurements.append((time, number))
+        while self._measurements[-1][0] - self._measurements[0][0] > _SPAN:
+            self._measurements.popleft()
 
     @property
     def per_second(self) -> float | None:
-        """The rate; None before there is one."""
-        looks = list(self._looks)
-        if len(looks) < 2 or looks[-1][0] == looks[0][0]:
+        """The rate; None before there are two measurements."""
+        measured = list(self._measurements)
+        if len(measured) < 2 or measured[-1][0] == measured[0][0]:
             return None
-        (first, before), (last, now) = looks[0], looks[-1]
+        (first, before), (last, now) = measured[0], measured[-1]
         return (now - before) * SECOND / (last - first)

@@ -1,4 +1,4 @@
-"""What the server of a system serves: the views and topics of its app, ad-hoc SQL, and a cluster of topologies."""
+"""The server of a system: serves the views and topics of its app, ad-hoc SQL, and a cluster of topologies."""
 
 from __future__ import annotations
 

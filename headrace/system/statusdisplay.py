@@ -1,98 +1,101 @@
-"""How far a system is, on a terminal: tables of topics and views, and a line for what happens."""
+"""Displays the status of a system on a terminal: tables of topics and views, and a line for each event."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from headrace.views.jsonencoding import VersionJson
+from headrace.views.systemstatus import JobStatus, SystemStatus
 
-def tables(status: Mapping[str, Any]) -> RenderableType:
-    """The status of a system as tables."""
+
+def status_tables(status: SystemStatus) -> RenderableType:
+    """Renders the status of a system as tables."""
     views = Table("view", "state", "version", "rows/s", "lag", "batch", "watermark", "fresh", box=None)
-    for name, each in status["views"].items():
-        where = each["provenance"]
+    for name, view in status["views"].items():
+        origin = view["provenance"]
         views.add_row(
             Text(name),
-            each["state"],
-            "none" if where["version"] is None else str(where["version"]),
-            _number(each.get("records_per_second")),
-            _number(each.get("lag")),
-            _seconds(each.get("batch_seconds")),
-            where["watermark"] or "-",
-            _seconds(where["freshness"]),
+            view["state"],
+            "none" if origin["version"] is None else str(origin["version"]),
+            _number(view.get("records_per_second")),
+            _number(view.get("lag")),
+            _seconds(view.get("batch_seconds")),
+            origin["watermark"] or "-",
+            _seconds(origin["freshness"]),
         )
     topics = Table("topic", "records", "rows/s", "archived", "read by", box=None)
-    for name, each in status.get("topics", {}).items():
-        lags = ", ".join(f"{who} ({group['lag']:,} behind)" for who, group in each["groups"].items())
-        records = sum(part["end"] - part["start"] for part in each["partitions"])
-        archived = sum(each["archived"].values())
-        topics.add_row(Text(name), _number(records), _number(each["records_per_second"]), _number(archived), Text(lags))
+    for name, topic in status.get("topics", {}).items():
+        lags = ", ".join(f"{reader} ({group['lag']:,} behind)" for reader, group in topic["groups"].items())
+        records = sum(part["end"] - part["start"] for part in topic["partitions"])
+        archived = sum(topic["archived"].values())
+        rate = _number(topic["records_per_second"])
+        topics.add_row(Text(name), _number(records), rate, _number(archived), Text(lags))
     parts: list[RenderableType] = [views, topics] if topics.rows else [views]
-    parts += [Text(_letters(status["dead_letters"]))] if status["dead_letters"] else []
-    parts += [
-        Text(f"{kind} {name}: {each['error']}", style="red")
-        for kind in ("topic", "view")
-        for name, each in status.get(f"{kind}s", {}).items()
-        if each.get("error")
-    ]
-    parts += [Text(job_line(each)) for each in status["jobs"] if each["state"] in ("waiting", "running")]
+    parts += [Text(_dead_letters(letters))] if (letters := status.get("dead_letters")) else []
+    errors = {f"topic {name}": topic.get("error") for name, topic in status.get("topics", {}).items()}
+    errors |= {f"view {name}": view.get("error") for name, view in status["views"].items()}
+    parts += [Text(f"{name}: {error}", style="red") for name, error in errors.items() if error]
+    parts += [Text(job_line(job)) for job in status["jobs"] if job["state"] in ("waiting", "running")]
     return Group(*parts)
 
 
-def versions(name: str, view: Mapping[str, Any]) -> Table:
-    """The batch versions of a view."""
+def version_table(name: str, versions: Iterable[VersionJson]) -> Table:
+    """Renders the batch versions of a view as a table."""
     table = Table("version", "rows", "made", "boundary", box=None)
-    for each in view["versions"]:
-        boundary = ", ".join(f"{partition}/{offset}" for partition, offset in each["boundary"].items())
-        mark = " (answers)" if each["current"] else ""
-        table.add_row(f"{name} {each['version']}{mark}", f"{each['rows']:,}", each["made"], boundary)
+    for version in versions:
+        boundary = ", ".join(f"{partition}/{offset}" for partition, offset in version["boundary"].items())
+        mark = " (current)" if version["current"] else ""
+        table.add_row(f"{name} {version['version']}{mark}", f"{version['rows']:,}", version["made"], boundary)
     return table
 
 
-def job_line(job: Mapping[str, Any]) -> str:
-    """A job in one line.
+def job_line(job: JobStatus) -> str:
+    """Describes a job in one line.
 
-    >>> job_line({"view": "visitors", "state": "running", "step": "loading", "done": 20, "of": 80, "seconds": 3.21,
-    ...           "incremental": False, "version": None, "error": None})
-    'visitors: a batch version, loading 20 of 80, 3.2 s'
+    >>> from headrace.system.jobs import Job
+    >>> job_line(Job(1, "visitors", False, 0, "running", "loading", 20, 80).to_json(now=3_200_000))
+    'visitors: batch version (full, 3.2 s): loading 20 of 80'
+    >>> job_line(Job(1, "visitors", True, 0, "done", version=3, ended=7_200_000).to_json(now=9_000_000))
+    'visitors: version 3 is current (incremental, 7.2 s)'
     """
-    kind = "an incremental batch version" if job["incremental"] else "a batch version"
+    how = f"({'incremental' if job['incremental'] else 'full'}, {job['seconds']:.1f} s)"
     if job["state"] == "failed":
-        return f"{job['view']}: {kind} failed after {job['seconds']:.1f} s: {job['error']}"
+        return f"{job['view']}: batch version {how} failed: {job['error']}"
     if job["state"] == "done":
-        return f"{job['view']}: version {job['version']} answers, after {job['seconds']:.1f} s"
-    far = "" if job["done"] is None else f" {job['done']:,}" + ("" if job["of"] is None else f" of {job['of']:,}")
-    return f"{job['view']}: {kind}, {job['step']}{far}, {job['seconds']:.1f} s"
+        return f"{job['view']}: version {job['version']} is current {how}"
+    done = "" if job["done"] is None else f" {job['done']:,}" + ("" if job["of"] is None else f" of {job['of']:,}")
+    return f"{job['view']}: batch version {how}: {job['step']}{done}"
 
 
-class Shown:
-    """Shows a running system: a table that is drawn again and again on a terminal, and a line for each job that ends
-    and each layer that fails."""
+class StatusDisplay:
+    """Displays a running system: tables that are redrawn on a terminal, and a line for each job that ends and each
+    layer that fails."""
 
     def __init__(self, console: Console) -> None:
-        self._console, self._told = console, dict[Any, Any]()
+        self._console, self._printed = console, dict[tuple[str, object], object]()
         self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
 
-    def __call__(self, status: Mapping[str, Any]) -> None:
+    def __call__(self, status: SystemStatus) -> None:
         for job in status["jobs"]:
             if job["state"] in ("done", "failed"):
-                self._once(("job", job["id"]), job["state"], job_line(job))
+                self._print_once(("job", job["id"]), job["state"], job_line(job))
         for name, view in status["views"].items():
-            self._once(("view", name), view["error"], f"view {name}: {view['error'] or 'runs again'}")
+            error = view.get("error")
+            self._print_once(("view", name), error, f"view {name}: {error or 'runs again'}")
         if self._live is not None:
-            self._live.update(tables(status), refresh=True)
+            self._live.update(status_tables(status), refresh=True)
 
-    def _once(self, what: tuple[Any, ...], now: Any, line: str) -> None:
-        if self._told.get(what) != now:
+    def _print_once(self, subject: tuple[str, object], state: object, line: str) -> None:
+        if self._printed.get(subject) != state:
             self._console.print(line, markup=False, highlight=False)
-        self._told[what] = now
+        self._printed[subject] = state
 
-    def __enter__(self) -> Shown:
+    def __enter__(self) -> StatusDisplay:
         if self._live is not None:
             self._live.start()
         return self
@@ -102,7 +105,7 @@ class Shown:
             self._live.stop()
 
 
-def _letters(counts: Mapping[str, int]) -> str:
+def _dead_letters(counts: Mapping[str, int]) -> str:
     return "dead letters: " + ", ".join(f"{count:,} of {view}" for view, count in counts.items())
 
 

@@ -1,66 +1,69 @@
-"""How far a system is, as JSON: its topics with who reads them, and its views with their stages."""
+"""Builds the JSON status of a system: its topics with their readers, and its views with their stages."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
 
 from headrace.engine.handle import ExchangeStatus, StreamStatus
-from headrace.engine.stream.handle import StreamHandle
 from headrace.model.times import SECOND
-from headrace.system.pipelinegraph import drawn
-from headrace.system.speedsupervisor import Speed
+from headrace.system.pipelinegraph import graph_json
+from headrace.system.speedsupervisor import SpeedSupervisor
 from headrace.views.feeds import Feed
 from headrace.views.jsonencoding import encode_provenance, encode_time, encode_version
 from headrace.views.offsets import Offsets
 from headrace.views.stores.store import StoredView
+from headrace.views.systemstatus import PartitionStatus, ReaderStatus, StageStatus, TopicStatus, ViewStatus
 
 
-def topic_status(feed: Feed, archived: Offsets, rate: float | None, read: Mapping[str, Offsets]) -> dict[str, Any]:
-    """A topic: its partitions, and how far each view, the archive and each other consumer group has read.
+def topic_status(feed: Feed, archived: Offsets, rate: float | None, read: Mapping[str, Offsets]) -> TopicStatus:
+    """Returns the status of a topic: its partitions, and the offsets of its views, its archive and other groups.
 
-    While its brokers are away, what is known without them, and why that is all.
+    While its brokers cannot be reached, it has the error and what is known without them.
     """
     try:
         ends, starts, groups = feed.ends(), feed.starts(), feed.groups()
     except Exception as error:
         return {"partitions": [], "groups": {}, "archived": archived, "records_per_second": None, "error": str(error)}
-    partitions = [{"partition": each, "start": start, "end": ends[each]} for each, start in starts.items()]
-    own = re.compile(rf"master|({'|'.join(map(re.escape, read)) or 'none'})-[0-9a-f]{{8}}-.*")
-    others = {name: at for name, at in groups.items() if not own.fullmatch(name)}
+    partitions: list[PartitionStatus] = [
+        {"partition": number, "start": start, "end": ends[number]} for number, start in starts.items()
+    ]
+    internal = re.compile(rf"master|({'|'.join(map(re.escape, read)) or 'none'})-[0-9a-f]{{8}}-.*")
+    others = {name: offsets for name, offsets in groups.items() if not internal.fullmatch(name)}
+    readers = {**read, "archive": archived, **others}
     return {
         "partitions": partitions,
-        "groups": {who: _position(partitions, at) for who, at in {**read, "archive": archived, **others}.items()},
+        "groups": {name: _reader_status(partitions, offsets) for name, offsets in readers.items()},
         "archived": archived,
         "records_per_second": rate,
         "error": None,
     }
 
 
-def view_status(speed: Speed, stored: StoredView) -> dict[str, Any]:
-    """A view: its speed layer, where its answers come from, and its batch versions."""
-    told = speed.handle.status() if isinstance(speed.handle, StreamHandle) else StreamStatus("stopped")
-    metrics = speed.handle.metrics() if speed.handle is not None else {}
-    sources = list(told.sources.values())
+def view_status(speed: SpeedSupervisor, stored: StoredView) -> ViewStatus:
+    """Returns the status of a view: its speed layer, the origin of its answers, and its batch versions."""
+    status = StreamStatus("stopped") if speed.handle is None else speed.handle.status()
+    metrics = {} if speed.handle is None else speed.handle.metrics()
+    sources = list(status.sources.values())
+    watermarks = [source.watermark for source in sources if source.watermark is not None]
     return {
         "topic": speed.layer.view.topic.name,
         "state": speed.state,
         "error": speed.error,
-        "batches": told.batches,
-        "batch_seconds": told.batch_seconds,
-        "records_per_second": sum(each.rows_per_second or 0 for each in sources) if sources else None,
-        "lag": sum(each.lag or 0 for each in sources) if sources else None,
-        "watermark": encode_time(min((each.watermark for each in sources if each.watermark is not None), default=None)),
-        "stages": [_stage(label, each) for label, each in told.exchanges.items()],
-        "graph": drawn(speed.layer.pipeline.graph(), metrics),
-        "bad": {label: each.counts for label, each in told.bad.items()},
+        "batches": status.batches,
+        "batch_seconds": status.batch_seconds,
+        "records_per_second": sum(source.rows_per_second or 0 for source in sources) if sources else None,
+        "lag": sum(source.lag or 0 for source in sources) if sources else None,
+        "watermark": encode_time(min(watermarks, default=None)),
+        "stages": [_stage_status(label, exchange) for label, exchange in status.exchanges.items()],
+        "graph": graph_json(speed.layer.pipeline.graph(), metrics),
+        "bad": {label: records.counts for label, records in status.bad.items()},
         "provenance": encode_provenance(stored.provenance()),
-        "versions": [encode_version(each) for each in stored.versions()],
+        "versions": [encode_version(version) for version in stored.versions()],
     }
 
 
-def _stage(label: str, status: ExchangeStatus) -> dict[str, Any]:
+def _stage_status(label: str, status: ExchangeStatus) -> StageStatus:
     return {
         "label": label,
         "watermark": encode_time(status.watermark),
@@ -72,6 +75,6 @@ def _stage(label: str, status: ExchangeStatus) -> dict[str, Any]:
     }
 
 
-def _position(partitions: list[dict[str, int]], at: Offsets) -> dict[str, Any]:
-    lag = sum(max(each["end"] - at.get(each["partition"], each["start"]), 0) for each in partitions)
-    return {"offsets": at, "lag": lag}
+def _reader_status(partitions: list[PartitionStatus], offsets: Offsets) -> ReaderStatus:
+    lags = (part["end"] - offsets.get(part["partition"], part["start"]) for part in partitions)
+    return {"offsets": offsets, "lag": sum(max(lag, 0) for lag in lags)}

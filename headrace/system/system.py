@@ -1,6 +1,6 @@
 """A system: the speed layers of all views, their batches and their master data, on one Spark session.
 
-Time does not pass here by itself: whoever runs a system calls `look` now and then, which does what is due.
+It has no clock of its own: whoever runs a system calls `poll` now and then, which does what is due.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from pyspark.sql import SparkSession
 
@@ -23,7 +23,7 @@ from headrace.server.service import Service
 from headrace.system.home import Home
 from headrace.system.jobs import Job, Jobs
 from headrace.system.rates import Rate
-from headrace.system.speedsupervisor import Speed
+from headrace.system.speedsupervisor import SpeedSupervisor
 from headrace.system.statusjson import topic_status, view_status
 from headrace.views.declare.app import App
 from headrace.views.declare.declarations import View
@@ -35,24 +35,25 @@ from headrace.views.master.masterdata import Master
 from headrace.views.offsets import Offsets
 from headrace.views.query.queries import Answer, Query
 from headrace.views.stores import Store
+from headrace.views.systemstatus import DeadLetterJson, JobStatus, SystemStatus
 
 _log = logging.getLogger("headrace.system")
 
 _BATCH_TAG: Final = "headrace-batch"
 _MINUTE: Final = 60 * SECOND
-_STEPS: Final = 60  # of master data, from which on they are made one
+_STEPS: Final = 60  # archive steps of master data; more are compacted
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """How often topics are archived, and how often views get a batch version; None is never. In microseconds."""
+    """The intervals at which topics are archived and views get a batch version, in microseconds; None for never."""
 
     archive: int | None = _MINUTE
     batch: int | None = 10 * _MINUTE
 
 
 class System:
-    """Runs the views of an app. Leaving its block stops everything where it is; another one goes on from there.
+    """Runs the views of an app. Leaving its block stops everything; another system continues from there.
 
     >>> import headrace as hr, pathlib, tempfile
     >>> clicks = hr.Topic("clicks", schema="user string")
@@ -82,55 +83,55 @@ class System:
         self.service = Service.of(app, store, log, self)
         self.masters = {name: self._master(name) for name in app.topics}
         self.jobs = Jobs(clock)
-        self.speeds = {name: Speed(self._speed_layer(view), clock) for name, view in app.views.items()}
+        self.speeds = {name: SpeedSupervisor(self._speed_layer(view), clock) for name, view in app.views.items()}
         self._rates = {name: Rate() for name in app.topics}
-        self._silent = set[str]()  # topics that do not tell how far they are
+        self._unreachable = set[str]()  # topics whose offsets could not be read
         self._archived = self._computed = self._began
         self._closed = False
 
     @classmethod
     def at(cls, path: Path, app: App, *, spark: SparkSession | None = None) -> Self:
-        """The system of a directory, with store and log in it, for notebooks and examples: nothing is scheduled."""
+        """Makes a system with store and log in a directory, for notebooks and examples: nothing is scheduled."""
         home = Home(path)
         path.mkdir(parents=True, exist_ok=True)
         spark, store = spark or spark_session(), Store(home.store)
         return cls(app, home, spark=spark, store=store, log=home.log, schedule=Schedule(None, None))
 
     def catch_up(self) -> None:
-        """Waits until the speed layers have all that is in the topics now."""
-        self.look()
+        """Waits until the speed layers have processed all that is in the topics now."""
+        self.poll()
         for speed in self.speeds.values():
             speed.catch_up()
 
     def answer(self, view: str, query: Query = Query()) -> Answer:
-        """Asks a view."""
+        """Queries a view."""
         return self.service.views[view].answer(query)
 
-    def look(self) -> None:
-        """Does what is due: starts speed layers, again if they failed; archives; begins batches."""
+    def poll(self) -> None:
+        """Does what is due: starts speed layers, also those that failed; archives; submits batch jobs."""
         time = self._clock()
         for speed in self.speeds.values():
-            speed.look()
+            speed.poll()
         for name, rate in self._rates.items():
             try:
-                rate.look(time, sum(self.service.topics[name].offsets().values()))
-                self._silent.discard(name)
-            except Exception as error:  # brokers go and come back; the layers see to themselves
-                if name not in self._silent:  # told once, and not with every look
-                    _log.error("topic %r does not tell how far it is: %s", name, error)
-                self._silent.add(name)
+                rate.record(time, sum(self.service.topics[name].offsets().values()))
+                self._unreachable.discard(name)
+            except Exception as error:  # brokers go and come back; the layers start again by themselves
+                if name not in self._unreachable:  # logged once, and not with every poll
+                    _log.error("the offsets of topic %r cannot be read: %s", name, error)
+                self._unreachable.add(name)
         if self._schedule.archive is not None and time - self._archived >= self._schedule.archive:
             self._archived = time
             for master in self.masters.values():
-                self.jobs.between(partial(_archive, master))
+                self.jobs.run_between(partial(_archive, master))
         if self._schedule.batch is not None and time - self._computed >= self._schedule.batch:
             self._computed = time
             for name in self.app.views:
-                with suppress(ViewError):  # of one that is under way: somebody has asked for it
+                with suppress(ViewError):  # a job of the view is running already
                     self.begin(name, incremental=True)
 
     def begin(self, view: str, *, incremental: bool) -> Job:
-        """Begins a batch version of a view."""
+        """Submits a job that computes a batch version of a view."""
         layer = BatchLayer(
             self.app.views[view], self.service.views[view], self.masters[self.app.views[view].topic.name]
         )
@@ -143,12 +144,12 @@ class System:
 
         return self.jobs.begin(view, incremental=incremental, work=work)
 
-    def compute(self, view: str, *, incremental: bool) -> dict[str, Any]:
-        """Begins a batch version of a view; returns the job."""
-        return self.begin(view, incremental=incremental).told(self._clock())
+    def compute(self, view: str, *, incremental: bool) -> JobStatus:
+        """Submits a job that computes a batch version of a view; returns its status."""
+        return self.begin(view, incremental=incremental).to_json(self._clock())
 
-    def status(self) -> dict[str, Any]:
-        """How far everything is."""
+    def status(self) -> SystemStatus:
+        """Returns the status of topics, views and jobs."""
         time = self._clock()
         return {
             "pid": os.getpid(),
@@ -160,25 +161,25 @@ class System:
             },
             "views": {name: view_status(speed, self.service.views[name]) for name, speed in self.speeds.items()},
             "dead_letters": self.store.dead_letters.counts(),
-            "jobs": [job.told(time) for job in self.jobs.list()],
+            "jobs": [job.to_json(time) for job in self.jobs.list()],
         }
 
-    def dead_letters(self, limit: int) -> list[dict[str, Any]]:
-        """The records that no view could take, newest first."""
+    def dead_letters(self, limit: int) -> list[DeadLetterJson]:
+        """Returns the records that are no events of a view, newest first."""
         return [
             {
-                "view": each.view,
-                "position": each.position,
-                "reason": each.reason,
-                "message": each.message,
-                "record": each.record,
-                "time": encode_time(each.met),
+                "view": letter.view,
+                "position": letter.position,
+                "reason": letter.reason,
+                "message": letter.message,
+                "record": letter.record,
+                "time": encode_time(letter.met),
             }
-            for each in self.store.dead_letters.newest(limit)
+            for letter in self.store.dead_letters.newest(limit)
         ]
 
     def close(self) -> None:
-        """Stops everything where it is. What was under way is done again, or asked for again, by the next."""
+        """Stops everything. The next system repeats interrupted micro-batches; jobs must be submitted again."""
         if self._closed:
             return
         self._closed = True
@@ -202,7 +203,7 @@ class System:
         )
 
     def _read(self, topic: str) -> dict[str, Offsets]:
-        """How far each view of a topic is."""
+        """Returns the offsets that each view of a topic has reached."""
         views = [name for name, view in self.app.views.items() if view.topic.name == topic]
         return {name: self.service.views[name].progress().reached or {} for name in views}
 

@@ -87,11 +87,11 @@ def test_explained_script_ends_where_it_needs_results(script: Any) -> None:
     result = invoke("run", "--explain", script(*DOUBLE, "print(len(doubled))", "print('never')"))
     assert result.exit_code == 0
     assert "never" not in result.stdout
-    assert "The script ends here, for want of results: RuntimeError: " in result.stderr
+    assert "The script ends here, since pipelines have no results with --explain: RuntimeError: " in result.stderr
 
 
 def test_handle_of_an_explained_pipeline_has_stopped() -> None:
-    handle = cli.NotRun()
+    handle = cli.NotRunHandle()
     handle.stop()
     assert (handle.wait().state, handle.wait(1).state, handle.metrics()) == ("stopped", "stopped", {})
 
@@ -118,7 +118,7 @@ def test_missing_script_is_named() -> None:
     result = invoke("run", "nowhere.py")
     assert (result.exit_code, result.stderr) == (
         1,
-        "error: there is no file 'nowhere.py'; give the path of a Python script\n",
+        "error: there is no file 'nowhere.py'; pass the path of a Python script\n",
     )
 
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 from headrace.commands.main import main
 from headrace.log import Log
 from headrace.server import Server, Service
-from headrace.system.home import Home, Runs
+from headrace.system.home import Home, SystemConfig
 from headrace.views.declare.app import App
 from headrace.views.declare.layout import Partial
 from headrace.views.offsets import MicroBatch
@@ -48,7 +48,7 @@ def home(tmp_path: Path) -> Home:
                 version.load([Partial(("foo.com",), 0, HOUR, (number + 1,))])
                 version.publish()
     store.close()
-    home.remember(Runs.of(str(file), home.store, home.log))
+    home.save_config(SystemConfig.of(str(file), home.store, home.log))
     return home
 
 
@@ -87,10 +87,10 @@ def test_a_question_is_answered(system: Home) -> None:
 
 
 def test_going_back_and_forth(system: Home) -> None:
-    assert run(system, "rollback", "hits").stdout == "hits: version 1 answers\n"
+    assert run(system, "rollback", "hits").stdout == "hits: version 1 is current\n"
     found = json.loads(run(system, "query", "hits", "--json").stdout)
     assert (found["version"], found["rows"][0]["values"]) == (1, {"n": 3})
-    assert run(system, "rollback", "hits", "--to", "2").stdout == "hits: version 2 answers\n"
+    assert run(system, "rollback", "hits", "--to", "2").stdout == "hits: version 2 is current\n"
     gone = run(system, "rollback", "hits", "--to", "9")
     assert (gone.exit_code, gone.stderr) == (
         1,
@@ -102,7 +102,7 @@ def test_going_back_and_forth(system: Home) -> None:
     ("args", "reason"),
     [
         (["query", "hits", "--uri", "foo.com"], "view 'hits' has no parameter 'uri'; there are its keys url"),
-        (["query", "hits", "url"], "a question is options such as --url foo.com/blog --top hits:10, got 'url'"),
+        (["query", "hits", "url"], "a query has options such as --url foo.com/blog --top hits:10, got 'url'"),
         (["query", "hits", "--url"], "the option --url needs a value"),
         (["query", "nothing"], "'nothing'; there are hits"),
         (["query", "hits", "--from", "yesterday-ish"], "'yesterday-ish'"),
@@ -120,19 +120,19 @@ def test_the_status_of_a_system_that_rests(home: Home) -> None:
     assert [each["version"] for each in told["views"]["hits"]["versions"]] == [1, 2]
     shown = run(home, "status").stdout
     assert "not running" in shown
-    assert "hits 2 (answers)" in shown
+    assert "hits 2 (current)" in shown
 
 
 def test_where_nothing_ever_ran(tmp_path: Path) -> None:
     result = run(Home(tmp_path / "none"), "query", "hits")
-    assert (result.exit_code, "`headrace up FILE` makes one" in result.stderr) == (1, True)
+    assert (result.exit_code, "create one with `headrace up FILE`" in result.stderr) == (1, True)
 
 
 @pytest.mark.parametrize(
     ("args", "reason"),
     [
         (["up", "none.py"], "there is no file 'none.py'"),
-        (["up", "app.py", "--batch-every", "-1 minute"], "an interval is more than nothing"),
+        (["up", "app.py", "--batch-every", "-1 minute"], "an interval must be positive"),
         (["up", "app.py", "--batch-every", "soon"], "soon"),
         (["up", "app.py", "--store", "mysql://host/name"], "a store is sqlite:///FILE or postgresql://"),
         (["batch", "app.py", "nothing"], "app.py declares no view 'nothing'; there are hits"),
@@ -170,7 +170,7 @@ def test_a_store_of_another_version_is_refused_by_every_command(
     result = run(home, *args)
     assert result.exit_code == 1
     assert f"error: the store {home.store} has format 9, and this version of Headrace reads format 1" in result.stderr
-    assert "move its views.db away" in result.stderr
+    assert "move views.db of the system away" in result.stderr
 
 
 def test_a_second_up_is_refused_with_the_pid_of_the_first(home: Home, tmp_path: Path, monkeypatch: Any) -> None:

@@ -334,7 +334,7 @@ def test_what_is_removed_while_it_is_read_is_told(tmp_path: Path) -> None:
 
 def test_what_is_removed_while_somebody_looks_is_not_missed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reader = five(tmp_path, Retention())
-    read_on, looks = reader._read_on, []
+    read_on, looks = reader._read_new, []
 
     def overtaken() -> Any:
         held = read_on()
@@ -345,7 +345,7 @@ def test_what_is_removed_while_somebody_looks_is_not_missed(tmp_path: Path, monk
             other.retain()
         return held
 
-    monkeypatch.setattr(reader, "_read_on", overtaken)
+    monkeypatch.setattr(reader, "_read_new", overtaken)
     assert reader.next_offset() == 12
     assert looks == [5, 1]
     assert values(reader) == [10, 11]

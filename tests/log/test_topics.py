@@ -50,7 +50,7 @@ def test_a_topic_of_another_format_is_refused_and_one_without_a_number_is_the_fi
 @pytest.mark.parametrize(
     ("do", "match"),
     [
-        (lambda log: log.topic("nothing"), r"no topic 'nothing' .*there: visits.*; create it with `headrace topic"),
+        (lambda log: log.topic("nothing"), r"no topic 'nothing' .*topics: visits.*; create it with `headrace topic"),
         (lambda log: log.create("visits"), r"'visits' exists already"),
         (lambda log: log.create("a/b"), r"letters, digits.*got 'a/b'"),
         (lambda log: log.create("x", partitions=0), r"at least one partition, got 0"),

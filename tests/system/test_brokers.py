@@ -1,4 +1,4 @@
-"""A system over Kafka: its topic gets partitions, and its broker goes away and comes back. All is told, and counted."""
+"""A system over Kafka: its topic gets partitions, and its broker goes away and comes back; every event counts once."""
 
 from __future__ import annotations
 
@@ -87,14 +87,14 @@ def test_a_broker_that_goes_and_comes_back_and_partitions_that_come_later(
         try:
             began = time.monotonic()
             assert client.get("/readyz").json() == {"status": "not ready", "failing": ["log"]}
-            system.look()  # as `headrace up` does all the while
-            told = client.get("/status").json()
+            system.poll()  # as `headrace up` does all the while
+            status = client.get("/status").json()
             assert time.monotonic() - began < 30
         finally:
             broker.start()
-        assert f"no Kafka broker answers at {broker.address}" in told["topics"][visits.name]["error"]
-        assert (told["topics"][visits.name]["partitions"], told["topics"][visits.name]["archived"]) == ([], {})
-        assert told["views"]["hits"]["provenance"]["reached"] == {"0": 10, "1": 5}
+        assert f"no Kafka broker answers at {broker.address}" in status["topics"][visits.name]["error"]
+        assert (status["topics"][visits.name]["partitions"], status["topics"][visits.name]["archived"]) == ([], {})
+        assert status["views"]["hits"]["provenance"]["reached"] == {"0": 10, "1": 5}
 
         broker.grow(visits.name, 3)
         send(broker, 1, 7)
@@ -103,9 +103,9 @@ def test_a_broker_that_goes_and_comes_back_and_partitions_that_come_later(
         system.begin("hits", incremental=False)
         system.jobs.wait(SECONDS)
         assert counted(system, Query(layer="batch")) == counted(system) == 42
-        told = client.get("/status").json()
+        status = client.get("/status").json()
         ends = {"0": 10, "1": 12, "2": 20}
-        topic, view = told["topics"][visits.name], told["views"]["hits"]
+        topic, view = status["topics"][visits.name], status["views"]["hits"]
         assert (topic["archived"], view["provenance"]["boundary"], topic["error"]) == (ends, ends, None)
         assert (view["state"], view["error"]) == ("running", None)
         assert client.get("/readyz").json() == {"status": "ready"}

@@ -25,7 +25,7 @@ def test_up_on_a_cluster_and_in_postgresql(spark_cluster: str, store: str, tmp_p
     with up(tmp_path, master=spark_cluster, HEADRACE_STORE=store) as (process, client):
         send(client, 70)
         wait_for(client, 70)
-        assert "version 1 answers" in headrace(tmp_path, "batch", str(tmp_path / "app.py"), "hits")
+        assert "version 1 is current" in headrace(tmp_path, "batch", str(tmp_path / "app.py"), "hits")
         send(client, 35)
         wait_for(client, 105)
         assert hits(client) == 105

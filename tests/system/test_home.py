@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.system.home import Home, Runs
+from headrace.system.home import Home, SystemConfig
 from headrace.views.errors import ViewError
 
 HOLD = """
@@ -56,16 +56,16 @@ def test_a_process_of_another_version_may_tell_more(tmp_path: Path) -> None:
     assert (holder.pid, holder.url) == (7, None)
 
 
-def test_what_runs_is_remembered_without_passwords(tmp_path: Path) -> None:
+def test_the_configuration_is_saved_without_passwords(tmp_path: Path) -> None:
     home = Home(tmp_path)
-    assert home.runs() is None
-    runs = Runs.of("/apps/app.py", "postgresql://ann:secret-word@db/views", str(tmp_path / "log"))
-    home.remember(runs)
-    assert home.runs() == runs
+    assert home.config() is None
+    config = SystemConfig.of("/apps/app.py", "postgresql://ann:secret-word@db/views", str(tmp_path / "log"))
+    home.save_config(config)
+    assert home.config() == config
     assert not any(b"secret-word" in file.read_bytes() for file in tmp_path.iterdir())
 
 
-def test_a_damaged_note_says_how_to_mend_it(tmp_path: Path) -> None:
+def test_a_damaged_configuration_says_how_to_repair_it(tmp_path: Path) -> None:
     (tmp_path / "runs.json").write_bytes(b"\x80\x04cos\nsystem\n.")  # a pickle is read as what it is not: JSON
-    with pytest.raises(ViewError, match=r"runs.json is damaged .*`headrace up` writes it anew"):
-        Home(tmp_path).runs()
+    with pytest.raises(ViewError, match=r"runs.json is damaged .*`headrace up` writes it again"):
+        Home(tmp_path).config()

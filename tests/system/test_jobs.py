@@ -34,7 +34,7 @@ def test_jobs_run_in_order_and_one_of_a_view_is_refused_meanwhile(jobs: Jobs) ->
 
     job = jobs.begin("visitors", incremental=False, work=first)
     other = jobs.begin("users", incremental=True, work=second)
-    with pytest.raises(ViewError, match="a batch version of view 'visitors' is being computed; ask again"):
+    with pytest.raises(ViewError, match="a batch version of view 'visitors' is being computed; try again"):
         jobs.begin("visitors", incremental=True, work=first)
     go.set()
     jobs.wait(60)
@@ -47,7 +47,7 @@ def test_what_fails_says_why_and_the_next_runs(jobs: Jobs, caplog: pytest.LogCap
     def fails(report: ProgressListener) -> int:
         raise ViewError("the disk is full")
 
-    jobs.between(lambda: 1 / 0)
+    jobs.run_between(lambda: 1 / 0)
     failed = jobs.begin("visitors", incremental=False, work=fails)
     fine = jobs.begin("users", incremental=False, work=lambda report: 2)
     jobs.wait(60)
@@ -74,7 +74,7 @@ def test_closing_ends_a_job_at_its_next_step(jobs: Jobs) -> None:
         pass
     go.set()
     closing.join(60)
-    assert (job.state, job.error) == ("failed", "the system was stopped; ask for it again")
+    assert (job.state, job.error) == ("failed", "the system was stopped; submit the job again")
     assert waiting.state == "waiting"
 
 

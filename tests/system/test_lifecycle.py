@@ -1,4 +1,4 @@
-"""What `headrace up` does all the while, with a scripted system: it goes on though its store is away."""
+"""The loop of `headrace up` with a scripted system: it continues while the store cannot be reached."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from typer.testing import CliRunner
 
 from headrace.commands import system as commands
 from headrace.commands.main import main
+from headrace.system import lifecycle
 from headrace.views.errors import ViewError
 
 
-def test_a_store_that_is_away_is_told_once_and_no_reason_to_stop(
+def test_a_store_that_is_away_is_logged_once_and_no_reason_to_stop(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(lifecycle, "_LOOK", 0)
+    monkeypatch.setattr(lifecycle, "_POLL", 0)
     stop, shown, looks = threading.Event(), list[dict[str, Any]](), list[str]()
     answers = iter(
         [{"n": 1}, OSError("no answer\nfrom db"), OSError("no answer"), {"n": 2}, OSError("again"), {"n": 3}]
@@ -35,26 +36,26 @@ def test_a_store_that_is_away_is_told_once_and_no_reason_to_stop(
         if status["n"] == 3:
             stop.set()
 
-    system: Any = SimpleNamespace(look=lambda: looks.append("system"), status=status)
-    server: Any = SimpleNamespace(look=lambda: looks.append("server"))
-    lifecycle.look_after(system, server, stop, show)
+    system: Any = SimpleNamespace(poll=lambda: looks.append("system"), status=status)
+    server: Any = SimpleNamespace(restart_if_ended=lambda: looks.append("server"))
+    lifecycle.supervise(system, server, stop, show)
     assert [each["n"] for each in shown] == [1, 2, 3]
     assert looks == ["system", "server"] * 6
     assert [record.getMessage() for record in caplog.records] == [
-        "the system cannot tell how far it is: no answer",
-        "the system cannot tell how far it is: again",
+        "the status of the system cannot be read: no answer",
+        "the status of the system cannot be read: again",
     ]
 
 
-def test_a_server_is_told_of_the_topologies_beside_its_views(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    places: list[lifecycle.Place] = []
+def test_a_server_shows_the_topologies_beside_its_views(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deployments: list[lifecycle.Deployment] = []
 
-    def noted(place: lifecycle.Place, *_: Any) -> Any:
-        places.append(place)
+    def noted(deployment: lifecycle.Deployment, *_: Any) -> Any:
+        deployments.append(deployment)
         raise ViewError("it was only to be noted")
 
-    monkeypatch.setattr(commands, "running", noted)
+    monkeypatch.setattr(commands, "run_system", noted)
     monkeypatch.chdir(tmp_path)
     for words in ([], ["--storm", "storm"]):
         assert CliRunner().invoke(main, ["up", "app.py", *words]).exit_code == 1
-    assert [place.served.storm for place in places] == ["", str(tmp_path / "storm")]
+    assert [deployment.served.storm for deployment in deployments] == ["", str(tmp_path / "storm")]

@@ -31,12 +31,12 @@ __all__ = ["home"]  # a fixture
 
 SECONDS = 60
 STEPS = [
-    (Job(1, "hits", True, 0, "waiting"), "hits: an incremental batch version, waiting, "),
-    (Job(1, "hits", True, 0, "running", "computing", 1_200, 4_800), "computing 1,200 of 4,800, "),
-    (Job(1, "hits", True, 0, "running", "loading", 950), "loading 950, "),
+    (Job(1, "hits", True, 0, "waiting"), "hits: batch version (incremental, "),
+    (Job(1, "hits", True, 0, "running", "computing", 1_200, 4_800), " s): computing 1,200 of 4,800"),
+    (Job(1, "hits", True, 0, "running", "loading", 950), " s): loading 950"),
 ]
 DONE = Job(1, "hits", True, 0, "done", "done", ended=4_200_000, version=3)
-LAST = "hits: version 3 answers, after 4.2 s"
+LAST = "hits: version 3 is current (incremental, 4.2 s)"
 
 
 class Scripted:
@@ -49,10 +49,10 @@ class Scripted:
     def compute(self, view: str, *, incremental: bool) -> dict[str, Any]:
         self.asked.append((view, incremental))
         self.job = STEPS[0][0]
-        return self.job.told(0)
+        return self.job.to_json(0)
 
     def status(self) -> dict[str, Any]:
-        return {"pid": os.getpid(), "views": {}, "jobs": [] if self.job is None else [self.job.told(0)]}
+        return {"pid": os.getpid(), "views": {}, "jobs": [] if self.job is None else [self.job.to_json(0)]}
 
     def dead_letters(self, limit: int) -> list[dict[str, Any]]:
         return []
@@ -107,14 +107,14 @@ def test_a_terminal_shows_the_steps_of_a_running_system(home: Home, tmp_path: Pa
     store.close()
 
 
-def test_a_terminal_shows_the_steps_of_a_system_that_rests(
+def test_a_terminal_shows_the_steps_of_a_system_that_does_not_run(
     home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown = io.StringIO()
     terminal = Console(file=shown, force_terminal=True, width=120)
 
-    def compute(place: Any, view: str, *, incremental: bool, show: Any) -> Job:
-        for job, line in [(None, "reading what has come since the last run ..."), *STEPS]:
+    def compute(deployment: Any, view: str, *, incremental: bool, show: Any) -> Job:
+        for job, line in [(None, "reading the events since the last run ..."), *STEPS]:
             show(job)
             deadline = time.monotonic() + SECONDS
             while line not in shown.getvalue():  # it is drawn some times a second
@@ -123,13 +123,15 @@ def test_a_terminal_shows_the_steps_of_a_system_that_rests(
         return DONE
 
     monkeypatch.setattr(commands, "Console", lambda **_: terminal)
-    monkeypatch.setattr(commands, "compute", compute)
+    monkeypatch.setattr(commands, "compute_version", compute)
     args = ["batch", str(tmp_path / "app.py"), "hits", "--incremental", "--dir", str(home.path)]
     result = CliRunner().invoke(main, args)
     assert (result.exit_code, result.stdout) == (0, f"{LAST}\n")
 
 
-def test_a_job_that_nobody_knows_any_more_is_told(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_is_not_known_any_more_is_an_error(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Forgetful(Scripted):
         def status(self) -> dict[str, Any]:
             return {**super().status(), "jobs": []}
@@ -141,4 +143,4 @@ def test_a_job_that_nobody_knows_any_more_is_told(home: Home, tmp_path: Path, mo
         lock.publish_url(server.url)
         result = CliRunner().invoke(main, ["batch", str(tmp_path / "app.py"), "hits", "--dir", str(home.path)])
     store.close()
-    assert (result.exit_code, "`headrace status` tells if it came" in result.stderr) == (1, True)
+    assert (result.exit_code, "see with `headrace status` whether it has ended" in result.stderr) == (1, True)

@@ -12,26 +12,26 @@ import pytest
 from headrace.engine.handle import Status, StreamStatus
 from headrace.engine.stream.handle import StreamHandle
 from headrace.model.times import SECOND
-from headrace.system.speedsupervisor import Speed
+from headrace.system.speedsupervisor import SpeedSupervisor
 
 
 class Scripted(StreamHandle):
-    """A stream that does as it is told."""
+    """A stream that does as it is current."""
 
     def __init__(self) -> None:
-        self.told = StreamStatus("running")
+        self.current = StreamStatus("running")
         self.failure: Exception | None = None
 
     def status(self) -> StreamStatus:
-        return self.told
+        return self.current
 
     def wait(self, timeout: float | None = None) -> Status:
         if self.failure is not None:
             raise self.failure
-        return self.told
+        return self.current
 
     def fail(self, why: str) -> None:
-        self.told, self.failure = StreamStatus("failed"), RuntimeError(why)
+        self.current, self.failure = StreamStatus("failed"), RuntimeError(why)
 
 
 @dataclass
@@ -60,40 +60,40 @@ def clock() -> list[int]:
 
 
 @pytest.fixture
-def speed(layer: Layer, clock: list[int]) -> Speed:
-    return Speed(cast(Any, layer), lambda: clock[0])
+def speed(layer: Layer, clock: list[int]) -> SpeedSupervisor:
+    return SpeedSupervisor(cast(Any, layer), lambda: clock[0])
 
 
-def test_it_is_started_once(speed: Speed, layer: Layer) -> None:
+def test_it_is_started_once(speed: SpeedSupervisor, layer: Layer) -> None:
     assert speed.state == "stopped"
     for _ in range(3):
-        speed.look()
+        speed.poll()
     assert len(layer.started) == 1
     assert (speed.state, speed.error) == ("running", None)
 
 
-def test_a_failure_is_told_until_a_batch_is_done(speed: Speed, layer: Layer, clock: list[int]) -> None:
-    speed.look()
+def test_a_failure_is_told_until_a_batch_is_done(speed: SpeedSupervisor, layer: Layer, clock: list[int]) -> None:
+    speed.poll()
     layer.started[-1].fail("the store is gone")
-    speed.look()
+    speed.poll()
     assert (speed.state, speed.error) == ("failed", "the store is gone")
     clock[0] += SECOND
-    speed.look()
-    speed.look()
+    speed.poll()
+    speed.poll()
     assert len(layer.started) == 2
     assert speed.state == "failed"
-    layer.started[-1].told = StreamStatus("running", batches=1)
-    speed.look()
+    layer.started[-1].current = StreamStatus("running", batches=1)
+    speed.poll()
     assert (speed.state, speed.error) == ("running", None)
 
 
-def test_waits_grow_to_a_minute(speed: Speed, layer: Layer, clock: list[int]) -> None:
+def test_waits_grow_to_a_minute(speed: SpeedSupervisor, layer: Layer, clock: list[int]) -> None:
     layer.refuses = "no broker"
     tried = []
     while clock[0] < 300 * SECOND:
         before = speed.error
         speed.error = None
-        speed.look()
+        speed.poll()
         if speed.error is not None:
             tried.append(clock[0] // SECOND)
         speed.error = speed.error or before

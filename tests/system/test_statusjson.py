@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from rich.console import Console
 
-from headrace.system.statusdisplay import tables
+from headrace.system.statusdisplay import status_tables
 from headrace.system.statusjson import topic_status
 
 
@@ -19,18 +19,22 @@ def feed(**answers: Any) -> Any:
 def test_who_reads_a_topic_and_how_far() -> None:
     groups = {"master": {0: 1}, "hits-0a1b2c3d-topic": {0: 2}, "billing": {0: 4, 1: 3}}
     there = feed(ends={0: 9, 1: 5}, starts={0: 2, 1: 0}, groups=groups)
-    told = topic_status(there, archived={0: 6}, rate=2.5, read={"hits": {0: 9, 1: 4}})
-    assert told["partitions"] == [{"partition": 0, "start": 2, "end": 9}, {"partition": 1, "start": 0, "end": 5}]
-    assert {who: group["lag"] for who, group in told["groups"].items()} == {"hits": 1, "archive": 8, "billing": 7}
-    assert (told["records_per_second"], told["error"]) == (2.5, None)
+    status = topic_status(there, archived={0: 6}, rate=2.5, read={"hits": {0: 9, 1: 4}})
+    assert status["partitions"] == [{"partition": 0, "start": 2, "end": 9}, {"partition": 1, "start": 0, "end": 5}]
+    assert {who: group["lag"] for who, group in status["groups"].items()} == {"hits": 1, "archive": 8, "billing": 7}
+    assert (status["records_per_second"], status["error"]) == (2.5, None)
 
 
 def test_brokers_that_are_away_are_told_and_the_rest_is_known() -> None:
     def away() -> Any:
         raise OSError("no broker answers at 127.0.0.1:9")
 
-    told = topic_status(cast(Any, SimpleNamespace(ends=away)), archived={0: 6}, rate=2.5, read={"hits": {}})
-    assert (told["partitions"], told["archived"], told["error"]) == ([], {0: 6}, "no broker answers at 127.0.0.1:9")
+    status = topic_status(cast(Any, SimpleNamespace(ends=away)), archived={0: 6}, rate=2.5, read={"hits": {}})
+    assert (status["partitions"], status["archived"], status["error"]) == (
+        [],
+        {0: 6},
+        "no broker answers at 127.0.0.1:9",
+    )
     console = Console(width=120, record=True, file=io.StringIO())
-    console.print(tables({"views": {}, "topics": {"visits": told}, "dead_letters": {}, "jobs": []}))
+    console.print(status_tables({"views": {}, "topics": {"visits": status}, "dead_letters": {}, "jobs": []}))
     assert "topic visits: no broker answers at 127.0.0.1:9" in console.export_text()

@@ -78,7 +78,7 @@ def test_each_event_counts_once_whatever_happens(world: World) -> None:
     assert world.answer() == world.seen
 
     world.time += 10 * MINUTE  # the archive and the batches are due
-    world.system.look()
+    world.system.poll()
     world.system.jobs.wait(120)
     status = world.system.status()
     assert [(job["state"], job["version"]) for job in status["jobs"]] == [("done", 1)]
@@ -145,7 +145,7 @@ def test_records_that_are_no_events_are_kept_as_dead_letters_and_a_new_store_is_
         raise hr.PipelineError("no broker answers")
 
     monkeypatch.setattr(world.system.service.topics["visits"], "offsets", away)
-    world.system.look()  # a log that is away for a while is no reason to stop
+    world.system.poll()  # a log that is away for a while is no reason to stop
 
     world.system.close()
     world.store.close()

@@ -81,7 +81,9 @@ def test_up_query_batch_status_stop_and_up_again_with_a_fault_of_ours_put_right(
         wait_for(client, 2 * 70)
         second = CliRunner().invoke(main, ["up", str(app), "--dir", str(tmp_path / "data")])
         assert (second.exit_code, f"belongs to process {process.pid}" in second.stderr) == (1, True)
-        assert re.fullmatch(r"hits: version 1 answers, after .* s\n", headrace(tmp_path, "batch", str(app), "hits"))
+        assert re.fullmatch(
+            r"hits: version 1 is current \(full, .* s\)\n", headrace(tmp_path, "batch", str(app), "hits")
+        )
         assert f"process {process.pid}, at {client.base_url}".rstrip("/") in headrace(tmp_path, "status")
         send(client, 35)
         wait_for(client, 2 * 105)
@@ -96,14 +98,14 @@ def test_up_query_batch_status_stop_and_up_again_with_a_fault_of_ours_put_right(
         assert hits(client) == 2 * 105
         send(client, 14)
         wait_for(client, 2 * 105 + 14)  # what comes now is right
-        assert "version 2 answers" in headrace(tmp_path, "batch", str(app), "hits")
+        assert "version 2 is current" in headrace(tmp_path, "batch", str(app), "hits")
         assert hits(client) == 105 + 14  # and now all is
         send(client, 7)
         wait_for(client, 126)
-        assert headrace(tmp_path, "rollback", "hits") == "hits: version 1 answers\n"
+        assert headrace(tmp_path, "rollback", "hits") == "hits: version 1 is current\n"
         assert hits(client) == 2 * 105 + 14 + 7  # as complete as it was, and as wrong
-        assert headrace(tmp_path, "rollback", "hits", "--to", "2") == "hits: version 2 answers\n"
-        assert "version 3 answers" in headrace(tmp_path, "batch", str(app), "hits", "--incremental")
+        assert headrace(tmp_path, "rollback", "hits", "--to", "2") == "hits: version 2 is current\n"
+        assert "version 3 is current" in headrace(tmp_path, "batch", str(app), "hits", "--incremental")
         assert hits(client) == 126
         process.send_signal(signal.SIGTERM)
         assert process.wait(SECONDS) == 0

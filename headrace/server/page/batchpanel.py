@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from nicegui import ui
 
@@ -11,6 +11,8 @@ from headrace.server.page.context import PageContext
 from headrace.server.page.dialogs import button, confirm
 from headrace.server.page.listings import Button, Cell, Chip, Kind, Listing, Number
 from headrace.server.page.poller import Snapshot
+from headrace.views.jsonencoding import VersionJson
+from headrace.views.systemstatus import JobStatus, ViewStatus
 
 _JOB_CHIPS: Final[dict[str, Kind]] = {"running": "busy", "done": "good", "failed": "bad"}
 
@@ -73,7 +75,7 @@ class _Card:
                 name=f"versions {name}",
             )
 
-    def show(self, view: dict[str, Any], busy: bool) -> None:
+    def show(self, view: ViewStatus, busy: bool) -> None:
         provenance = view["provenance"]
         for compute in self._buttons:
             compute.set_enabled(not busy)
@@ -87,7 +89,7 @@ class _Card:
         newest_first = sorted(view["versions"], key=lambda version: -version["version"])
         self._listing.show([self._version_cells(version) for version in newest_first])
 
-    def _version_cells(self, version: dict[str, Any]) -> tuple[Cell, ...]:
+    def _version_cells(self, version: VersionJson) -> tuple[Cell, ...]:
         number, roll_back = version["version"], None
         if self._admin and not version["current"]:
             roll_back = Button("Roll back", number, lambda: self._roll_back(number))
@@ -121,7 +123,7 @@ class _Card:
             await self.context.poller.poll()
 
 
-def _job_cells(job: dict[str, Any]) -> tuple[Cell, ...]:
+def _job_cells(job: JobStatus) -> tuple[Cell, ...]:
     return (
         str(job["id"]),
         job["view"],

@@ -10,6 +10,7 @@ from headrace.server.page import humantext
 from headrace.server.page.context import PageContext
 from headrace.server.page.listings import Listing, Number
 from headrace.server.page.poller import Snapshot
+from headrace.views.systemstatus import DeadLetterJson
 
 _LIMIT: Final = 200
 _NONE: Final = "No record has been refused: every one was an event of its topic."
@@ -57,7 +58,7 @@ class DeadLettersPanel:
             self._letters.rows = [_row(number, letter) for number, letter in enumerate(letters)]
 
 
-def _row(number: int, letter: dict[str, Any]) -> dict[str, Any]:
+def _row(number: int, letter: DeadLetterJson) -> dict[str, Any]:
     return {
         "id": number,
         "Time": humantext.time(letter["time"]),

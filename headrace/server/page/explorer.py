@@ -17,7 +17,7 @@ from headrace.server.page.questions import ExplorerAnswer, Match, Question, ask
 from headrace.server.page.theme import chart
 from headrace.views.declare.layout import Layout
 from headrace.views.errors import ViewError
-from headrace.views.jsonencoding import encode_answer, encode_provenance
+from headrace.views.jsonencoding import ProvenanceJson, encode_answer, encode_provenance
 
 _log = logging.getLogger("headrace.server")
 

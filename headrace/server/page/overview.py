@@ -13,6 +13,7 @@ from headrace.server.page.history import Measure
 from headrace.server.page.listings import Chip, Kind, Listing, Number, add_chip
 from headrace.server.page.poller import Snapshot
 from headrace.server.page.theme import chart, line
+from headrace.views.systemstatus import ViewStatus
 
 _CHARTS: Final[tuple[tuple[Measure, str, str], ...]] = (
     ("rate", "Records a second", ""),
@@ -131,7 +132,7 @@ class _Card:
                 self._listing = Listing(headers, "This pipeline has no stages with a watermark.", name=f"stages {name}")
         self._shown_state: str | None = ""
 
-    def show(self, view: dict[str, Any]) -> None:
+    def show(self, view: ViewStatus) -> None:
         if view["state"] != self._shown_state:
             self._shown_state = view["state"]
             self._state.clear()
@@ -162,7 +163,7 @@ class _Card:
         )
 
 
-def _facts(view: dict[str, Any]) -> list[str]:
+def _facts(view: ViewStatus) -> list[str]:
     """Describes a view in a few words."""
     provenance, facts = view["provenance"], []
     if view["topic"] is not None:

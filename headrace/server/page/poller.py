@@ -16,6 +16,7 @@ from headrace.server.page.storestatus import store_status
 from headrace.server.page.topologyhistory import TopologyHistory
 from headrace.server.routes.topologies import encode_published
 from headrace.server.service import Service
+from headrace.views.systemstatus import SystemStatus
 
 _log = logging.getLogger("headrace.server")
 
@@ -29,7 +30,7 @@ class Snapshot:
     `topologies` are as the API shows them.
     """
 
-    status: dict[str, Any]
+    status: SystemStatus
     runs: bool
     answers: bool = True
     topologies: dict[str, Any] = field(default_factory=lambda: encode_published(None))

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from headrace.server.service import Service
 from headrace.views.feeds import Feed
 from headrace.views.jsonencoding import encode_provenance, encode_version
 from headrace.views.offsets import Offsets
 from headrace.views.stores.store import StoredView
+from headrace.views.systemstatus import SystemStatus, TopicStatus, ViewStatus
 
 
-def store_status(service: Service) -> dict[str, Any]:
+def store_status(service: Service) -> SystemStatus:
     """Returns the status of topics and views. Nothing runs, so there are no rates and no stages.
 
     >>> store_status(Service({}, {}))
@@ -24,7 +23,7 @@ def store_status(service: Service) -> dict[str, Any]:
     }
 
 
-def _topic(feed: Feed) -> dict[str, Any]:
+def _topic(feed: Feed) -> TopicStatus:
     starts, ends = feed.starts(), feed.ends()
     return {
         "partitions": [{"partition": each, "start": start, "end": ends[each]} for each, start in starts.items()],
@@ -38,7 +37,7 @@ def _lag(starts: Offsets, ends: Offsets, read: Offsets) -> int:
     return sum(end - read.get(partition, starts[partition]) for partition, end in ends.items())
 
 
-def _view(view: StoredView) -> dict[str, Any]:
+def _view(view: StoredView) -> ViewStatus:
     return {
         "topic": None,
         "state": None,

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from nicegui import ui
 
 from headrace.server.page import humantext
 from headrace.server.page.context import PageContext
 from headrace.server.page.listings import Listing, Number
 from headrace.server.page.poller import Snapshot
+from headrace.views.systemstatus import TopicStatus
 
 
 class TopicsPanel:
@@ -57,7 +56,7 @@ class _Card:
                         name=f"groups {name}",
                     )
 
-    def show(self, topic: dict[str, Any]) -> None:
+    def show(self, topic: TopicStatus) -> None:
         partitions = topic["partitions"]
         archived = {int(partition): offset for partition, offset in (topic["archived"] or {}).items()}
         records = sum(partition["end"] - partition["start"] for partition in partitions)

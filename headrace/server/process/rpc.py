@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from headrace.server.service import Operations
 from headrace.views.errors import ViewError
+from headrace.views.systemstatus import DeadLetterJson, JobStatus, SystemStatus
 
 _log = logging.getLogger("headrace.server")
 
@@ -50,19 +51,19 @@ class Client:
         self._replies.put(None)
         on_end()
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> SystemStatus:
         """Returns the status of topics, views and batch jobs."""
-        status: dict[str, Any] = self._call("status")
+        status: SystemStatus = self._call("status")
         return status
 
-    def compute(self, view: str, *, incremental: bool) -> dict[str, Any]:
+    def compute(self, view: str, *, incremental: bool) -> JobStatus:
         """Begins a batch version; returns the job."""
-        job: dict[str, Any] = self._call("compute", view=view, incremental=incremental)
+        job: JobStatus = self._call("compute", view=view, incremental=incremental)
         return job
 
-    def dead_letters(self, limit: int) -> list[dict[str, Any]]:
-        """Returns the records that no view could take."""
-        letters: list[dict[str, Any]] = self._call("dead_letters", limit=limit)
+    def dead_letters(self, limit: int) -> list[DeadLetterJson]:
+        """Returns the records that are no events of a view."""
+        letters: list[DeadLetterJson] = self._call("dead_letters", limit=limit)
         return letters
 
     def _call(self, method: str, **arguments: Any) -> Any:

@@ -6,13 +6,12 @@ runs again, after a crash, has the same.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from pyspark.sql import SparkSession
 
 from headrace.engine.checkpoint.checkpoint import stream_of
 from headrace.engine.connectors.streamtopics import began_at
-from headrace.engine.handle import Handle
 from headrace.engine.spark.files import Folder
 from headrace.engine.spark.offsetlog import OffsetLog
 from headrace.engine.spark.session import spark_session
@@ -53,15 +52,16 @@ class SpeedLayer:
         self.label = f"topic {view.topic.name}"
         self._spark, self._dead_letters = spark or spark_session(), dead_letters
         self.pipeline = Pipeline(spark=self._spark)
-        self._handle: Handle | None = None
+        self._handle: StreamHandle | None = None
 
-    def start(self, **options: Any) -> Handle:
+    def start(self, **options: Any) -> StreamHandle:
         """Starts the stream; `options` are those of `Pipeline.run`, e.g. trigger="1 second"."""
         pipeline = Pipeline(spark=self._spark)
         read = self.feed.read(self.stored.progress().reached, self.watermark)
         deltas = self.view.partials(self._events(pipeline, read), trigger=Always())
         deltas | f"store {self.view.name}" >> ForEachBatch(self._add)
-        self._handle = pipeline.run(checkpoint=self.checkpoint, **options)
+        handle = pipeline.run(checkpoint=self.checkpoint, **options)
+        self._handle = cast(StreamHandle, handle)  # a topic has no end, so the run is a stream
         self.pipeline = pipeline  # once it is complete: other threads read it
         return self._handle
 
@@ -93,7 +93,7 @@ class SpeedLayer:
     def _watermark(self) -> int | None:
         """Returns the watermark of the topic; None in a micro-batch that runs before `start` has returned."""
         handle = self._handle
-        return handle.status().sources[self.label].watermark if isinstance(handle, StreamHandle) else None
+        return None if handle is None else handle.status().sources[self.label].watermark
 
     def _end(self, log: OffsetLog, number: int) -> Offsets | None:
         """Returns the end of a micro-batch in the topic, which is the first source; None if the topic is empty."""

@@ -18,7 +18,7 @@ import pytest
 import headrace
 from headrace.log import Group, Log
 from headrace.server import Service
-from headrace.system.home import Home, Runs
+from headrace.system.home import Home, SystemConfig
 from headrace.views.archive.archivetable import Archive
 from headrace.views.query.queries import Query
 from headrace.views.stores import Store
@@ -133,7 +133,7 @@ def test_pickles_in_the_directory_of_a_system(tmp_path: Path, bomb: bytes) -> No
     for name in ("runs.json", "up.lock"):
         (tmp_path / name).write_bytes(bomb)
     with pytest.raises(ValueError, match="is damaged"):
-        home.runs()
+        home.config()
     assert home.holder() is None  # nobody holds it, whatever it says
     with home.exclusive() as lock:
         lock.publish_url(None)
@@ -167,8 +167,8 @@ def test_the_password_of_a_store_is_told_to_nobody(url: str, caplog: pytest.LogC
 )
 def test_the_password_of_a_store_is_not_written_down(url: str, tmp_path: Path) -> None:
     home = Home(tmp_path)
-    home.remember(Runs.of("app.py", url, "log"))
+    home.save_config(SystemConfig.of("app.py", url, "log"))
     assert "hunter2" not in (tmp_path / "runs.json").read_text()
-    runs = home.runs()
-    assert runs is not None
-    assert runs.store.startswith("postgresql://")
+    config = home.config()
+    assert config is not None
+    assert config.store.startswith("postgresql://")
