@@ -102,7 +102,10 @@ def test_what_a_task_gives_has_the_columns_that_spark_was_told(log: Log) -> None
 @pytest.mark.parametrize(
     ("read", "match"),
     [
-        (lambda log: hr.ReadTopic("orders", log=log), r"no topic 'orders'.*topics: json, visits.*headrace topic create"),
+        (
+            lambda log: hr.ReadTopic("orders", log=log),
+            r"no topic 'orders'.*topics: json, visits.*headrace topic create",
+        ),
         (lambda log: hr.ReadTopic("visits", log=log, event_time="at"), r"event_time='at' is no column; .* user, n, ts"),
         (lambda log: hr.ReadTopic("json", log=log, event_time="ts"), r"event_time='ts' is no column, .*with schema="),
         (
