@@ -63,6 +63,8 @@ def test_openapi_names_the_keys_of_each_view(client: httpx.Client) -> None:
 def test_methods_that_a_path_does_not_have(client: httpx.Client) -> None:
     answer = client.delete("/views/visitors")
     assert (answer.status_code, answer.json()["reason"][:18]) == (405, "Method Not Allowed")
+    assert answer.headers["allow"] == "GET"
+    assert client.get("/sql").headers["allow"] == "POST"
 
 
 @on_both
@@ -104,9 +106,9 @@ def test_too_many_questions_and_questions_that_take_too_long(
     )
     assert client.get("/views/visitors").status_code == 429  # the first is still under way
     go.set()
-    while (answer := client.get("/views/visitors")).status_code == 429:
+    while (last := client.get("/views/visitors")).status_code in (429, 503):  # 0.05 s are short
         pass
-    assert answer.status_code == 200
+    assert last.status_code == 200
 
 
 def test_a_server_says_where_it_is(service: Service) -> None:
