@@ -202,7 +202,7 @@ def answers(cluster: storm.LocalCluster, log: str, seconds: float = 300) -> tupl
 
 def run(seconds: float, say: Callable[[str], object]) -> list[Sample]:
     """Runs the topology for some seconds and until all views are done; prints samples and checks the answers."""
-    log, taken = tempfile.mkdtemp(), []
+    log, all_samples = tempfile.mkdtemp(), []
     with storm.LocalCluster() as cluster:
         cluster.submit("fraud", build(log), CONFIG)
         cluster.deactivate("fraud")
@@ -213,7 +213,7 @@ def run(seconds: float, say: Callable[[str], object]) -> list[Sample]:
         began = time.time()
         say(HEAD)
         for sample in samples(cluster, began):
-            taken.append(sample)
+            all_samples.append(sample)
             say(str(sample))
             if sample.seconds > seconds:
                 break
@@ -229,7 +229,7 @@ def run(seconds: float, say: Callable[[str], object]) -> list[Sample]:
     say(f"  {len(actual.suspects)} suspects, {charged:,} views charged to {advertisers} advertisers")
     throttled = max(task.throttled_seconds or 0 for task in status.of("views"))
     say(f"  spouts were throttled for at most {throttled:.1f} s by max_spout_pending: views waited at the source")
-    return taken
+    return all_samples
 
 
 def main(seconds: float = 60) -> None:

@@ -90,7 +90,7 @@ def elementwise(
         args = [side_input(a, element, contents) for a in transform.args]
         kwargs = {name: side_input(a, element, contents) for name, a in transform.kwargs.items()}
         context = {**element._asdict(), "timestamp": Instant(element.timestamp), "element": element.value}
-        markers = {name: context[param.what] for name, param in params_of(fn).items()}
+        markers = {name: context[param.kind] for name, param in params_of(fn).items()}
         parts = element.value if isinstance(transform, hr.MapTuple) else (element.value,)
         result = fn(*parts, *args, **{**markers, **kwargs})
         match transform:

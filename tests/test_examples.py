@@ -1,4 +1,4 @@
-"""Runs the examples on the suite's session and holds them to the answers they promise."""
+"""Runs the examples on the suite's session and checks their answers."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ pytestmark = pytest.mark.usefixtures("spark")
 
 
 @pytest.fixture(autouse=True)
-def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def in_a_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # where examples make their own input
 
 
 def test_autocomplete_gives_the_three_most_frequent_tags(tmp_path: Path) -> None:
     Path("tags.txt").write_text("#this #this #that\n#to #to #to\n")
-    found = autocomplete.run(str(tmp_path / "tags.txt"), str(tmp_path / "found"))
-    assert dict(found) == {
+    completions = autocomplete.run(str(tmp_path / "tags.txt"), str(tmp_path / "found"))
+    assert dict(completions) == {
         "t": [(3, "to"), (2, "this"), (1, "that")],
         "th": [(2, "this"), (1, "that")],
         "to": [(3, "to")],
@@ -75,8 +75,8 @@ def test_hourly_actions_are_those_of_the_files(capsys: pytest.CaptureFixture[str
     for file in Path("out/hourly-actions").glob("*.json"):
         for event in map(json.loads, file.read_text().splitlines()):
             counts[event["at"][:13].replace("T", " "), event["action"]] += 1
-    found = hourly_actions.read_table("sqlite:///out/hourly-actions/actions.db")
-    assert {(hour, action): n for hour, by_action in found for action, n in by_action.items()} == counts
+    table = hourly_actions.read_table("sqlite:///out/hourly-actions/actions.db")
+    assert {(hour, action): n for hour, by_action in table for action, n in by_action.items()} == counts
 
 
 def test_chatter_answers_equal_a_recount(tmp_path: Path) -> None:

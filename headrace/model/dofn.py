@@ -19,7 +19,7 @@ from headrace.model.times import instant
 class Param:
     """Marks a parameter that the engine fills in: the element's timestamp, window or pane, a state or a timer."""
 
-    what: str
+    kind: str
     spec: StateSpec | TimerSpec | None = None
 
 
@@ -85,7 +85,7 @@ def params_of(fn: Callable[..., Any]) -> dict[str, Param]:
     """Returns the marked parameters of a function, by name.
 
     >>> params_of(lambda x, t=DoFn.TimestampParam: t)
-    {'t': Param(what='timestamp', spec=None)}
+    {'t': Param(kind='timestamp', spec=None)}
     """
     try:
         parameters = inspect.signature(fn).parameters

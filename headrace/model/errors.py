@@ -38,15 +38,15 @@ class TransformError(HeadraceError, RuntimeError):
     """
 
 
-def other_format(what: str, found: object, known: int, remedy: str) -> str:
-    """Returns the message that refuses data in another format: what it has, what is read, and what to do.
+def other_format(owner: str, actual: object, supported: int, remedy: str) -> str:
+    """Returns the error message for data in another format: its format, the supported one, and the remedy.
 
     >>> print(other_format("the checkpoint /data/speed", 2, 1, "run with a new checkpoint"))
     the checkpoint /data/speed has format 2, and this version of Headrace reads format 1: another version made it; \
 use that one, or run with a new checkpoint
     """
-    has = "a format without a number" if found is None else f"format {found}"
+    has = "a format without a number" if actual is None else f"format {actual}"
     return (
-        f"{what} has {has}, and this version of Headrace reads format {known}: another version made it; use that one, "
-        f"or {remedy}"
+        f"{owner} has {has}, and this version of Headrace reads format {supported}: another version made it; use that "
+        f"one, or {remedy}"
     )

@@ -139,12 +139,12 @@ class ReadTopic(Source, RecordSource):
         return f"ReadTopic({str(self.address)!r})"
 
     def with_values(self, values: str) -> Self:
-        """Returns the same source of a topic whose values are known."""
-        known = copy.copy(self)
-        known.values = values
-        if known.handles_exceptions and not known.checks:
-            raise known.cannot_be_bad()
-        return known
+        """Returns this source with the kind of the topic's values: "json", "bytes", or columns as DDL text."""
+        source = copy.copy(self)
+        source.values = values
+        if source.handles_exceptions and not source.checks:
+            raise source.cannot_be_bad()
+        return source
 
     @property
     def checks(self) -> bool:

@@ -33,7 +33,7 @@ class Everything(hr.DoFn):
 
 def test_parameters_are_found_by_their_marks() -> None:
     params = params_of(Everything().process)
-    assert {name: param.what for name, param in params.items()} == {
+    assert {name: param.kind for name, param in params.items()} == {
         "at": "timestamp",
         "window": "window",
         "pane": "pane",

@@ -75,8 +75,8 @@ def test_every_aggregation_merges_after_it_was_kept(name: str) -> None:
     aggregation, here, there = AGGREGATIONS[name]
     fn = aggregation.fn
     layout = Layout.of("v", keys={}, aggregations={"x": aggregation})
-    kept = [layout.stored((fn.dump(fn.add_all(fn.zero(), values)),)) for values in (here, there)]
-    merged = layout.merge(layout.load(kept[0]), layout.load(kept[1]))
+    stored = [layout.stored((fn.dump(fn.add_all(fn.zero(), values)),)) for values in (here, there)]
+    merged = layout.merge(layout.load(stored[0]), layout.load(stored[1]))
     again = layout.load(layout.dump(merged))
     assert layout.finish(again)["x"] == fn.finish(fn.add_all(fn.zero(), [*here, *there]))
 
@@ -87,10 +87,10 @@ TEXTS = st.text(alphabet=st.sampled_from("\0\1\2aé\U0010ffff"), max_size=4)
 @given(TEXTS, TEXTS)
 def test_kept_text_has_the_order_and_the_prefixes_of_the_text(one: str, other: str) -> None:
     layout = Layout.of("v", keys={"k": "string"}, aggregations={})
-    kept, other_kept = layout.stored_key(0, one), layout.stored_key(0, other)
-    assert "\0" not in kept
-    assert (kept < other_kept, kept.startswith(other_kept)) == (one < other, one.startswith(other))
-    assert layout.key((kept, 0, 0, 1)) == (one,)
+    stored, other_stored = layout.stored_key(0, one), layout.stored_key(0, other)
+    assert "\0" not in stored
+    assert (stored < other_stored, stored.startswith(other_stored)) == (one < other, one.startswith(other))
+    assert layout.key((stored, 0, 0, 1)) == (one,)
 
 
 OTHER_TYPES = [

@@ -60,7 +60,7 @@ class PreparedCall:
         self._call = call
         self._fn = call.fn
         self._handles = {name: handles[p.spec.name] for name, p in call.params.items() if p.spec is not None}
-        self._asked = [(n, p.what) for n, p in call.params.items() if p.spec is None and n not in call.kwargs]
+        self._asked = [(n, p.kind) for n, p in call.params.items() if p.spec is None and n not in call.kwargs]
         self._windowed = call.sides_windowed
         self.renew()
 

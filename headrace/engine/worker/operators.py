@@ -106,7 +106,7 @@ class Call:
         times, windows = bundle.all_times().tolist(), bundle.windows()
         for element, time, window in zip(elements, times, windows, strict=True):
             context = {"timestamp": Instant(time), "window": Window(*window), "pane": bundle.pane, "element": element}
-            filled = {name: context[param.what] for name, param in self.params.items()}
+            filled = {name: context[param.kind] for name, param in self.params.items()}
             args = [a.value(window) if isinstance(a, SideValue) else a for a in self.args]
             kwargs = {n: a.value(window) if isinstance(a, SideValue) else a for n, a in self.kwargs.items()}
             yield self.fn(*(element if self.star else (element,)), *args, **{**filled, **kwargs})
