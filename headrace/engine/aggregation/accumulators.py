@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headrace.engine.aggregation.arrayaccumulators import ArrayAccumulators, load_accumulator
 from headrace.engine.aggregation.kernels import kernels_of
-from headrace.engine.aggregation.vectors import ArrayAccumulators, load_accumulator
 from headrace.engine.columns.cells import decode_cells, encode_cells
 from headrace.model.algebra import CombineFn
 from headrace.model.times import Int64Array

@@ -62,7 +62,7 @@ class FoldedColumn:
         return self._peak <= _LIMIT
 
     def add(self, index: Int64Array, numbers: Numbers) -> None:
-        """ObjectAccumulators numbers into the slots of `index`, in order."""
+        """Folds numbers into the slots of `index`, in order."""
         if not numbers.there.all():
             index, numbers = index[numbers.there], numbers.take(np.flatnonzero(numbers.there))
         if not len(numbers):

@@ -69,7 +69,7 @@ class StagePlace:
 
 
 @dataclass
-class CollectionPlace:
+class BatchPlace:
     """Where a collection is: inside a Python stage, in a frame, or in both."""
 
     inside: StagePlace | None = None
@@ -82,7 +82,7 @@ class _Fusion:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.plan = Plan([])
-        self.places: defaultdict[int, CollectionPlace] = defaultdict(CollectionPlace)
+        self.places: defaultdict[int, BatchPlace] = defaultdict(BatchPlace)
         for node in graph:
             self._place(node)
 

@@ -13,9 +13,9 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from headrace.engine.aggregation.arrayaccumulators import ArrayAccumulators
 from headrace.engine.aggregation.columnsfn import ColumnsFn, ToKeyed
 from headrace.engine.aggregation.kernels import kernels_of
-from headrace.engine.aggregation.vectors import ArrayAccumulators
 from headrace.engine.columns.keycolumns import encode_key_columns
 from headrace.engine.columns.numbercells import Numbers, is_numbers, write_records
 from headrace.engine.shard.placing import COUNT

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from headrace.engine.aggregation.vectors import encode_accumulators
+from headrace.engine.aggregation.arrayaccumulators import encode_accumulators
 from headrace.engine.shard.placing import COUNT
 from headrace.engine.worker.bundles import Bundle
 from headrace.engine.worker.columnbundles import RETRACTION

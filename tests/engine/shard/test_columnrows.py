@@ -25,7 +25,7 @@ from headrace.engine.worker.hidden import END, START, TIME
 from headrace.model.columns import Aggregate
 from headrace.model.panes import Windowing
 from headrace.model.times import MAX_TIME
-from tests.engine.aggregation.test_vectors import same
+from tests.engine.aggregation.test_arrayaccumulators import same
 from tests.scale import examples
 
 TEN = Windowing(hr.FixedWindows("10 us"))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.engine.aggregation.vectors import load_accumulator
+from headrace.engine.aggregation.arrayaccumulators import load_accumulator
 from headrace.engine.columns.cells import decode_cells
 from headrace.engine.columns.sparkhash import spark_hash
 from headrace.engine.shard.delays import Delays

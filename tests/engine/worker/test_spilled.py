@@ -1,4 +1,4 @@
-"""SpilledValues of large groups: a sequence that is read as it comes, again and again, and gone when the group is."""
+"""Values of large groups: a sequence that is read as it comes, again and again, and gone when the group is."""
 
 from __future__ import annotations
 

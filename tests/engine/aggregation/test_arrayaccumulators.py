@@ -18,8 +18,8 @@ from headrace.engine.aggregation.accumulators import (
     RowKind,
     accumulators,
 )
+from headrace.engine.aggregation.arrayaccumulators import ArrayAccumulators, encode_accumulators, load_accumulator
 from headrace.engine.aggregation.columnsfn import ColumnsFn
-from headrace.engine.aggregation.vectors import ArrayAccumulators, encode_accumulators, load_accumulator
 from headrace.engine.columns.arrays import runs
 from headrace.engine.columns.cells import decode_cells, encode_cells
 from headrace.engine.columns.numbercells import Numbers, write_records
