@@ -6,11 +6,11 @@ executes them.
 
 import sys
 
-from headrace.dialects.storm.api import components, config, groupings, reports, rolling, topology, totopic, tuples
+from headrace.dialects.storm.api import components, config, failures, groupings, rolling, topology, totopic, tuples
 from headrace.dialects.storm.api.components import BasicBolt, Bolt, Spout, TopologyContext
 from headrace.dialects.storm.api.config import Config
+from headrace.dialects.storm.api.failures import DeadLetter, ErrorReport
 from headrace.dialects.storm.api.groupings import CustomGrouping
-from headrace.dialects.storm.api.reports import DeadLetter, ErrorReport
 from headrace.dialects.storm.api.rolling import SlidingCounter
 from headrace.dialects.storm.api.topology import Topology, TopologyBuilder, TopologyError
 from headrace.dialects.storm.api.totopic import ToTopic
@@ -41,11 +41,11 @@ __all__ = [
 
 # State of bolts and spouts may contain pickles that name the modules of an earlier version.
 for _name, _module in {
-    "collected": reports,
+    "collected": failures,
     "components": components,
     "config": config,
     "groupings": groupings,
-    "outcomes": reports,
+    "outcomes": failures,
     "rolling": rolling,
     "status": topologystatus,
     "topology": topology,

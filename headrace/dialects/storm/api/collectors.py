@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from headrace.dialects.storm.api.reports import ErrorReport
+from headrace.dialects.storm.api.failures import ErrorReport
 from headrace.dialects.storm.api.tuples import Tuple
 
 UNANCHORED: Final = -1

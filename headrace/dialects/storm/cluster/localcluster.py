@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.dialects.storm.api.config import Config
-from headrace.dialects.storm.api.reports import DeadLetter, ErrorReport
+from headrace.dialects.storm.api.failures import DeadLetter, ErrorReport
 from headrace.dialects.storm.api.topology import Topology, TopologyError
 from headrace.dialects.storm.cluster.controlthread import ControlThread
 from headrace.dialects.storm.cluster.topologystatus import State, TopologyStatus

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headrace.dialects.storm.api.components import Bolt, Spout, TopologyContext
 from headrace.dialects.storm.api.config import Config
-from headrace.dialects.storm.api.reports import DeadLetter, ErrorReport
+from headrace.dialects.storm.api.failures import DeadLetter, ErrorReport
 from headrace.dialects.storm.api.topology import Topology, TopologyError
-from headrace.dialects.storm.cluster.deadletters import DeadLetterWriter, read_dead_letters
+from headrace.dialects.storm.cluster.deadlettertopic import DeadLetterWriter, read_dead_letters
 from headrace.dialects.storm.cluster.placement import Placement
 from headrace.dialects.storm.cluster.spouthost import SpoutHost
 from headrace.dialects.storm.cluster.spoutlog import SpoutLog

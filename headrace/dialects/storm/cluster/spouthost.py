@@ -17,9 +17,9 @@ from typing import Any, Final
 
 from headrace.dialects.storm.api.collectors import SpoutOutputCollector, SpoutTuple
 from headrace.dialects.storm.api.components import Spout, TopologyContext
-from headrace.dialects.storm.api.reports import DeadLetter, ErrorReport
+from headrace.dialects.storm.api.failures import DeadLetter, ErrorReport
 from headrace.dialects.storm.api.topology import TopologyError
-from headrace.dialects.storm.cluster.deadletters import json_or_repr
+from headrace.dialects.storm.cluster.deadlettertopic import json_or_repr
 from headrace.dialects.storm.cluster.pending import PendingTuple, PendingTuples
 from headrace.dialects.storm.cluster.spoutlog import SpoutLog, UnwritableTuple
 from headrace.dialects.storm.task.loggedtuple import WAKE, LoggedTuple

@@ -51,7 +51,7 @@ def rebalance(topology: Topology, config: Config, component: str, states: Sequen
         moved = _by_methods(topology, config, node, states, tasks)
     else:
         moved = _by_grouping(node, read, tasks)
-    ticked = max((each.ticked for each in extras if each.ticked is not None), default=None)
+    ticked = max((task.ticked for task in extras if task.ticked is not None), default=None)
     for index, state in enumerate(moved):
         # Turns continue where they were; new tasks begin anew. Ticks that some tasks have had are past for all.
         memory = extras[index].memory if index < len(extras) else {}

@@ -8,7 +8,7 @@ import pyarrow as pa
 from headrace.dialects.storm.api.collectors import MAX_ERRORS
 from headrace.dialects.storm.api.components import TopologyContext
 from headrace.dialects.storm.api.config import Config
-from headrace.dialects.storm.api.reports import ErrorReport
+from headrace.dialects.storm.api.failures import ErrorReport
 from headrace.dialects.storm.api.topology import Topology
 from headrace.dialects.storm.api.tuples import Ids
 from headrace.dialects.storm.task.acker import FAIL, NO_ACKS, acks

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields
 
 import pyarrow as pa
 
-from headrace.dialects.storm.api.reports import ErrorReport
+from headrace.dialects.storm.api.failures import ErrorReport
 from headrace.dialects.storm.task.router import TaskBatch
 
 

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace import storm
-from headrace.dialects.storm.api.reports import ErrorReport
+from headrace.dialects.storm.api.failures import ErrorReport
 from headrace.dialects.storm.cluster import spouthost
-from headrace.dialects.storm.cluster.deadletters import DeadLetterWriter, read_dead_letters
+from headrace.dialects.storm.cluster.deadlettertopic import DeadLetterWriter, read_dead_letters
 from headrace.dialects.storm.cluster.pending import PendingTuples
 from headrace.dialects.storm.cluster.spouthost import SpoutHost
 from headrace.dialects.storm.cluster.spoutlog import SpoutLog

@@ -1,4 +1,4 @@
-"""Reports to the user of a topology: errors of components, and tuples that were given up."""
+"""Failures that a user of a topology sees: errors of components, and tuples that were given up."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from headrace.dialects.storm.api.reports import DeadLetter
+from headrace.dialects.storm.api.failures import DeadLetter
 from headrace.log import Topic
 from headrace.log.producers import producer_id
 
