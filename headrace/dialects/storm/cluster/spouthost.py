@@ -137,6 +137,7 @@ class SpoutHost:
     @property
     def settled(self) -> bool:
         """Whether its spout is deactivated, and no tuple is pending or unread."""
+        # Not `active`: a turn that began before it changed may still emit.
         return not self._activated and not len(self.pending) and not self.unread
 
     def room(self) -> int:
