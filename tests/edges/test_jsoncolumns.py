@@ -1,4 +1,4 @@
-"""JSON of columns is what `json.dumps` says of the rows."""
+"""Tests that the JSON of columns is that of `json.dumps` for each row."""
 
 from __future__ import annotations
 

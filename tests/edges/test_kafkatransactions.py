@@ -1,4 +1,4 @@
-"""Batches in Kafka, each once: whoever crashes or comes again, and whether the broker is there or not."""
+"""Tests that Kafka has each batch once, after crashes and repetitions, and with a broker that is stopped."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ _names = itertools.count()
 @examples(8)
 @given(st.lists(st.sampled_from(["no crash", "in the transaction", "after the transaction"]), min_size=1, max_size=5))
 def test_wherever_a_run_crashes_every_batch_is_there_once(broker: Broker, crashes: list[str]) -> None:
-    """A run goes on with the batch after which its predecessor crashed, as Spark does: it has not heard of its end."""
+    """A run begins with the batch of the crash, as Spark does, which does not know whether it was written."""
     where = address(broker.create(f"crashes-{next(_names)}"))
     batches = [[message(f"{number}a"), message(f"{number}b")] for number in range(len(crashes))]
     writer = TransactionalProducer(NODE, where, where.name)

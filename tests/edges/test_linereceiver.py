@@ -1,4 +1,4 @@
-"""The receiver of sockets: what it takes, when it connects again, how it stops, and what is left after a crash."""
+"""Tests the line receiver: batches, refused lines, new connections, stopping, and crashes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def lines_in(topic: Topic) -> list[str]:
 
 
 class Script:
-    """A server that plays a script, and the clocks: bytes that come, seconds that pass, errors, and the end, b"".
+    """A scripted server with clocks: bytes that arrive, seconds that pass, errors, and the end of the connection, b"".
 
     Each list is a connection; None is one that is refused.
     """

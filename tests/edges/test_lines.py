@@ -1,4 +1,4 @@
-"""Bytes to lines, however they are cut into pieces."""
+"""Tests that lines do not depend on how their bytes are cut into pieces."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ texts = st.lists(st.sampled_from([b"", b"a", b"\r", b"\xc3\xa4", b"\xff", b"b" *
 
 
 def naive(sent: bytes, longest: int) -> tuple[list[str], int, int]:
-    """The definition: all of it at once."""
+    """Defines the lines of bytes that arrive in one piece."""
     lines, too_long, not_text = [], 0, 0
     for line in sent.split(b"\n") if not sent.endswith(b"\n") else sent.split(b"\n")[:-1]:
         if len(line) > longest:

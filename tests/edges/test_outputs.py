@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 class Elsewhere(Folder):
-    """A directory on no disk of this machine, as far as anybody can tell."""
+    """A directory that claims not to be on a local disk."""
 
     local = None
 
 
 @pytest.fixture
 def out(tmp_path: Path, spark: SparkSession) -> Path:
-    """The output of two batches."""
+    """Writes the output of two batches."""
     path = tmp_path / "out"
     for number, lines in enumerate(["a\n", "b\nc\n"]):
         folder = path / f"batch-{number:06d}"
@@ -106,7 +106,7 @@ def test_a_batch_run_is_one_batch(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_every_micro_batch_of_a_stream_has_one(spark: SparkSession, tmp_path: Path) -> None:
-    """Whether files are the only sink, which the last program writes, or one of several."""
+    """Files are the only sink, which the last program writes, or one of several."""
     script = hr.TestStream().add(["a", "b"]).advance_watermark(5).add(["c"])
     for name, several in [("alone", False), ("among", True)]:
         p = hr.Pipeline(spark=spark)

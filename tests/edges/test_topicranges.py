@@ -1,4 +1,4 @@
-"""What a micro-batch takes of a topic, and how tasks share it."""
+"""Tests which records of a topic a micro-batch reads, and how tasks share them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ counts = st.lists(st.integers(0, 50), min_size=1, max_size=5)
 
 
 def topic_of(sizes: list[list[int]]) -> Topic:
-    """A topic whose partitions have batches of these sizes."""
+    """Creates a topic whose partitions have batches of these sizes."""
     topic = Log(tempfile.mkdtemp()).create("t", partitions=len(sizes), values="bytes")
     for number, batches in enumerate(sizes):
         for size in batches:

@@ -1,4 +1,4 @@
-"""Records as columns, and how a program reads them by itself. No Spark."""
+"""Tests reading records as columns, also by a stream's own program. No Spark."""
 
 from __future__ import annotations
 

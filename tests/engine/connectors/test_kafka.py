@@ -1,4 +1,4 @@
-"""Pipelines from and to a real Kafka broker, on real Spark."""
+"""Tests pipelines that read from and write to a real Kafka broker, on Spark."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def in_windows(elements: Any) -> Counter[Any]:
 
 
 def test_batch_and_stream_read_the_same(spark: SparkSession, broker: Broker) -> None:
-    """Columns, named tuples and bytes, of all of the topic and of a time; the end is the end when it begins."""
+    """Columns, named tuples and bytes, from the whole topic and from a time on; "latest" is the end at the start."""
     uri = broker.create("visits_by_age", partitions=3)
     broker.send("visits_by_age", *map(visit, range(1, 40)))
 
@@ -112,7 +112,7 @@ def test_a_partition_without_records_holds_the_watermark_until_it_is_idle(spark:
 
 
 def test_elements_become_messages(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
-    """In a batch and in a stream: objects of JSON, text as it is, keys in the partitions that Kafka gives them."""
+    """In a batch and in a stream: rows as JSON objects, text as it is, keys in the partitions that Kafka chooses."""
     lines = [json.dumps({"user": f"u{n}", "n": n, "ts": 100 + n}) for n in range(10)]
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.json").write_text("\n".join(lines))
@@ -165,7 +165,7 @@ def test_a_crash_after_the_transaction_and_before_sparks_commit_doubles_nothing(
 def test_a_broker_that_is_stopped_and_started_again_costs_nothing(
     spark: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:
-    """From topic to topic and to a table, while the broker goes and comes; then once more from the checkpoint."""
+    """From topic to topic and to a table, while the broker stops and starts; then once more from the checkpoint."""
     source, sink = broker.create("bounce-in", partitions=2), broker.create("bounce-out", partitions=2)
 
     def run() -> hr.Handle:

@@ -64,7 +64,7 @@ def test_lines_of_a_socket_come_once_through_restarts_and_savepoints(
         return p.run(**options)
 
     def lost(log: str, line: str) -> None:
-        """A line that was received right before the driver was killed, and read by no batch."""
+        """Appends a line that was received right before the driver was killed, and that no batch has read."""
         topic = Log(f"{log}/log").topic(name)
         topic.append(0, topic.batch([{"value": line}], timestamps=[10**15]))
 

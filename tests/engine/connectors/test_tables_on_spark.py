@@ -1,4 +1,4 @@
-"""Tables at the end of real pipelines: batches, streams that take panes back, and streams that crash and go on."""
+"""Tests tables as sinks of pipelines on Spark: batches, streams that retract, and streams that crash and go on."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Wins(NamedTuple):
 
 
 def actions(folder: Path) -> Counter[tuple[str, str]]:
-    """Files of JSON events, and how often each action is in them by the hour."""
+    """Writes files of JSON events, and returns the count of each action by the hour."""
     expected: Counter[tuple[str, str]] = Counter()
     for number in range(3):
         lines = []
@@ -80,7 +80,7 @@ def script() -> hr.TestStream:
 
 
 class Tables:
-    """A stream that takes panes back, into tables of all modes; it can be run again and again on one checkpoint."""
+    """Runs a stream that retracts, into tables of all modes; it can be run again on the same checkpoint."""
 
     def __init__(self, spark: SparkSession, url: str, checkpoint: str) -> None:
         self.url, self.checkpoint = url, checkpoint

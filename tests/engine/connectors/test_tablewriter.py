@@ -44,7 +44,7 @@ class Click:
 
 
 def failing(to: Any, elements: list[WindowedValue], batch_id: int = 0) -> str:
-    """The text of what a batch fails with, as people see it."""
+    """Returns the message with which a batch fails."""
     from headrace.engine.worker.blame import plain_error
 
     with pytest.raises(Exception) as raised:
@@ -373,7 +373,7 @@ def test_a_key_that_is_there_twice_is_the_databases_error(database: str) -> None
 
 
 class Step(NamedTuple):
-    """A pane of a key and a window: its value, or None if the window has nothing left to say."""
+    """A pane of a key and a window: its value, or None if the window has become empty."""
 
     key: str
     window: int
@@ -387,7 +387,7 @@ STEPS = st.lists(
 
 
 def panes(steps: list[Step]) -> list[list[WindowedValue]]:
-    """The batches of a stream that takes panes back: each pane but the first of its window follows a retraction."""
+    """Returns the batches of a stream that retracts: each pane but the first of its window follows a retraction."""
     batches: list[list[WindowedValue]] = [[]]
     last: dict[tuple[str, int], WindowedValue] = {}
     index: Counter[tuple[str, int]] = Counter()

@@ -1,4 +1,4 @@
-"""Streams into topics that are aborted around every append, and leave in the topics what an undisturbed run leaves."""
+"""Tests that streams which are aborted around every append leave the same records as an undisturbed run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Topics(Universe):
-    """Elements by key and without one, and sums that are taken back."""
+    """Writes elements with and without a key, and sums with retractions."""
 
     workers = ("source", "pane")
 

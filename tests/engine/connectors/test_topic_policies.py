@@ -1,4 +1,4 @@
-"""Watermark policies of topics, on Spark: each partition by itself, whoever reads the records."""
+"""Tests watermark policies of topics, on Spark: each partition has its own watermark."""
 
 from __future__ import annotations
 

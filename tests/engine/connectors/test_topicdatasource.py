@@ -1,4 +1,4 @@
-"""Pipelines that read topics of the embedded log, on real Spark; and the data source by itself, without."""
+"""Tests pipelines that read embedded topics, on Spark, and the data source alone, without it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def create_topic(log: Log, name: str, values: str, partitions: int = 2, **settin
 
 
 def append(topic: Topic, partition: int, rows: list[Any], times: list[int]) -> None:
-    """Adds records with these timestamps, in seconds."""
+    """Appends records with these timestamps, in seconds."""
     topic.append(partition, topic.batch(rows, timestamps=[time * SECOND for time in times]))
 
 
@@ -181,7 +181,7 @@ def test_batch_and_stream_read_the_same_of_every_kind_of_topic(spark: SparkSessi
 
 
 def test_a_stream_goes_on_where_it_was(spark: SparkSession, log: Log, tmp_path: Path) -> None:
-    """Stopped and run again it gives what an undisturbed run gives, and keeps from retention what it needs."""
+    """Stopped and run again, it emits what an undisturbed run emits, and retention spares what it has not read."""
     topic = create_topic(log, "visits", VISITS, 2, segment_bytes=1, keep_bytes=1)
     results: list[Any] = []
 
@@ -241,7 +241,7 @@ def test_a_stream_whose_records_are_gone_says_so(spark: SparkSession, log: Log, 
 
 
 def test_the_watermark_waits_for_every_partition_but_not_for_idle_ones(spark: SparkSession, log: Log) -> None:
-    """A record is read in each micro-batch; of the second partition there is none."""
+    """Each micro-batch reads a record; the second partition has none."""
     topic = create_topic(log, "visits", VISITS)
     append(topic, 0, visits(5, 15, 25, 35, 45), [0] * 5)
     p = hr.Pipeline(spark=spark)

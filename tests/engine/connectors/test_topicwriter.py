@@ -1,4 +1,4 @@
-"""Topics as sinks: elements of every kind become records, each once, whatever happens to the batch or the disk."""
+"""Tests embedded topics as sinks: records of all kinds of elements, each once, after failures of batch or disk."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def values(topic: Topic) -> list[Any]:
 
 @pytest.mark.parametrize("stream", [False, True], ids=["batch", "stream"])
 def test_what_the_writer_writes(stream: bool, p: hr.Pipeline, log: Log, tmp_path: Path) -> None:
-    """All kinds of values, of elements with columns and without, before and after Python functions."""
+    """All kinds of values, from elements with and without columns, before and after Python functions."""
     for name, kind in [("rows", "user string, n int"), ("json", "json"), ("bytes", "bytes"), ("sums", "json")]:
         log.create(name, partitions=3, values=kind)
     for name in ("objects", "plain", "pairs", "dicts"):
@@ -126,7 +126,7 @@ def partition_of(key: bytes, count: int) -> int:
 
 
 def test_what_has_no_time_gets_that_of_the_batch(spark: SparkSession, log: Log, tmp_path: Path) -> None:
-    """In a stream the logged one, which a batch that is run again has, too."""
+    """In a stream it is the time that Spark logged, which a repeated batch has again."""
     topic, checkpoint = log.create("plain"), tmp_path / "checkpoint"
     p = hr.Pipeline(spark=spark)
     p | hr.TestStream().add(["a"]).add([AT("b", 5)]) | hr.WriteTopic("plain", log=str(log.path))
@@ -143,7 +143,7 @@ def test_what_has_no_time_gets_that_of_the_batch(spark: SparkSession, log: Log, 
 
 
 def test_what_is_taken_back_is_marked(spark: SparkSession, log: Log) -> None:
-    """Of pairs, and of columns that a grouping gave."""
+    """From pairs, and from columns of a grouping."""
     pairs, sums = log.create("pairs"), log.create("sums")
     script = hr.TestStream().add([AT(("amy", 5), 1)]).advance_watermark(10).add([AT(("amy", 7), 2)]).finish()
     with hr.Pipeline(spark=spark) as p:
@@ -163,7 +163,7 @@ def test_what_is_taken_back_is_marked(spark: SparkSession, log: Log) -> None:
 
 
 def test_a_batch_run_is_appended_piece_by_piece(spark: SparkSession, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As much as the driver is to hold at a time; and only once all of it is there."""
+    """The driver appends limited groups of blocks, and begins when all of them have been computed."""
     topic = log.create("numbers", partitions=2)
     monkeypatch.setattr(topicwriter, "_GROUP_BYTES", 10_000)
     with hr.Pipeline(spark=spark) as p:
@@ -179,7 +179,7 @@ def test_a_batch_run_is_appended_piece_by_piece(spark: SparkSession, log: Log, m
 
 
 def test_from_topic_to_topic(spark: SparkSession, log: Log, tmp_path: Path) -> None:
-    """A batch whose append was done when it failed is run again, and counts once; and a batch run gives the same."""
+    """A batch that failed after its append is repeated and counts once; a batch run writes the same."""
     visits = log.create("visits", partitions=2, values="user string, n bigint")
     for number in range(4):
         rows = [{"user": f"user {n % 5}", "n": n} for n in range(10 * number, 10 * number + 10)]
@@ -220,7 +220,7 @@ class Fault(Exception):
 
 @contextmanager
 def fault(at: int, *, done: bool) -> Iterator[None]:
-    """The append of this number fails, before or after it has done its work."""
+    """Lets the append of this number fail, before or after it has appended."""
     append, count = Partition.append, itertools.count()
 
     def failing(partition: Partition, *args: Any, **options: Any) -> int:
@@ -238,7 +238,7 @@ def fault(at: int, *, done: bool) -> Iterator[None]:
 
 
 def writer(log: Log, stream: str = "s") -> TopicWriter:
-    """As a process makes it that begins, or goes on with, a stream."""
+    """Returns the writer of a process that starts or continues a stream."""
     p = hr.Pipeline()
     p | hr.Create(["a"]) | "to" >> hr.WriteTopic("visits", log=str(log.path))
     [*_, node] = p.graph()
@@ -287,7 +287,7 @@ def test_another_stream_is_another_producer(log: Log) -> None:
 
 
 def test_a_full_disk_is_told_and_nothing_is_lost(log: Log) -> None:
-    """A file that may not grow, as the kernel tells it of a disk that is full."""
+    """A file that may not grow, for which the kernel raises the same error as for a full disk."""
     topic = log.create("visits")
     data = next(topic.partition(0).folder.glob("*.arrow"))
     before = resource.getrlimit(resource.RLIMIT_FSIZE)

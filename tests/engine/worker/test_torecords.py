@@ -68,7 +68,7 @@ def shown(value: Any) -> Any:
 
 
 def expected(values: Values, key: str | None, timestamp: str | None, visit: Visit, time: int, back: bool) -> Decoded:
-    """What a record is, one element at a time."""
+    """Defines the record of one element."""
     fields = visit._asdict()
     chosen = None if key is None else fields[key]
     octets = None
