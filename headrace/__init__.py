@@ -1,16 +1,15 @@
-"""Headrace: the Dataflow model on Spark, in Python. Write a computation once; run it over history and live data.
+"""Headrace: the Dataflow model on Spark, in Python. Write a computation once; run it over history and live data."""
 
-Each name is imported as itself (`Map as Map`): type checkers take that for a public name, and `__all__` is computed.
-"""
-
-# ruff: noqa: I001  (imports are grouped by what they are for)
+# Each name is imported as itself (`Map as Map`): that makes it public to type checkers, and `__all__` is computed.
+# ruff: noqa: I001  (imports are in groups by purpose)
 
 import pkgutil
 import types
 import typing
 
-# Pipelines: a graph of transforms over collections, and what running one returns.
+# Pipelines: graphs of transforms over collections; running one returns a handle.
 from headrace.model.pipeline import PCollection as PCollection, Pipeline as Pipeline, PTransform as PTransform
+from headrace.engine.handle import Handle as Handle, StreamStatus as StreamStatus
 
 # Sources.
 from headrace.model.uris import Read as Read
@@ -184,22 +183,16 @@ from headrace.model.errors import (
 
 __version__ = "0.1.0"
 
-# Imported when they are first used: importing Headrace imports no Spark and opens no log.
+# Names that many pipelines do not need are imported when they are first used: this takes long.
 if typing.TYPE_CHECKING:
     from headrace.dialects import storm as storm
-    from headrace.engine.handle import Handle as Handle, StreamStatus as StreamStatus
     from headrace.log.topics import Log as Log
 
-_LAZY = {
-    "Handle": "headrace.engine.handle:Handle",
-    "Log": "headrace.log.topics:Log",
-    "StreamStatus": "headrace.engine.handle:StreamStatus",
-    "storm": "headrace.dialects.storm",
-}
+_LAZY = {"Log": "headrace.log.topics:Log", "storm": "headrace.dialects.storm"}
 
 
 def _public_names() -> list[str]:
-    """Lists what is imported above; of modules only those that are part of the API."""
+    """Returns the names that are imported above; of modules only those that are part of the API."""
     names = [name for name, value in globals().items() if not isinstance(value, types.ModuleType)]
     return sorted(["agg", *_LAZY, *(name for name in names if not name.startswith("_"))])
 
