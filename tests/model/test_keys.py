@@ -142,7 +142,13 @@ EQUAL: list[tuple[Any, ...]] = [
 ]
 
 
-@pytest.mark.parametrize("keys", EQUAL, ids=lambda keys: repr(keys[0])[:30])
+def case_name(keys: tuple[Any, ...]) -> str:
+    """The name of a case, the same in every process, which the order of a set's elements is not."""
+    key = keys[0]
+    return (f"frozenset({sorted(key, key=repr)})" if isinstance(key, frozenset) else repr(key))[:30]
+
+
+@pytest.mark.parametrize("keys", EQUAL, ids=case_name)
 def test_equal_keys_have_equal_encodings(keys: tuple[Any, ...]) -> None:
     assert len({encode_key(key) for key in keys}) == 1
 
