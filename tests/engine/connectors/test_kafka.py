@@ -201,7 +201,7 @@ def test_what_is_not_there_is_named_before_anything_runs(
     here, nowhere = f"kafka://{broker.address}/nothing", "kafka://127.0.0.1:1/visits"
     for uri, match in (
         (here, rf"no topic 'nothing' at {broker.address}; create it"),
-        (nowhere, r"no Kafka broker answers at 127\.0\.0\.1:1; see that it runs"),
+        (nowhere, r"no Kafka broker answers at 127\.0\.0\.1:1; check that it runs"),
     ):
         p = hr.Pipeline(spark=spark)
         p | hr.ReadTopic(uri, end="latest") | hr.Collect()
