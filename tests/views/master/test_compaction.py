@@ -77,7 +77,7 @@ def test_a_crash_anywhere_leaves_all_records_once(
 ) -> None:
     before, reader = content(archived()), archived()
     assert sum(before.values()) == 14
-    held = [reader.address(each) for each in reader.files({}, ALL)]
+    held = [reader.uri(each) for each in reader.files({}, ALL)]
 
     def killed(*given: object, **named: object) -> None:
         raise Killed
@@ -149,7 +149,7 @@ def test_compacted_files_with_other_records_do_not_count(
         found.append(real(records.withColumn("n", records.n + 1) if found else records))
         return found[-1]
 
-    with monkeypatch.context() as patched, pytest.raises(ViewError, match="other records than those before"):
+    with monkeypatch.context() as patched, pytest.raises(ViewError, match="other records than the old ones"):
         patched.setattr(compaction, "_content", other)
         archived().compact()
     assert content(archived()) == before
@@ -159,7 +159,7 @@ def test_compacted_files_with_other_records_do_not_count(
 def test_two_writers_at_once(archived: Callable[[], Master], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = archived(), archived()
     append(Log(tmp_path / "log").topic("numbers"), 0, 8)
-    with first.written(), pytest.raises(ViewError, match="one writes at a time"):
+    with first.exclusive(), pytest.raises(ViewError, match="one writes at a time"):
         second.archive()
     # Where there is no lock, as on object stores, the one that puts the manifest first has written the step.
     monkeypatch.setattr(Folder, "local", None)
