@@ -141,7 +141,7 @@ def test_branches_of_one_frame_are_what_each_would_be_alone(spark: SparkSession)
         ), reading.pc.label
 
 
-def test_a_script_tells_watermarks_itself() -> None:
+def test_a_script_sets_watermarks_itself() -> None:
     batch = pa.record_batch(
         {
             "n": pa.array([1, None, None, None], pa.int64()),

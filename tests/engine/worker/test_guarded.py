@@ -75,7 +75,7 @@ def op_of(transform: Elementwise) -> Operator:
 
 @pytest.mark.parametrize("kind", list(KINDS))
 @given(st.lists(st.integers(0, 50), max_size=30), st.booleans())
-def test_each_element_is_given_whole_or_is_a_dead_letter(kind: str, elements: list[int], windowed: bool) -> None:
+def test_each_element_has_all_its_outputs_or_is_a_dead_letter(kind: str, elements: list[int], windowed: bool) -> None:
     transform, expected = KINDS[kind]
     times = np.array(elements, np.int64) * SECOND
     bundle = Bundle(list(elements), times, *([times, times + 1] if windowed else []))
@@ -160,7 +160,7 @@ class Stateful(hr.DoFn):
         (lambda: hr.ParDo(Process()).with_outputs("dead_letters").with_exception_handling(), "choose another tag"),
     ],
 )
-def test_mistakes_are_told(build: Callable[[], Any], match: str) -> None:
+def test_mistakes_are_refused(build: Callable[[], Any], match: str) -> None:
     with pytest.raises(hr.PipelineError, match=match):
         build()
 

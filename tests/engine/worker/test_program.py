@@ -481,7 +481,7 @@ def bare_pair(n: Any) -> tuple:  # type: ignore[type-arg]
     return n % 2, n
 
 
-def test_a_return_type_that_tells_nothing_is_no_obstacle(p: hr.Pipeline) -> None:
+def test_a_return_type_without_information_is_no_obstacle(p: hr.Pipeline) -> None:
     p | hr.Create(range(6)) | hr.Map(any_pair) | hr.GroupByKey() | hr.Collect()
     p | hr.Create(range(6)) | hr.Map(bare_pair) | hr.GroupByKey() | hr.Collect()
     agree(p)

@@ -119,7 +119,7 @@ def test_a_task_sends_each_key_once() -> None:
 
 
 @given(pairs)
-def test_python_equal_keys_are_held_as_one(elements: list[Any]) -> None:
+def test_keys_that_are_equal_in_python_are_combined_as_one(elements: list[Any]) -> None:
     output = ToAccumulators("n", CountFn(), shuffle_schema(windowed=False, timed=False))
     table = rows(output, bundles(elements, 100, windowed=False))
     plain = [key for key, _ in elements if key == key]
