@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@pytest.mark.slow("each program begins Spark queries anew")
 @pytest.mark.parametrize("name", STATES)
 def test_state_of_an_earlier_version_goes_on(name: str, spark: SparkSession, tmp_path: Path) -> None:
     expected: Any = json.loads(ANSWERS.read_text())[name]

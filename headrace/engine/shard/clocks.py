@@ -1,7 +1,7 @@
-"""Clocks: how far the input has come, by event time and by processing time, and what that is worked out from.
+"""Clocks of a shard: watermarks of its input and output and processing time, and what they are computed from.
 
 Low watermarks of partitions become a shard's input watermark; that and holds, its output watermark. Nothing here reads
-a wall clock: every time is given, so that a replay sees the same ones.
+a wall clock: every time is an argument, so that a replay sees the same times.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ WHOLE: Final = ""
 
 @dataclass(frozen=True)
 class Clocks:
-    """What a shard knows of time: its input watermark, processing time, and the watermarks of percentiles in use.
+    """The clocks of a shard: its input watermark, processing time, and the watermarks of percentiles in use.
 
     >>> Clocks(watermark=10).moved(Clocks(watermark=7, now=3))
     Clocks(watermark=10, now=3, percentiles={})
@@ -34,7 +34,7 @@ class Clocks:
     percentiles: Mapping[float, int] = field(default_factory=dict)
 
     def moved(self, to: Clocks) -> Clocks:
-        """These clocks moved on to others; none ever goes back."""
+        """Returns these clocks moved on to others; none ever goes back."""
         earlier = self.percentiles
         percentiles = {
             q: max(earlier.get(q, MIN_TIME), to.percentiles.get(q, MIN_TIME)) for q in {**earlier, **to.percentiles}
@@ -42,12 +42,12 @@ class Clocks:
         return Clocks(max(self.watermark, to.watermark), max(self.now, to.now), percentiles)
 
     def percentile(self, q: float) -> int:
-        """The watermark of the fastest fraction `q` of the input; it never trails that of the whole."""
+        """Returns the watermark of the fastest fraction `q` of the input; it is never behind that of the whole."""
         return max(self.watermark, self.percentiles.get(q, MIN_TIME))
 
 
 def output_watermark(before: int, watermark: int, holds: Int64Array) -> int:
-    """How far a stage's output has come: as far as its input, but not past what it still holds back; never back.
+    """Computes the output watermark: the input watermark, but not past any watermark hold, and never back.
 
     >>> import numpy as np
     >>> output_watermark(5, 20, np.array([12, 15])), output_watermark(14, 20, np.array([12]))
@@ -60,13 +60,13 @@ def output_watermark(before: int, watermark: int, holds: Int64Array) -> int:
 class Upstream:
     """The low watermarks of what a shard reads from: their minimum is its input watermark.
 
-    What it reads from is named; sources may have partitions, and it learns of new ones when they report. What is
-    reported of the whole holds for each of them, also those to come. Whoever has not reported is waited for.
+    What it reads from is named. Sources may have partitions; new ones are known when they report. A report of the whole
+    source applies to all its partitions, also to new ones. The watermark waits for whatever has not reported yet.
 
-    One that reported nothing for `idle_after` (by name, in microseconds of processing time) is not waited for until it
-    reports again. If all are idle the watermark stays where it is.
+    A partition that reported nothing for `idle_after` (by name, in microseconds of processing time) is idle: the
+    watermark does not wait for it until it reports again. If all are idle, the watermark stays where it is.
 
-    Of sources whose watermark is by the disorder of their elements, it keeps that, by partition.
+    `disorder`, by partition, is of sources whose watermark depends on the disorder of their elements.
 
     >>> upstream = Upstream({"events": MIN_TIME}, idle_after={"events": 60})
     >>> upstream.report("events", 100, now=0, partition="a")
@@ -86,7 +86,7 @@ class Upstream:
     disorder: dict[str, dict[str, Disorder]] = field(default_factory=dict)
 
     def report(self, name: str, low: int, *, now: int, partition: str = WHOLE) -> None:
-        """A source or a partition of it has come to `low`, by a batch in which it had something to say."""
+        """Notes that a source, or a partition of it, has come to `low` in a batch of the time `now`."""
         if partition == WHOLE:
             self.low[name] = max(self.low.get(name, MIN_TIME), low)
         else:
@@ -96,22 +96,22 @@ class Upstream:
             self.active.setdefault(name, {})[partition] = now
 
     def learn(self, sketches: Iterable[tuple[str, str, Sketch]], *, now: int) -> None:
-        """What the tasks of a micro-batch tell of disorder: names, each with its partition."""
-        told: dict[tuple[str, str], list[Sketch]] = defaultdict(list)
+        """Takes in the sketches of disorder that the tasks of a micro-batch sent: upstream, partition, sketch."""
+        by_partition: dict[tuple[str, str], list[Sketch]] = defaultdict(list)
         for name, partition, sketch in sketches:
-            told[name, partition].append(sketch)
-        for (name, partition), each in told.items():
+            by_partition[name, partition].append(sketch)
+        for (name, partition), of_partition in by_partition.items():
             disorder = self.disorder.setdefault(name, {}).setdefault(partition, Disorder())
-            self.report(name, disorder.take(each), now=now, partition=partition)
+            self.report(name, disorder.take(of_partition), now=now, partition=partition)
 
     def idle(self, *, now: int) -> list[tuple[str, str]]:
-        """Those that are not waited for: names, each with its partition."""
+        """Returns the partitions that are idle: name and partition."""
         return sorted((name, part) for name, part, _ in self.lows() if self._is_idle(name, part, now))
 
     def advance(self, *, now: int) -> int:
-        """The input watermark, moved on as far as those who are waited for allow."""
+        """Moves the input watermark on as far as all that are not idle allow; returns it."""
         for name, partition, _ in self.lows() if now > MIN_TIME else ():
-            if name in self.idle_after:  # one that never reports is idle some day, too
+            if name in self.idle_after:  # one that never reports becomes idle, too
                 self.active.setdefault(name, {}).setdefault(partition, now)
         waited_for = [low for name, part, low in self.lows() if not self._is_idle(name, part, now)]
         self.watermark = max(self.watermark, min(waited_for, default=MIN_TIME))
@@ -122,26 +122,26 @@ class Upstream:
         return name in self.idle_after and since is not None and now - since >= self.idle_after[name]
 
     def lows(self) -> Iterator[tuple[str, str, int]]:
-        """How far each has come: names, each with its partition."""
+        """Yields the low watermark of every partition: name, partition, time."""
         for name, whole in self.low.items():
             for part, low in (self.partitions.get(name) or {WHOLE: whole}).items():
                 yield name, part, max(whole, low)
 
     def by_name(self) -> dict[str, int]:
-        """How far each has come, which is as far as its slowest partition."""
+        """Returns the low watermark by name, which is that of the slowest partition."""
         slowest: dict[str, int] = {}
         for name, _, low in self.lows():
             slowest[name] = min(low, slowest.get(name, low))
         return slowest
 
     def dump(self) -> bytes:
-        """What it has learnt, the same bytes for the same contents."""
-        disorder = {name: {part: of.dump() for part, of in each.items()} for name, each in self.disorder.items()}
+        """Encodes what was reported, the same bytes for the same contents."""
+        disorder = {name: {part: of.dump() for part, of in parts.items()} for name, parts in self.disorder.items()}
         return json.dumps([self.watermark, self.low, self.partitions, self.active, disorder], sort_keys=True).encode()
 
     def load(self, data: bytes) -> None:
-        """Takes over what `dump` wrote."""
+        """Restores what `dump` encoded."""
         self.watermark, self.low, self.partitions, self.active, disorder = json.loads(data)
         self.disorder = {
-            name: {part: Disorder.load(of) for part, of in each.items()} for name, each in disorder.items()
+            name: {part: Disorder.load(of) for part, of in parts.items()} for name, parts in disorder.items()
         }

@@ -1,7 +1,7 @@
-"""Into the shards of GroupBy(...).aggregate(...): columns are grouped within the task by array operations.
+"""The output that groups columns within a task by array operations, before they go to the shards of an aggregate.
 
-What a task sends is what pairs of keys and values would be: accumulators by key and window or, where those would not
-do, each row. Elements that are objects already, and columns that are not numbers, become such pairs.
+It sends the rows that pairs of keys and values would become: accumulators by key and window or, where those are not
+possible, a row for each element. Elements that are objects, and columns that are not numbers, become such pairs.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ from headrace.engine.worker.program import Output, Readers
 from headrace.engine.worker.shuffle import KEY, SPELLING, VALUE
 from headrace.model.times import Int64Array
 
-_HELD_BYTES: Final = 1 << 26
-"""How much of its input a task holds before it groups it."""
+_BUFFERED_BYTES: Final = 1 << 26
+"""How much of its input a task buffers before it groups it."""
 
 
 @dataclass
 class ToGroups:
-    """Sends rows to where their groups are; `pairs` does for objects, and says by its kind what is to be sent."""
+    """Groups columns and sends accumulators or rows; `pairs` does the same for objects, and its kind decides which."""
 
     label: str
     fn: ColumnsFn
     keyed: ToKeyed
     pairs: ToPartials | ToPairs
-    held: list[pa.RecordBatch] = field(default_factory=list)
+    buffer: list[pa.RecordBatch] = field(default_factory=list)
 
     def schema(self) -> pa.Schema:
         return self.pairs.schema()
 
     @property
     def reads(self) -> set[str]:
-        """The columns it needs."""
+        """The names of the columns it needs."""
         return {*self.keyed.keys, *(name for name in self.keyed.columns if name is not None), TIME, START, END}
 
     def add(self, bundle: Bundle) -> Iterator[pa.RecordBatch]:
@@ -59,14 +59,14 @@ class ToGroups:
         if not self._numeric(bundle.rows):
             yield from self._as_objects(bundle)
         elif isinstance(self.pairs, ToPartials):
-            self.held.append(bundle.rows.select([name for name in bundle.rows.schema.names if name in self.reads]))
-            if sum(rows.nbytes for rows in self.held) >= _HELD_BYTES:
-                yield from self._grouped()
+            self.buffer.append(bundle.rows.select([name for name in bundle.rows.schema.names if name in self.reads]))
+            if sum(rows.nbytes for rows in self.buffer) >= _BUFFERED_BYTES:
+                yield from self._group()
         else:
-            yield self._each(bundle)
+            yield self._row_by_row(bundle)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        yield from self._grouped()
+        yield from self._group()
         yield from self.pairs.finish()
 
     def _numeric(self, rows: pa.RecordBatch) -> bool:
@@ -89,7 +89,7 @@ class ToGroups:
         encoded, spelling = encode_key_columns([rows.column(name) for name in self.keyed.keys], rows.num_rows)
         return {KEY: encoded, SPELLING: pa.nulls(rows.num_rows, pa.binary()) if spelling is None else spelling}
 
-    def _each(self, bundle: ColumnBundle) -> pa.RecordBatch:
+    def _row_by_row(self, bundle: ColumnBundle) -> pa.RecordBatch:
         columns = dict(zip(bundle.rows.schema.names, bundle.rows.columns, strict=True)) | self._keys(bundle.rows)
         columns |= {TIME: pa.array(bundle.all_times()), VALUE: write_records(self._values(bundle.rows))}
         names = self.schema().names
@@ -98,37 +98,37 @@ class ToGroups:
             columns[RETRACTION] = pa.array(np.zeros(bundle.size, np.bool_)) if panes is None else panes[RETRACTION]
         return pa.record_batch({name: columns[name] for name in names})
 
-    def _grouped(self) -> Iterator[pa.RecordBatch]:
-        """One row for each key and window of the rows held."""
-        if not self.held:
+    def _group(self) -> Iterator[pa.RecordBatch]:
+        """Combines the rows buffered into a row for each key and window."""
+        if not self.buffer:
             return
-        rows, self.held = pa.concat_batches(self.held), []
+        rows, self.buffer = pa.concat_batches(self.buffer), []
         windowed = START in self.schema().names
         by = [rows.column(name) for name in (*self.keyed.keys, *((START, END) if windowed else ()))]
         group, firsts = _groups(by, rows.num_rows)
-        held = ArrayAccumulators(self.fn, kernels_of(self.fn) or (), lifted=True)
-        held.reserve(len(firsts))
-        if not held.add_values(group, self._values(rows)):
+        accumulators = ArrayAccumulators(self.fn, kernels_of(self.fn) or (), lifted=True)
+        accumulators.reserve(len(firsts))
+        if not accumulators.add_values(group, self._values(rows)):
             yield from self._as_objects(ColumnBundle(rows, None))
             return
         first = rows.take(pa.array(firsts))
         columns = dict(zip(rows.schema.names, first.columns, strict=True)) | self._keys(first)
-        columns[VALUE] = held.dump(np.arange(len(firsts)))
+        columns[VALUE] = accumulators.dump(np.arange(len(firsts)))
         columns[TIME] = last_instants(first)
         columns[COUNT] = pa.array(np.bincount(group, minlength=len(firsts)))
         yield pa.record_batch({name: columns[name] for name in (*self.schema().names, TIME, COUNT)})
 
 
 def columns_read(readers: Readers, outputs: Sequence[Output]) -> set[str] | None:
-    """The columns that are read, if all readers group by columns; None if one needs whole elements."""
+    """Returns the columns that are read, if all readers group by columns; None if one needs whole elements."""
     groups = [getattr(outputs[number], "rows", None) for number in readers.outputs]
-    if readers.steps or not all(isinstance(each, ToGroups) for each in groups):
+    if readers.steps or not all(isinstance(output, ToGroups) for output in groups):
         return None
-    return {name for each in groups if isinstance(each, ToGroups) for name in each.reads}
+    return {name for output in groups if isinstance(output, ToGroups) for name in output.reads}
 
 
 def _groups(columns: list[pa.Array], rows: int) -> tuple[Int64Array, Int64Array]:
-    """The group of each row, by the values in these columns, and the first row of each group.
+    """Returns the group of each row, by the values in these columns, and the first row of each group.
 
     >>> groups, firsts = _groups([pa.array(["a", "b", "a"]), pa.array([1, 1, 1])], 3)
     >>> groups.tolist(), firsts.tolist()

@@ -1,6 +1,6 @@
-"""Triggers as array programs: a trigger compiled into nodes, and the columns of state they keep for each window.
+"""Compiles triggers into array programs: nodes, and columns of state with a number for each window.
 
-What the nodes do is in `triggernodes`; what a firing emits is no business of either.
+What the nodes do is in `triggernodes`; what a firing emits is decided by the processor.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from headrace.model.triggers import (
 
 @dataclass(frozen=True)
 class Column:
-    """A column of trigger state: what it starts with, and how those of merged windows become one."""
+    """A column of trigger state: its first value, and how the values of merged windows are combined."""
 
     zero: int
     merge: np.ufunc
 
 
 class CompiledTrigger:
-    """A trigger compiled: the root of its nodes, and the columns they keep.
+    """A trigger as a tree of nodes, and the columns of state that the nodes use.
 
     >>> from headrace.engine.shard.clocks import Clocks
     >>> from headrace.engine.shard.triggernodes import Moment
@@ -61,19 +61,19 @@ class CompiledTrigger:
 
     def __init__(self, trigger: Trigger) -> None:
         self.columns: list[Column] = []
-        self.keeps: list[str] = []  # the triggers the columns are of
-        self.fractions: set[float] = set()  # of the input, whose watermarks it asks for
+        self.keeps: list[str] = []  # for each column, the kind of trigger that uses it
+        self.fractions: set[float] = set()  # those of AfterPercentile, whose watermarks it needs
         self.on_time = False  # whether it has a pane for the end of the window
         self.needs_time = False  # whether it fires as processing time passes, also while no data comes
         self.root = self._node(trigger)
 
     def fresh(self, windows: int) -> Int64Array:
-        """The state of windows without elements."""
+        """Returns the state of windows without elements."""
         zeros = np.array([column.zero for column in self.columns], np.int64)
         return np.repeat(zeros[:, np.newaxis], windows, axis=1)
 
     def merged(self, state: Int64Array, starts: Int64Array) -> Int64Array:
-        """The state of merged windows, each a run of columns that begins at one of `starts`."""
+        """Returns the state of merged windows, each a run of columns that begins at one of `starts`."""
         runs = [column.merge.reduceat(values, starts) for column, values in zip(self.columns, state, strict=True)]
         return np.array(runs, np.int64).reshape(len(self.columns), len(starts))
 

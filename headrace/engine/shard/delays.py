@@ -1,6 +1,6 @@
-"""How late elements come, as sketches that merge: behind the clock, or behind the latest of their partition.
+"""Sketches of how late elements come: behind the clock, or behind the latest element of their partition.
 
-Tasks sketch what they read, and shards, which have state, merge that. Unlike sketches that toss coins, these are the
+Tasks sketch what they read, and shards, which have state, merge the sketches. Unlike randomized sketches, these are the
 same in every replay.
 """
 
@@ -20,7 +20,7 @@ _GROWTH: Final = np.log1p(0.02)  # from bucket to bucket
 
 @dataclass
 class Delays:
-    """How late elements come, as a sketch: counts in buckets whose width grows with the delay.
+    """A sketch of delays behind the clock: counts in buckets whose width grows with the delay.
 
     Its answers are not below the truth, and at most two percent above.
 
@@ -33,24 +33,24 @@ class Delays:
     buckets: dict[int, int] = field(default_factory=dict)
 
     def observe(self, times: Int64Array, *, now: int | Int64Array) -> None:
-        """Elements of these event times arrive now."""
+        """Counts elements of these event times that arrive now."""
         numbers, counts = np.unique(_numbers(np.maximum(now - times, 0)), return_counts=True)
         self.merge(zip(numbers.tolist(), counts.tolist(), strict=True))
 
     def merge(self, buckets: Iterable[tuple[int, int]]) -> None:
-        """Takes in what another sketch has seen."""
+        """Adds the counts of another sketch."""
         for number, count in buckets:
             self.buckets[number] = self.buckets.get(number, 0) + count
 
     def later(self, by: int) -> Delays:
-        """The same elements, each so much later."""
+        """Returns the sketch of the same elements, each so much later."""
         numbers = _numbers(_delays(np.array(list(self.buckets), np.int64)) + by).tolist()
         more = Delays()
         more.merge(zip(numbers, self.buckets.values(), strict=True))
         return more
 
     def quantile(self, q: float) -> int:
-        """The delay that a fraction `q` of the elements did not exceed; 0 if there were none."""
+        """Returns the delay that a fraction `q` of the elements did not exceed; 0 if there were none."""
         if not self.buckets:
             return 0
         numbers = np.array(sorted(self.buckets))
@@ -59,18 +59,18 @@ class Delays:
         return int(_delays(number))
 
     def watermarks(self, qs: set[float], *, now: int) -> dict[float, int]:
-        """For each fraction, the time before which so much of the input has arrived by now. All of it: nobody knows."""
+        """Returns, by fraction, the time before which so much of the input has arrived. q = 1 has no estimate."""
         return {q: now - self.quantile(q) for q in sorted(qs) if q < 1 and self.buckets}
 
 
 def _numbers(delays: Int64Array) -> Int64Array:
-    """The buckets of delays."""
+    """Returns the buckets of delays."""
     numbers: Int64Array = np.ceil(np.log1p(delays.astype(np.float64)) / _GROWTH).astype(np.int64)
     return numbers
 
 
 def _delays(numbers: Int64Array) -> Int64Array:
-    """The longest delay of each bucket."""
+    """Returns the longest delay of each bucket."""
     delays: Int64Array = np.round(np.expm1(numbers * _GROWTH)).astype(np.int64)
     return delays
 
@@ -79,7 +79,7 @@ _RUNS: Final = 16  # in a sketch of disorder
 
 
 class Sketch(TypedDict):
-    """What a task tells of a partition's disorder, as JSON: its latest time, and runs of elements in order of arrival.
+    """A task's sketch of a partition's disorder, as JSON: its latest time, and runs of elements in order of arrival.
 
     A run has the latest time there was at its beginning, and how far its elements are behind the latest before each,
     in buckets. `q` is the fraction that the policy asks for.
@@ -91,7 +91,7 @@ class Sketch(TypedDict):
 
 
 def sketch(times: Int64Array, q: float) -> Sketch:
-    """The sketch of elements of these times, in order of arrival.
+    """Makes the sketch of elements of these times, in order of arrival.
 
     >>> sketch(np.array([100, 200, 200, 198]), 0.9)
     {'q': 0.9, 'latest': 200, 'runs': [(100, [(0, 1)]), (200, [(0, 2), (56, 1)])]}
@@ -110,7 +110,7 @@ def sketch(times: Int64Array, q: float) -> Sketch:
 
 @dataclass
 class Disorder:
-    """How far the elements of a partition came behind the latest before them: a sketch of all there ever were.
+    """The disorder of a partition: a sketch of how far all its elements ever came behind the latest before them.
 
     The delay of an element is the latest time before it, less its own. A task knows the latest of what it read; that of
     the micro-batches before is known here, and a run that began behind it is later by as much. So a delay is never
@@ -126,13 +126,13 @@ class Disorder:
     delays: Delays = field(default_factory=Delays)
 
     def take(self, sketches: list[Sketch]) -> int:
-        """Takes in what the tasks of a micro-batch tell; returns the watermark of the partition."""
+        """Takes in the sketches of a micro-batch's tasks; returns the watermark of the partition."""
         before = self.latest
-        for each in sketches:
-            for begun, buckets in each["runs"]:
+        for sketch in sketches:
+            for begun, buckets in sketch["runs"]:
                 run = Delays({number: count for number, count in buckets})
                 self.delays.merge((run.later(before - begun) if begun < before else run).buckets.items())
-            self.latest = max(self.latest, each["latest"])
+            self.latest = max(self.latest, sketch["latest"])
         return self.latest - self.delays.quantile(sketches[0]["q"])
 
     def dump(self) -> list[Any]:

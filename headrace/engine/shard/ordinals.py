@@ -1,4 +1,4 @@
-"""How many elements each key has had: what numbers the elements of CountWindows. Keys are never forgotten."""
+"""Counts of elements by key, which number the elements of CountWindows. Keys are never removed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headrace.model.times import Int64Array
 
 
 class Ordinals:
-    """Counts by key.
+    """Counts of elements by key.
 
     >>> ordinals = Ordinals()
     >>> [ordinals.count(pa.array([b"a", b"b"]), np.array([2, more])).tolist() for more in (1, 5)]
@@ -28,7 +28,7 @@ class Ordinals:
         self._touched: list[Int64Array] = []  # since the state was last written
 
     def count(self, keys: pa.BinaryArray, more: Int64Array) -> Int64Array:
-        """So many more elements of each of these keys, no two the same; returns how many each has had before."""
+        """Adds to the counts of keys, of which no two are equal; returns the counts before."""
         slots = self._slots(keys)
         before = self._number[slots]
         self._number[slots] += more
@@ -36,24 +36,24 @@ class Ordinals:
         return before
 
     def of(self, key: bytes) -> int:
-        """How many elements a key has had."""
+        """Returns how many elements a key has had."""
         (slot,) = self._find(keys := pa.array([key]), _hashes(keys)).tolist()
         return 0 if slot < 0 else int(self._number[slot])
 
-    def held(self, *, low: int = 0, high: int = HASHES) -> pa.Table:
-        """The counts of all keys whose hashes are in a range, the same for the same counts."""
+    def counts(self, *, low: int = 0, high: int = HASHES) -> pa.Table:
+        """Returns the counts of all keys whose hashes are in a range, sorted by key."""
         return self._table(np.flatnonzero(self._by_key.between(low, high, self._used)))
 
     def changed(self) -> pa.Table:
-        """The counts that changed since the state was last written."""
+        """Returns the counts that changed since the state was last written."""
         return self._table(np.unique(np.concatenate([np.zeros(0, np.int64), *self._touched])))
 
     def written(self) -> None:
-        """The state was written: nothing has changed since."""
+        """Notes that the state was written."""
         self._touched = []
 
     def load(self, counts: pa.Table) -> None:
-        """Takes over counts; of a key the last is right."""
+        """Restores counts; if a key has several, the last is right."""
         if counts.num_rows:
             encoded = one_array(counts, "key").dictionary_encode()
             numbers = np.zeros(len(encoded.dictionary), np.int64)
@@ -80,11 +80,11 @@ class Ordinals:
 
     def _find(self, keys: pa.BinaryArray, hashes: Hashes) -> Int64Array:
         at, slots = self._by_key.find(keys, hashes)
-        found = np.full(len(keys), -1, np.int64)
-        found[at] = slots
-        return found
+        slot_of = np.full(len(keys), -1, np.int64)
+        slot_of[at] = slots
+        return slot_of
 
 
 def _hashes(keys: pa.BinaryArray) -> Hashes:
-    # Not the hashes by which keys were dealt out to shards: of those, a shard has only some.
+    # Not the hashes that decided the shard of a key: a shard has only some of those.
     return mixed(hash_bytes(keys))

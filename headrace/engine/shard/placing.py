@@ -1,4 +1,4 @@
-"""Where rows go: each to the slot of its key and window, opening windows, numbering elements and merging sessions.
+"""Assigns each row to the slot of its key and window: opens windows, numbers elements and merges sessions.
 
 Rows of windows that are over are told apart here. What a row brings to its window, and when that fires, is the shard's.
 """
@@ -21,11 +21,11 @@ from headrace.model.times import MAX_TIME, MIN_TIME, Int64Array
 from headrace.model.windows import CountWindows, Window, WindowFn, merge_overlapping
 
 COUNT: Final = "count"
-"""A column of rows that stand for several elements each: how many."""
+"""The column of how many elements a row stands for, if that is not one."""
 
 
 def expired(deadline: Int64Array, lateness: int, watermark: int) -> Mask:
-    """Whether windows with these deadlines take no more elements; at the end of time none does, however lenient.
+    """Judges which windows take no more elements, by their deadlines; at the end of time none does.
 
     >>> expired(np.array([10, 20]), 5, watermark=15).tolist()
     [True, False]
@@ -34,24 +34,24 @@ def expired(deadline: Int64Array, lateness: int, watermark: int) -> Mask:
 
 
 class SlotAssigner:
-    """Finds or makes the windows of rows in a table. `ordinals` is of CountWindows."""
+    """Finds or opens the windows of rows in a table. `ordinals` is for CountWindows."""
 
     def __init__(self, windowing: Windowing, table: WindowTable) -> None:
         self.ordinals = Ordinals()
         self._windowing, self._table = windowing, table
         window = windowing.window
         self.size = window.n if isinstance(window, CountWindows) else None
-        # A window of elements is over when it is full; a watermark says nothing about it.
+        # A count window is over when it is full, whatever the watermark is.
         self.lateness = windowing.allowed_lateness if self.size is None else 0
 
     def late(self, rows: pa.RecordBatch, watermark: int) -> Mask:
-        """Which rows belong to windows that are over."""
+        """Judges which rows are late: their windows take no more elements."""
         if self.size is not None:
             return np.full(rows.num_rows, watermark >= MAX_TIME)
         return expired(bounds_of(rows)[1], self.lateness, watermark)
 
     def place(self, rows: pa.RecordBatch) -> Int64Array:
-        """The slot of each row."""
+        """Returns the slot of each row."""
         if self.size is not None:
             return self._numbered(rows, self.size)
         start, end = bounds_of(rows)
@@ -107,7 +107,7 @@ class SlotAssigner:
         return slot_of[new_label]
 
     def _grow(self, old: Int64Array, label: Int64Array, low: Int64Array, high: Int64Array, slot_of: Int64Array) -> None:
-        """Windows held become the merged ones they are part of, which are new windows unless one had their bounds."""
+        """Extends open windows to the merged ones they are part of; those are new unless one had the same bounds."""
         table = self._table
         if not len(old):
             return
@@ -134,7 +134,7 @@ class SlotAssigner:
     def _labels(
         self, code: Int64Array, start: Int64Array, end: Int64Array
     ) -> tuple[Int64Array, Int64Array, Int64Array]:
-        """Which merged window each window goes to, and the merged windows' bounds."""
+        """Returns the number of each window's merged window, and the bounds of merged windows."""
         window = self._windowing.window
         if type(window).merge is WindowFn.merge:
             return merge_overlapping(code, start, end)
@@ -142,26 +142,26 @@ class SlotAssigner:
         bounds: list[tuple[int, int]] = []
         order, starts = runs(code)
         for of_key in np.split(order, starts[1:]):
-            each = [Window(a, b) for a, b in zip(start[of_key].tolist(), end[of_key].tolist(), strict=True)]
-            distinct = list(dict.fromkeys(each))
+            windows = [Window(a, b) for a, b in zip(start[of_key].tolist(), end[of_key].tolist(), strict=True)]
+            distinct = list(dict.fromkeys(windows))
             number_of: dict[Window, int] = {}
             for group in window.merge(distinct):
                 parts = [distinct[position] for position in group]
                 number_of |= dict.fromkeys(parts, len(bounds))
                 bounds.append((min(part.start for part in parts), max(part.end for part in parts)))
-            label[of_key] = [number_of[one] for one in each]
+            label[of_key] = [number_of[one] for one in windows]
         low, high = np.array(bounds, np.int64).reshape(-1, 2).T
         return label, low, high
 
 
 def _codes(keys: pa.BinaryArray, start: Int64Array, end: Int64Array) -> tuple[Int64Array, int]:
-    """The same number for rows of the same window, in order of their first ones; and how many windows there are."""
+    """Numbers the windows of rows in order of their first rows; returns the numbers and how many windows there are."""
     names = window_names(keys, start, end).dictionary_encode()
     return np.asarray(names.indices), len(names.dictionary)
 
 
 def _first(code: Int64Array, count: int) -> Int64Array:
-    """The position of each code's first row."""
+    """Returns the position of each code's first row."""
     first = np.full(count, len(code), np.int64)
     first[code[::-1]] = np.arange(len(code))[::-1]
     return first

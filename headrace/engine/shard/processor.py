@@ -1,8 +1,8 @@
-"""The shard processor: groups and combines the rows of a shard's keys, keeps their windows and fires their panes.
+"""The shard processor: groups or combines the rows of a shard's keys by window, and fires panes.
 
-It is called once per micro-batch, with rows and clocks, and knows neither Spark nor any clock of its own. A step:
-processing time moves; rows are added, late or not by the watermark before; the watermark moves; every window that got
-rows, or whose alarm rang, is judged once; windows whose lateness is used up close. Times are microseconds.
+It is called once per micro-batch, with rows and clocks, and knows neither Spark nor a wall clock. In a step, processing
+time moves; rows are added unless they are late by the watermark before the step; the watermark moves; every window that
+got rows, or whose alarm rang, is judged once; windows past their allowed lateness close. Times are microseconds.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from headrace.engine.shard.compiledtriggers import CompiledTrigger
 from headrace.engine.shard.placing import COUNT, SlotAssigner, expired
 from headrace.engine.shard.reports import WaitingWindow
 from headrace.engine.shard.retractions import PANE_FIELDS, PaneArray
-from headrace.engine.shard.stateblocks import Removals, State, read_state, write_state
+from headrace.engine.shard.stateblocks import Removals, ShardState, read_state, write_state
 from headrace.engine.shard.triggernodes import Mask, Moment
 from headrace.engine.shard.windowtable import GONE, NO_HOLD, WindowTable
 from headrace.engine.worker.blame import shorten
@@ -54,19 +54,19 @@ PANES: Final = pa.schema(
 )
 """The columns of emitted panes. A retraction repeats the pane it takes back, but for the flag."""
 
-_BROUGHT: Final = (VALUE, TIME, COUNT, RETRACTION)  # what rows bring to the windows they were placed in
+_CONTENT: Final = (VALUE, TIME, COUNT, RETRACTION)  # columns of rows that are needed once their windows are known
 
 NO_PANES: Final = pa.record_batch([pa.array([], kind) for kind in PANES.types], schema=PANES)
 
 
 def _counts(rows: pa.RecordBatch) -> Int64Array:
-    """How many elements each row stands for."""
+    """Returns how many elements each row stands for."""
     return np.asarray(rows.column(COUNT)) if COUNT in rows.schema.names else np.ones(rows.num_rows, np.int64)
 
 
 @dataclass(frozen=True)
 class StepResult:
-    """What came of a step.
+    """The result of a step.
 
     - panes: by the schema PANES, ordered by end and start of the window and the arrival of its first element; a
       retraction comes right before the pane that replaces it
@@ -89,7 +89,7 @@ class StepResult:
 
 @dataclass
 class StepInput:
-    """Windows that got rows in a step, and how many elements each; `placed` has those that refused theirs, too."""
+    """The windows that got rows in a step, and how many elements each; `placed` has also those that refused theirs."""
 
     slots: Int64Array = field(default_factory=lambda: np.zeros(0, np.int64))
     arrived: Int64Array = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -139,28 +139,28 @@ class ShardProcessor:
         self.placing = SlotAssigner(windowing, self.table)
 
     def step(self, rows: pa.RecordBatch | None = None, clocks: Clocks | None = None) -> StepResult:
-        """Takes rows in, moves the clocks on, and fires."""
+        """Adds rows, moves the clocks on, and fires panes."""
         before, after = self.clocks, self.clocks.moved(clocks or Clocks())
-        taken = self._take_in(rows, before.watermark) if rows is not None and rows.num_rows else StepInput()
-        panes = self._fire(taken, before, after)
+        added = self._add(rows, before.watermark) if rows is not None and rows.num_rows else StepInput()
+        panes = self._fire(added, before, after)
         self.clocks = after
         self.watermark = output_watermark(self.watermark, after.watermark, self.table.hold[: self.table.used])
-        return StepResult(panes, taken.late, taken.refused, self.watermark, self.table.held, self._waiting())
+        return StepResult(panes, added.late, added.refused, self.watermark, self.table.held, self._waiting())
 
-    def _take_in(self, rows: pa.RecordBatch, watermark: int) -> StepInput:
+    def _add(self, rows: pa.RecordBatch, watermark: int) -> StepInput:
         table, late = self.table, self.placing.late(rows, watermark)
-        taken = StepInput(late=rows.filter(pa.array(late)))
+        added = StepInput(late=rows.filter(pa.array(late)))
         if late.any():
             rows = rows.filter(pa.array(~late))
         if not rows.num_rows:
-            return taken
+            return added
         lost = table.lost
-        taken.placed = slots = self.placing.place(rows)
-        taken.refused = table.lost - lost
+        added.placed = slots = self.placing.place(rows)
+        added.refused = table.lost - lost
         open_ = ~table.finished[slots]
-        rows = rows.select([name for name in _BROUGHT if name in rows.schema.names])
+        rows = rows.select([name for name in _CONTENT if name in rows.schema.names])
         if not open_.all():
-            taken.refused += int(_counts(rows)[~open_].sum())
+            added.refused += int(_counts(rows)[~open_].sum())
             rows, slots = rows.filter(pa.array(open_)), slots[open_]
         order, starts = runs(slots)
         rows = rows.take(pa.array(order))
@@ -169,43 +169,43 @@ class ShardProcessor:
         if len(touched):
             back = np.asarray(rows.column(RETRACTION)) if RETRACTION in rows.schema.names else None
             table.values = table.values.add(touched, starts, IncomingRows(rows.column(VALUE), times, back))
-            taken.slots, taken.arrived = touched, np.add.reduceat(counts, starts)
+            added.slots, added.arrived = touched, np.add.reduceat(counts, starts)
             table.count[touched] += np.add.reduceat(counts if back is None else np.where(back, -counts, counts), starts)
-            table.fresh[touched] += taken.arrived
+            table.fresh[touched] += added.arrived
             table.due[touched] |= (table.deadline[touched] > watermark) | (self.placing.size is not None)
             self._hold(touched, starts, times, watermark)
-        return taken
+        return added
 
     def _hold(self, slots: Int64Array, starts: Int64Array, times: Int64Array, watermark: int) -> None:
-        """The time of the windows' next panes, of elements that are not behind the input's watermark already.
+        """Sets watermark holds: the times of windows' next panes, by elements not behind the input watermark.
 
-        That of the output may be further behind, but it depends on which other keys share the shard.
+        The output watermark may be further behind, but it depends on which other keys share the shard.
         """
         table, combiner = self.table, self.windowing.timestamp_combiner
         if self.placing.size is not None:
-            # A window of elements has no last instant, so its latest element stands for it.
+            # A count window has no last instant, so its latest element stands for it.
             combiner, passable = "earliest" if combiner == "earliest" else "latest", times >= MIN_TIME
         else:
             passable = times >= watermark
-        held = table.hold[slots]
+        hold = table.hold[slots]
         if combiner == "earliest":
             first = np.minimum.reduceat(np.where(passable, times, NO_HOLD), starts)
-            table.hold[slots] = np.minimum(held, first)
+            table.hold[slots] = np.minimum(hold, first)
         elif combiner == "latest":
             latest = np.maximum.reduceat(np.where(passable, times, -NO_HOLD), starts)
-            latest = np.maximum(latest, np.where(held == NO_HOLD, -NO_HOLD, held))
+            latest = np.maximum(latest, np.where(hold == NO_HOLD, -NO_HOLD, hold))
             table.hold[slots] = np.where(latest == -NO_HOLD, NO_HOLD, latest)
         else:
             last = table.end[slots] - 1
-            table.hold[slots] = np.where(last >= watermark, last, held)
+            table.hold[slots] = np.where(last >= watermark, last, hold)
 
-    def _fire(self, taken: StepInput, before: Clocks, after: Clocks) -> pa.RecordBatch:
+    def _fire(self, added: StepInput, before: Clocks, after: Clocks) -> pa.RecordBatch:
         table, root = self.table, self.program.root
-        slots = self._candidates(taken.placed, before, after)
+        slots = self._candidates(added.placed, before, after)
         if not len(slots):
             return NO_PANES
         arrived = np.zeros(len(slots), np.int64)
-        arrived[np.searchsorted(slots, taken.slots)] = taken.arrived
+        arrived[np.searchsorted(slots, added.slots)] = added.arrived
         moment = Moment(table.deadline[slots], arrived, table.state[:, slots], before, after)
         root.arrive(moment, arrived > 0)
         judged = ((arrived > 0) | root.wakes(moment)) & ~table.finished[slots]
@@ -224,7 +224,7 @@ class ShardProcessor:
         return panes
 
     def _candidates(self, placed: Int64Array, before: Clocks, after: Clocks) -> Int64Array:
-        """The windows to look at: those rows came for, whose alarm may have rung, or whose time is over."""
+        """Returns the windows to judge: those that got rows, whose alarm may have rung, or whose time is over."""
         table, used = self.table, self.table.used
         deadline, nothing = table.deadline[:used], np.zeros(0, np.int64)
         parts = [placed]
@@ -238,7 +238,7 @@ class ShardProcessor:
         return distinct(np.concatenate(parts))
 
     def _emit(self, slots: Int64Array, last: Mask, before: Clocks, after: Clocks) -> pa.RecordBatch:
-        """The panes of these windows, which go on without what they emitted."""
+        """Emits the panes of these windows, and prepares the windows for their next ones."""
         if not len(slots):
             return NO_PANES
         table, accumulation = self.table, self.windowing.accumulation
@@ -259,9 +259,9 @@ class ShardProcessor:
         table.on_time_index[slots] += ~early
         table.due[slots] &= early
         table.fresh[slots] = 0
-        # Until its on-time pane, a window that accumulates keeps the time of elements it will emit again.
-        kept = early & (self.program.on_time and accumulation != "discarding")
-        table.hold[slots] = np.where(kept, table.hold[slots], NO_HOLD)
+        # Until its on-time pane, a window that accumulates holds the time of elements it will emit again.
+        holds = early & (self.program.on_time and accumulation != "discarding")
+        table.hold[slots] = np.where(holds, table.hold[slots], NO_HOLD)
         if accumulation == "discarding":
             table.values.clear(slots)
         return batch
@@ -290,14 +290,14 @@ class ShardProcessor:
         return pa.record_batch([keys, spelling, *numbers, cells, timing, *described, *flags], schema=PANES)
 
     def why(self, key: object, window: tuple[int, int]) -> str:
-        """Why a window has not fired, in words."""
+        """Explains in words why a window has not fired."""
         table = self.table
         slots = np.flatnonzero((table.start == window[0]) & (table.end == window[1]))
         names = table.keys.take(slots).to_pylist()
-        held = [slot for slot, name in zip(slots.tolist(), names, strict=True) if name == encode_key(key)]
-        if not held:
+        matches = [slot for slot, name in zip(slots.tolist(), names, strict=True) if name == encode_key(key)]
+        if not matches:
             return "holds nothing: no element came, or the window was closed"
-        return self._why(held[0])
+        return self._why(matches[0])
 
     def _why(self, slot: int) -> str:
         table = self.table
@@ -333,27 +333,27 @@ class ShardProcessor:
         return "the global window" if self.windowing.is_global else f"{format_instant(start)} to {format_instant(end)}"
 
     def dump(self) -> list[bytes]:
-        """The whole state, the same blocks for the same state."""
+        """Encodes the whole state, the same blocks for the same state."""
         blocks = self.part(0, HASHES)
         self._written()
         return blocks
 
     def part(self, low: int, high: int) -> list[bytes]:
-        """The state of the windows whose hashes are in a range: all ranges together are as good as `dump`."""
+        """Encodes the state of windows whose hashes are in a range; all ranges together are what `dump` returns."""
         windows = self.table.columns(self.table.slots(low=low, high=high))
-        return self._blocks(windows, Removals(), self.placing.ordinals.held(low=low, high=high))
+        return self._blocks(windows, Removals(), self.placing.ordinals.counts(low=low, high=high))
 
     def changes(self) -> list[bytes]:
-        """What has changed since `dump`, `changes` or `load` was called last, to be loaded after what they gave."""
+        """Encodes the state delta since `dump`, `changes` or `load` was last called, to be loaded after those."""
         windows = self.table.columns(self.table.changed())
         blocks = self._blocks(windows, self.table.gone(), self.placing.ordinals.changed())
         self._written()
         return blocks
 
     def load(self, blocks: list[bytes]) -> None:
-        """Takes over the state of a processor of the same windowing from its blocks, in order.
+        """Restores the state of a processor of the same windowing from its blocks, in order.
 
-        One that has state goes on from there by blocks of what has changed since.
+        A processor that has state can load the deltas since.
         """
         state = read_state(blocks)
         self.table.load(state.windows, state.gone)
@@ -369,7 +369,7 @@ class ShardProcessor:
             "now": self.clocks.now,
             "next_seq": self.table.next_seq,
         }
-        return write_state(State(numbers, windows, dict(self.clocks.percentiles), gone, ordinals))
+        return write_state(ShardState(numbers, windows, dict(self.clocks.percentiles), gone, ordinals))
 
     def _written(self) -> None:
         self.table.written()

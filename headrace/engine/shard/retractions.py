@@ -1,6 +1,6 @@
-"""Retractions: the panes windows have emitted and would have to take back, as columns by slot.
+"""Panes that windows have emitted and would have to retract, as columns by slot.
 
-A window remembers its last pane; a merged one those of all its parts. Kept only where panes retract.
+A window has its last pane here; a merged window, those of all its parts. Used with accumulation="retracting" only.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from headrace.engine.columns.cells import decode_cells, encode_cells
 from headrace.engine.shard.stateblocks import one_array
 from headrace.model.times import Int64Array
 
-# What a pane says besides its key and its value, as numbers.
+# A pane, but for its key and its value, as numbers.
 PANE_FIELDS: Final = np.dtype(
     [
         ("start", "<i8"),
@@ -35,7 +35,7 @@ Entry: TypeAlias = tuple[tuple[int, ...], bytes]
 
 
 class EmittedPanes:
-    """The panes to be taken back. Most windows have one; `more` holds what merging brought together.
+    """The panes to retract. Most windows have one; `more` has the others of merged windows.
 
     >>> emitted = EmittedPanes()
     >>> emitted.reserve(1)
@@ -56,7 +56,7 @@ class EmittedPanes:
         self._cell.reserve(slots)
 
     def replace(self, slots: Int64Array, panes: PaneArray, cells: pa.BinaryArray) -> None:
-        """These panes are now what the slots would take back."""
+        """Sets the panes that slots would retract."""
         self.clear(slots)
         self._pane[slots] = panes
         self._cell.put(slots, cells)
@@ -69,7 +69,7 @@ class EmittedPanes:
                 self._more.pop(slot, None)
 
     def merge(self, slots: Int64Array, starts: Int64Array) -> None:
-        """What runs of slots would take back, the first of each does from now on."""
+        """Merges runs of slots: the first slot of each run gets the panes of all."""
         every, entries = slots.tolist(), self._entries(slots)
         for first, last in pairwise([*starts.tolist(), len(every)]):
             merged = [entry for of_slot in entries[first:last] for entry in of_slot]
@@ -80,7 +80,7 @@ class EmittedPanes:
                     self._more[every[first]] = rest
 
     def of(self, slots: Int64Array) -> tuple[Int64Array, PaneArray, pa.BinaryArray]:
-        """What the slots take back: the position in `slots` of each pane's owner, the panes and their cells."""
+        """Returns the panes to retract: the position of each pane's owner in `slots`, the panes and their cells."""
         cells = self._cell.take(slots)
         owner = np.flatnonzero(np.asarray(cells.is_valid()))
         panes, cells = self._pane[slots[owner]], cells.drop_null()
@@ -98,7 +98,7 @@ class EmittedPanes:
         return owner, panes, cells
 
     def columns(self, slots: Int64Array) -> dict[str, pa.Array]:
-        """All there is of these slots, to be stored."""
+        """Returns columns of these slots, to be stored."""
         panes = pa.py_buffer(np.ascontiguousarray(self._pane[slots]))
         more = [self._more.get(slot) for slot in slots.tolist()] if self._more else []
         return {
@@ -108,7 +108,7 @@ class EmittedPanes:
         }
 
     def load(self, slots: Int64Array, rows: pa.Table) -> None:
-        """Puts back what `columns` gave."""
+        """Restores what `columns` returned."""
         panes = one_array(rows, "emitted_pane")
         numbers = np.frombuffer(panes.buffers()[1], PANE_FIELDS)[panes.offset : panes.offset + len(panes)]
         self.replace(slots, numbers, one_array(rows, "emitted"))

@@ -1,6 +1,6 @@
-"""Into a shard of a stream: pairs become the rows that ShardProcessor takes, or accumulators that tell their elements.
+"""Outputs that turn pairs into the rows of a shard: a row for each pair, or accumulators with their counts.
 
-Unlike the rows of a batch's shuffle they always have times, and tell what takes an earlier row back.
+Unlike the rows of a batch's shuffle they always have times, and may be retractions.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ PANE: Final = "pane"
 
 
 def has_bounds(windowing: Windowing) -> bool:
-    """Whether rows bring the bounds of their windows; the processor itself knows those of the others."""
+    """Whether rows have the bounds of their windows; otherwise the processor knows them."""
     return not windowing.is_global and not isinstance(windowing.window, CountWindows)
 
 
 def to_pairs(label: str, windowing: Windowing, *, retractable: bool, panes: bool = False) -> ToPairs:
-    """The output that sends each pair as a row, with its pane if somebody asks for it."""
+    """Makes the output that sends each pair as a row; with `panes`, rows have the column PANE."""
     return ToPairs(label, shuffle_schema(windowed=has_bounds(windowing), timed=True), retractable, panes)
 
 
@@ -61,13 +61,13 @@ def panes_of(column: pa.BinaryArray) -> list[PaneInfo]:
 
 
 def to_partials(label: str, windowing: Windowing, fn: CombineFn[Any, Any, Any]) -> ToPartials:
-    """The output that combines pairs before they travel."""
+    """Makes the output that combines pairs before it sends them."""
     return ToPartials(label, fn, shuffle_schema(windowed=has_bounds(windowing), timed=False))
 
 
 @dataclass
 class ToPairs(ToRows):
-    """Each pair as a row."""
+    """Sends each pair as a row."""
 
     retractable: bool
     panes: bool = False
@@ -84,7 +84,7 @@ class ToPairs(ToRows):
 
 @dataclass
 class ToPartials(ToAccumulators):
-    """Accumulators of a task's pairs, by key and window, with the number of their elements."""
+    """Sends accumulators of a task's pairs, by key and window, with the number of their elements."""
 
     counts: Counter[Any] = field(default_factory=Counter)
 
@@ -107,6 +107,6 @@ class ToPartials(ToAccumulators):
 
 
 def last_instants(rows: pa.RecordBatch) -> pa.Array:
-    """The times of accumulators: that of their window, as partials are for windows where no other is asked for."""
+    """Returns the times of accumulators, which are the last instants of their windows."""
     ends = rows.column(END) if END in rows.schema.names else None
     return pa.array((np.full(rows.num_rows, GLOBAL_WINDOW.end) if ends is None else np.asarray(ends)) - 1)

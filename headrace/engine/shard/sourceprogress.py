@@ -1,4 +1,4 @@
-"""What a task learns of how far a partition of a source has come, by the policy of the source."""
+"""The progress of a source's partition in a task: its low watermark, by the watermark policy of the source."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _BY_LATEST: Final = (Monotonic, BoundedDisorder, Punctuated)
 
 @dataclass
 class SourceProgress:
-    """The times that a partition brought in a task, or of them what its policy needs.
+    """The event times of a partition in a task, or what the watermark policy needs of them.
 
-    An element too far ahead of processing time is a wrong clock, not progress: it is counted. Where no time is known,
-    all are trusted.
+    An element too far ahead of processing time has a wrong clock: it is counted, and does not move the watermark. If
+    processing time is not known, all elements are trusted.
 
     >>> progress = SourceProgress(BoundedDisorder("10 us", max_skew="50 us"))
     >>> progress.observe(np.array([40, 90, 5_000]), now=100)
@@ -34,10 +34,10 @@ class SourceProgress:
     times: list[Int64Array] = field(default_factory=list)
 
     def observe(self, times: Int64Array, *, now: int | None) -> None:
-        """Elements of these times, or punctuations, came in a batch of the time `now`."""
+        """Takes in the times of elements, or punctuations, of a batch of the time `now`."""
         trusted = times[times <= (MAX_TIME if now is None else now + self.policy.max_skew)]
         self.skewed += len(times) - len(trusted)
-        # Of an element without a time there is nothing to learn.
+        # An element without a time says nothing.
         trusted = trusted[trusted > MIN_TIME]
         if not len(trusted):
             return
@@ -47,7 +47,7 @@ class SourceProgress:
             self.times.append(trusted)
 
     def low(self) -> int:
-        """The watermark, as far as the task can tell; the beginning of time if it cannot."""
+        """Returns the low watermark, as far as the task can tell; the beginning of time if it cannot."""
         if not self.times or isinstance(self.policy, Percentile):
             return self.latest
         low = self.policy.low_watermark(np.concatenate(self.times))
@@ -58,7 +58,7 @@ class SourceProgress:
         return min(max(int(low), MIN_TIME), MAX_TIME)
 
     def sketch(self) -> Sketch | None:
-        """What the shards have to know beside it."""
+        """Returns the sketch of disorder, if the policy needs one; shards merge it."""
         if not self.times or not isinstance(self.policy, Percentile):
             return None
         return sketch(np.concatenate(self.times), self.policy.q)

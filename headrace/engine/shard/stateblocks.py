@@ -1,6 +1,6 @@
-"""A shard's state as Arrow blocks: all of it, a part, or what has changed since it was last written.
+"""The state of a shard as Arrow blocks: a snapshot of it, a part, or a delta.
 
-Blocks of one shard are read in the order in which they were written; of a window the last row counts. They are for the
+Blocks of one shard are read in the order in which they were written; the last row of a window counts. They are for the
 engine's own checkpoints: cells may be pickles, so blocks from elsewhere must not be read.
 """
 
@@ -25,19 +25,19 @@ _SIZE: Final = 8_000_000
 
 @dataclass(frozen=True)
 class Removals:
-    """Windows that are held no more: their numbers, and the hashes by which those who still have them find them."""
+    """Windows that were removed: their numbers, and the hashes by which an older copy of the state finds them."""
 
     seq: Int64Array = field(default_factory=lambda: np.zeros(0, np.int64))
     hashes: Hashes = field(default_factory=lambda: np.zeros(0, np.uint64))
 
 
 @dataclass
-class State:
-    """What there is to store of a shard.
+class ShardState:
+    """The state of a shard, as it is stored.
 
     - numbers: its clocks and counters, by name; percentiles: the clocks of fractions of the input
-    - windows: columns of the windows it holds, with a number `seq` that no two of them ever share
-    - gone: those it holds no more; ordinals: how many elements each key has had, where that matters
+    - windows: columns of its windows, with a number `seq` that no two of them ever share
+    - gone: windows that were removed; ordinals: how many elements each key has had, for CountWindows
 
     An empty table may have lost its columns.
     """
@@ -49,12 +49,12 @@ class State:
     ordinals: pa.Table = field(default_factory=lambda: pa.table({}))
 
 
-def write_state(state: State) -> list[bytes]:
-    """The state as blocks, the same for the same state.
+def write_state(state: ShardState) -> list[bytes]:
+    """Encodes a state as blocks, the same for the same state.
 
-    >>> first = write_state(State({"now": 1}, pa.table({"seq": [0, 1], "x": [5, 6]})))
+    >>> first = write_state(ShardState({"now": 1}, pa.table({"seq": [0, 1], "x": [5, 6]})))
     >>> gone = Removals(np.array([0]), np.array([77], np.uint64))
-    >>> second = write_state(State({"now": 2}, pa.table({"seq": [1], "x": [7]}), gone=gone))
+    >>> second = write_state(ShardState({"now": 2}, pa.table({"seq": [1], "x": [7]}), gone=gone))
     >>> read = read_state(first + second)
     >>> read.numbers, read.windows.to_pylist()
     ({'now': 2}, [{'seq': 1, 'x': 7}])
@@ -70,8 +70,8 @@ def write_state(state: State) -> list[bytes]:
     return [_block(kind, piece) for kind, table in parts.items() for piece in _pieces(table)]
 
 
-def read_state(blocks: Iterable[bytes]) -> State:
-    """The state that blocks amount to."""
+def read_state(blocks: Iterable[bytes]) -> ShardState:
+    """Decodes blocks, in the order in which they were written, to a state."""
     parts: dict[str, list[pa.Table]] = {}
     for block in blocks:
         table = pa.ipc.open_stream(block).read_all()
@@ -81,7 +81,7 @@ def read_state(blocks: Iterable[bytes]) -> State:
                 "not a block of shard state: it names no kind; load only blocks that dump() or changes() wrote"
             )
         parts.setdefault(kind.decode(), []).append(table)
-    tables = {kind: pa.concat_tables(each) for kind, each in parts.items()}
+    tables = {kind: pa.concat_tables(pieces) for kind, pieces in parts.items()}
     percentiles, windows, gone, ordinals = (
         tables.get(kind, pa.table({})) for kind in ("percentiles", "windows", "gone", "ordinals")
     )
@@ -89,7 +89,7 @@ def read_state(blocks: Iterable[bytes]) -> State:
     if windows.num_rows:
         last = _last(windows.column("seq").to_numpy(), over.seq)
         windows = windows if len(last) == windows.num_rows else windows.take(pa.array(last))
-    return State(
+    return ShardState(
         tables["numbers"].to_pylist()[-1],
         windows,
         {row["q"]: row["time"] for row in percentiles.to_pylist()},
@@ -99,7 +99,7 @@ def read_state(blocks: Iterable[bytes]) -> State:
 
 
 def _last(seq: Int64Array, gone: Int64Array) -> Int64Array:
-    """The positions of each number's last row, in their order, but of those that are gone."""
+    """Returns the positions of each number's last row, in order, without numbers that are gone."""
     order = np.argsort(seq, kind="stable")
     last = np.append(seq[order[1:]] != seq[order[:-1]], True)
     positions = np.sort(order[last])
@@ -107,7 +107,7 @@ def _last(seq: Int64Array, gone: Int64Array) -> Int64Array:
 
 
 def one_array(rows: pa.Table, name: str) -> pa.Array:
-    """A column of a table as one array.
+    """Returns a column of a table as one array.
 
     >>> one_array(pa.concat_tables([pa.table({"x": [1]}), pa.table({"x": [2]})]), "x").to_pylist()
     [1, 2]

@@ -1,6 +1,6 @@
-"""Tasks in a stream: how rows get to the task they name, the processor of a task's shard, and the work of it.
+"""Tasks in a stream: the output that sends batches to tasks, the processor of a task's shard, and the work.
 
-A task is a shard. Its blocks are stored as they are, behind one that says what time it was.
+A task is a shard. Its blocks are stored as they are, behind a block with the clocks.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from headrace.model.times import Int64Array
 TASK: Final = "task"
 
 EMITTED: Final = pa.schema([("tag", pa.string()), (TASK, pa.int64()), ("time", pa.int64()), ("batch", pa.binary())])
-"""What a step gives: batches, by tag, with the task that each is for, and the time it was."""
+"""The schema of what a step emits: batches, with tag, the task that each is for, and processing time."""
 
 _ROWS: Final = pa.schema([(TASK, pa.int64()), ("batch", pa.binary())])
-_BLOCK: Final = b"#"  # before each block of the task's own
+_BLOCK: Final = b"#"  # before each block of the task; the block of the clocks has none
 
 
 @dataclass
 class TaskBatches:
-    """Arrow batches with the tasks they are for, a row each."""
+    """Encodes pairs of a task and an Arrow batch as rows."""
 
     label: str
     tasks: int
@@ -71,11 +71,11 @@ class ToTasks(ToShards):
 
 
 class TaskShard:
-    """The shard of one task, which begins with the blocks that `initial` gives, unless it is loaded."""
+    """The processor of one task's shard; a new one loads the blocks that `initial` returns."""
 
     def __init__(self, task: Task, initial: Callable[[], Sequence[bytes]] | None = None) -> None:
         self.task, self._initial = task, initial
-        self._unwritten = False  # whether it has state that is not in its own blocks yet
+        self._unwritten = False  # whether the state of `initial` was not written yet
         self.clocks = Clocks()
         self.fractions: set[float] = set()
 
@@ -87,43 +87,43 @@ class TaskShard:
             self._initial, self._unwritten = None, True
         batches = [] if rows is None else [_batch(body) for body in rows.column("batch")]
         now = self.clocks.now
-        given = [
+        emitted = [
             {"tag": tag, TASK: task, "time": now, "batch": arrow_bytes(batch)}
             for tag, task, batch in self.task.run(batches, now)
         ]
-        body = pa.RecordBatch.from_pylist(given, schema=EMITTED)
+        body = pa.RecordBatch.from_pylist(emitted, schema=EMITTED)
         return StepResult(body, None, 0, self.clocks.watermark, 0, counts=self.task.counts())
 
     def changes(self) -> list[bytes]:
-        """What has changed since it was called last, or `load` was."""
+        """Encodes the state delta since it or `load` was last called."""
         if self._unwritten:
             return self.dump()
-        return [self._told(), *(_BLOCK + block for block in self.task.changes())]
+        return [self._clocks_block(), *(_BLOCK + block for block in self.task.changes())]
 
     def part(self, low: int, high: int) -> list[bytes]:
-        """What the task has in a range of hashes."""
-        return [self._told(), *(_BLOCK + block for block in self.task.part(low, high))]
+        """Encodes the state of the task in a range of hashes."""
+        return [self._clocks_block(), *(_BLOCK + block for block in self.task.part(low, high))]
 
     def dump(self) -> list[bytes]:
-        """All there is."""
+        """Encodes the whole state."""
         self.task.changes()
         self._unwritten = False
         return self.part(0, HASHES)
 
     def load(self, blocks: list[bytes]) -> None:
-        """Takes over blocks in the order in which they were written, on top of what it has."""
+        """Loads blocks in the order in which they were written, on top of the state it has."""
         self._initial = None
-        told = [block for block in blocks if not block.startswith(_BLOCK)]
-        watermark, now = map(int, told[-1].split())
+        clocks = [block for block in blocks if not block.startswith(_BLOCK)]
+        watermark, now = map(int, clocks[-1].split())
         self.clocks = Clocks(watermark, now)
         self.task.load(task_blocks(blocks))
 
-    def _told(self) -> bytes:
+    def _clocks_block(self) -> bytes:
         return f"{self.clocks.watermark} {self.clocks.now}".encode()
 
 
 def task_blocks(blocks: Iterable[bytes]) -> list[bytes]:
-    """Of the blocks that a shard of a task wrote, those that are the task's own."""
+    """Returns the task's blocks of those that its shard wrote."""
     return [block[len(_BLOCK) :] for block in blocks if block.startswith(_BLOCK)]
 
 
@@ -133,7 +133,7 @@ def _batch(body: pa.BinaryScalar) -> pa.RecordBatch:
 
 @dataclass(frozen=True)
 class TaskWork:
-    """Runs tasks: the shards of it, by number."""
+    """Runs tasks: each shard is the task of its number."""
 
     make: Callable[[int, int], Task]
     tasks: int
@@ -152,9 +152,9 @@ class TaskWork:
         initial = None if self.initial is None else partial(self.initial, shard)
         return TaskShard(self.make(shard, self.tasks), initial)
 
-    def bundles(self, given: pa.RecordBatch) -> Iterator[tuple[str | None, Bundle]]:
-        tags, tasks, times = (given.column(name).to_pylist() for name in ("tag", TASK, "time"))
-        for tag, task, time, body in zip(tags, tasks, times, given.column("batch"), strict=True):
+    def bundles(self, emitted: pa.RecordBatch) -> Iterator[tuple[str | None, Bundle]]:
+        tags, tasks, times = (emitted.column(name).to_pylist() for name in ("tag", TASK, "time"))
+        for tag, task, time, body in zip(tags, tasks, times, emitted.column("batch"), strict=True):
             yield tag, Bundle([(task, _batch(body))], time=time)
 
     def identity(self) -> Identity:

@@ -1,7 +1,7 @@
-"""The nodes of trigger programs: each judges many windows at once, by columns of state it owns and by the clocks.
+"""The nodes of compiled triggers: each judges many windows at once, by its columns of state and by the clocks.
 
-Conditions are levels, true until the node is reset; that a window is judged only when something happened to it keeps it
-from firing again and again. How a trigger becomes a tree of nodes is the business of `firing`.
+A condition stays true until its node is reset; a window does not fire again and again, since it is judged only when
+something happened to it. `compiledtriggers` turns a trigger into a tree of nodes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 
 @dataclass
 class Moment:
-    """Windows to be judged: their ends, how many elements each got, their triggers' state, and the clocks around it.
+    """Windows to judge: their ends, the elements each got, their trigger state, and the clocks before and after.
 
     `state` has a row for each column of the program, and nodes write to it.
     """
@@ -35,7 +35,7 @@ class Moment:
 
     @property
     def ended(self) -> Mask:
-        """Where the watermark has passed the end of the window."""
+        """Which windows the watermark has passed the end of."""
         return self.end <= self.after.watermark
 
     def none(self) -> Mask:
@@ -43,13 +43,13 @@ class Moment:
 
 
 class Node:
-    """A trigger at work. `wakes`: its alarm rang in this step. `ready`: it would fire if it were judged now.
+    """A node of a compiled trigger. `wakes`: its alarm rang in this step. `ready`: it would fire if judged now.
 
-    A window is judged when elements came or an alarm rang; `fire` says where that finished the trigger.
+    A window is judged when elements came or an alarm rang; `fire` returns where that finished the trigger.
     """
 
     def arrive(self, moment: Moment, where: Mask) -> None:
-        """Takes note of the elements that came."""
+        """Notes the elements that came."""
 
     def wakes(self, moment: Moment) -> Mask:
         return moment.none()
@@ -61,20 +61,20 @@ class Node:
         return moment.none()
 
     def reset(self, moment: Moment, where: Mask) -> None:
-        """Begins afresh."""
+        """Resets the state."""
 
     def crossed(self, moment: Moment) -> Mask | None:
-        """Where an alarm may have rung: cheap, and looked at for all windows held. None for nowhere."""
+        """Returns where an alarm may have rung, None for nowhere; it must be cheap, since all windows are asked."""
         return None
 
     def why(self, moment: Moment) -> str:
-        """What the first window of `moment` waits for."""
+        """Explains what the first window of `moment` waits for."""
         raise NotImplementedError
 
 
 @dataclass
 class Counted(Node):
-    """AfterCount."""
+    """The node of AfterCount."""
 
     n: int
     column: int
@@ -99,7 +99,7 @@ class Counted(Node):
 
 @dataclass
 class Delayed(Node):
-    """AfterProcessingTime: the column holds when the first element came, or the end of time."""
+    """The node of AfterProcessingTime: the column has the time of the first element, or the end of time."""
 
     delay: int
     column: int
@@ -137,7 +137,7 @@ class Delayed(Node):
 
 @dataclass
 class Passed(Node):
-    """DefaultTrigger, which never finishes, and AfterPercentile, which does, by a clock of a fraction of the input."""
+    """The node of DefaultTrigger, which never finishes, and of AfterPercentile, which does: by a watermark."""
 
     q: float
     once: bool
@@ -165,7 +165,7 @@ class Passed(Node):
 
 @dataclass
 class OnTime(Node):
-    """AfterWatermark: the column tells whether the on-time pane was fired, and is there only if `late` is."""
+    """The node of AfterWatermark: the column has whether the on-time pane was fired, and exists only if `late` does."""
 
     early: Node | None
     late: Node | None
@@ -176,7 +176,7 @@ class OnTime(Node):
         return moment.none() if self.late is None else moment.state[self.column] > 0
 
     def _split(self, moment: Moment) -> tuple[Mask, Mask]:
-        """Where the late trigger is in charge; and where, before the end, the early one is."""
+        """Returns where the late trigger decides, and where, before the end, the early one does."""
         late = self._is_late(moment)
         return late, ~late & ~moment.ended
 
@@ -233,7 +233,7 @@ class OnTime(Node):
 
 @dataclass
 class Repeated(Node):
-    """Repeatedly, and the early and late triggers of AfterWatermark."""
+    """The node of Repeatedly, and of the early and late triggers of AfterWatermark."""
 
     child: Node
 
@@ -262,7 +262,7 @@ class Repeated(Node):
 
 @dataclass
 class Parallel(Node):
-    """AfterAny (`combine` is or), AfterAll (and), and OrFinally, where any firing of the node `until` finishes."""
+    """The node of AfterAny (`combine` is or), AfterAll (and), and OrFinally, where a firing of `until` finishes."""
 
     children: list[Node]
     combine: np.ufunc
@@ -300,7 +300,7 @@ class Parallel(Node):
 
 @dataclass
 class Sequence(Node):
-    """AfterEach: the column holds which child is current."""
+    """The node of AfterEach: the column has the number of the current child."""
 
     children: list[Node]
     column: int
@@ -340,7 +340,7 @@ class Sequence(Node):
 
 
 class Unconditional(Node):
-    """Always."""
+    """The node of Always."""
 
     def ready(self, moment: Moment) -> Mask:
         return ~moment.none()
@@ -350,7 +350,7 @@ class Unconditional(Node):
 
 
 class Silent(Node):
-    """Never."""
+    """The node of Never."""
 
     def ready(self, moment: Moment) -> Mask:
         return moment.none()

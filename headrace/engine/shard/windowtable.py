@@ -1,7 +1,7 @@
-"""The table of windows a shard holds: a row per key and window, as columns by slot, and how rows are found and merged.
+"""The table of a shard's windows: a row per key and window, as columns by slot.
 
-A slot is a place in the columns, used again when its window is gone; nothing outside may depend on which one a window
-has. `seq` numbers windows in order of their first element and is never used again.
+A slot is a place in the columns, used again when its window was removed; nothing outside may depend on which slot a
+window has. `seq` numbers windows in order of their first element; no number is used twice.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ FLAGS: Final = ("finished", "due")
 
 
 class WindowTable:
-    """Rows of windows.
+    """The windows of a shard, by key and bounds.
 
     - start, end: the window's bounds, of time or, for CountWindows, of ordinals
     - deadline: the watermark that ends it
     - count: elements that came, less those taken back; fresh: what came since the last pane
-    - hold: the time its next pane would have, or NO_HOLD
+    - hold: its watermark hold, the time its next pane would have, or NO_HOLD
     - index, on_time_index: of its next pane, on_time_index counting from the first at or after the deadline
     - finished: its trigger has; due: its on-time pane is, because an element came before the deadline and no pane after
     """
@@ -59,13 +59,13 @@ class WindowTable:
         self.held = 0
         self.lost = 0  # elements that waited in windows which merged with finished ones
         self.next_seq = 0
-        self.used = 0  # slots from here on have never been
+        self.used = 0  # slots from here on were never used
         self._program = program
         self._by_key = KeySlots()  # by key and bounds; if windows merge, by key
         self.keys, self.spellings = self._by_key.keys, ByteColumn()
         self._free: list[Int64Array] = []
         self._touched: list[Int64Array] = []  # what has changed since the state was last written,
-        self._gone: list[tuple[Int64Array, Hashes]] = []  # and what there is no more
+        self._gone: list[tuple[Int64Array, Hashes]] = []  # and what was removed
         for name in NUMBERS:
             setattr(self, name, np.zeros(0, np.int64))
         for name in FLAGS:
@@ -73,28 +73,28 @@ class WindowTable:
         self.state = program.fresh(0)
 
     def touch(self, slots: Int64Array) -> None:
-        """These windows change."""
+        """Notes that these windows change."""
         self._touched.append(slots)
 
     def slots(self, *, low: int = 0, high: int = HASHES) -> Int64Array:
-        """The windows held whose hashes are in a range, in order of their first element."""
+        """Returns the windows whose hashes are in a range, in order of their first element."""
         there = (self.deadline[: self.used] != GONE) & self._by_key.between(low, high, self.used)
         return self._ordered(np.flatnonzero(there))
 
     def changed(self) -> Int64Array:
-        """The windows held that changed since the state was last written, in order of their first element."""
+        """Returns the windows that changed since the state was last written, in order of their first element."""
         touched = distinct(_joined(self._touched))
         return self._ordered(touched[self.deadline[touched] != GONE])
 
     def gone(self) -> Removals:
-        """The windows that were closed since the state was last written."""
+        """Returns the windows that were closed since the state was last written."""
         seq = _joined([seq for seq, _ in self._gone])
         hashes = np.concatenate([np.zeros(0, np.uint64), *(hashes for _, hashes in self._gone)])
         order = np.argsort(seq)
         return Removals(seq[order], hashes[order])
 
     def find(self, keys: pa.BinaryArray, start: Int64Array, end: Int64Array) -> Int64Array:
-        """The slots of windows that do not merge, -1 where there is none."""
+        """Returns the slots of windows that do not merge, -1 where there is none."""
         at, slots = self._by_key.index.pairs(self._hashes(keys, start, end))
         same = (self.start[slots] == start[at]) & (self.end[slots] == end[at])
         at, slots = self._by_key.with_key(keys, at[same], slots[same])
@@ -103,7 +103,7 @@ class WindowTable:
         return found
 
     def of_keys(self, keys: pa.BinaryArray) -> tuple[Int64Array, Int64Array]:
-        """Of merging windows: the slots of all these keys, and for each the position of its key."""
+        """Returns, for merging windows, the slots of all these keys, and for each the position of its key."""
         at, slots = self._by_key.find(keys, self._hashes(keys, self.start, self.end))
         order = np.lexsort((self.seq[slots], at))
         return slots[order], at[order]
@@ -114,7 +114,7 @@ class WindowTable:
     def open(
         self, keys: pa.BinaryArray, spelling: pa.BinaryArray, start: Int64Array, end: Int64Array, deadline: Int64Array
     ) -> Int64Array:
-        """New rows for new windows."""
+        """Opens windows; returns their slots."""
         if not len(keys):
             return np.zeros(0, np.int64)
         slots = self._take(len(keys))
@@ -129,7 +129,7 @@ class WindowTable:
         return slots
 
     def merge(self, slots: Int64Array, starts: Int64Array, *, latest: bool) -> None:
-        """Merges runs of slots, each into its first, which also takes over the panes to be taken back."""
+        """Merges runs of slots, each into its first, which also gets the panes to retract."""
         into = slots[starts]
         self.values.merge(slots, starts)
         if self.emitted is not None:
@@ -140,26 +140,26 @@ class WindowTable:
             getattr(self, name)[into] = np.logical_or.reduceat(getattr(self, name)[slots], starts)
         hold = self.hold[slots]
         if latest:
-            held = np.maximum.reduceat(np.where(hold == NO_HOLD, -NO_HOLD, hold), starts)
-            self.hold[into] = np.where(held == -NO_HOLD, NO_HOLD, held)
+            latest_hold = np.maximum.reduceat(np.where(hold == NO_HOLD, -NO_HOLD, hold), starts)
+            self.hold[into] = np.where(latest_hold == -NO_HOLD, NO_HOLD, latest_hold)
         else:
             self.hold[into] = np.minimum.reduceat(hold, starts)
         self.state[:, into] = self._program.merged(self.state[:, slots], starts)
         self.close(np.setdiff1d(slots, into))
-        # What an open window held when it merged with a finished one goes the way of what still comes.
+        # The elements of an open window that merges with a finished one are refused, like further elements.
         joined = into[self.finished[into]]
         self.lost += int(self.fresh[joined].sum())
         self.finish(joined)
 
     def finish(self, slots: Int64Array) -> None:
-        """Their trigger has finished: the windows stay only to refuse what still comes."""
+        """Marks windows whose trigger has finished: they stay only to refuse further elements."""
         self.finished[slots] = True
         self.fresh[slots] = 0
         self.hold[slots] = NO_HOLD
         self._clear(slots)
 
     def close(self, slots: Int64Array) -> None:
-        """The windows are gone."""
+        """Removes windows."""
         if not len(slots):
             return
         self._gone.append((self.seq[slots], self._by_key.index.hashes[slots]))
@@ -173,11 +173,11 @@ class WindowTable:
         self.held -= len(slots)
 
     def written(self) -> None:
-        """The state was written: nothing has changed since."""
+        """Notes that the state was written."""
         self._touched, self._gone = [], []
 
     def columns(self, slots: Int64Array) -> pa.Table:
-        """All there is of these windows, to be stored."""
+        """Returns columns of these windows, to be stored."""
         columns: dict[str, Any] = {name: getattr(self, name)[slots] for name in (*NUMBERS, *FLAGS)}
         columns |= {f"trigger_{i}": column[slots] for i, column in enumerate(self.state)}
         arrays = {name: pa.array(column) for name, column in columns.items()}
@@ -188,7 +188,7 @@ class WindowTable:
         return pa.table(arrays)
 
     def load(self, rows: pa.Table, gone: Removals) -> None:
-        """Windows as `columns` gave them, some of which may be held already, and windows that are held no more."""
+        """Restores windows that `columns` returned, in place of those it has, and removes others."""
         closed = self._by_seq(gone.hashes, gone.seq)
         self.close(closed[closed >= 0])
         if rows.num_rows:
@@ -212,7 +212,7 @@ class WindowTable:
             self.emitted.load(slots, rows)
 
     def _by_seq(self, hashes: Hashes, seq: Int64Array) -> Int64Array:
-        """The slots of windows by number, -1 where there is none."""
+        """Returns the slots of windows by number, -1 where there is none."""
         found = np.full(len(seq), -1, np.int64)
         if self.held:
             at, slots = self._by_key.index.pairs(hashes)
@@ -234,7 +234,7 @@ class WindowTable:
             self.emitted.clear(slots)
 
     def _take(self, count: int) -> Int64Array:
-        """Slots for new windows: free ones first."""
+        """Allocates slots for new windows, free ones first."""
         parts: list[Int64Array] = []
         while count and self._free:
             free = self._free.pop()

@@ -1,7 +1,7 @@
-"""What exchanges do: the processor of their shards, and how what shards give enters Python again.
+"""The work of exchanges: it makes the processors of shards, and reads what they emit.
 
-An exchange brings rows of one key together in one shard. `Grouping` is the first kind of work to be done there; every
-kind is a small picklable object that makes processors, and processors know neither Spark nor any clock of their own.
+An exchange brings rows of one key together in one shard. `Grouping` is the first kind of work; every kind is a small
+picklable object that makes processors, and processors know neither Spark nor a wall clock.
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ class Processor(Protocol):
 
 @runtime_checkable
 class SlicedProcessor(Processor, Protocol):
-    """A processor whose state can be written a part at a time, and that can load changes on top of the state it has.
+    """A processor whose state can be written in parts, and that can load deltas on top of the state it has.
 
-    What it holds has a hash that stays; all parts, and the changes since the oldest of them, amount to its state.
+    Everything in its state has a hash that stays; all parts, and the deltas since the oldest part, are the state.
     """
 
     def part(self, low: int, high: int) -> list[bytes]:
-        """All there is in a range of hashes. It does not count as written."""
+        """Encodes the state in a range of hashes; deltas still contain it."""
 
 
 class Work(Protocol):
-    """What the shards of an exchange do."""
+    """The work that the shards of an exchange do."""
 
     @property
     def needs_time(self) -> bool:
@@ -69,13 +69,13 @@ class Work(Protocol):
 
     @property
     def retracts(self) -> bool:
-        """Whether some of what it gives takes earlier things back."""
+        """Whether it emits retractions."""
 
     def processor(self, shard: int = 0) -> Processor:
-        """That of a new shard with this number."""
+        """Makes the processor of a new shard with this number."""
 
-    def bundles(self, given: pa.RecordBatch) -> Iterator[tuple[str | None, Bundle | ColumnBundle]]:
-        """What a step gave, by tag."""
+    def bundles(self, emitted: pa.RecordBatch) -> Iterator[tuple[str | None, Bundle | ColumnBundle]]:
+        """Reads what a step emitted: bundles with their tags."""
 
     def identity(self) -> Identity:
         """Returns what must not change while there is state of it; a checkpoint is compared by this."""
@@ -105,16 +105,16 @@ class Grouping:
         kind = LateOutputProcessor if self.late else ShardProcessor
         return kind(self.windowing, self.fn, self.rows)
 
-    def bundles(self, given: pa.RecordBatch) -> Iterator[tuple[str | None, Bundle | ColumnBundle]]:
+    def bundles(self, emitted: pa.RecordBatch) -> Iterator[tuple[str | None, Bundle | ColumnBundle]]:
         if self.late:
-            given, late = split_late(given)
+            emitted, late = split_late(emitted)
             for bundle in late_bundles(late, global_windows=self.windowing.is_global):
                 yield LATE, bundle
-        if given.num_rows:
-            yield from ((None, bundle) for bundle in self._panes(given))
+        if emitted.num_rows:
+            yield from ((None, bundle) for bundle in self._read_panes(emitted))
 
-    def _panes(self, given: pa.RecordBatch) -> Iterator[Bundle | ColumnBundle]:
-        return pane_bundles(given, global_windows=self.windowing.is_global)
+    def _read_panes(self, panes: pa.RecordBatch) -> Iterator[Bundle | ColumnBundle]:
+        return pane_bundles(panes, global_windows=self.windowing.is_global)
 
     def identity(self) -> Identity:
         windowing = self.windowing
@@ -141,7 +141,7 @@ class Grouping:
 
 @dataclass(frozen=True)
 class ColumnGrouping(Grouping):
-    """Groups rows by columns and gives rows: of the keys, and of what `fn` makes of the others, by these names."""
+    """Groups rows by columns, and emits rows with the keys and the results of `fn`, by these names."""
 
     keys: tuple[str, ...] = field(kw_only=True)
     aggregates: tuple[str, ...] = field(kw_only=True)
@@ -152,24 +152,24 @@ class ColumnGrouping(Grouping):
     def describe(self) -> str:
         return f"{', '.join(self.aggregates)} by {', '.join(self.keys)}, {super().describe()}"
 
-    def _panes(self, given: pa.RecordBatch) -> Iterator[Bundle | ColumnBundle]:
-        columns = self._columns(given)
+    def _read_panes(self, panes: pa.RecordBatch) -> Iterator[Bundle | ColumnBundle]:
+        columns = self._columns(panes)
         if columns is not None:
-            yield ColumnBundle(columns, None, given.select(PANE_COLUMNS))
+            yield ColumnBundle(columns, None, panes.select(PANE_COLUMNS))
             return
         row = row_type((*self.keys, *self.aggregates))._make
-        for bundle in pane_bundles(given, global_windows=self.windowing.is_global):
+        for bundle in pane_bundles(panes, global_windows=self.windowing.is_global):
             yield bundle.with_elements([row((*keys, *values)) for keys, values in bundle.elements])
 
-    def _columns(self, given: pa.RecordBatch) -> pa.RecordBatch | None:
-        """The panes as columns; None where they are not such as arrays can tell."""
-        keys = decode_key_columns(given.column(KEY), given.column(SPELLING), len(self.keys))
-        values = read_records(given.column(VALUE), len(self.aggregates))
+    def _columns(self, panes: pa.RecordBatch) -> pa.RecordBatch | None:
+        """Reads panes as columns; returns None if keys or values cannot be arrays."""
+        keys = decode_key_columns(panes.column(KEY), panes.column(SPELLING), len(self.keys))
+        values = read_records(panes.column(VALUE), len(self.aggregates))
         if keys is None or values is None:
             return None
         columns = dict(zip((*self.keys, *self.aggregates), [*keys, *(each.array() for each in values)], strict=True))
         hidden = (TIME,) if self.windowing.is_global else (TIME, START, END)
-        return pa.record_batch(columns | {name: given.column(name) for name in hidden})
+        return pa.record_batch(columns | {name: panes.column(name) for name in hidden})
 
 
 def column_grouping(grouping: Grouping, aggregate: Aggregate) -> ColumnGrouping:
@@ -178,6 +178,6 @@ def column_grouping(grouping: Grouping, aggregate: Aggregate) -> ColumnGrouping:
 
 
 def pane_bundles(panes: pa.RecordBatch, *, global_windows: bool) -> Iterator[Bundle]:
-    """Panes as bundles of pairs, one for each kind of pane; what is taken back comes before what replaces it."""
+    """Reads panes as bundles of pairs, one for each kind of pane; a retraction comes before what replaces it."""
     for pane, back, rows in split_panes(panes, panes.select(PANE_COLUMNS)):
         yield pair_bundle(rows, pane, global_windows=global_windows, retraction=back)

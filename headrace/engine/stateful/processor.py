@@ -23,7 +23,7 @@ from headrace.engine.shard.identity import Identity, identity_of
 from headrace.engine.shard.placing import expired
 from headrace.engine.shard.processor import StepResult
 from headrace.engine.shard.rows import PANE, panes_of
-from headrace.engine.shard.stateblocks import Removals, State, read_state, write_state
+from headrace.engine.shard.stateblocks import Removals, ShardState, read_state, write_state
 from headrace.engine.shard.windowbounds import bounds_of
 from headrace.engine.stateful.calls import Calls
 from headrace.engine.stateful.records import EMPTY, Record
@@ -154,7 +154,7 @@ class DoFnProcessor:
             "now": self.clocks.now,
             "next_seq": self.table.next_seq,
         }
-        return write_state(State(numbers, self.table.columns(records), gone=gone))
+        return write_state(ShardState(numbers, self.table.columns(records), gone=gone))
 
 
 def _blank(record: Record) -> bool:
