@@ -1,7 +1,7 @@
-"""A stream's checkpoint: a directory with Spark's own checkpoint, the scripts of sources, and what the stream is.
+"""The checkpoint of a stream: a directory with Spark's own checkpoint, the scripts of sources, and manifests.
 
-What it is, manifests say, and the newest counts: a pipeline that goes on from the checkpoint is compared with it. A
-stream that was drained has a mark, and does not go on.
+The newest manifest counts: a pipeline that goes on from the checkpoint is compared with it. A stream that was drained
+has a mark, and does not go on.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _DRAINED: Final = "drained"
 
 
 class Checkpoint:
-    """The directory of a checkpoint; without a path, one that is gone after the run.
+    """The directory of a checkpoint; without a path, a temporary one that is removed after the run.
 
     A new one begins as a copy of the `savepoint`, if there is one.
     """
@@ -60,16 +60,16 @@ class Checkpoint:
 
     @property
     def temporary(self) -> bool:
-        """Whether it is gone after the run."""
+        """Whether it is removed after the run."""
         return self._temporary is not None
 
     @property
     def name(self) -> str:
-        """What the stream is called where others see it: its directory, and some of its id."""
+        """The name of the stream for others: its directory and the beginning of its id."""
         return f"{str(self.folder).rstrip('/').rpartition('/')[2]}-{self.manifest.stream[:8]}"
 
     def check(self, line: Line, *, heartbeat: bool) -> Manifest:
-        """The manifest of this pipeline. Refuses one that cannot go on from the checkpoint; notes other changes."""
+        """Returns the manifest of a pipeline. Refuses one that cannot go on from here; notes other changes."""
         new = self.manifest.of(line, heartbeat=heartbeat)
         if not self.fresh:
             changes = compare(self.manifest, new)
@@ -83,7 +83,7 @@ class Checkpoint:
         return new
 
     def prepare(self) -> None:
-        """Makes the directory, and sees that it can be written to."""
+        """Makes the directory, and checks that it can be written."""
         trial = self.folder.folder(".trial")
         try:
             trial.make()
@@ -94,29 +94,29 @@ class Checkpoint:
         trial.delete()
 
     def write(self, manifest: Manifest) -> None:
-        """Makes it the checkpoint of this pipeline."""
+        """Writes the manifest of the pipeline, if it is new."""
         if self.fresh or manifest != self.manifest:
             self.folder.write(_MANIFEST.format(self._written), manifest.write())
             self._written += 1
             self.manifest = manifest
 
     def time_of(self, batch_id: int) -> int:
-        """The time of a batch, as Spark logged it before it ran, in microseconds."""
+        """Returns the time of a batch, as Spark logged it before it ran, in microseconds."""
         return OffsetLog(self.folder.folder("spark")).time_of(batch_id)
 
     def drained(self) -> None:
-        """The stream was drained."""
+        """Marks the stream as drained."""
         self.folder.write(_DRAINED, b"")
 
     def copy_to(self, path: str) -> None:
-        """A savepoint of what the checkpoint has now, as a stream of its own; no batch must begin meanwhile."""
+        """Copies the checkpoint to a savepoint, which is a stream of its own; no batch must begin meanwhile."""
         if not self.folder.exists():
             raise PipelineError("the stream had no checkpoint of its own and is over; give run(checkpoint=...) one")
         with copy(self.folder, Folder(self.folder.spark, path)) as copied:
             copied.write(_MANIFEST.format(self._written), self.manifest.forked().write())
 
     def close(self) -> None:
-        """After the run."""
+        """Removes a temporary directory after the run."""
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
 
@@ -128,20 +128,20 @@ class Checkpoint:
 
 
 def stream_of(checkpoint: Folder) -> str:
-    """The id of a checkpoint's stream."""
+    """Returns the id of a checkpoint's stream."""
     return newest_manifest(checkpoint).stream
 
 
 def _manifests(folder: Folder) -> int:
-    """How many manifests a directory has."""
+    """Returns how many manifests a directory has."""
     return next(number for number in itertools.count() if not folder.exists(_MANIFEST.format(number)))
 
 
 def newest_manifest(folder: Folder) -> Manifest:
-    """What the stream of a checkpoint is."""
+    """Reads the newest manifest of a checkpoint."""
     return Manifest.read(folder.read(_MANIFEST.format(_manifests(folder) - 1)) or b"", f"the checkpoint {folder}")
 
 
 def _reason(error: Exception) -> str:
-    told = error.java_exception.toString() if isinstance(error, Py4JJavaError) else str(error)
-    return str(told).splitlines()[0]
+    reason = error.java_exception.toString() if isinstance(error, Py4JJavaError) else str(error)
+    return str(reason).splitlines()[0]

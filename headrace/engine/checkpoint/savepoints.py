@@ -1,7 +1,7 @@
-"""Copies of checkpoints. A copy is a checkpoint by itself: what it says about its own files is about the copies.
+"""Copies checkpoints. A copy is a checkpoint by itself: paths in it are paths of the copy.
 
-A checkpoint is copied while no batch is running: all its files are written once, and Spark's housekeeping takes away
-only what no batch will read any more.
+A checkpoint is copied while no batch is running: its files are never changed, and Spark removes only files that no
+batch will read.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from headrace.model.errors import PipelineError
 
 @contextmanager
 def copy(source: Folder, target: Folder) -> Iterator[Folder]:
-    """A copy that appears whole under its name, after whatever is done to it in the `with` block."""
+    """Copies a checkpoint; the copy appears whole under its name at the end of the `with` block."""
     if target.exists():
         if target.files():
             raise PipelineError(f"there is something at {target} already; give the copy a directory of its own")

@@ -1,7 +1,8 @@
-"""Elements and the side inputs they see, where those are streams themselves: another kind of work for shards.
+"""The processor and the work of shards where elements wait for side inputs that are streams.
 
 Every shard gets all elements of the side inputs, and its share of the main input. An element waits until each of its
-side windows has a first pane, or is over without one; it then goes on with what the side inputs show at that moment.
+side windows has a first pane, or is over without one; it then goes on with the contents of the side inputs at that
+moment.
 """
 
 from __future__ import annotations
@@ -37,11 +38,8 @@ _NO_KEY: Final = encode_key(None)
 _NOTHING: Final[bytes] = encode_cells([[]])[0].as_py()
 
 
-# In a shard
-
-
 class SideState:
-    """One side input in a shard: its groups, how far it has come, and what it shows by window."""
+    """The state of one side input in a shard: its groups, its watermark, and its contents by window."""
 
     def __init__(self, view: SideView) -> None:
         self.view = view
@@ -52,7 +50,7 @@ class SideState:
         self.gone: set[WindowBounds] = set()
 
     def step(self, rows: pa.RecordBatch, now: int) -> tuple[pa.RecordBatch | None, int]:
-        """Takes in rows of the side input; returns those that came too late, and how many were refused."""
+        """Adds rows of the side input; returns those that are late, and how many were refused."""
         elements = rows.filter(rows.column(VALUE).is_valid())
         disorder = []
         for clock in rows.filter(rows.column(VALUE).is_null()).select([KEY, TIME, PANE]).to_pylist():
@@ -80,14 +78,14 @@ class SideState:
         return pa.record_batch(columns)
 
     def window(self, main: WindowBounds) -> WindowBounds:
-        """The window that elements of a window of the main input see."""
+        """Returns the side window that elements of a window of the main input see."""
         return side_window(self.view.window, main)
 
     def ready(self, window: WindowBounds) -> bool:
         return window in self.shown or self.upstream.watermark >= window[1]
 
-    def keep(self, needed: set[WindowBounds], lateness: int, watermark: int) -> None:
-        """Forgets the windows that no element of the main input can see any more."""
+    def remove_unneeded(self, needed: set[WindowBounds], lateness: int, watermark: int) -> None:
+        """Removes the windows that no element of the main input can see any more."""
         ends = np.array([end for _, end in self.shown], np.int64)
         for window, over in zip(list(self.shown), expired(ends, lateness, watermark).tolist(), strict=True):
             if over and window not in needed:
@@ -97,7 +95,7 @@ class SideState:
 
 
 class SideProcessor:
-    """A shard of elements that wait for their side inputs."""
+    """The processor of a shard where elements wait for their side inputs."""
 
     def __init__(self, windowing: Windowing, views: tuple[SideView, ...]) -> None:
         self.windowing = windowing
@@ -110,7 +108,7 @@ class SideProcessor:
         self.released: set[WindowBounds] = set()
 
     def step(self, rows: pa.RecordBatch | None = None, clocks: Clocks | None = None) -> StepResult:
-        """Takes in what came, moves the clocks on, and lets go whatever sees its side inputs."""
+        """Adds rows, moves the clocks on, and releases the elements whose side inputs are ready."""
         before, after = self.clocks, self.clocks.moved(clocks or Clocks())
         rows = _NO_ROWS if rows is None else rows
         roles = np.asarray(rows.column(ROLE))
@@ -123,24 +121,24 @@ class SideProcessor:
         main = rows.filter(pa.array(roles == MAIN))
         over = self._over(main, before.watermark)
         late += [main.filter(pa.array(over))] if over.any() else []
-        given = self._released(main.filter(pa.array(~over)) if over.any() else main)
+        released = self._release(main.filter(pa.array(~over)) if over.any() else main)
         self.clocks = after
         for side in self.sides:
             needed = {side.window(window) for window in self.waiting}
-            side.keep(needed, self.windowing.allowed_lateness, after.watermark)
+            side.remove_unneeded(needed, self.windowing.allowed_lateness, after.watermark)
         holds = [_earliest(batch) for batches in self.waiting.values() for batch in batches]
         self.watermark = output_watermark(self.watermark, after.watermark, np.array(holds, np.int64))
-        held = len(self.waiting) + sum(side.groups.table.held for side in self.sides)
-        return StepResult(given, pa.concat_batches(late) if late else None, refused, self.watermark, held)
+        windows = len(self.waiting) + sum(side.groups.table.held for side in self.sides)
+        return StepResult(released, pa.concat_batches(late) if late else None, refused, self.watermark, windows)
 
     def _over(self, main: pa.RecordBatch, watermark: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Which elements are in windows that are over: what those see may be forgotten."""
+        """Judges which elements are late: the side windows that they see may be removed already."""
         if isinstance(self.windowing.window, CountWindows):
             return np.zeros(main.num_rows, np.bool_)
         return expired(np.asarray(main.column(END)), self.windowing.allowed_lateness, watermark)
 
-    def _released(self, main: pa.RecordBatch) -> pa.RecordBatch:
-        """Whatever is ready, of what waited and of what came, and the side windows that it sees."""
+    def _release(self, main: pa.RecordBatch) -> pa.RecordBatch:
+        """Returns the elements that are ready, of those that waited and those that came, and their side windows."""
         sees: set[tuple[int, WindowBounds]] = set()
         free: list[pa.RecordBatch] = []
         for window in sorted(self.waiting):
@@ -160,7 +158,7 @@ class SideProcessor:
 
     def _ready(self, window: WindowBounds, sees: set[tuple[int, WindowBounds]]) -> bool:
         seen = [(number, side.window(window)) for number, side in enumerate(self.sides, MAIN + 1)]
-        if not all(self.sides[number - 1].ready(each) for number, each in seen):
+        if not all(self.sides[number - 1].ready(side_bounds) for number, side_bounds in seen):
             return False
         sees.update(seen)
         return True
@@ -170,20 +168,20 @@ class SideProcessor:
         self.arrived.append(rows)
 
     def dump(self) -> list[bytes]:
-        """The whole state, the same blocks for the same state."""
+        """Encodes the whole state, the same blocks for the same state."""
         waiting = [batch for window in sorted(self.waiting) for batch in self.waiting[window]]
-        blocks = self._written(waiting, set(), [set(side.shown) for side in self.sides], [set() for _ in self.sides])
+        blocks = self._encode(waiting, set(), [set(side.shown) for side in self.sides], [set() for _ in self.sides])
         return blocks + self._groups([side.groups.dump() for side in self.sides])
 
     def changes(self) -> list[bytes]:
-        """What has changed since `dump`, `changes` or `load` was called last, to be loaded after what they gave."""
+        """Encodes the state delta since `dump`, `changes` or `load` was last called, to be loaded after those."""
         arrived = [batch for batch in self.arrived if _windows(batch)[0][0] not in self.released]
         changed, gone = [side.changed for side in self.sides], [side.gone for side in self.sides]
-        blocks = self._written(arrived, self.released, changed, gone)
+        blocks = self._encode(arrived, self.released, changed, gone)
         return blocks + self._groups([side.groups.changes() for side in self.sides])
 
     def load(self, blocks: list[bytes]) -> None:
-        """Takes over the state of a processor of the same work from its blocks, in order."""
+        """Restores the state of a processor of the same work from its blocks, in order."""
         groups: list[list[bytes]] = [[] for _ in self.sides]
         for header, rows in map(unpack, blocks):
             if header["block"] == "clocks":
@@ -203,10 +201,10 @@ class SideProcessor:
                     self.sides[number - 1].shown[start, end] = cell
             else:
                 groups[header["side"]] += rows.column(0).to_pylist()
-        for side, held in zip(self.sides, groups, strict=True):
-            side.groups.load(held)
+        for side, group_blocks in zip(self.sides, groups, strict=True):
+            side.groups.load(group_blocks)
 
-    def _written(
+    def _encode(
         self,
         waiting: list[pa.RecordBatch],
         released: set[WindowBounds],
@@ -238,13 +236,13 @@ class SideProcessor:
 
     def _groups(self, blocks: list[list[bytes]]) -> list[bytes]:
         return [
-            pack({"block": "groups", "side": number}, pa.record_batch([pa.array(each, pa.binary())], BLOCK_SCHEMA))
-            for number, each in enumerate(blocks)
+            pack({"block": "groups", "side": number}, pa.record_batch([pa.array(cells, pa.binary())], BLOCK_SCHEMA))
+            for number, cells in enumerate(blocks)
         ]
 
 
 def _windows(rows: pa.RecordBatch) -> tuple[list[WindowBounds], Int64Array]:
-    """The windows of rows, and which of them each row is in."""
+    """Returns the windows of rows, and the number of each row's window."""
     start, end = (rows.column(name).dictionary_encode() for name in (START, END))
     starts, ends = start.dictionary.to_pylist(), end.dictionary.to_pylist()
     codes = np.asarray(start.indices).astype(np.int64) * len(ends) + np.asarray(end.indices)
@@ -256,12 +254,9 @@ def _earliest(rows: pa.RecordBatch) -> int:
     return int(np.asarray(rows.column(TIME)).min())
 
 
-# Out of the shards
-
-
 @dataclass(frozen=True)
 class SideInputWork:
-    """Hands elements on once their side inputs have something to show; `sides` are those of the function behind it."""
+    """Releases elements once their side inputs have contents; `sides` are the side inputs of the function behind it."""
 
     windowing: Windowing
     views: tuple[SideView, ...]
@@ -278,13 +273,13 @@ class SideInputWork:
     def processor(self, shard: int = 0) -> SideProcessor:
         return SideProcessor(self.windowing, self.views)
 
-    def bundles(self, given: pa.RecordBatch) -> Iterator[tuple[None, Bundle]]:
-        roles = np.asarray(given.column(ROLE))
+    def bundles(self, emitted: pa.RecordBatch) -> Iterator[tuple[None, Bundle]]:
+        roles = np.asarray(emitted.column(ROLE))
         for number, side in enumerate(self.sides, MAIN + 1):
-            shown = given.filter(pa.array(roles == number))
+            shown = emitted.filter(pa.array(roles == number))
             bounds = zip(shown.column(START).to_pylist(), shown.column(END).to_pylist(), strict=True)
             side.show(dict(zip(bounds, shown.column(VALUE).to_pylist(), strict=True)))
-        main = given.filter(pa.array(roles == MAIN))
+        main = emitted.filter(pa.array(roles == MAIN))
         panes = main.column(PANE).dictionary_encode()
         for number, pane in enumerate(panes.dictionary.to_pylist()):
             rows = main.filter(pa.array(np.asarray(panes.indices) == number))

@@ -1,7 +1,7 @@
-"""Into the shards of elements that wait for side inputs: rows of both, in roles.
+"""Outputs that send elements of a main input and of side inputs to the shards where they meet, as rows with roles.
 
-The main input is spread over the shards; of a side input every shard gets all. A side input's watermarks are rows, too:
-what the shards give waits for its contents, never for its watermark.
+The main input is spread over the shards; every shard gets all of a side input. The watermarks of a side input are rows,
+too: the output watermark of the shards does not wait for them.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ ROWS: Final = pa.schema(
 )
 """Rows of the main input, which is role 0, and of the side inputs from 1. A row without a value is a watermark.
 
-What a step gives has this schema, too: elements of the main input, and for each side window they see its contents.
+What a step emits has this schema, too: elements of the main input, and the contents of each side window they see.
 """
 
 
 @dataclass
 class ToRole(BufferedOutput):
-    """Elements as rows of a role."""
+    """Encodes elements as rows of a role."""
 
     role: int
 
@@ -75,7 +75,7 @@ class ToRole(BufferedOutput):
 
 @dataclass
 class ToSpread(ToShards):
-    """Spreads the elements of the main input over the shards, each time in the same way."""
+    """Spreads the elements of the main input over the shards, in the same way in every replay."""
 
     def _shards(self, rows: pa.RecordBatch) -> Int64Array:
         times = np.asarray(rows.column(TIME)).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(40)
@@ -85,7 +85,7 @@ class ToSpread(ToShards):
 
 @dataclass
 class ToEveryShard(ToShards):
-    """Sends every shard all elements of a side input, and how far it has come."""
+    """Sends every shard all elements of a side input, and its clocks."""
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         self.buffer += self.rows.finish()
@@ -120,7 +120,7 @@ def clock_rows(role: int, report: ClockReport) -> pa.RecordBatch:
 
 
 def content_rows(contents: Sequence[tuple[int, int, int, bytes]]) -> pa.RecordBatch:
-    """What side inputs show, as rows: the number, the window, and a cell with the list of its elements."""
+    """Encodes contents of side inputs as rows: the role, the window, and a cell with the list of its elements."""
     columns = dict(zip((ROLE, START, END, VALUE), zip(*contents, strict=True) if contents else ((),) * 4, strict=True))
     arrays = [
         pa.array(columns[name], kind) if name in columns else pa.nulls(len(contents), kind)

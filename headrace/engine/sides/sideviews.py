@@ -1,4 +1,4 @@
-"""What a side input that is itself a stream shows: the latest pane of each of its windows.
+"""Views of side inputs that are streams: a view shows the latest pane of each window.
 
 A side input is grouped once more, by no key, as its windowing says; so triggers decide when it is first seen and when
 it is refreshed, and the accumulation mode whether a refresh is everything so far or what is new.
@@ -27,7 +27,7 @@ from headrace.model.windows import WindowFn
 
 @dataclass(frozen=True)
 class DictFn(CombineFn[Any, dict[Any, Any], list[Any]]):
-    """Pairs, of each key the last.
+    """Combines pairs: of each key, the last value.
 
     >>> latest = DictFn()
     >>> latest.finish(latest.add_all(latest.zero(), [("a", 1), ("b", 2), ("a", 3)]))
@@ -38,8 +38,8 @@ class DictFn(CombineFn[Any, dict[Any, Any], list[Any]]):
         return {}
 
     def add(self, acc: dict[Any, Any], value: Any) -> dict[Any, Any]:
-        key, given = value
-        acc[key] = given
+        key, latest = value
+        acc[key] = latest
         return acc
 
     def merge(self, a: dict[Any, Any], b: dict[Any, Any]) -> dict[Any, Any]:
@@ -73,8 +73,8 @@ class SideView:
 def side_view(node: Node, side: SideInput, graph: Graph, *, retractable: bool, upstream: tuple[str, ...]) -> SideView:
     """Makes the view of a collection that a node has as a side input."""
     pc = side.collection
-    given = pc.windowing
-    if CompiledTrigger(given.trigger).fractions:
+    before = pc.windowing
+    if CompiledTrigger(before.trigger).fractions:
         raise PipelineError(
             f"{node}: its side input {pc.label!r} fires by AfterPercentile, for which a side input keeps no delays; "
             "use AfterWatermark or AfterProcessingTime"
@@ -82,21 +82,21 @@ def side_view(node: Node, side: SideInput, graph: Graph, *, retractable: bool, u
     if is_grouped(graph, pc):
         # A trigger has decided already; what comes of it is seen as it comes.
         replaced = side.shape == "singleton" and not retractable
-        windowing = _like(given, Repeatedly(AfterCount(1)), "discarding" if replaced else "accumulating")
+        windowing = _like(before, Repeatedly(AfterCount(1)), "discarding" if replaced else "accumulating")
     else:
-        if retractable and given.accumulation == "discarding":
+        if retractable and before.accumulation == "discarding":
             raise PipelineError(
                 f"{node}: its side input {pc.label!r} takes panes back, but with accumulation='discarding' it keeps "
                 "nothing to take them from; say accumulation='accumulating' in WindowInto"
             )
-        mode: Accumulation = "discarding" if given.accumulation == "discarding" else "accumulating"
-        windowing = _like(given, given.trigger, mode)
+        mode: Accumulation = "discarding" if before.accumulation == "discarding" else "accumulating"
+        windowing = _like(before, before.trigger, mode)
     rows = RowKind.SIGNED_VALUES if retractable else RowKind.VALUES
     return SideView(Grouping(windowing, DictFn() if side.shape == "dict" else None, rows), upstream)
 
 
-def _like(given: Windowing, trigger: Any, accumulation: Accumulation) -> Windowing:
-    return Windowing(given.window, trigger, accumulation, f"{given.allowed_lateness} us")
+def _like(before: Windowing, trigger: Any, accumulation: Accumulation) -> Windowing:
+    return Windowing(before.window, trigger, accumulation, f"{before.allowed_lateness} us")
 
 
 def is_grouped(graph: Graph, pc: PCollection) -> bool:

@@ -1,7 +1,7 @@
-"""The calls of a stateful DoFn: how elements and timers reach it, one key and window at a time, and what it gives.
+"""Calls a stateful DoFn for elements and timers, one key and window at a time, and collects its outputs.
 
-What differs from call to call is filled in, everything else is prepared once. Batch and stream share this; when there
-are elements and how far the clocks are is theirs.
+Arguments that differ from call to call are filled in; everything else is prepared once. Batch and stream share this;
+each decides when there are elements and what the clocks are.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from headrace.engine.stateful.records import EMPTY, HANDLES, Cursor, Handle, Record
+from headrace.engine.stateful.records import EMPTY, HANDLES, Cursor, Record, StateHandle
 from headrace.engine.stateful.statefulfn import StatefulFn
 from headrace.engine.stateful.timers import NEVER, ProcessingTimer, Timer, TimerQueue
 from headrace.engine.worker.blame import blame
@@ -24,14 +24,14 @@ from headrace.model.state import StateSpec, TimerSpec
 from headrace.model.times import MAX_TIME, Instant
 from headrace.model.windows import CountWindows, Window
 
-_NO_TIMES: Final[list[int]] = []  # one for all records that have none
+_NO_TIMES: Final[list[int]] = []  # shared by all records without times
 
 
 class StateLayout:
-    """The states and timers of a DoFn, and where a record has their times.
+    """The states and timers of a DoFn, and the places of their times in `Record.due`.
 
-    `due` has a place for each timer, then one for the hold of each processing timer, then one for the end of each state
-    that expires.
+    There is a place for each timer, then for the watermark hold of each processing timer, then for the end of each
+    state that expires.
     """
 
     def __init__(self, fn: DoFn) -> None:
@@ -47,14 +47,14 @@ class StateLayout:
         self.times = first + len(self.expiring)
 
     def names(self) -> list[str]:
-        """A name for each time in `due`."""
+        """Returns a name for each place in `Record.due`."""
         timers = [spec.name for spec in self.timers]
         holds = [f"{self.timers[index].name}.hold" for index in self.processing]
         return [*timers, *holds, *(f"{self.states[index].name}.end" for index in self.expiring)]
 
 
 class PreparedCall:
-    """A function of the user's, its arguments found once: a call fills in only what differs from the one before."""
+    """A user function with its arguments resolved once: a call fills in only what differs from the one before."""
 
     def __init__(self, call: Call, handles: dict[str, Any]) -> None:
         self._call = call
@@ -65,7 +65,7 @@ class PreparedCall:
         self.renew()
 
     def renew(self) -> None:
-        """Looks at side inputs again."""
+        """Resolves side inputs again before the next call."""
         self._window: Window | None = None
         self._args: list[Any] = []
         self._kwargs: dict[str, Any] = {}
@@ -84,16 +84,16 @@ class PreparedCall:
         return self._fn(*first, *self._args, **kwargs)
 
     def _fill(self, window: Window) -> None:
-        def value(given: Any) -> Any:
-            return given.value(window) if isinstance(given, SideValue) else given
+        def value(argument: Any) -> Any:
+            return argument.value(window) if isinstance(argument, SideValue) else argument
 
         self._window = window
         self._args = list(map(value, self._call.args))
-        self._kwargs = {**self._handles, **{name: value(given) for name, given in self._call.kwargs.items()}}
+        self._kwargs = {**self._handles, **{name: value(argument) for name, argument in self._call.kwargs.items()}}
 
 
 class PaneOutputs:
-    """Outputs of calls that share a pane, with time and window of each call and how many it gave."""
+    """Outputs of calls that share a pane, with the time, window and number of outputs of each call."""
 
     __slots__ = ("counts", "elements", "times", "windows")
 
@@ -105,7 +105,7 @@ class PaneOutputs:
 
 
 class Outputs:
-    """What calls gave, as bundles."""
+    """Collects the outputs of calls in bundles."""
 
     def __init__(self, fn: StatefulFn) -> None:
         self._fn = fn
@@ -117,50 +117,50 @@ class Outputs:
         self._pane, self._now = NO_PANE, self._by_pane[NO_PANE]
 
     def add(self, results: Iterable[Any] | None, time: int, window: Window, pane: PaneInfo) -> None:
-        """Takes what a call at this time gave."""
+        """Adds the outputs of a call at this time."""
         if results is None:
             return
         if pane is not self._pane:
             self._pane, self._now = pane, self._by_pane.setdefault(pane, PaneOutputs())
-        gathered = self._now
-        elements = gathered.elements
+        outputs = self._now
+        elements = outputs.elements
         before = len(elements)
         elements.extend(results)
         count = len(elements) - before
         if count:
-            gathered.counts.append(count)
-            gathered.times.append(time)
-            gathered.windows.append(window)
+            outputs.counts.append(count)
+            outputs.times.append(time)
+            outputs.windows.append(window)
             if len(elements) >= BUNDLE_SIZE:
                 self._finish(pane)
 
     def ready(self) -> list[Tagged]:
-        """The bundles that are complete, once."""
+        """Returns the bundles that are complete, each once."""
         ready, self._ready = self._ready, []
         return ready
 
     def rest(self) -> list[Tagged]:
-        """All that was not given yet."""
+        """Returns all remaining outputs as bundles."""
         for pane in self._by_pane:
             self._finish(pane)
         self._begin()
         return self.ready()
 
     def _finish(self, pane: PaneInfo) -> None:
-        gathered = self._by_pane[pane]
-        if not gathered.elements:
+        outputs = self._by_pane[pane]
+        if not outputs.elements:
             return
         self._by_pane[pane] = PaneOutputs()
         self._now = self._by_pane[self._pane]
-        counts = np.array(gathered.counts, np.int64)
-        bundle = Bundle(gathered.elements, np.repeat(np.array(gathered.times, np.int64), counts), pane=pane)
+        counts = np.array(outputs.counts, np.int64)
+        bundle = Bundle(outputs.elements, np.repeat(np.array(outputs.times, np.int64), counts), pane=pane)
         if not self._fn.windowing.is_global:
-            bundle.starts, bundle.ends = np.repeat(np.array(gathered.windows, np.int64), counts, axis=0).T
+            bundle.starts, bundle.ends = np.repeat(np.array(outputs.windows, np.int64), counts, axis=0).T
         self._ready += split_by_tag(bundle, self._fn.tags)
 
 
 class Calls:
-    """Calls a DoFn for elements and timers, and knows the records that changed and the timers that are set."""
+    """Calls a DoFn for elements and timers, and tracks changed records and timers that are set."""
 
     def __init__(self, fn: StatefulFn) -> None:
         self.label, self.layout = fn.label, StateLayout(fn.dofn)
@@ -173,7 +173,7 @@ class Calls:
             HANDLES[type(spec)](spec, index, self.at, self.changed, self.layout.end_of.get(index, NEVER), self.expiring)
             for index, spec in enumerate(self.layout.states)
         ]
-        handles: dict[str, Handle | Timer] = {
+        handles: dict[str, StateHandle | Timer] = {
             spec.name: handle for spec, handle in zip(self.layout.states, self.states, strict=True)
         }
         for index, spec in enumerate(self.layout.timers):
@@ -182,19 +182,19 @@ class Calls:
         self._process = PreparedCall(fn.call, handles)
         self._callbacks = [PreparedCall(Call(methods[spec.name]), handles) for spec in self.layout.timers]
         self._windowing = fn.windowing
-        self._element: list[Any] = [None]  # what is being worked on, for whoever is told of a failure
+        self._element: list[Any] = [None]  # what is being processed, for messages about failures
 
     def record(
         self, key: Any, window: Window, seq: int = 0, bucket: int = 0, name: bytes = b"", spelling: bytes | None = None
     ) -> Record:
-        """A new record."""
-        counted = isinstance(self._windowing.window, CountWindows)  # whose windows are no times
+        """Makes a new record."""
+        counted = isinstance(self._windowing.window, CountWindows)  # whose bounds are no times
         deadline = MAX_TIME if counted else min(window.end + self._windowing.allowed_lateness, MAX_TIME)
         states, due = [EMPTY] * len(self.layout.states), [NEVER] * self.layout.times if self.layout.times else _NO_TIMES
         return Record(seq, bucket, name, key, spelling, window, deadline, states, due)
 
     def element(self, record: Record, element: Any, time: int, pane: PaneInfo) -> None:
-        """Processes an element."""
+        """Calls `process` for an element."""
         at = self.at
         at.record, at.time = record, time
         self._element[0] = element
@@ -203,14 +203,14 @@ class Calls:
         self.outputs.add(self._process((element,), element, time, record.window, pane), time, record.window, pane)
 
     def ring(self, watermark: int, now: int) -> None:
-        """Fires the timers that are due, also those which are set meanwhile: first by the clock, then by event time."""
+        """Fires timers that are due, also those set meanwhile: first in processing time, then in event time."""
         while (due := self.processing.pop(now) or self.event.pop(watermark)) is not None:
             self._fire(*due)
 
     def close(self, record: Record) -> None:
-        """The time of a record is over: whatever timer is still set fires now.
+        """Fires all timers of a record that ends.
 
-        Event timers up to its deadline may be set again and again meanwhile, others fire once.
+        Event timers up to its deadline may be set again meanwhile; others fire once.
         """
         timers, deadline, due = len(self.layout.timers), record.deadline, record.due
         once = {
@@ -230,14 +230,14 @@ class Calls:
             self._fire(record, index, time)
 
     def expire(self, watermark: int) -> None:
-        """Empties the states whose time is over for all."""
+        """Empties all states that have expired by the watermark."""
         while (end := self.expiring.pop(watermark)) is not None:
             record, place, _ = end
             record.states[self.layout.state_at[place]] = EMPTY
             self.changed[record.seq] = record
 
     def note(self, record: Record) -> None:
-        """Takes up the times of a record that was stored."""
+        """Puts the times of a loaded record into the queues."""
         timers = len(self.layout.timers)
         for place, time in enumerate(record.due):
             if time == NEVER:
@@ -253,7 +253,7 @@ class Calls:
                 self.event.note(record, place)
 
     def blamed(self) -> Any:
-        """A context in which failures name the element or key that was being worked on."""
+        """Returns a context in which failures name the element or key that was being processed."""
         return blame(self.label, self._element, iter(()))
 
     def _fire(self, record: Record, index: int, time: int) -> None:
@@ -282,6 +282,6 @@ class Calls:
         return ProcessingTimer(index, self.at, self.changed, self.processing, hold, self.holds)
 
     def renew(self) -> None:
-        """Before a bundle."""
+        """Resolves side inputs again; called before a bundle."""
         for prepared in (self._process, *self._callbacks):
             prepared.renew()

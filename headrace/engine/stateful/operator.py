@@ -1,4 +1,4 @@
-"""Stateful DoFns over a batch: each key and window on its own, its elements in the order of their times.
+"""Runs stateful DoFns in a batch: each key and window by itself, its elements in the order of their times.
 
 The elements are their own watermark: an event timer fires before the first element that is not earlier than it, and
 what is still set fires when the elements are through.

@@ -39,11 +39,11 @@ from headrace.model.state import TimerSpec
 from headrace.model.times import MIN_TIME
 
 EMITTED: Final = pa.schema([("tag", pa.string()), ("block", pa.binary())])
-"""What a step gives: packed bundles, by tag."""
+"""The schema of what a step emits: packed bundles with their tags."""
 
 
 class DoFnProcessor:
-    """One shard of a stateful DoFn. Rows are those of a shard that groups: KEY, SPELLING, TIME, VALUE, START and END.
+    """The processor of a stateful DoFn's shard. Rows have KEY, SPELLING, TIME, VALUE and perhaps START, END and PANE.
 
     >>> import headrace as hr
     >>> from headrace.engine.worker.operators import Call
@@ -70,23 +70,23 @@ class DoFnProcessor:
         self.fractions: set[float] = set()
 
     def step(self, rows: pa.RecordBatch | None = None, clocks: Clocks | None = None) -> StepResult:
-        """Takes rows in, moves the clocks on, and fires timers."""
+        """Processes rows, moves the clocks on, and fires timers."""
         before, after = self.clocks, self.clocks.moved(clocks or Clocks())
         late = None
         if rows is not None and rows.num_rows:
             over = expired(bounds_of(rows)[1], self.fn.windowing.allowed_lateness, before.watermark)
             if over.any():
                 late, rows = rows.filter(pa.array(over)), rows.filter(pa.array(~over))
-        given: list[Tagged] = []
+        outputs: list[Tagged] = []
         if (rows is not None and rows.num_rows) or self._something_due(after):
             at = self.calls.at
             at.now, at.watermark, at.low = after.now, before.watermark, self.watermark
             self.calls.renew()
-            given = list(self.fn.life.framed(self._worked(rows, after), Bundle([])))
+            outputs = list(self.fn.life.framed(self._work(rows, after), Bundle([])))
         self.clocks = after
         hold = min(self.calls.event.first(), self.calls.holds.first())
         self.watermark = output_watermark(self.watermark, after.watermark, np.array([hold]))
-        tags, blocks = [tag for tag, _ in given], [to_block(bundle) for _, bundle in given]
+        tags, blocks = [tag for tag, _ in outputs], [to_block(bundle) for _, bundle in outputs]
         body = pa.record_batch([pa.array(tags, pa.string()), pa.array(blocks, pa.binary())], schema=EMITTED)
         return StepResult(body, late, 0, self.watermark, self.table.held)
 
@@ -95,7 +95,7 @@ class DoFnProcessor:
         by_event = min(calls.event.first(), calls.expiring.first(), self.table.first_end())
         return by_event <= clocks.watermark or calls.processing.first() <= clocks.now
 
-    def _worked(self, rows: pa.RecordBatch | None, clocks: Clocks) -> Iterator[Tagged]:
+    def _work(self, rows: pa.RecordBatch | None, clocks: Clocks) -> Iterator[Tagged]:
         calls, table = self.calls, self.table
         with calls.blamed():
             if rows is not None and rows.num_rows:
@@ -105,7 +105,7 @@ class DoFnProcessor:
                 calls.close(record)
                 table.drop(record)
         calls.expire(clocks.watermark)
-        for record in [each for each in calls.changed.values() if _blank(each)]:
+        for record in [record for record in calls.changed.values() if _is_blank(record)]:
             table.drop(record)
         yield from calls.outputs.rest()
 
@@ -121,25 +121,25 @@ class DoFnProcessor:
             element(record, (record.key, value), time, pane)
 
     def dump(self) -> list[bytes]:
-        """The whole state, the same blocks for the same state."""
+        """Encodes the whole state, the same blocks for the same state."""
         blocks = self.part(0, HASHES)
         self.table.written()
         return blocks
 
     def part(self, low: int, high: int) -> list[bytes]:
-        """The state of the records whose hashes are in a range: all ranges together are as good as `dump`."""
+        """Encodes the state of records whose hashes are in a range; all ranges together are what `dump` returns."""
         return self._blocks(self.table.between(low, high), Removals())
 
     def changes(self) -> list[bytes]:
-        """What has changed since `dump`, `changes` or `load` was called last, to be loaded after what they gave."""
+        """Encodes the state delta since `dump`, `changes` or `load` was last called, to be loaded after those."""
         blocks = self._blocks(self.table.changed(), self.table.gone())
         self.table.written()
         return blocks
 
     def load(self, blocks: list[bytes]) -> None:
-        """Takes over the state of a processor of the same DoFn from its blocks, in order.
+        """Restores the state of a processor of the same DoFn from its blocks, in order.
 
-        One that has state goes on from there by blocks of what has changed since.
+        A processor that has state can load the deltas since.
         """
         state = read_state(blocks)
         self.clocks = Clocks(state.numbers["input"], state.numbers["now"])
@@ -157,8 +157,8 @@ class DoFnProcessor:
         return write_state(ShardState(numbers, self.table.columns(records), gone=gone))
 
 
-def _blank(record: Record) -> bool:
-    """Whether there is nothing to be kept."""
+def _is_blank(record: Record) -> bool:
+    """Whether a record has neither state nor timers."""
     for state in record.states:
         if state is not EMPTY:
             return False
@@ -167,7 +167,7 @@ def _blank(record: Record) -> bool:
 
 @dataclass(frozen=True)
 class StatefulWork:
-    """Runs a DoFn with state."""
+    """The work of a DoFn with state or timers."""
 
     fn: StatefulFn
 
@@ -186,12 +186,12 @@ class StatefulWork:
     def processor(self, shard: int = 0) -> DoFnProcessor:
         if not self.fn.opened:
             self.fn.open()
-            # As good as it gets: when no shard here uses the function any more, or the worker ends in peace.
+            # Called when no shard in this worker uses the function any more, or when the worker ends normally.
             weakref.finalize(self.fn, self.fn.dofn.teardown)
         return DoFnProcessor(self.fn)
 
-    def bundles(self, given: pa.RecordBatch) -> Iterator[tuple[str | None, Bundle]]:
-        for tag, block in zip(given.column("tag").to_pylist(), given.column("block").to_pylist(), strict=True):
+    def bundles(self, emitted: pa.RecordBatch) -> Iterator[tuple[str | None, Bundle]]:
+        for tag, block in zip(emitted.column("tag").to_pylist(), emitted.column("block").to_pylist(), strict=True):
             yield tag, from_block(block)
 
     def identity(self) -> Identity:

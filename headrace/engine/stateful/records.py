@@ -1,7 +1,7 @@
-"""What a stateful DoFn keeps for a key and window, and the handles it sees that through.
+"""The state of a DoFn for a key and window, and the handles through which the DoFn reads and writes it.
 
-A handle is made once and looks at whichever record the cursor points to, so that a call needs nothing made for it. What
-records hold is plain values; how these are stored is said here, when they are is not.
+A handle is made once and uses the record that the cursor points to, so that a call makes no objects. Records have plain
+values; this module knows how to store them, not when.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ EMPTY: Final = _Empty.EMPTY
 """The content of a state that was never written, or cleared."""
 
 _FIXED: Final = frozenset({int, float, str, bytes, bool, complex})
-"""Types of values that nobody can change in place."""
+"""Types of values that cannot be changed in place."""
 
 
 class Record:
-    """All that is kept for one key and window.
+    """The state of one key and window.
 
     - seq: a number that no other record of the shard ever has; name: the bytes it is found by, in a bucket
     - deadline: the watermark that ends it
@@ -58,11 +58,11 @@ class Record:
         self.window, self.deadline, self.states, self.due = window, deadline, states, due
 
     def __lt__(self, other: Record) -> bool:
-        return False  # entries of a queue that are alike in all else may come in any order
+        return False  # equal entries of a queue may come in any order
 
 
 class Cursor:
-    """What a call is about: its record and event time, processing time, and the watermarks of input and output."""
+    """The position of a call: its record and event time, processing time, and the input and output watermarks."""
 
     __slots__ = ("low", "now", "record", "time", "watermark")
 
@@ -72,8 +72,8 @@ class Cursor:
         self.time = self.now = self.watermark = self.low = MIN_TIME
 
 
-class Handle:
-    """One state of the record that the cursor is at."""
+class StateHandle:
+    """The handle of one state of the record that the cursor points to."""
 
     __slots__ = ("_at", "_changed", "_expires", "_goes", "_index", "_queue")
 
@@ -82,7 +82,7 @@ class Handle:
     ) -> None:
         self._index, self._at, self._changed = index, at, changed
         self._expires: Any = spec.expires
-        self._goes, self._queue = goes, queue  # where and in which queue its end is noted
+        self._goes, self._queue = goes, queue  # the place and the queue of the time at which it expires
 
     def clear(self) -> None:
         record = self._at.record
@@ -92,11 +92,11 @@ class Handle:
             record.due[self._goes] = NEVER
 
     def dump(self, value: Any) -> Any:
-        """The content as it is stored."""
+        """Converts a content to what is stored."""
         return value
 
     def load(self, stored: Any) -> Any:
-        """The content that was stored."""
+        """Converts what was stored to the content."""
         return stored
 
     def _wrote(self, record: Record, content: Any) -> None:
@@ -108,8 +108,8 @@ class Handle:
                 self._queue.put(record, self._goes, goes)
 
 
-class ValueHandle(Handle):
-    """A single value."""
+class ValueHandle(StateHandle):
+    """The handle of a ValueState."""
 
     __slots__ = ()
 
@@ -129,14 +129,14 @@ class ValueHandle(Handle):
             self._wrote(self._at.record, value)
 
 
-class _Collection(Handle):
-    """A state of several items."""
+class _Collection(StateHandle):
+    """A handle of a state with several items."""
 
     __slots__ = ()
     _new: Callable[[], Any]
 
-    def _grown(self) -> Any:
-        """The items, for one to be added."""
+    def _items_to_grow(self) -> Any:
+        """Returns the items, of which the caller adds one."""
         record = self._at.record
         items = record.states[self._index]
         if items is EMPTY:
@@ -144,8 +144,8 @@ class _Collection(Handle):
         self._wrote(record, items)
         return items
 
-    def _seen(self) -> Any:
-        """The items, for somebody who may change one of them."""
+    def _items_to_read(self) -> Any:
+        """Returns the items, of which the user may change one in place."""
         record = self._at.record
         items = record.states[self._index]
         if items is EMPTY:
@@ -155,43 +155,43 @@ class _Collection(Handle):
 
 
 class ListHandle(_Collection):
-    """A list that grows."""
+    """The handle of a ListState."""
 
     __slots__ = ()
     _new = list
 
     def add(self, value: Any) -> None:
-        self._grown().append(value)
+        self._items_to_grow().append(value)
 
     def read(self) -> list[Any]:
-        return list(self._seen())
+        return list(self._items_to_read())
 
 
 class SetHandle(_Collection):
-    """A set that grows."""
+    """The handle of a SetState."""
 
     __slots__ = ()
     _new = set
 
     def add(self, value: Any) -> None:
-        self._grown().add(value)
+        self._items_to_grow().add(value)
 
     def read(self) -> set[Any]:
-        return set(self._seen())
+        return set(self._items_to_read())
 
 
 class MapHandle(_Collection):
-    """A map."""
+    """The handle of a MapState."""
 
     __slots__ = ()
     _new = dict
 
     def get(self, key: Any, default: Any = None) -> Any:
-        items = self._seen()
+        items = self._items_to_read()
         return items.get(key, default) if items else default
 
     def put(self, key: Any, value: Any) -> None:
-        self._grown()[key] = value
+        self._items_to_grow()[key] = value
 
     def remove(self, key: Any) -> None:
         record = self._at.record
@@ -204,12 +204,12 @@ class MapHandle(_Collection):
                 self.clear()
 
     def items(self) -> list[tuple[Any, Any]]:
-        items = self._seen()
+        items = self._items_to_read()
         return list(items.items()) if items else []
 
 
-class CombiningHandle(Handle):
-    """An aggregation."""
+class CombiningHandle(StateHandle):
+    """The handle of a CombiningState."""
 
     __slots__ = ("_fn",)
 
@@ -242,7 +242,7 @@ class CombiningHandle(Handle):
         return self._fn.load(stored)
 
 
-HANDLES: Final[dict[type[StateSpec], type[Handle]]] = {
+HANDLES: Final[dict[type[StateSpec], type[StateHandle]]] = {
     ValueState: ValueHandle,
     ListState: ListHandle,
     SetState: SetHandle,
@@ -251,10 +251,10 @@ HANDLES: Final[dict[type[StateSpec], type[Handle]]] = {
 }
 
 
-def dump_states(handle: Handle, contents: Sequence[Any]) -> pa.BinaryArray:
-    """The contents of one state in many records as cells, null where it is empty."""
+def dump_states(handle: StateHandle, contents: Sequence[Any]) -> pa.BinaryArray:
+    """Encodes the contents of one state in many records as cells, null where it is empty."""
     filled = [content for content in contents if content is not EMPTY]
-    if type(handle).dump is not Handle.dump:
+    if type(handle).dump is not StateHandle.dump:
         filled = list(map(handle.dump, filled))
     cells = encode_cells(filled)
     if len(filled) == len(contents):
@@ -263,8 +263,8 @@ def dump_states(handle: Handle, contents: Sequence[Any]) -> pa.BinaryArray:
     return cells.take(pa.array(np.cumsum(there) - 1, mask=~there))
 
 
-def load_states(handle: Handle, cells: pa.BinaryArray) -> list[Any | Literal[_Empty.EMPTY]]:
-    """The contents that `dump_states` wrote."""
+def load_states(handle: StateHandle, cells: pa.BinaryArray) -> list[Any | Literal[_Empty.EMPTY]]:
+    """Decodes the contents that `dump_states` encoded."""
     filled = map(handle.load, decode_cells(cells.drop_null()))
     if not cells.null_count:
         return list(filled)

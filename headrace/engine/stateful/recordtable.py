@@ -1,7 +1,7 @@
-"""The records a shard of a stateful DoFn holds: how rows find them, when they end, and how they are stored.
+"""The records of a stateful DoFn's shard: how rows find them, when they end, and how they are stored.
 
-They lie in buckets by the hashes of their names, so that a part of them can be stored by itself; those of a window also
-by the time at which it ends. What happens to them is not said here.
+They are in buckets by the hashes of their names, so that a part of them can be stored by itself; those of a window also
+by the time at which it ends.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from headrace.model.windows import GLOBAL_WINDOW, Window
 
 _BUCKETS: Final = 256
 _WIDTH: Final = HASHES // _BUCKETS
-"""Where a bucket begins counts as the hash of all that is in it."""
+"""The beginning of a bucket counts as the hash of all records in it."""
 
 
 class RecordTable:
@@ -45,33 +45,33 @@ class RecordTable:
         self._gone: list[Record] = []  # since the state was last written
 
     def of_rows(self, rows: pa.RecordBatch) -> list[Record]:
-        """The record of each row, opened if it is not there."""
+        """Returns the record of each row; opens those that do not exist."""
         start, end = bounds_of(rows)
         keys = rows.column(KEY)
-        named = keys if self._global else window_names(keys, start, end)
-        numbers, found, buckets = _bucket_of(named), named.to_pylist(), self._buckets
-        missing = [i for i, name in enumerate(found) if name not in buckets[numbers[i]]]
+        encoded = keys if self._global else window_names(keys, start, end)
+        numbers, names, buckets = _bucket_of(encoded), encoded.to_pylist(), self._buckets
+        missing = [i for i, name in enumerate(names) if name not in buckets[numbers[i]]]
         if missing:
             at = pa.array(missing)
             spelling = rows.column(SPELLING).take(at)
             new = zip(missing, decode_keys(keys.take(at), spelling), spelling.to_pylist(), strict=True)
             for position, key, spelled in new:
-                name, number = found[position], numbers[position]
+                name, number = names[position], numbers[position]
                 if name in buckets[number]:  # opened by a row before
                     continue
                 window = GLOBAL_WINDOW if self._global else Window(int(start[position]), int(end[position]))
                 record = self._calls.record(key, window, self.next_seq, number, name, spelled)
                 self.next_seq += 1
-                self._keep(record)
+                self._add(record)
                 self._calls.changed[record.seq] = record
-        return [buckets[number][name] for number, name in zip(numbers, found, strict=True)]
+        return [buckets[number][name] for number, name in zip(numbers, names, strict=True)]
 
     def first_end(self) -> int:
-        """The watermark that ends some record next, NEVER if there is none."""
+        """Returns the watermark that ends the next record, NEVER if there is none."""
         return self._deadlines[0] if self._deadlines else MAX_TIME if self.held else NEVER
 
     def ended(self, watermark: int) -> Iterator[Record]:
-        """The records whose time is over, for whoever drops each: by deadline, then by age."""
+        """Yields the records that have ended, by deadline and age; the caller drops each."""
         while self._deadlines and self._deadlines[0] <= watermark:
             yield from [record for _, record in sorted(self._ends[self._deadlines[0]].items())]
             del self._ends[heappop(self._deadlines)]
@@ -79,7 +79,7 @@ class RecordTable:
             yield from self.between()
 
     def drop(self, record: Record) -> None:
-        """The record is gone, with all its timers."""
+        """Removes a record with all its timers."""
         record.due[:] = [NEVER] * len(record.due)
         del self._buckets[record.bucket][record.name]
         self.held -= 1
@@ -90,27 +90,27 @@ class RecordTable:
             self._gone.append(record)
 
     def between(self, low: int = 0, high: int = HASHES) -> list[Record]:
-        """The records whose hashes are in a range, by age."""
+        """Returns the records whose hashes are in a range, by age."""
         buckets = self._buckets[-(-low // _WIDTH) : -(-high // _WIDTH)]
         return sorted((record for bucket in buckets for record in bucket.values()), key=attrgetter("seq"))
 
     def changed(self) -> list[Record]:
-        """Those that have changed since the state was last written, by age."""
+        """Returns the records that changed since the state was last written, by age."""
         return [record for _, record in sorted(self._calls.changed.items())]
 
     def gone(self) -> Removals:
-        """Those that were stored and are held no more."""
+        """Returns the records that were stored and have been removed."""
         hashes = np.array([record.bucket * _WIDTH for record in self._gone], np.uint64)
         return Removals(np.array([record.seq for record in self._gone], np.int64), hashes)
 
     def written(self) -> None:
-        """The state was written: nothing has changed since."""
+        """Notes that the state was written."""
         self._calls.changed.clear()
         self._gone = []
         self._stored = self.next_seq
 
     def columns(self, records: list[Record]) -> pa.Table:
-        """All there is of these records, to be stored."""
+        """Returns columns of these records, to be stored."""
         layout, states = self._calls.layout, self._calls.states
         windows = np.array([record.window for record in records], np.int64).reshape(-1, 2)
         columns = {
@@ -127,28 +127,28 @@ class RecordTable:
         return pa.table(columns)
 
     def load(self, rows: pa.Table, gone: Removals) -> None:
-        """Takes over records as `columns` gave them, in place of those it has; those that are gone go first."""
+        """Restores records that `columns` returned, in place of those it has, after removing those that are gone."""
         over = set(gone.seq.tolist())
         for number in np.unique(gone.hashes // np.uint64(_WIDTH)).tolist():
-            for record in [each for each in self._buckets[number].values() if each.seq in over]:
+            for record in [record for record in self._buckets[number].values() if record.seq in over]:
                 self.drop(record)
         for record in self._loaded(rows) if rows.num_rows else ():
             before = self._buckets[record.bucket].get(record.name)
             if before is not None:
                 self.drop(before)
-            self._keep(record)
+            self._add(record)
             self._calls.note(record)
         self.written()
 
     def _loaded(self, rows: pa.Table) -> list[Record]:
         layout, states = self._calls.layout, self._calls.states
-        named, spelling = one_array(rows, "name"), one_array(rows, "spelling")
-        found = named.to_pylist()
-        keys = named if self._global else pa.array([name[:-16] for name in found], pa.binary())
+        encoded, spelling = one_array(rows, "name"), one_array(rows, "spelling")
+        names = encoded.to_pylist()
+        keys = encoded if self._global else pa.array([name[:-16] for name in names], pa.binary())
         start, end, seq = (one_array(rows, name).to_pylist() for name in ("start", "end", "seq"))
-        windows = repeat(GLOBAL_WINDOW, len(found)) if self._global else map(Window, start, end)
-        told = (decode_keys(keys, spelling), windows, seq, _bucket_of(named), found, spelling.to_pylist())
-        records = list(map(self._calls.record, *told))
+        windows = repeat(GLOBAL_WINDOW, len(names)) if self._global else map(Window, start, end)
+        fields = (decode_keys(keys, spelling), windows, seq, _bucket_of(encoded), names, spelling.to_pylist())
+        records = list(map(self._calls.record, *fields))
         for index, (spec, handle) in enumerate(zip(layout.states, states, strict=True)):
             contents = load_states(handle, one_array(rows, f"state {spec.name}"))
             for record, content in zip(records, contents, strict=True):
@@ -158,7 +158,7 @@ class RecordTable:
                 record.due[index] = time
         return records
 
-    def _keep(self, record: Record) -> None:
+    def _add(self, record: Record) -> None:
         self._buckets[record.bucket][record.name] = record
         self.held += 1
         if record.deadline < MAX_TIME:
@@ -169,5 +169,5 @@ class RecordTable:
 
 
 def _bucket_of(names: pa.BinaryArray) -> list[int]:
-    """The bucket of each name."""
+    """Returns the bucket of each name."""
     return (hash_bytes(names) // np.uint64(_WIDTH)).tolist()  # type: ignore[no-any-return]

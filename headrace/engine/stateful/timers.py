@@ -1,7 +1,7 @@
-"""Timers of stateful DoFns: the handle a DoFn sets them by, and the queue that says which one is next.
+"""Timers of stateful DoFns: the handles that set them, and the queue of times.
 
-A queue never searches the records: an entry counts only while its record still has that time, so that a timer is moved
-or cleared by writing to the record, and what is out of date is dropped when it comes up.
+A queue never searches the records: an entry counts only while its record still has that time. So a timer is moved or
+cleared by writing to the record, and an outdated entry is dropped when it comes first.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ _FEW: Final = 1024
 
 
 class TimerQueue:
-    """Times of records, the earliest first; of equal times that of the older record, then the timer declared first."""
+    """A queue of records' times, earliest first; of equal times, the older record and the timer declared first."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, int, Record]] = []
         self._limit = _FEW
 
     def put(self, record: Record, index: int, time: int) -> None:
-        """Moves a time of a record."""
+        """Sets a time of a record."""
         if record.due[index] != time:
             record.due[index] = time
             self.note(record, index)
 
     def note(self, record: Record, index: int) -> None:
-        """Takes up a time that the record has."""
+        """Adds a time that the record has."""
         heappush(self._heap, (record.due[index], record.seq, index, record))
         if len(self._heap) > self._limit:
             self._heap = list({entry for entry in self._heap if entry[3].due[entry[2]] == entry[0]})
@@ -42,7 +42,7 @@ class TimerQueue:
             self._limit = 2 * len(self._heap) + _FEW
 
     def first(self) -> int:
-        """The earliest time, NEVER if there is none."""
+        """Returns the earliest time, NEVER if there is none."""
         heap = self._heap
         while heap:
             time, _, index, record = heap[0]
@@ -52,7 +52,7 @@ class TimerQueue:
         return NEVER
 
     def pop(self, until: int) -> tuple[Record, int, int] | None:
-        """The record, index and time of the earliest that is not after `until`, which is no longer set then."""
+        """Unsets the earliest time that is not after `until`; returns its record, index and time."""
         if self.first() > until:
             return None
         time, _, index, record = heappop(self._heap)
@@ -60,12 +60,12 @@ class TimerQueue:
         return record, index, time
 
     def clear(self) -> None:
-        """Forgets all times."""
+        """Removes all times."""
         self._heap.clear()
 
 
 class Timer:
-    """A timer of the record that the cursor is at."""
+    """The handle of an event timer of the record that the cursor points to."""
 
     __slots__ = ("_at", "_changed", "_index", "_queue")
 
@@ -93,7 +93,7 @@ class Timer:
 
 
 class ProcessingTimer(Timer):
-    """A timer in processing time. What its method gives has the event time it was set at, which is held until then."""
+    """The handle of a processing timer. Its outputs have the event time it was set at, which holds the watermark."""
 
     __slots__ = ("_hold", "_holds")
 
@@ -116,5 +116,5 @@ class ProcessingTimer(Timer):
         self._queue.put(record, self._index, min(time, MAX_TIME))
         if record.due[self._hold] != at.time:
             record.due[self._hold] = at.time
-            if at.time >= at.low:  # what is behind the output already holds nothing back
+            if at.time >= at.low:  # a time behind the output watermark holds nothing back
                 self._holds.note(record, self._hold)

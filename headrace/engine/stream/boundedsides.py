@@ -1,4 +1,4 @@
-"""Side inputs of a stream: bounded collections, worked out as a batch before it begins, and the same for all of it."""
+"""Bounded side inputs of a stream: computed as a batch before the stream begins, and broadcast."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from headrace.model.sinks import Collect, Collected
 
 
 class BoundedSides:
-    """Works out and broadcasts the bounded side inputs of a stream."""
+    """Computes and broadcasts the bounded side inputs of a stream."""
 
     def __init__(self, spark: SparkSession, graph: Graph) -> None:
         self.spark, self.graph = spark, graph
         self._broadcasts: dict[int, Broadcast[Any]] = {}
 
     def value(self, side: SideInput) -> SideValue:
-        """Returns the value of a side input, which is worked out when it is first asked for."""
+        """Returns the value of a side input, which is computed when it is first needed."""
         return SideValue.of(side, BroadcastBlocks(self._broadcast(side.collection)))
 
     def close(self) -> None:
@@ -51,7 +51,7 @@ class BoundedSides:
 
 
 def _leading_to(graph: Graph, pc: PCollection) -> tuple[Node, ...]:
-    """The nodes a collection is made by, in order."""
+    """Returns the nodes that a collection depends on, in order."""
     needed: set[int] = set()
     wanted = [pc]
     while wanted:

@@ -1,4 +1,4 @@
-"""Sinks of a stream: each micro-batch goes to every sink once, told apart by its id, even if it is run again.
+"""Delivers micro-batches to the sinks of a stream, each once, by its id, even if it is run again.
 
 Files: a batch is a directory `batch-000042` in the sink's, which appears whole or not at all; a batch without elements
 has none. `ReadText("out/*")` and its like read them all. In each is a manifest of what was written.
@@ -43,10 +43,10 @@ from headrace.model.times import MAX_TIME
 
 
 class Delivery:
-    """Callable by foreachBatch.
+    """Delivers a micro-batch to all sinks; callable by foreachBatch.
 
-    What is put into `before` is done before the next batch, when nothing is being written. If `draining`, the stream
-    is `drained` when all shards have heard of the end of time, and takes no batch after that.
+    Functions in `before` are called before the next batch, when nothing is being written. If `draining`, the stream is
+    `drained` when the input watermark of all shards is at the end of time, and takes no batch after that.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Delivery:
         self.bind(line)
 
     def bind(self, line: Line) -> None:
-        """Takes over the outlets of the line that runs, whose columns are known."""
+        """Uses the outlets of the line that runs, whose columns are known."""
         self._outlets = {outlet.number: outlet for outlet in line.outlets}
         self._files = [outlet for outlet in line.outlets if isinstance(outlet.node.transform, WriteFiles)]
         alone = len(line.outlets) == len(self._files) == 1
@@ -85,7 +85,7 @@ class Delivery:
         return self.counters.shard_reports
 
     def begin(self, spark: SparkSession, manifest: Manifest, *, known: dict[str, SinkEntry]) -> None:
-        """Before the first batch: the directories of sinks that are not `known` yet must be new, too."""
+        """Prepares for the first batch; the directories of sinks that are not `known` from before must be new."""
         self._stream = manifest.stream
         for outlet in self._outlets.values():
             sink, label = outlet.node.transform, outlet.node.label
@@ -96,7 +96,7 @@ class Delivery:
                 Folder(spark, sink.path).delete()  # which is there only if it may be replaced
 
     def started(self, query: StreamingQuery) -> None:
-        """The query runs."""
+        """Begins back pressure in the running query."""
         if self.admission is not None:
             self.admission.begin(query)
 
@@ -123,12 +123,12 @@ class Delivery:
         return report is not None and report.input_watermark >= MAX_TIME
 
     def close(self) -> None:
-        """After the run."""
+        """Closes the writers after the run."""
         for writer in self._writers.values():
             writer.close()
 
     def catch_up(self) -> None:
-        """Does what is to be done before the next batch."""
+        """Calls the functions in `before`."""
         with suppress(Empty):
             while True:
                 self.before.get_nowait()()
@@ -158,7 +158,7 @@ class Delivery:
             writer.write(elements_of(bodies), batch_id)
 
     def _write(self, outlet: Outlet, rows: DataFrame, batch_id: int) -> None:
-        """Writes a batch beside its place and renames it; if it is there already, it is only worked out again."""
+        """Writes a batch beside its directory and renames it; if the directory exists, the batch is only computed."""
         sink, spark = outlet.node.transform, rows.sparkSession
         assert isinstance(sink, WriteFiles)
         folder, name = Folder(spark, sink.path), f"batch-{batch_id:06d}"
@@ -182,25 +182,25 @@ class Delivery:
 
 
 class Drained(Exception):
-    """A batch came after the last one."""
+    """Raised for a batch after the stream was drained."""
 
 
 def elements_of(bodies: list[bytes]) -> list[WindowedValue]:
-    """The elements of bodies that hold blocks."""
+    """Decodes the elements of bodies of blocks."""
     batches = (unpack(body)[1] for body in bodies)
     return sinks.windowed_values(list(FromBlocks().bundles(batches)))
 
 
 def blocks_of(bodies: list[bytes]) -> Iterator[pa.Buffer]:
-    """The blocks in bodies."""
+    """Returns the blocks in bodies."""
     return (cell.as_buffer() for body in bodies for cell in unpack(body)[1].column(0))
 
 
 @dataclass
 class BodyUnpacker:
-    """Callable by mapInArrow: the batches in the bodies of rows in flight, whose rows are counted.
+    """Unpacks the batches in the bodies of rows in flight, and counts their rows; callable by mapInArrow.
 
-    Rows in flight are what it is given or, with a program, what that gives.
+    With a program, the rows in flight are what the program emits.
     """
 
     rows: Accumulator[int]
@@ -209,6 +209,6 @@ class BodyUnpacker:
     def __call__(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in rows if self.program is None else self.program(rows):
             for body in batch.column("body").to_pylist():
-                given = unpack(body)[1]
-                self.rows.add(given.num_rows)
-                yield given
+                unpacked = unpack(body)[1]
+                self.rows.add(unpacked.num_rows)
+                yield unpacked

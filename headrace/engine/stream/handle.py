@@ -115,7 +115,7 @@ class StreamHandle:
         copied.result()
 
     def status(self) -> StreamStatus:
-        """How far the stream is; printed, a table."""
+        """Returns the progress of the stream; it prints as a table."""
         stream, delivery, progress = self._stream, self._stream.delivery, self._progress()
         shards = dict(delivery.shards)  # a batch may be changing it
         return StreamStatus(
@@ -130,11 +130,10 @@ class StreamHandle:
         )
 
     def metrics(self) -> dict[str, dict[str, int]]:
-        """Elements in and out of each transform, by label; of groupings, how many came too late or were refused.
+        """Returns counts by label: elements in and out of each transform; of groupings, late and refused elements.
 
-        Those two are of the whole life of the checkpoint, the others of this run. Of sources, how many elements came
-        out and how many were too far ahead of time, how many records were bad, by reason, and how many partitions are
-        idle now.
+        Late and refused elements are counted over the whole life of the checkpoint, the others in this run. Of sources:
+        elements out, elements too far ahead of the clock, bad records by reason, and partitions that are idle now.
         """
         metrics = self._stream.counters.metrics()
         shards = self._stream.delivery.shards
@@ -151,7 +150,7 @@ class StreamHandle:
         return metrics
 
     def _progress(self) -> dict[str, Any] | None:
-        """Spark's account of the last batch."""
+        """Returns Spark's progress of the last batch."""
         last = self._query.lastProgress
         return None if last is None else json.loads(last.json)
 
@@ -169,7 +168,7 @@ class StreamHandle:
             self._stream.close()
 
     def _follow(self) -> None:
-        """Waits for the end of the query; if it was drained, that is noted, whatever became of further batches."""
+        """Waits for the end of the query, and notes if it was drained, even if a batch after that failed."""
         drained = self._stream.delivery.drained
         try:
             self._await_end()
@@ -211,7 +210,7 @@ class StreamHandle:
 
 
 class _Halted(Exception):
-    """A batch has come that is not to begin."""
+    """Raised in place of a batch that must not begin."""
 
 
 def start(stream: Stream) -> StreamHandle:

@@ -1,7 +1,7 @@
-"""The Python programs of a stream: one after each source and one after each level of exchanges, with their clocks.
+"""The Python programs of a stream: one after each source and one after each level of exchanges.
 
-They are the programs of a batch, but for what enters and leaves: rows from a source or panes from shards enter, rows in
-flight leave, and with them, to every shard, how far the input has come.
+They differ from the programs of a batch in what enters and leaves: rows of a source or panes of shards enter, rows in
+flight leave, and with them reports of the task's clocks to every shard.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from headrace.model.times import MIN_TIME
 from headrace.model.watermarks import WatermarkPolicy
 
 Watermarks = Literal["given", "from times", "punctuated", "followed"]
-"""How a source's watermark is known: its script tells it; it is by event times; by a column; or by times that functions
+"""How a source's watermark is known: from its script, from event times, from a column, or from times that functions
 set."""
 
 
 @dataclass
 class FromSource:
-    """Reads the rows of a source, and notes its watermark. What is read of it has a head each."""
+    """Reads the rows of a source, and observes its watermark. Each collection that is read has a head in `rows`."""
 
     name: str
     rows: list[Head]
@@ -50,28 +50,28 @@ class FromSource:
     letters: BadRecordReader | None = None  # of its bad records, whose head is the last
 
     def bundles(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, Bundle | ColumnBundle]]:
-        """Bundles of elements, each with the number of the head that read it."""
+        """Yields bundles of elements, each with the number of the head that read it."""
         if self.watermarks == "followed":
             self.clocks.followed[self.name] = self.policy
         for batch in batches:
             if batch.num_rows:
-                self._note(batch)
+                self._observe(batch)
                 if self.letters is not None and (dead := self.letters.read(batch)):
                     yield len(self.rows), Bundle(dead)
                 for number, (head, elements) in enumerate(zip(self.rows, self._elements(batch), strict=True)):
                     if elements.num_rows:
                         yield from ((number, bundle) for bundle in head.bundles(iter([elements])))
-        self._tell()
+        self._finish()
 
     def _elements(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
         if len(self.rows) > 1:
             return [elements_of(batch, number) for number in range(len(self.rows))]
         clocks = [name for name in (NOW, LOW, PART, PUNCTUATION, BAD) if name in batch.schema.names]
         elements = batch.drop_columns(clocks)
-        told = batch.column(LOW)
-        return [elements if told.null_count == len(told) else elements.filter(pc.is_null(told))]
+        lows = batch.column(LOW)  # rows with one are no elements
+        return [elements if lows.null_count == len(lows) else elements.filter(pc.is_null(lows))]
 
-    def _note(self, batch: pa.RecordBatch) -> None:
+    def _observe(self, batch: pa.RecordBatch) -> None:
         now = pc.max(batch.column(NOW)).as_py()
         self.clocks.observe(self.name, None, now)
         for partition, rows in _by_partition(batch):
@@ -79,13 +79,13 @@ class FromSource:
                 times = rows.column(TIME if self.watermarks == "from times" else PUNCTUATION).drop_null()
                 self.progress.setdefault(partition, SourceProgress(self.policy)).observe(np.asarray(times), now=now)
             else:
-                told = pc.max(rows.column(LOW)).as_py()
-                low = MIN_TIME if told is None else told
+                greatest = pc.max(rows.column(LOW)).as_py()
+                low = MIN_TIME if greatest is None else greatest
                 if partition != WHOLE or low > MIN_TIME:
                     self.clocks.observe(self.name, low, now, partition)
 
-    def _tell(self) -> None:
-        """How far the partitions have come, now that all is read."""
+    def _finish(self) -> None:
+        """Observes the watermarks of partitions once all is read."""
         for partition, progress in self.progress.items():
             with blame(self.name):
                 self.clocks.observe(self.name, progress.low(), None, partition)
@@ -95,7 +95,7 @@ class FromSource:
 
 
 def _by_partition(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """The rows of each partition; those that name none are of the whole source."""
+    """Yields the rows of each partition; those without one are of the whole source."""
     if PART not in batch.schema.names:
         yield WHOLE, batch
         return
@@ -105,13 +105,13 @@ def _by_partition(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]
         return
     for partition in partitions:
         named = batch.column(PART)
-        mine = pc.is_null(named) if partition is None else pc.equal(named, partition)
-        yield WHOLE if partition is None else partition, batch.filter(mine)
+        of_partition = pc.is_null(named) if partition is None else pc.equal(named, partition)
+        yield WHOLE if partition is None else partition, batch.filter(of_partition)
 
 
 @dataclass
 class FromClocks:
-    """Reads rows that only tell how far sources have come, or what time it is."""
+    """Reads rows that only have clocks: watermarks of sources, or the time."""
 
     clocks: TaskClocks = field(default_factory=TaskClocks)  # those of the task, which its program sets
 
@@ -162,7 +162,7 @@ class SourceProgram(ClockedProgram):
     label: str = field(kw_only=True)
     source: FromSource = field(kw_only=True)
     entries: list[Readers] = field(kw_only=True)
-    given: dict[int, str] = field(kw_only=True)  # by the number of a head, the label of what gave the elements it reads
+    labels: dict[int, str] = field(kw_only=True)  # by the number of a head, the label that counts its elements
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         clocks = self._begin()
@@ -181,14 +181,14 @@ class SourceProgram(ClockedProgram):
 
     def _entering(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Bundle | ColumnBundle, Readers]]:
         for number, bundle in self.source.bundles(batches):
-            if number in self.given:
-                self._counts[self.given[number], "out"] += bundle.size
+            if number in self.labels:
+                self._counts[self.labels[number], "out"] += bundle.size
             yield bundle, self.entries[number]
 
 
 @dataclass(frozen=True)
 class Entry:
-    """Where what the shards of an exchange give enters a program, by tag."""
+    """Where the output of an exchange's shards enters a program: its work, and readers by tag."""
 
     label: str
     work: Work
@@ -197,7 +197,7 @@ class Entry:
 
 @dataclass
 class LevelProgram(ClockedProgram):
-    """Callable by mapInArrow over what the shards of a level gave; rows that go elsewhere pass."""
+    """Callable by mapInArrow over the output of a level's shards; rows for other destinations pass."""
 
     entries: dict[int, Entry] = field(kw_only=True)
 

@@ -1,4 +1,4 @@
-"""A graph as a stream: one Structured Streaming query, a straight line from the sources through shards to the sinks.
+"""Runs a graph as a stream: one Structured Streaming query, a straight line from sources through shards to sinks.
 
     sources -> Python -> shards of level 1 -> Python -> shards of level 2 -> ... -> Python -> foreachBatch
 
@@ -82,7 +82,7 @@ _ON_LOCAL_DISK: Final = {  # elsewhere a rename is not what makes a file appear 
     ),
 }
 _HEARTBEAT: Final = "1 second"
-"""How often to look at the clock, where triggers wait for it and nobody says how often."""
+"""The interval of the heartbeat where triggers wait for the clock and no trigger interval is given."""
 _DRAIN: Final = "drain"
 
 
@@ -92,7 +92,7 @@ _starting: Final = threading.Lock()
 
 @dataclass(frozen=True)
 class Options:
-    """How a stream is run, as `Pipeline.run` takes it."""
+    """Options of a stream, as `Pipeline.run` takes them."""
 
     checkpoint: str | None = None
     savepoint: str | None = None
@@ -109,9 +109,9 @@ class Stream:
         self.spark, self.counters = spark, counters
         self.trigger = None if options.trigger is None else duration(options.trigger)
         self.checkpoint = Checkpoint(spark, options.checkpoint, options.savepoint)
-        held = self.checkpoint.manifest
-        self.line = lower(graph, shards=held.shards, partitions=held.partitions, numbers=held.numbers)
-        self.line.taps = held.in_order(self.line.taps)
+        before = self.checkpoint.manifest
+        self.line = lower(graph, shards=before.shards, partitions=before.partitions, numbers=before.numbers)
+        self.line.taps = before.in_order(self.line.taps)
         kinds = [tap.source.transform for tap in self.line.taps]
         scripted_clock = any(isinstance(kind, TestStream) for kind in kinds)
         arriving = self._files() and self.trigger is not None
@@ -120,7 +120,7 @@ class Stream:
         self._policies = policies = {tap.name: policy_of(tap.source) for tap in self.line.taps}
         self._idle_after = {name: each.idle_after for name, each in policies.items() if each.idle_after is not None}
         timed = bool(self._idle_after) or any(exchange.work.needs_time for exchange in self.line.exchanges)
-        self._heartbeat = (timed or held.heartbeat) and not self.ends and not scripted_clock
+        self._heartbeat = (timed or before.heartbeat) and not self.ends and not scripted_clock
         self._manifest = self.checkpoint.check(self.line, heartbeat=self._heartbeat)
         self.receivers = Receivers(self.line.taps, self.checkpoint)
         control, name = self.checkpoint.control, self.checkpoint.name
@@ -148,7 +148,7 @@ class Stream:
 
     def start(self) -> StreamingQuery:
         """Starts the query."""
-        # It would log what a sink's function raises, which the handle tells.
+        # It would log what a sink's function raises, which the handle raises, too.
         logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
         self.checkpoint.prepare()
         self.receivers.open()
@@ -182,7 +182,7 @@ class Stream:
         return self.query
 
     def end(self) -> None:
-        """Files and topics were read to their end: nothing will come that is older than the end of time."""
+        """Ends the files and topics that were read to their end: their watermarks go to the end of time."""
         if ended := [*self._files(), *(tap for tap in self.line.taps if isinstance(tap.source.transform, ReadTopic))]:
             self._sources.end(ended)
 
@@ -192,17 +192,17 @@ class Stream:
         return self._sources.ended(_DRAIN)
 
     def drain(self) -> None:
-        """Tells all sources' end. One that was told before may have been too late for a crash: it is told again."""
+        """Ends all sources; again, if they were ended before, since a crash may have come before the stream read it."""
         self.receivers.stop()
         self.delivery.draining = True
         self._sources.end(self.line.taps, f"{_DRAIN}-{self._run}" if self.draining else _DRAIN)
 
     def wake(self) -> None:
-        """Sees to it that there is another batch, data or not."""
+        """Causes another batch, with or without data."""
         self._sources.end([], f"wake-{uuid.uuid4().hex}")
 
     def close(self) -> None:
-        """After the run."""
+        """Releases all resources after the run."""
         self.receivers.stop()
         self._sides.close()
         self.delivery.close()
@@ -234,7 +234,7 @@ class Stream:
         return data, source
 
     def _direct(self, tap: Tap, direct: DirectRead) -> tuple[DataFrame, FromSource]:
-        """A tap whose program reads records by itself."""
+        """Makes the frame and head of a tap whose program reads records by itself."""
         reader, records = direct.reader, direct.records
         columns = self._columns.opened(tap.source, lambda node: reader.no_rows(self.spark))
         for node in (node for reading in tap.readings for node in reading.columns):
@@ -250,7 +250,7 @@ class Stream:
             label=tap.source.label,
             source=source,
             entries=[*[reading.readers for reading in tap.readings], tap.dead],
-            given={
+            labels={
                 number: node.label
                 for number, reading in enumerate(tap.readings)
                 if (node := reading.row_producer(tap.source)) is not None
@@ -258,7 +258,7 @@ class Stream:
         )
 
     def _clocks(self) -> list[DataFrame]:
-        """What enters beside the sources: that they have ended, and the time."""
+        """Makes the frames that enter beside the sources: ends of sources, and the heartbeat."""
         frames = [self._sources.ends(), *([self._sources.heartbeat()] if self._heartbeat else [])]
         return [self._mapped(frame, ClockProgram(), (0, 0)) for frame in frames]
 
@@ -268,7 +268,7 @@ class Stream:
         return LevelProgram(station=(level, 0), entries=entries)
 
     def _through_columns(self, data: DataFrame, level: int) -> DataFrame:
-        """What comes of a level, once Catalyst has worked on columns that Python functions gave there."""
+        """Applies the column segments of a level, between its Python programs."""
         hop = 1
         while here := self.line.at((level, hop)):
             program = segmentprogram.after(here, self._policies)
@@ -295,7 +295,7 @@ class Stream:
         }
 
     def _sources_of(self, exchange: Exchange) -> tuple[dict[str, tuple[str, ...]], dict[str, int]]:
-        """Of the sources it reads from, the partitions that are known, and after how long they are idle."""
+        """Returns the known partitions of the sources an exchange reads from, and after how long they are idle."""
         taps = [tap for tap in self.line.taps if tap.name in exchange.upstream]
         partitions = {tap.name: partitions_of(tap.source) for tap in taps}
         return partitions, {name: self._idle_after[name] for name in partitions if name in self._idle_after}
@@ -311,7 +311,7 @@ class Stream:
 
     @contextmanager
     def _settings(self) -> Iterator[None]:
-        """The settings a query takes over when it starts."""
+        """Sets the session's settings while a query starts, which takes them over."""
         settings = {
             **_SETTINGS,
             **(_ON_LOCAL_DISK if self.checkpoint.local else {}),
@@ -323,8 +323,8 @@ class Stream:
         try:
             yield
         finally:
-            for name, held in before.items():
-                if held is None:
+            for name, earlier in before.items():
+                if earlier is None:
                     self.spark.conf.unset(name)
                 else:
-                    self.spark.conf.set(name, held)
+                    self.spark.conf.set(name, earlier)

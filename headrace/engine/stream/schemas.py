@@ -1,4 +1,4 @@
-"""The columns of a stream's collections where only Spark knows them: those of a source, and what follows from them."""
+"""Columns of a stream's collections that only Spark knows: those of a source, and of transforms of it."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from headrace.model.pipeline import Graph, Node, PCollection
 
 
 class CollectionColumns:
-    """Knows the columns of collections of Rows."""
+    """The columns of collections of Rows."""
 
     def __init__(self, spark: SparkSession, graph: Graph) -> None:
         self.spark, self.graph = spark, graph
         self._frames: dict[int, DataFrame] = {}
 
     def opened(self, source: Node, open: Callable[[Node], DataFrame]) -> DataFrame:
-        """The frame of a source, opened once."""
+        """Returns the frame of a source, which is opened once."""
         pc = source.outputs[0]
         if id(pc) not in self._frames:
             self._frames[id(pc)] = open(source)
         return self._frames[id(pc)]
 
     def note(self, pc: PCollection, data: DataFrame) -> None:
-        """The collection is this frame."""
+        """Notes the frame of a collection."""
         self._frames[id(pc)] = data
 
     def of(self, pc: PCollection) -> pa.Schema:
-        """The columns of a collection."""
+        """Returns the columns of a collection."""
         if id(pc) in self._frames:
             return to_arrow_schema(self._frames[id(pc)].drop(*relational.HIDDEN).schema, timezone="UTC")
         if pc.schema is not None:
@@ -42,19 +42,19 @@ class CollectionColumns:
         return self._transformed(node) if isinstance(node.transform, Columnwise) else self.of(node.inputs[0])
 
     def known(self, pc: PCollection) -> pa.Schema | None:
-        """The columns of a collection; None where its elements are Python objects."""
+        """Returns the columns of a collection; None if its elements are Python objects."""
         return self.of(pc) if pc.has_columns else None
 
     def check_aggregates(self) -> None:
-        """Refuses aggregations of columns that are not there."""
+        """Refuses aggregations of columns that do not exist."""
         for node in self.graph:
             if isinstance(node.transform, Aggregate):
                 self._transformed(node)
 
     def _transformed(self, node: Node) -> pa.Schema:
-        """Whatever a batch would give for no rows."""
+        """Returns the columns that a batch of no rows would have."""
         hidden = [(name, pa.int64()) for name in (TIME, START, END)]
         columns = pa.schema([*self.of(node.inputs[0]), *hidden])
         nothing = self.spark.createDataFrame([], from_arrow_schema(columns))
-        given = relational.apply(node, nothing).drop(*relational.HIDDEN).schema
-        return to_arrow_schema(given, timezone="UTC")
+        schema = relational.apply(node, nothing).drop(*relational.HIDDEN).schema
+        return to_arrow_schema(schema, timezone="UTC")

@@ -28,7 +28,7 @@ from headrace.model.watermarks import WatermarkPolicy
 
 @dataclass
 class SegmentOpener:
-    """Callable by mapInArrow: a program, what it sends to the segments behind it laid out as columns."""
+    """Runs a program, and lays out what it sends to the segments behind it as columns; callable by mapInArrow."""
 
     program: Program
     columns: dict[int, pa.Schema]
@@ -68,14 +68,14 @@ class SegmentOpener:
 
 
 def opening(program: Program, segments: Iterable[Segment]) -> SegmentOpener:
-    """The program, with the segments that come right behind it."""
+    """Wraps a program, with the segments right behind it."""
     each = list(segments)
     columns = {segment.dest: segment.output.schema() for segment in each}
     return SegmentOpener(program, columns, {segment.dest: segment.column for segment in each})
 
 
 def transformed(segments: Iterable[Segment], data: DataFrame) -> DataFrame:
-    """The frame after the transforms of these segments, each of which sees its own rows only."""
+    """Applies the transforms of these segments to a frame; each sees its own rows only."""
     for segment in segments:
         carried = tuple(name for name in data.columns if name != segment.column)
         mine = (F.col(DEST) == segment.dest) & F.col(BODY).isNull()
@@ -89,7 +89,7 @@ def transformed(segments: Iterable[Segment], data: DataFrame) -> DataFrame:
 
 @dataclass(frozen=True)
 class SegmentExit:
-    """Where the rows of a segment enter Python again."""
+    """The exit of a segment, where its rows enter Python again: its column, schema and readers."""
 
     column: str
     schema: Schema | None
@@ -101,7 +101,7 @@ _NOTHING: Final[dict[str, Any]] = {}
 
 @dataclass
 class SegmentProgram(LevelProgram):
-    """Callable by mapInArrow over what Catalyst made of segments; rows that go elsewhere pass."""
+    """Callable by mapInArrow over the output of segments; rows for other destinations pass."""
 
     leaving: dict[int, SegmentExit] = field(kw_only=True)
     policies: dict[str, WatermarkPolicy] = field(kw_only=True)
@@ -135,14 +135,14 @@ class SegmentProgram(LevelProgram):
                 begin = end + 1
 
     def _follow(self, names: list[str]) -> None:
-        """The watermarks of these sources are the times of rows that come this way."""
+        """Notes that the watermarks of these sources follow the times of rows that come this way."""
         for name in names:
             self._clocks.followed[name] = self.policies[name]
             self._clocks.observe(name, None, None)
 
 
 def _panes(header: dict[str, Any], rows: int) -> pa.RecordBatch | None:
-    """The pane of a header, for each of so many rows; None if there is nothing to tell."""
+    """Returns the pane of a header as columns of so many rows; None if the rows are in no pane."""
     pane = pane_of(header["pane"])
     if pane == NO_PANE and not header["retraction"]:
         return None
@@ -153,7 +153,7 @@ def _panes(header: dict[str, Any], rows: int) -> pa.RecordBatch | None:
 
 
 def after(segments: list[Segment], policies: dict[str, WatermarkPolicy]) -> SegmentProgram:
-    """The program behind these segments of one station. `policies` are those of the sources."""
+    """Makes the program behind these segments of one station. `policies` are those of the sources."""
     leaving = {each.dest: SegmentExit(each.column, each.leaves.schema, each.readers) for each in segments}
     station = segments[0].station
     return SegmentProgram(station=station, entries={}, leaving=leaving, policies=policies)

@@ -1,7 +1,7 @@
-"""The shards of a level on Spark: one stateful operator, which keeps each shard's state as blocks.
+"""The shards of a level on Spark: one stateful operator, which stores the state of each shard as blocks.
 
-Spark's state store is the only truth. A worker also keeps the shards it has seen last in memory; a shard's stamp in the
-store tells whether such a copy is the newest. What a shard does with its rows is its processor's.
+Only Spark's state store is authoritative. A worker also has a cache of the shards it processed last; the stamp of a
+shard in the store tells whether the cached state is the newest. A shard's processor does the work.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from headrace.engine.worker.blame import blame
 from headrace.model.pickling import define_in_script
 from headrace.model.times import MIN_TIME
 
-_KEPT: Final = 256
-"""How many shards a worker keeps in memory."""
+_CACHED: Final = 256
+"""How many shards a worker caches."""
 
 
 @dataclass(frozen=True)
 class ShardSpec:
-    """What a shard is: its name and number, the exchange it belongs to, what that does, and whom it waits for.
+    """The specification of a shard: its name and number, the label and work of its exchange, and its upstream.
 
-    Of sources it may know the partitions, and how long these are waited for.
+    Of sources it may have the partitions, and after how long they are idle.
     """
 
     name: str
@@ -49,7 +49,7 @@ class ShardSpec:
 
 
 class Shard:
-    """A shard in a worker's memory: its processor, the clocks of what it reads, and counts for whoever asks."""
+    """A shard in a worker's memory: its processor, the clocks of its upstream, and counts for its report."""
 
     def __init__(self, spec: ShardSpec) -> None:
         self.spec = spec
@@ -80,7 +80,7 @@ class Shard:
         return step, now
 
     def header(self) -> dict[str, Any]:
-        """What there is to store of it, besides the processor's state."""
+        """Returns what is stored besides the processor's state."""
         return {
             "upstream": self.upstream.dump().decode(),
             "delays": list(self.delays.buckets.items()),
@@ -90,7 +90,7 @@ class Shard:
         }
 
     def load(self, cells: Iterable[bytes]) -> None:
-        """Takes over the state of cells: all of it or, on top of what it has, what changed since."""
+        """Restores the state in cells: all of it or, on top of the state it has, the deltas since."""
         header: dict[str, Any] = {}
         blocks: list[bytes] = []
         for cell in cells:
@@ -115,25 +115,25 @@ def _elements(rows: pa.RecordBatch | None) -> int:
 
 @dataclass
 class ShardCache:
-    """The shards a worker has in memory, by stream and destination, each with the stamp of its state."""
+    """The shards in a worker's memory, by stream and destination, each with the stamp of its state."""
 
-    held: OrderedDict[tuple[str, int], tuple[StateStamp, Shard]] = field(default_factory=OrderedDict)
+    shards: OrderedDict[tuple[str, int], tuple[StateStamp, Shard]] = field(default_factory=OrderedDict)
 
     def take(self, stream: str, dest: int) -> tuple[StateStamp, Shard] | None:
-        """The copy, if there is one. It is taken out: a step that fails leaves none."""
-        return self.held.pop((stream, dest), None)
+        """Removes and returns the shard, if it is cached; so a step that fails leaves none."""
+        return self.shards.pop((stream, dest), None)
 
-    def keep(self, stream: str, dest: int, stamp: StateStamp, shard: Shard) -> None:
-        self.held[stream, dest] = stamp, shard
-        while len(self.held) > _KEPT:
-            self.held.popitem(last=False)
+    def put(self, stream: str, dest: int, stamp: StateStamp, shard: Shard) -> None:
+        self.shards[stream, dest] = stamp, shard
+        while len(self.shards) > _CACHED:
+            self.shards.popitem(last=False)
 
 
-_copies: Final = ShardCache()
+_cache: Final = ShardCache()
 
 
 class ShardOperator(StatefulProcessor):
-    """All shards of a level, by destination. Rows for others pass."""
+    """The shards of a level, by destination, as an operator of Spark's; rows for other destinations pass."""
 
     def __init__(self, stream: str, specs: dict[int, ShardSpec], classes: dict[str, type]) -> None:
         self.stream, self.specs, self.classes = stream, specs, classes
@@ -157,7 +157,7 @@ class ShardOperator(StatefulProcessor):
             shard = Shard(spec) if stamp is None else self._shard(dest, spec, stamp)
             step, now = shard.step([report for report, _ in bodies], [rows for _, rows in bodies])
             stamp = self.cells.write(stamp or StateStamp(), shard.header(), shard.processor)
-        _copies.keep(self.stream, dest, stamp, shard)
+        _cache.put(self.stream, dest, stamp, shard)
         report = ShardReport(
             spec.name,
             now,
@@ -176,13 +176,13 @@ class ShardOperator(StatefulProcessor):
         yield Row(dest=dest, body=pack(report.dump(), step.panes))
 
     def _shard(self, dest: int, spec: ShardSpec, stamp: StateStamp) -> Shard:
-        """The shard as it was left: a copy of this very state, an older one with the changes since, or a new one."""
-        kept, shard = _copies.take(self.stream, dest) or (None, None)
-        if shard is not None and kept is not None:
-            if kept.token == stamp.token:
+        """Returns the shard with the state of the stamp: cached, cached with later deltas, or loaded."""
+        cached, shard = _cache.take(self.stream, dest) or (None, None)
+        if shard is not None and cached is not None:
+            if cached.token == stamp.token:
                 shard.copies["used"] += 1
                 return shard
-            if isinstance(shard.processor, SlicedProcessor) and (deltas := self.cells.since(stamp, kept)) is not None:
+            if isinstance(shard.processor, SlicedProcessor) and (deltas := self.cells.since(stamp, cached)) is not None:
                 shard.load(deltas)
                 shard.copies["caught up"] += 1
                 return shard

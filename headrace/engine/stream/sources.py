@@ -1,4 +1,4 @@
-"""Sources of a stream: files as they arrive, numbers at a rate, and scripts, which are files that were written before.
+"""Opens the sources of a stream: files as they arrive, numbers at a rate, topics, and scripts.
 
 Every source is a frame with its elements as columns or blocks, their event times, and the columns NOW, LOW and perhaps
 PART and PUNCTUATION.
@@ -43,7 +43,7 @@ _ENDS: Final = pa.schema([("source", pa.string()), (LOW, pa.int64())])
 
 
 class Sources:
-    """Opens the sources of a stream. What is scripted is kept in `control`, a directory in the checkpoint.
+    """Opens the sources of a stream. Scripts are files in `control`, a directory in the checkpoint.
 
     If a script moves processing time, no other source tells it.
     """
@@ -55,7 +55,7 @@ class Sources:
         self._now: Column = F.lit(None).cast("long") if scripted_clock else F.unix_micros(F.current_timestamp())
 
     def open(self, node: Node) -> DataFrame:
-        """The frame of a source."""
+        """Opens the frame of a source."""
         data, policy = self._opened(node), policy_of(node)
         if not isinstance(policy, Punctuated):
             return data
@@ -81,27 +81,27 @@ class Sources:
         raise PipelineError(f"{node}: not yet in a stream: {source}")
 
     def ends(self) -> DataFrame:
-        """Tells of sources that they have come to their end, once `end` was called."""
+        """Makes the frame of sources' ends, which has a row for each after `end` was called."""
         self._ends.make()
         return self._arriving(self._ends, _ENDS).withColumn(NOW, self._now)
 
     def end(self, taps: list[Tap], name: str = "end") -> None:
-        """These have come to their end, which is told once under a name. Of none, it is only cause for a batch."""
+        """Writes that these sources have ended, once under a name. Without sources, it only causes a batch."""
         table = pa.table([[tap.name for tap in taps], [MAX_TIME] * len(taps)], schema=_ENDS)
         if not self.ended(name):
             self._ends.write(f"{name}.parquet", _parquet(table))
 
     def ended(self, name: str = "end") -> bool:
-        """Whether that was told."""
+        """Whether `end` was called under this name."""
         return self._ends.exists(f"{name}.parquet")
 
     def heartbeat(self) -> DataFrame:
-        """Tells the time in every batch."""
+        """Makes the frame of the heartbeat, which has the time in every batch."""
         beats = self.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
         return beats.select(F.lit(HEARTBEAT).alias("source"), F.lit(None).cast("long").alias(LOW), self._now.alias(NOW))
 
     def alive(self, data: DataFrame) -> DataFrame:
-        """The frame with the clocks of a source that goes by the time."""
+        """Adds the columns of clocks to the frame of a source that has the time of the batch."""
         return data.withColumns({NOW: self._now, LOW: F.lit(None).cast("long")})
 
     def _files(self, node: Node, source: ReadFiles) -> DataFrame:
@@ -131,7 +131,7 @@ class Sources:
 
 
 def watermarks_of(source: Node) -> Watermarks:
-    """How the watermark of a source is known."""
+    """Returns how the watermark of a source is known."""
     transform = source.transform
     if isinstance(transform, TestStream | Create):
         return "given"
@@ -143,7 +143,7 @@ def watermarks_of(source: Node) -> Watermarks:
 
 
 def partitions_of(source: Node) -> tuple[str, ...]:
-    """The partitions of a source that are known beforehand: of a topic, all; of files, the paths, if several."""
+    """Returns the partitions of a source that are known beforehand: those of a topic, or several paths of files."""
     transform = source.transform
     if (reader := reader_of(source)) is not None:
         return reader.partitions()
@@ -151,7 +151,7 @@ def partitions_of(source: Node) -> tuple[str, ...]:
 
 
 def policy_of(source: Node) -> WatermarkPolicy:
-    """What a source's event times say, and how long it is waited for."""
+    """Returns the watermark policy of a source."""
     assert isinstance(source.transform, Source)
     return source.transform.watermark
 
@@ -164,7 +164,7 @@ def _script_schema(pc: PCollection) -> pa.Schema:
 
 
 def _script_table(pc: PCollection, step: ScriptStep) -> pa.Table:
-    """The elements of a step, and a row for its clocks."""
+    """Makes a table of a step's elements, with a row for its clocks."""
     elements, times = list(step.elements), np.array(step.times, np.int64)
     columns: list[pa.Array] = []
     if pc.schema is None:

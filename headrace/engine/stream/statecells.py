@@ -1,8 +1,8 @@
-"""How a shard's state lies in the state store: in cells, which grow by what was touched and are rewritten bit by bit.
+"""Cells of a shard's state in Spark's state store: deltas, and parts that replace them range by range.
 
-Every batch writes what has changed, a delta. Now and then it also writes a part: all there is in a range of hashes. The
-next part is the next range, round and round, so that no batch writes much more than was touched. The state is the
-parts, and the deltas since the oldest of them, read in the order in which they were written.
+Every batch writes a delta, which is what has changed. Now and then it also writes a part, which is the whole state in a
+range of hashes. The next part is the next range, round and round, so that no batch writes much more than it touched.
+The state is the parts, and the deltas since the oldest part, read in the order in which they were written.
 """
 
 from __future__ import annotations
@@ -37,16 +37,17 @@ _DELTA, _PART = 0, 1  # kinds of cells
 _WORTH: Final = 1_000_000
 """Bytes of deltas after which it is worth writing a part."""
 _MANY: Final = 32
-"""Deltas after which it is worth writing a part, however small they are: whoever loads them reads each by itself."""
+"""Deltas after which it is worth writing a part, however small they are: each is loaded by itself."""
 _LARGE: Final = 8_000_000
 """Bytes of a cell beyond which another is begun."""
 
 
 @dataclass(frozen=True)
-class Part:
-    """All the state there was in a range of hashes, up to `high`, after so many deltas of so many bytes in all.
+class StatePart:
+    """A part: the state in a range of hashes up to `high`, after so many deltas of so many bytes in all.
 
-    `first`, `cells`, `bytes`: where it lies and how large it is. A range begins where that of the part before ends.
+    `first`, `cells`, `bytes`: the number of its first cell, how many cells it has, and its size. Its range begins where
+    that of the part before ends.
     """
 
     high: int = HASHES
@@ -59,20 +60,20 @@ class Part:
 
 @dataclass
 class StateStamp:
-    """What the store has of a shard: how many deltas it was given and their bytes, and the parts, oldest first.
+    """What the store has of a shard: the number of deltas ever written and their bytes, and the parts, oldest first.
 
-    `token` is of one attempt at this state only: an attempt that failed may have left a copy in a worker.
+    Every attempt to write a state has a `token` of its own: a failed attempt may have left a copy in a worker.
     """
 
     token: bytes = b""
     deltas: int = 0
     bytes: int = 0
-    parts: list[Part] = field(default_factory=lambda: [Part()])  # of nothing, nothing is all there is
+    parts: list[StatePart] = field(default_factory=lambda: [StatePart()])  # an empty shard has one empty part
 
     def due(self, *, sliced: bool) -> tuple[int, int] | None:
-        """The range of hashes of which to write a part now, if any.
+        """Returns the range of hashes of which to write a part now, if any.
 
-        Parts of twice as many bytes as there were deltas keep all that is stored below twice what is held.
+        Parts of twice as many bytes as the deltas keep what is stored below twice the size of the state.
         """
         last = self.parts[-1]
         fresh = self.bytes - last.deltas_bytes
@@ -84,18 +85,18 @@ class StateStamp:
         stored = self.bytes - self.parts[0].deltas_bytes + sum(part.bytes for part in self.parts)
         return low, min(low + HASHES * 2 * max(fresh, _WORTH) // stored, HASHES)
 
-    def written(self, high: int, cells: int, bytes_: int) -> list[Part]:
-        """A part up to `high` was written; returns those of which nothing counts any more."""
+    def written(self, high: int, cells: int, bytes_: int) -> list[StatePart]:
+        """Notes that a part up to `high` was written; returns the parts that it replaces."""
         last = self.parts[-1]
         low, over = last.high % HASHES, []
         while self.parts and low < self.parts[0].high <= high:
             over.append(self.parts.pop(0))
-        self.parts.append(Part(high, self.deltas, self.bytes, last.first + last.cells, cells, bytes_))
+        self.parts.append(StatePart(high, self.deltas, self.bytes, last.first + last.cells, cells, bytes_))
         return over
 
 
 class MapState(Protocol):
-    """What is used of Spark's."""
+    """The methods of Spark's map state that are used here."""
 
     def getValue(self, key: tuple[int, int]) -> Any: ...
 
@@ -105,21 +106,21 @@ class MapState(Protocol):
 
 
 class StateCells:
-    """The cells of the shard that Spark is at, by its stamp and its map."""
+    """Reads and writes the cells of the shard that Spark is processing."""
 
     def __init__(self, stamp: Any, cells: MapState) -> None:
         self._stamp, self._cells = stamp, cells
 
     def stamp(self) -> StateStamp | None:
-        """What there is; None if the shard is new."""
-        held = self._stamp.get()
-        if held is None:
+        """Returns the stamp in the store; None if the shard is new."""
+        stored = self._stamp.get()
+        if stored is None:
             return None
-        token, deltas, size, parts = held
-        return StateStamp(bytes(token), deltas, size, [Part(*part) for part in json.loads(parts)])
+        token, deltas, size, parts = stored
+        return StateStamp(bytes(token), deltas, size, [StatePart(*part) for part in json.loads(parts)])
 
     def whole(self, stamp: StateStamp) -> Iterator[bytes]:
-        """All cells, in the order in which they were written."""
+        """Yields all cells, in the order in which they were written."""
         done = stamp.parts[0].deltas
         for part in stamp.parts:
             yield from (self._get(_DELTA, number) for number in range(done, part.deltas))
@@ -128,7 +129,7 @@ class StateCells:
         yield from (self._get(_DELTA, number) for number in range(done, stamp.deltas))
 
     def since(self, stamp: StateStamp, earlier: StateStamp) -> list[bytes] | None:
-        """The deltas since an earlier stamp; None if they are gone, or the stamp is of another history."""
+        """Returns the deltas since an earlier stamp; None if they were removed, or the stamp is of a failed attempt."""
         if not stamp.parts[0].deltas <= earlier.deltas < stamp.deltas:
             return None
         first = self._get(_DELTA, earlier.deltas)
@@ -137,7 +138,7 @@ class StateCells:
         return [first, *(self._get(_DELTA, number) for number in range(earlier.deltas + 1, stamp.deltas))]
 
     def write(self, stamp: StateStamp, header: dict[str, Any], processor: Processor) -> StateStamp:
-        """Writes what has changed since `stamp`, and a part if it is due; returns the new stamp."""
+        """Writes the delta since `stamp`, and a part if it is due; returns the new stamp."""
         after = StateStamp(os.urandom(8), stamp.deltas, stamp.bytes, list(stamp.parts))
         header = {**header, "after": stamp.token.hex()}
         for cell in _packed(header, processor.changes()):
@@ -163,27 +164,27 @@ class StateCells:
             self._cells.removeKey((_DELTA, number))
 
     def _get(self, kind: int, number: int) -> bytes:
-        held = self._cells.getValue((kind, number))
-        if held is None:
+        value = self._cells.getValue((kind, number))
+        if value is None:
             raise LookupError(
                 f"the state store has lost a cell of kind {kind}, number {number}, that its stamp names; go on from an "
                 "earlier copy of the checkpoint"
             )
-        return bytes(held[0])
+        return bytes(value[0])
 
     def _put(self, kind: int, number: int, cell: bytes) -> None:
         self._cells.updateValue((kind, number), (cell,))
 
 
 def _packed(header: dict[str, Any], blocks: list[bytes]) -> Iterator[bytes]:
-    """Blocks in cells that are not too large for the ways to the store."""
-    held: list[bytes] = []
+    """Packs blocks into cells of a size that Spark can send to the store."""
+    batch: list[bytes] = []
     for block in blocks:
-        if held and sum(map(len, held)) + len(block) > _LARGE:
-            yield _cell(header, held)
-            held = []
-        held.append(block)
-    yield _cell(header, held)
+        if batch and sum(map(len, batch)) + len(block) > _LARGE:
+            yield _cell(header, batch)
+            batch = []
+        batch.append(block)
+    yield _cell(header, batch)
 
 
 def _cell(header: dict[str, Any], blocks: list[bytes]) -> bytes:

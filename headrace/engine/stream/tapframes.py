@@ -1,4 +1,4 @@
-"""The DataFrame of a tap: a source with every collection that is read from it, and the elements of each in a worker."""
+"""The DataFrame of a tap, which has all collections that are read from a source, and their elements in a worker."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from headrace.model.times import MIN_TIME
 
 
 def frame_of(tap: Tap, opened: DataFrame, note: Callable[[PCollection, DataFrame], None], *, timed: bool) -> DataFrame:
-    """The frame of a tap over its opened source. `timed`: the times of its rows are its watermark.
+    """Makes the frame of a tap over its opened source. `timed`: the watermark is by the times of its rows.
 
-    Bad rows of the source are no elements, tell nothing, and stay, unless another tap sees all.
+    Bad rows of the source are no elements and do not move its watermark; they stay, unless another tap sees all.
     """
     if BAD in opened.columns:
         marked = opened.withColumn(LOW, F.when(F.col(BAD).isNotNull(), MIN_TIME).otherwise(F.col(LOW)))
@@ -37,7 +37,7 @@ def frame_of(tap: Tap, opened: DataFrame, note: Callable[[PCollection, DataFrame
 
 
 def elements_of(batch: pa.RecordBatch, number: int) -> pa.RecordBatch:
-    """The elements of one of several collections, as columns."""
+    """Returns the elements of one of several collections, as columns."""
     rows = batch.column(_name(number))
     time = batch.column(TIME)
     if rows.null_count:

@@ -1,7 +1,7 @@
-"""The state of a stream's tasks, read out of its checkpoint while the stream does not run, and where its sources are.
+"""Reads the state of a stream's tasks and the offsets of its sources from its checkpoint, while it does not run.
 
-That is how a stream goes on with another number of tasks: the blocks are shared out anew, and a new checkpoint begins
-with them (`Tasks(..., initial=...)`), with the sources where they were.
+That is how a stream goes on with another number of tasks: the blocks are distributed anew, and a new checkpoint begins
+with them (`Tasks(..., initial=...)`), with the sources at the same offsets.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from headrace.engine.stream.statecells import StateCells
 
 @dataclass(frozen=True)
 class StreamPosition:
-    """Where a stream is after its last micro-batch: blocks of tasks by label and number, offsets of topics by label."""
+    """The position of a stream after its last micro-batch: blocks of tasks by label and number, offsets by label."""
 
     blocks: dict[str, list[list[bytes]]]
     offsets: dict[str, dict[int, int]]
 
 
 def stream_position(spark: SparkSession, path: str) -> StreamPosition:
-    """Where the stream of a checkpoint is, all of whose sources are topics and all of whose groupings are tasks."""
+    """Reads the position of a checkpoint's stream, whose sources are all topics and whose groupings are all tasks."""
     folder = Folder(spark, path)
-    manifest, own = newest_manifest(folder), folder.folder("spark")
+    manifest, spark_folder = newest_manifest(folder), folder.folder("spark")
     labels = {grouping.number: label for label, grouping in manifest.groupings.items()}
     shards: dict[str, dict[int, list[bytes]]] = defaultdict(dict)
     for operator in range(manifest.depth):
-        cells = _cells(spark, str(own), operator)
-        for row in _variable(spark, str(own), operator, "stamp").collect():
+        cells = _cells(spark, str(spark_folder), operator)
+        for row in _variable(spark, str(spark_folder), operator, "stamp").collect():
             dest = row["key"][0]
-            held = StateCells(_Held(row["value"]), _Map(cells[dest]))
-            stamp = held.stamp()
+            state = StateCells(_StoredValue(row["value"]), _StoredMap(cells[dest]))
+            stamp = state.stamp()
             assert stamp is not None
-            blocks = [block for cell in held.whole(stamp) for block in unpack(cell)[1].column(0).to_pylist()]
+            blocks = [block for cell in state.whole(stamp) for block in unpack(cell)[1].column(0).to_pylist()]
             shards[labels[exchange_of(dest) or 0]][dest] = task_blocks(blocks)
-    batch = max(int(name) for name in own.folder("commits").names() if name.isdigit())
-    ends = OffsetLog(own).ends_of(batch)
+    batch = max(int(name) for name in spark_folder.folder("commits").names() if name.isdigit())
+    ends = OffsetLog(spark_folder).ends_of(batch)
     return StreamPosition(
         {label: [by_dest[dest] for dest in sorted(by_dest)] for label, by_dest in shards.items()},
         {
@@ -66,8 +66,8 @@ def _variable(spark: SparkSession, path: str, operator: int, name: str) -> DataF
     return reader.option("stateVarName", name).load()
 
 
-class _Held:
-    """A value as Spark's state has it."""
+class _StoredValue:
+    """A value state of a checkpoint, with the method of Spark's that reads it."""
 
     def __init__(self, value: Any) -> None:
         self._value = value
@@ -76,14 +76,14 @@ class _Held:
         return self._value
 
 
-class _Map:
-    """A map as Spark's state has it, to be read only."""
+class _StoredMap:
+    """A map state of a checkpoint, with the methods of Spark's; it is read-only."""
 
-    def __init__(self, held: dict[tuple[int, int], Any]) -> None:
-        self._held = held
+    def __init__(self, items: dict[tuple[int, int], Any]) -> None:
+        self._items = items
 
     def getValue(self, key: tuple[int, int]) -> Any:
-        return self._held.get(key)
+        return self._items.get(key)
 
     def updateValue(self, key: tuple[int, int], value: tuple[bytes]) -> None:
         raise TypeError("the state of a checkpoint is read, not written")

@@ -124,7 +124,7 @@ def test_what_a_worker_remembers_changes_nothing(script: list[Batch], worth: int
         patch.setattr(statecells, "_WORTH", worth)
 
         def done(at: Store, worker: int, words: list[str]) -> list[dict[str, Any]]:
-            patch.setattr(shards, "_copies", memories[worker])
+            patch.setattr(shards, "_cache", memories[worker])
             made = ShardOperator("stream", {DEST: ShardSpec("0/0", "count", work, ("events",))}, {})
             made.init(at)  # type: ignore[arg-type]
             report = ClockReport(now=0, lows={"events": 0})

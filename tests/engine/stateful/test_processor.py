@@ -414,7 +414,7 @@ def test_what_a_worker_remembers_changes_nothing(monkeypatch: pytest.MonkeyPatch
         work = work_of(Cached())
         given, copies = [], {}
         for number, (elements, turn) in enumerate(zip(batches, turns, strict=True)):
-            monkeypatch.setattr(shards, "_copies", workers[turn])
+            monkeypatch.setattr(shards, "_cache", workers[turn])
             made = shards.ShardOperator("stream", {5: shards.ShardSpec("0/0", "do", work, ("events",))}, {})
             made.init(store)  # type: ignore[arg-type]
             clocks = ClockReport(now=number, lows={"events": number * SECOND})

@@ -146,7 +146,7 @@ def test_memory_makes_no_difference(script: list[Batch], windowing: Windowing, w
         store, other, low = Store(), Store(), 0
 
         def attempt(memory: ShardCache, store: Store, pairs: list[tuple[str, int]]) -> Any:
-            patch.setattr(shards, "_copies", memory)
+            patch.setattr(shards, "_cache", memory)
             return given_by(operator(store, SumFn(), windowing), body(0, low, pairs))
 
         for batch in script:
@@ -171,12 +171,12 @@ def test_who_is_behind_reads_only_what_has_changed(monkeypatch: pytest.MonkeyPat
     memories, store = [ShardCache(), ShardCache()], Store()
     crowd = [(str(number), 1) for number in range(3_000)]
     for number, pairs in enumerate([crowd, [("0", 1)], [("1", 1)], [("2", 1)]]):
-        monkeypatch.setattr(shards, "_copies", memories[number == 0])
+        monkeypatch.setattr(shards, "_cache", memories[number == 0])
         given_by(operator(store, SumFn()), body(0, 0, pairs))
-    monkeypatch.setattr(shards, "_copies", memories[1])
+    monkeypatch.setattr(shards, "_cache", memories[1])
     store.read = 0
     given_by(operator(store, SumFn()), body(0, 0, [("3", 1)]))
-    _, shard = memories[1].held["stream", DEST]
+    _, shard = memories[1].shards["stream", DEST]
     assert shard.copies == {"used": 2, "caught up": 1, "loaded": 1}
     assert 0 < store.read < sum(len(cell) for (cell,) in store.map.values()) / 4
 
@@ -184,7 +184,7 @@ def test_who_is_behind_reads_only_what_has_changed(monkeypatch: pytest.MonkeyPat
 def test_no_batch_writes_much_more_than_was_touched(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor does what is stored grow with age."""
     monkeypatch.setattr(statecells, "_WORTH", 20_000)
-    monkeypatch.setattr(shards, "_copies", ShardCache())
+    monkeypatch.setattr(shards, "_cache", ShardCache())
     store, size = Store(), 20_000
     given_by(operator(store, SumFn()), body(0, 0, [(str(number), 1) for number in range(size)]))
     whole = store.wrote
@@ -201,11 +201,11 @@ def test_no_batch_writes_much_more_than_was_touched(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_lost_cell_is_not_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shards, "_copies", ShardCache())
+    monkeypatch.setattr(shards, "_cache", ShardCache())
     store = Store()
     given_by(operator(store), body(0, 0, [("a", 1)]))
     monkeypatch.setattr(store, "getValue", lambda key: None)
-    shards._copies.held.clear()
+    shards._cache.shards.clear()
     with pytest.raises(WorkerFailure, match="has lost a cell of kind 0, number 0"):
         given_by(operator(store), body(0, 0, [("a", 1)]))
 
@@ -241,14 +241,14 @@ def test_a_processor_need_not_have_parts(script: list[Batch], worth: int) -> Non
         for batch in script:
             low, panes = max(low, batch.low), []
             for store, kind in zip(stores, (Plain, Grouping), strict=True):
-                patch.setattr(shards, "_copies", memories[batch.worker] if kind is Plain else ShardCache())
+                patch.setattr(shards, "_cache", memories[batch.worker] if kind is Plain else ShardCache())
                 panes.append(given_by(operator(store, SumFn(), FIXED, kind), body(0, low, batch.pairs)))
             assert panes[0] == panes[1]
 
 
 def test_a_copy_of_an_attempt_that_failed_is_not_used() -> None:
     """The batch is run again on the state before it, in a worker that remembers the state after it."""
-    shards._copies.held.clear()
+    shards._cache.shards.clear()
     store = Store()
     given_by(operator(store), body(0, 0, [("a", 1)]))
     before = store.copy()
@@ -256,7 +256,7 @@ def test_a_copy_of_an_attempt_that_failed_is_not_used() -> None:
     again = given_by(operator(before), body(0, 0, [("a", 2)]))
     assert again == first and first[1] == [(encode_keys(["a"])[0][0].as_py(), [1, 2])]
     after = given_by(operator(before), body(0, 100, []))
-    shards._copies.held.clear()
+    shards._cache.shards.clear()
     assert given_by(operator(store), body(0, 100, [])) == after
 
 
@@ -264,14 +264,14 @@ def test_the_order_of_arrival_does_not_matter() -> None:
     parts = [body(number, 0, [("a", number)]) for number in range(3)]
     results = []
     for order in (parts, parts[::-1]):
-        shards._copies.held.clear()
+        shards._cache.shards.clear()
         results.append(given_by(operator(Store()), *order))
     assert results[0] == results[1]
     assert results[0][1][0][1] == [0, 1, 2]
 
 
 def test_who_has_not_spoken_is_waited_for() -> None:
-    shards._copies.held.clear()
+    shards._cache.shards.clear()
     report, _ = given_by(operator(Store()), pack(ClockReport(now=3, lows={"events": None}).dump()))
     assert report.input_watermark < 0 and report.now == 3
 
@@ -287,7 +287,7 @@ def test_a_failing_combiner_is_named_and_leaves_no_copy() -> None:
         def add_all(self, acc: Any, values: Any) -> Any:
             raise ZeroDivisionError
 
-    shards._copies.held.clear()
+    shards._cache.shards.clear()
     with pytest.raises(WorkerFailure, match=r'"label": "sums".*ZeroDivisionError'):
         given_by(operator(Store(), Failing()), body(0, 0, [("a", 1)]))
-    assert not shards._copies.held
+    assert not shards._cache.shards
