@@ -85,8 +85,8 @@ def test_the_demo_finds_what_differs_from_its_recount() -> None:
         place, values = next(iter(meant.items()))
         missing = {other: each for other, each in meant.items() if other != place}
         assert demo.differences(missing, meant) == [f"{place} is missing"]
-        assert demo.differences(meant, missing) == [f"{place} should not be there"]
+        assert demo.differences(meant, missing) == [f"{place} should not exist"]
         more = {**meant, place: {**values, "hits": values["hits"] + 1}}
         assert demo.differences(more, meant) == [
-            f"hits of {place} is {values['hits'] + 1}, but {values['hits']} by the recount"
+            f"hits of {place} is {values['hits'] + 1}, but {values['hits']} in the recount"
         ]
