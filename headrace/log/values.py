@@ -104,6 +104,8 @@ class Values:
                 column = [None if value is None else instant(value) for value in column]
             elif pa.types.is_date(field.type):
                 column = [dt.date.fromisoformat(value) if isinstance(value, str) else value for value in column]
+            if pa.types.is_integer(field.type) or pa.types.is_date(field.type):
+                _refuse_fractions(field.name, column)
             columns.append(pa.array(column, field.type))
         return pa.StructArray.from_arrays(columns, fields=fields)
 
@@ -126,3 +128,10 @@ class Values:
             Record(partition, offset + at, timestamp, key, value, dict(headers or ()))
             for at, (timestamp, key, value, headers) in enumerate(zip(*columns, strict=True))
         ]
+
+
+def _refuse_fractions(name: str, column: Sequence[Any]) -> None:
+    """Refuses numbers that are not whole: Arrow would cut their fractions off without a word."""
+    for value in column:
+        if type(value) is float and not value.is_integer():
+            raise ValueError(f"the column {name!r} has whole numbers, got {value!r}")
