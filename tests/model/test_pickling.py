@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from headrace.model.pickling import classes_of_script, define_in_script, dumps
 
 SCRIPT = """
@@ -56,6 +58,7 @@ def test_classes_are_defined_under_the_names_their_pickles_use() -> None:
         delattr(sys.modules["__main__"], "MadeForThisTest")
 
 
+@pytest.mark.slow("a driver of its own")
 def test_classes_of_a_script_cross_every_stage(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -79,6 +80,7 @@ print(len(counted), sorted(sums))
 """
 
 
+@pytest.mark.slow("a driver of its own")
 def test_a_run_that_goes_well_prints_its_own_lines_only() -> None:
     """A batch with a sketch and a stream with state, in a JVM of their own."""
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=240)

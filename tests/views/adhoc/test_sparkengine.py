@@ -163,6 +163,7 @@ def test_the_second_wall_is_what_would_be_read(session: SparkSession, tmp_path: 
         session.sql("SELECT * FROM text.`/etc/passwd`")
 
 
+@pytest.mark.slow("a Spark of its own starts, and starts again")
 def test_the_third_wall_is_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADRACE_SECRET", "hunter2")
     path = tmp_path / "it's [1].parquet"

@@ -6,6 +6,8 @@ import random
 import subprocess
 import sys
 
+import pytest
+
 from headrace.views.query.queries import Query
 from headrace.views.stores import Store
 from tests.views.stores.writer import HOUR, LAYOUT, counted
@@ -13,6 +15,7 @@ from tests.views.stores.writer import HOUR, LAYOUT, counted
 LIVES = 8
 
 
+@pytest.mark.slow("processes are killed one after the other")
 def test_a_writer_that_is_killed_loses_and_doubles_nothing(url: str) -> None:
     store = Store(url)
     view = store.view(LAYOUT)
