@@ -234,7 +234,7 @@ def _why_not(key: Any) -> str:
 
 
 def _is_plain(key: Any) -> bool:
-    """Whether the encoded bytes alone give back the key with its type."""
+    """Returns whether the encoded bytes alone give back the key with its type."""
     kind = type(key)
     if kind is float:
         return not key.is_integer()

@@ -84,7 +84,7 @@ def _hashed_as(value: Any) -> int | str:
 
 
 def _is_unicode(text: str) -> bool:
-    """Whether the text has no lone surrogate, which UTF-8 cannot encode."""
+    """Returns whether the text has no lone surrogate, which UTF-8 cannot encode."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -249,7 +249,7 @@ class DefaultTrigger(Trigger):
 
 
 def finishes(trigger: Trigger) -> bool:
-    """Whether a trigger may finish; elements that arrive after that are dropped.
+    """Returns whether a trigger may finish; elements that arrive after that are dropped.
 
     >>> finishes(AfterWatermark()), finishes(AfterWatermark(late=AfterCount(1)))
     (True, False)

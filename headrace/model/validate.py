@@ -20,7 +20,7 @@ from headrace.model.windows import CountWindows, GlobalWindows
 
 
 def is_keyed(node: Node) -> bool:
-    """Whether a node's input must be pairs (key, value)."""
+    """Returns whether a node's input must be pairs (key, value)."""
     transform = node.transform
     return isinstance(transform, GroupByKey | CombinePerKey | Tag) or (
         isinstance(transform, ParDo) and transform.stateful
@@ -28,7 +28,7 @@ def is_keyed(node: Node) -> bool:
 
 
 def is_grouping(node: Node) -> bool:
-    """Whether a node groups elements, and so waits for its windows to fire."""
+    """Returns whether a node groups elements, and so waits for its windows to fire."""
     return isinstance(node.transform, GroupByKey | CombinePerKey) or type(node.transform).__name__ == "Aggregate"
 
 

@@ -61,7 +61,7 @@ class Accumulators(Protocol):
 
 
 class RowKind(Enum):
-    """What the rows that arrive at a grouping hold. Accumulators cannot be taken back, so there are three kinds."""
+    """Kinds of rows that arrive at a grouping. Accumulators cannot be taken back, so there are three kinds."""
 
     VALUES = "values"
     ACCUMULATORS = "accumulators"

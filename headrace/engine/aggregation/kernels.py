@@ -48,7 +48,7 @@ class FoldedColumn:
         self._there = np.concatenate([self._there, np.zeros(more, np.bool_)])
 
     def takes(self, numbers: Numbers) -> bool:
-        """Whether these numbers can be added. If so, they must be: sums are checked against overflow here."""
+        """Returns whether these numbers can be added. If so, they must be: sums are checked against overflow here."""
         if not numbers.there.any():
             return True
         if self._decided and numbers.integral != (self._values.dtype.kind == "i"):
@@ -105,7 +105,7 @@ class Kernel:
         return [_signed(values, retracted)]
 
     def takes(self, folds: Sequence[FoldedColumn], parts: Sequence[Numbers]) -> bool:
-        """Whether these accumulators can be merged. If so, they must be."""
+        """Returns whether these accumulators can be merged. If so, they must be."""
         return all([fold.takes(part) for fold, part in zip(folds, parts, strict=True)])
 
     def add(self, folds: Sequence[FoldedColumn], index: Int64Array, parts: Sequence[Numbers]) -> None:

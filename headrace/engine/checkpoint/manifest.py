@@ -53,7 +53,7 @@ class GroupingEntry:
     settings: str
 
     def same_work(self, other: GroupingEntry) -> bool:
-        """Whether the state of one is good for the other."""
+        """Returns whether the state of one is good for the other."""
         if self.identity is None or other.identity is None:
             return self.description == other.description
         return bool(self.identity == other.identity)
@@ -71,7 +71,7 @@ class SinkEntry:
     description: str
 
     def same_target(self, other: SinkEntry | None) -> bool:
-        """Whether the other sink wrote to the same place in the same format."""
+        """Returns whether the other sink wrote to the same place in the same format."""
         if other is None:
             return False
         if self.kind is None or other.kind is None:
@@ -81,7 +81,7 @@ class SinkEntry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a stream is: an id, its shards and partitions; and by label its sources, groupings and sinks.
+    """Description of a stream: an id, its shards and partitions; and by label its sources, groupings and sinks.
 
     Sources are in the order in which Spark's own checkpoint has them. `heartbeat`: the clock is one of them.
 
@@ -100,7 +100,7 @@ class Manifest:
 
     @property
     def depth(self) -> int:
-        """How many levels of groupings there are."""
+        """The number of levels of groupings."""
         return max((grouping.level for grouping in self.groupings.values()), default=0)
 
     @property

@@ -105,7 +105,7 @@ class Numbers:
 
 
 def is_numbers(kind: pa.DataType) -> bool:
-    """Whether the values of an Arrow type are all int64 or all float64.
+    """Returns whether the values of an Arrow type are all int64 or all float64.
 
     >>> is_numbers(pa.int32()), is_numbers(pa.uint64()), is_numbers(pa.bool_())
     (True, False, False)

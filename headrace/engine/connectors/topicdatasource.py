@@ -33,7 +33,7 @@ RANGES: Final = pa.schema([("partition", pa.int32()), ("first", pa.int64()), ("u
 
 @dataclass(frozen=True)
 class Scan:
-    """What to read of a topic: from which offsets, up to which if there is an end, and in which form.
+    """A range of a topic to read: from which offsets, up to which if there is an end, and in which form.
 
     - tasks: the most tasks that read; max_records: the most records of a micro-batch, unless Spark sets a limit
     - group: the consumer group to which a stream commits its offsets

@@ -28,7 +28,7 @@ class ColumnChain:
 
 @dataclass(frozen=True)
 class PythonPlace:
-    """Where the elements of a collection are in Python: who reads them, their origins, and their station."""
+    """The place of a collection in Python: who reads its elements, their origins, and their station."""
 
     readers: Readers
     origins: Origins
@@ -37,7 +37,7 @@ class PythonPlace:
 
 @dataclass
 class CollectionPlace:
-    """Where a collection is: in columns, in Python, or in both. Dead letters of a source are in neither until read."""
+    """The place of a collection: in columns, in Python, or in both. Dead letters are in neither until read."""
 
     columns: ColumnChain | None = None
     python: PythonPlace | None = None
@@ -99,7 +99,7 @@ class CollectionPlaces:
         return () if chain is None or isinstance(chain.start, Node) else self._origins(chain.start)
 
     def may_retract(self, pc: PCollection) -> bool:
-        """Whether some elements of a collection take earlier ones back."""
+        """Returns whether some elements of a collection take earlier ones back."""
         return any(isinstance(origin, Exchange) and origin.work.retracts for origin in self._origins(pc))
 
     def tap(self, source: Node, columns: tuple[Node, ...]) -> Tap:

@@ -62,7 +62,7 @@ def count_readers(plan: Plan) -> Plan:
 
 @dataclass(frozen=True)
 class StagePlace:
-    """Where a collection is inside a Python stage: who reads it there."""
+    """The place of a collection inside a Python stage: who reads it there."""
 
     stage: Python
     readers: Readers
@@ -70,7 +70,7 @@ class StagePlace:
 
 @dataclass
 class BatchPlace:
-    """Where a collection is: inside a Python stage, in a frame, or in both."""
+    """The place of a collection: inside a Python stage, in a frame, or in both."""
 
     inside: StagePlace | None = None
     frame: Frame | None = None
@@ -233,7 +233,7 @@ class _Fusion:
     # Frames
 
     def _in_columns(self, pc: PCollection) -> bool:
-        """Whether the collection has columns outside of Python already, so that Catalyst may go on with it."""
+        """Returns whether the collection has columns outside of Python already, so that Catalyst may go on with it."""
         place = self.places[id(pc)]
         return place.inside is None and place.frame is not None and isinstance(place.frame.form, Columns)
 

@@ -59,7 +59,7 @@ class Tap:
 
 
 def shareable(columns: tuple[Node, ...]) -> bool:
-    """Whether others can be read of the same frame: Catalyst repeats no rows, or only for windows Python can assign."""
+    """Returns whether others can be read of the same frame: no rows are repeated but for windows Python can assign."""
     windows = columns[_repeating(columns) :]
     return all(isinstance(node.transform, WindowInto) and not _by_key(node.transform) for node in windows)
 
@@ -77,7 +77,7 @@ def with_windows_in_python(reading: Reading) -> Reading:
 
 
 def generates_rows(node: Node) -> bool:
-    """Whether a Select may make several rows of one, as explode does."""
+    """Returns whether a Select may make several rows of one, as explode does."""
     select = node.transform
     expressions = (*select.columns, *select.named.values()) if isinstance(select, Select) else ()
     return any(_GENERATOR.search(str(expression)) for expression in expressions)

@@ -50,7 +50,7 @@ class KeySlots:
         return (at, slots) if same.all() else (at[same], slots[same])
 
     def between(self, low: int, high: int, used: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        """Whether the hash of each of the first so many slots is in a range."""
+        """Returns whether the hash of each of the first so many slots is in a range."""
         if high - low >= HASHES:
             return np.ones(used, np.bool_)
         hashes = self.index.hashes[:used]

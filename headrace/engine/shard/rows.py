@@ -30,7 +30,7 @@ PANE: Final = "pane"
 
 
 def has_bounds(windowing: Windowing) -> bool:
-    """Whether rows have the bounds of their windows; otherwise the processor knows them."""
+    """Returns whether rows have the bounds of their windows; otherwise the processor knows them."""
     return not windowing.is_global and not isinstance(windowing.window, CountWindows)
 
 

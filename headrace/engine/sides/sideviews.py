@@ -100,7 +100,7 @@ def _like(before: Windowing, trigger: Any, accumulation: Accumulation) -> Window
 
 
 def is_grouped(graph: Graph, pc: PCollection) -> bool:
-    """Whether the elements of a collection are of panes that its windowing fired."""
+    """Returns whether the elements of a collection are of panes that its windowing fired."""
     node = graph.producer(pc)
     if isinstance(node.transform, WindowInto):
         return False

@@ -158,7 +158,7 @@ class DoFnProcessor:
 
 
 def _is_blank(record: Record) -> bool:
-    """Whether a record has neither state nor timers."""
+    """Returns whether a record has neither state nor timers."""
     for state in record.states:
         if state is not EMPTY:
             return False

@@ -188,7 +188,7 @@ class SourceProgram(ClockedProgram):
 
 @dataclass(frozen=True)
 class Entry:
-    """Where the output of an exchange's shards enters a program: its work, and readers by tag."""
+    """The entry of an exchange's output into a program: its work, and readers by tag."""
 
     label: str
     work: Work

@@ -39,14 +39,14 @@ class SegmentOpener:
         return pa.schema([(DEST, pa.int64()), (BODY, pa.binary()), *structs])
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        ours = pa.array(self.columns, pa.int64())
+        segments = pa.array(self.columns, pa.int64())
         for batch in self.program(batches):
-            mine = pc.is_in(batch.column("dest"), ours)
-            passing = batch.filter(pc.invert(mine))
+            for_segments = pc.is_in(batch.column("dest"), segments)
+            passing = batch.filter(pc.invert(for_segments))
             if passing.num_rows:
                 yield self._laid_out(passing.column("dest"), passing.column("body"))
-            sent = batch.filter(mine)
-            for dest, body in zip(sent.column("dest").to_pylist(), sent.column("body").to_pylist(), strict=True):
+            opened = batch.filter(for_segments)
+            for dest, body in zip(opened.column("dest").to_pylist(), opened.column("body").to_pylist(), strict=True):
                 yield from self._opened(dest, body)
 
     def _opened(self, dest: int, body: bytes) -> Iterator[pa.RecordBatch]:
@@ -57,11 +57,11 @@ class SegmentOpener:
         yield self._laid_out(pa.array(np.full(count, dest)), pa.nulls(count, pa.binary()), dest, struct)
 
     def _laid_out(
-        self, dests: pa.Array, bodies: pa.Array, mine: int | None = None, struct: pa.Array | None = None
+        self, dests: pa.Array, bodies: pa.Array, segment: int | None = None, struct: pa.Array | None = None
     ) -> pa.RecordBatch:
         schema = self.schema()
         columns = [
-            struct if dest == mine else pa.nulls(len(dests), schema.field(self.names[dest]).type)
+            struct if dest == segment else pa.nulls(len(dests), schema.field(self.names[dest]).type)
             for dest in self.columns
         ]
         return pa.record_batch([dests, bodies, *columns], schema=schema)
@@ -78,10 +78,10 @@ def transformed(segments: Iterable[Segment], data: DataFrame) -> DataFrame:
     """Applies the transforms of these segments to a frame; each sees its own rows only."""
     for segment in segments:
         carried = tuple(name for name in data.columns if name != segment.column)
-        mine = (F.col(DEST) == segment.dest) & F.col(BODY).isNull()
+        condition = (F.col(DEST) == segment.dest) & F.col(BODY).isNull()
         rows = data.select(*carried, f"{segment.column}.*")
         for node in segment.nodes:
-            rows = relational.apply(node, rows, subset=relational.RowSubset(mine, carried))
+            rows = relational.apply(node, rows, subset=relational.RowSubset(condition, carried))
         own = [F.col(f"`{name}`") for name in rows.columns if name not in carried]
         data = rows.select(*carried, F.struct(*own).alias(segment.column))
     return data
@@ -118,9 +118,9 @@ class SegmentProgram(LevelProgram):
         header = _NOTHING
         for batch in batches:
             dests, bodies = batch.column(DEST).to_pylist(), batch.column(BODY)
-            apart = np.flatnonzero(np.asarray(bodies.is_valid())).tolist()
+            in_flight = np.flatnonzero(np.asarray(bodies.is_valid())).tolist()
             begin = 0
-            for end in [*apart, batch.num_rows]:
+            for end in [*in_flight, batch.num_rows]:
                 if begin < end:
                     leaving = self.leaving[dests[begin]]
                     rows = pa.RecordBatch.from_struct_array(batch.column(leaving.column).slice(begin, end - begin))

@@ -92,7 +92,7 @@ class Sources:
             self._ends.write(f"{name}.parquet", _parquet(table))
 
     def ended(self, name: str = "end") -> bool:
-        """Whether `end` was called under this name."""
+        """Returns whether `end` was called under this name."""
         return self._ends.exists(f"{name}.parquet")
 
     def heartbeat(self) -> DataFrame:

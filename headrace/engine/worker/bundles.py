@@ -71,7 +71,7 @@ class Bundle:
         )
 
     def same_pane(self, other: Bundle) -> bool:
-        """Whether the two may be joined."""
+        """Returns whether the two may be joined."""
         return self.retraction == other.retraction and (self.pane is other.pane or self.pane == other.pane)
 
     @property

@@ -53,7 +53,7 @@ def sort_columns(windowing: Windowing) -> list[str]:
 
 
 def needs_times(windowing: Windowing) -> bool:
-    """Whether grouping needs the time of each element."""
+    """Returns whether grouping needs the time of each element."""
     return windowing.timestamp_combiner != "end_of_window" or grouping_kind(windowing.window) == "counted"
 
 

@@ -41,7 +41,7 @@ class CombineFn(Generic[V, A, R]):
         return acc  # type: ignore[return-value]
 
     def is_exact(self, acc: A) -> bool:
-        """Whether the result is exact, up to the rounding of floats; that of a sketch is not."""
+        """Returns whether the result is exact, up to the rounding of floats; that of a sketch is not."""
         return True
 
     def subtract(self, acc: A, value: V) -> A:

@@ -16,7 +16,7 @@ _INTERCHANGEABLE = frozenset({bool, int, float, str, bytes, dt.date, dt.datetime
 
 
 def _before(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
-    """Whether an entry (rank, value) is before another: by rank, NaN above all as in Spark, then by `tie_break`."""
+    """Returns whether an entry (rank, value) is before another: by rank, NaN last as in Spark, then by `tie_break`."""
     if a[0] < b[0]:
         return True
     if b[0] < a[0]:

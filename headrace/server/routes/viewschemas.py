@@ -1,4 +1,4 @@
-"""What the OpenAPI document says of views: the parameters of a query, rows, provenance, versions and events."""
+"""Schemas of views for the OpenAPI document: the parameters of a query, rows, provenance, versions and events."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ _Event = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class _Note:
-    """What a transaction stores of its request: the digest of the records, and the first offset in each partition."""
+    """Summary of a request, stored in its transaction: the digest of its records, the first offset in each partition."""
 
     request: str
     offsets: Mapping[int, int]

@@ -1,1 +1,1 @@
-"""What a user of the dialect writes: components, topologies, groupings, settings. Declares; runs nothing."""
+"""Declarations that a user of the dialect writes: components, topologies, groupings, settings. Runs nothing."""

@@ -80,7 +80,7 @@ class StreamOutput:
 
 
 class OutputCollector:
-    """What the calls of a bolt emitted, acked, failed and reported in a batch.
+    """Everything that the calls of a bolt emitted, acked, failed and reported in a batch.
 
     `outputs` has the streams of `emit`, `direct_outputs` those of `emit_direct`. Rows of this batch begin with `first`;
     `row` and `current` are of the tuple that is being executed, if the bolt is a basic one.
@@ -175,7 +175,7 @@ class SpoutTuple:
 
 
 class SpoutOutputCollector:
-    """What the calls of a spout emitted and reported since `take` was called last.
+    """Everything that the calls of a spout emitted and reported since `take` was called last.
 
     >>> collector = SpoutOutputCollector("words", 0, {"default": ("word",)}, {})
     >>> collector.emit("default", ["hello"], 1)

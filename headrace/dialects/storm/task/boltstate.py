@@ -43,7 +43,7 @@ _MISSING: Final = object()
 
 @dataclass
 class TaskExtras:
-    """What a task stores beside the attributes of its bolt.
+    """State that a task stores beside the attributes of its bolt.
 
     - memory: what the groupings of its output remember, see `Router.memory`
     - ticked: the number of the last tick period; None before the first

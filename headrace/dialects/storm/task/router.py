@@ -145,7 +145,7 @@ class Router:
 
     @property
     def memory(self) -> dict[str, list[int]]:
-        """What groupings remember, by stream and reader."""
+        """State of groupings, by stream and reader."""
         choosers = self._choosers()
         return {name: list(chooser.memory) for name, chooser in choosers.items() if chooser.memory}
 

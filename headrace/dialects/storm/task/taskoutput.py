@@ -12,7 +12,7 @@ from headrace.dialects.storm.task.router import TaskBatch
 
 @dataclass
 class TaskCounts:
-    """What a task did. `emitted` counts tuples, `sent` their copies; `seconds` is the time spent in `execute`.
+    """Counts of a task. `emitted` counts tuples, `sent` their copies; `seconds` is the time spent in `execute`.
 
     - ticks_skipped: tick tuples that were due in a long pause and did not come
     - received: the number of tuples that arrived, by component and stream
