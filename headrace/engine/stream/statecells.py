@@ -60,7 +60,7 @@ class StatePart:
 
 @dataclass
 class StateStamp:
-    """Summary of what is stored of a shard: how many deltas were ever written, their bytes, and the parts, oldest first.
+    """Summary of what is stored of a shard: the number of deltas ever written, their bytes, the parts, oldest first.
 
     Every attempt to write a state has a `token` of its own: a failed attempt may have left a copy in a worker.
     """

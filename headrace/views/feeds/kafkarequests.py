@@ -41,7 +41,7 @@ _Event = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class _Note:
-    """Summary of a request, stored in its transaction: the digest of its records, the first offset in each partition."""
+    """Summary of a request, stored in its transaction: the digest of its records, their first offset by partition."""
 
     request: str
     offsets: Mapping[int, int]
