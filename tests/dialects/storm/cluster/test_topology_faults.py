@@ -169,7 +169,7 @@ class Points(Faults):
         patch.setattr(Delivery, "_to", writing)
         patch.setattr(SpoutLog, "append", self._around(SpoutLog.append, "before append", "after append"))
         patch.setattr(PendingTuples, "save", self._around(PendingTuples.save, "before save", "after save"))
-        patch.setattr(SpoutHost, "_acked", self._around(SpoutHost._acked, "outcome"))
+        patch.setattr(SpoutHost, "_ack", self._around(SpoutHost._ack, "outcome"))
 
     def _around(self, method: Callable[..., Any], before: str, after: str | None = None) -> Callable[..., Any]:
         def called(*args: Any, **options: Any) -> Any:
