@@ -297,7 +297,7 @@ def test_tuples_that_a_grouping_cannot_send_fail_and_nothing_is_lost(tmp_path: P
             continue
         world.read_to += len(new)
         ended = driver.batch({"numbers": [each.values for each in new]})
-        errors += [error.error for _, _, outcome in driver.outcomes for error in outcome.errors]
+        errors += [error.error for _, _, output in driver.outputs for error in output.errors]
         outcomes = [tuple(place for _, place, verdict in ended if verdict == kind) for kind in (COMPLETE, FAILED)]
         host.outcomes.put(outcome_at(offset, *outcomes))
         offset += 1
@@ -314,7 +314,7 @@ def test_what_a_topic_cannot_take_fails_and_the_rest_is_written() -> None:
     driver = Driver(builder.create())
     ended = driver.batch({"values": [[1], [b"\x00"], [float("nan")], ["x"]]})
     assert [verdict for _, _, verdict in ended] == [COMPLETE, FAILED, FAILED, COMPLETE]
-    errors = [error.error for _, _, outcome in driver.outcomes for error in outcome.errors]
+    errors = [error.error for _, _, output in driver.outputs for error in output.errors]
     assert ["the topic 'out' takes values of JSON" in error for error in errors] == [True, True]
     (bolt,) = driver.instances("write")
     assert bolt.take_rows() == ['{"value": 1}', '{"value": "x"}']
