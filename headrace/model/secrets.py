@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from sqlalchemy.engine import URL
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import URL
 
 
 def redact_url(url: URL) -> str:
