@@ -47,6 +47,7 @@ def test_examples_of_docstrings_on_spark(path: Path, spark: SparkSession) -> Non
     run_docstrings(path)
 
 
+@pytest.mark.slow("some examples start a Spark of their own")
 @pytest.mark.parametrize("path", [path for path in MODULES if not needs_spark(path)], ids=relative)
 def test_examples_of_docstrings(path: Path) -> None:
     run_docstrings(path)
@@ -57,6 +58,7 @@ def run_docstrings(path: Path) -> None:
     run(doctest.DocTestFinder().find(importlib.import_module(name)))
 
 
+@pytest.mark.slow("runs every example of a page")
 @pytest.mark.parametrize("page", [page for page in PAGES if ">>>" in page.read_text("utf-8")], ids=relative)
 def test_examples_of_pages(page: Path, spark: SparkSession) -> None:
     source = only_examples(page.read_text("utf-8"))

@@ -51,6 +51,7 @@ def test_where_sally_and_bob_live(spark: Any, capsys: pytest.CaptureFixture[str]
     ]
 
 
+@pytest.mark.slow("an example on Spark")
 def test_a_human_fault_is_repaired_by_a_recompute(spark: Any, capsys: pytest.CaptureFixture[str]) -> None:
     human_fault.main()
     assert capsys.readouterr().out.splitlines() == [

@@ -62,6 +62,7 @@ def test_what_a_crash_left_is_seen_by_none_who_reads_what_was_committed(broker: 
 _names = itertools.count()
 
 
+@pytest.mark.slow("many runs against a broker")
 @examples(8)
 @given(st.lists(st.sampled_from(["no crash", "in the transaction", "after the transaction"]), min_size=1, max_size=5))
 def test_wherever_a_run_crashes_every_batch_is_there_once(broker: Broker, crashes: list[str]) -> None:
@@ -92,6 +93,7 @@ def test_of_two_runs_of_a_stream_the_later_one_writes(broker: Broker) -> None:
     assert values(broker, where) == ["later"]
 
 
+@pytest.mark.slow("a broker stops and starts")
 def test_a_batch_waits_for_a_broker_that_is_away(broker: Broker) -> None:
     where = address(broker.create("away"))
     writer = TransactionalProducer(NODE, where, "away")

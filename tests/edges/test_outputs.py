@@ -105,6 +105,7 @@ def test_a_batch_run_is_one_batch(spark: SparkSession, tmp_path: Path) -> None:
         assert manifest.verify() == []
 
 
+@pytest.mark.slow("several streams")
 def test_every_micro_batch_of_a_stream_has_one(spark: SparkSession, tmp_path: Path) -> None:
     """Files are the only sink, which the last program writes, or one of several."""
     script = hr.TestStream().add(["a", "b"]).advance_watermark(5).add(["c"])

@@ -26,6 +26,7 @@ def browser() -> Iterator[BrowserContext]:
         yield context
 
 
+@pytest.mark.slow("a system on Spark, and a browser")
 def test_compute_and_roll_back(world: World, browser: BrowserContext) -> None:
     world.happen(60)
     with (

@@ -73,6 +73,7 @@ def world(spark: SparkSession, tmp_path: Path) -> Iterator[World]:
     made.store.close()
 
 
+@pytest.mark.slow("a system on Spark")
 def test_each_event_counts_once_whatever_happens(world: World) -> None:
     world.happen(200)
     assert world.answer() == world.seen

@@ -14,6 +14,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -376,6 +377,7 @@ def test_every_grouping_in_every_window(
     check(pipeline)
 
 
+@pytest.mark.slow("many pipelines on Spark")
 @examples(5)
 @given(st.lists(st.tuples(timed_datasets, chains(), st.booleans()), min_size=5, max_size=5))
 def test_random_pipelines_on_spark(spark: SparkSession, recipes: list[tuple[list[Any], list[Apply], bool]]) -> None:

@@ -330,6 +330,7 @@ def test_conditions_on_parquet_reach_the_files(spark: SparkSession, tmp_path: pa
     assert "PushedFilters: [IsNotNull(n), LessThan(n,3)]" in data._jdf.queryExecution().toString()
 
 
+@pytest.mark.slow("a stream for each way of reading")
 def test_a_stream_counts_what_every_way_of_reading_meets(p: hr.Pipeline, folder: str, tmp_path: pathlib.Path) -> None:
     columns = "user string, n long, at timestamp, tags array<string>"
     late = tmp_path / "late.json"
@@ -367,6 +368,7 @@ def test_a_stream_counts_what_every_way_of_reading_meets(p: hr.Pipeline, folder:
     assert f"whole had {len(BAD_LINES)} bad records" in str(status)
 
 
+@pytest.mark.slow("batches and streams of topics")
 @pytest.mark.parametrize("stream", [False, True])
 def test_topics(p: hr.Pipeline, tmp_path: pathlib.Path, stream: bool) -> None:
     log = Log(tmp_path)

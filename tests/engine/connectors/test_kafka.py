@@ -46,6 +46,7 @@ def in_windows(elements: Any) -> Counter[Any]:
     return Counter((repr(each.value), each.timestamp, each.window) for each in elements)
 
 
+@pytest.mark.slow("batches and streams of Kafka")
 def test_batch_and_stream_read_the_same(spark: SparkSession, broker: Broker) -> None:
     """Columns, named tuples and bytes, from the whole topic and from a time on; "latest" is the end at the start."""
     uri = broker.create("visits_by_age", partitions=3)
@@ -162,6 +163,7 @@ def test_a_crash_after_the_transaction_and_before_sparks_commit_doubles_nothing(
     assert sorted(json.loads(each.value())["n"] for each in broker.contents("crash-out")) == list(range(1, 21))
 
 
+@pytest.mark.slow("a broker stops and starts")
 def test_a_broker_that_is_stopped_and_started_again_costs_nothing(
     spark: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:

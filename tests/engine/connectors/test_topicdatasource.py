@@ -131,6 +131,7 @@ def test_what_cannot_be_read_is_refused(spark: SparkSession, log: Log, read: Any
 # On Spark
 
 
+@pytest.mark.slow("a batch and a stream for each kind of topic")
 def test_batch_and_stream_read_the_same_of_every_kind_of_topic(spark: SparkSession, log: Log) -> None:
     """Rows as named tuples, and transformed by Catalyst; JSON with and without a schema; and bytes."""
     rows, texts, octets = (

@@ -208,6 +208,7 @@ def check_step(step: StepResult, reference: Reference, late_before: int, refused
     assert refused == reference.refused
 
 
+@pytest.mark.slow("1,600 examples")
 @examples(1_600)
 @given(windowing=windowings, script=moves)
 def test_panes_are_those_of_the_definition(windowing: Windowing, script: list[Move]) -> None:

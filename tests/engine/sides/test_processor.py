@@ -128,6 +128,7 @@ steps = st.lists(
 )
 
 
+@pytest.mark.slow("several hundred examples")
 @examples(250)
 @given(cases, steps, st.lists(st.sampled_from(["list", "dict"]), min_size=2, max_size=2))
 def test_an_element_goes_on_once_its_side_windows_have_something_to_show(

@@ -67,6 +67,7 @@ class Total(hr.DoFn):
         yield key, total.read()
 
 
+@pytest.mark.slow("several streams")
 def test_state_and_timers_of_every_kind(spark: SparkSession) -> None:
     script = (
         hr.TestStream()

@@ -120,6 +120,7 @@ class Earliest(hr.WatermarkPolicy):
         return int(times.min())
 
 
+@pytest.mark.slow("several streams")
 def test_policies_see_each_partition_by_itself(p: hr.Pipeline, tmp_path: pathlib.Path) -> None:
     """One query with a source for each policy; `text` has no column of times, and goes by those a function set."""
     paths = [str(tmp_path / name) for name in ("a", "b")]

@@ -38,6 +38,7 @@ def folders(tmp_path: pathlib.Path) -> dict[str, str]:
     return {path.name: str(path) for path in tmp_path.iterdir()}
 
 
+@pytest.mark.slow("several streams")
 def test_files_are_streamed_to_their_end(p: hr.Pipeline, folders: dict[str, str], tmp_path: pathlib.Path) -> None:
     """The same answers as in a batch, from every format, and into every format."""
     minute = hr.WindowInto(hr.FixedWindows("1 minute"))

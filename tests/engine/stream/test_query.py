@@ -179,6 +179,7 @@ SCRIPT: Script = [
 ]
 
 
+@pytest.mark.slow("a stream for each kind of window")
 def test_every_window_gives_the_panes_of_play(p: hr.Pipeline) -> None:
     events = p | stream_of(SCRIPT)
     collected: list[Collected] = []

@@ -97,6 +97,7 @@ def undisturbed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -
     return rows, files, collected
 
 
+@pytest.mark.slow("a stream that crashes several times")
 def test_crashes_before_and_after_sinks_and_in_a_worker(
     spark: SparkSession, tmp_path: pathlib.Path, undisturbed: Any
 ) -> None:
@@ -130,6 +131,7 @@ def test_stop_and_go_on(spark: SparkSession, tmp_path: pathlib.Path, undisturbed
     assert len(run.batches) == done
 
 
+@pytest.mark.slow("several streams")
 def test_a_savepoint_begins_another_stream(spark: SparkSession, tmp_path: pathlib.Path, undisturbed: Any) -> None:
     """The first stream goes on; the second gives what an undisturbed run gives from the savepoint on."""
     first, second = (Run(spark, tmp_path / name) for name in ("first", "second one"))

@@ -19,6 +19,7 @@ def at(value: Any, second: int) -> hr.TimestampedValue:
     return hr.TimestampedValue(value, second)
 
 
+@pytest.mark.slow("several streams")
 def test_side_inputs_of_a_stream(spark: SparkSession) -> None:
     """One source speaks for prices and rates, so that each step of the script is one micro-batch of both."""
     script = (

@@ -55,6 +55,7 @@ def opened(browser: BrowserContext, port: int, tmp_path: Path) -> Opened:
     return open_
 
 
+@pytest.mark.slow("a page in a browser")
 def test_the_page_says_what_the_api_says_and_its_buttons_command(opened: Opened, cluster: Cluster) -> None:
     with opened("/?topology=word-count") as (page, client):
         assert page.get_by_role("tab").all_inner_texts() == ["hub\nTopologies"]

@@ -61,6 +61,7 @@ def world(spark: SparkSession, broker: Broker, tmp_path: Path) -> Iterator[Kafka
     made.store.close()
 
 
+@pytest.mark.slow("layers of a view over Kafka")
 def test_over_kafka_too_whatever_happens_merged_answers_are_a_recount_of_all_events(world: KafkaWorld) -> None:
     world.bad(b"{oops", b'{"page": "a", "n": "three", "at": "2026-03-01T00:00:00Z"}', b'{"page": "a"}', None)
     world.happen(30)

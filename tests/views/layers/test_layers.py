@@ -136,6 +136,7 @@ def world(spark: SparkSession, tmp_path: Path) -> Iterator[World]:
     made.store.close()
 
 
+@pytest.mark.slow("layers of a view on Spark")
 def test_whatever_happens_merged_answers_are_a_recount_of_all_events(world: World) -> None:
     world.happen(30)
     world.start()
@@ -180,6 +181,7 @@ def test_whatever_happens_merged_answers_are_a_recount_of_all_events(world: Worl
     assert world.answers() == world.recount()
 
 
+@pytest.mark.slow("layers of a view on Spark")
 def test_a_view_that_counts_double_is_seen_wrong_fixed_recomputed_and_right_again(world: World) -> None:
     world.happen(20)
     world.start()
