@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, settings
 
 from headrace.log import Log
 from tests.durations import Durations
-from tests.scale import scaled
+from tests.scale import FULL, scaled
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,6 +72,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
             "spark.log.level": "ERROR",
+            # Generating and compiling code takes longer than small data does; FULL runs what users run.
+            **({} if FULL else {"spark.sql.codegen.wholeStage": "false"}),
             # Small data is over before a JVM that optimises itself has gained anything by it.
             "spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         },
