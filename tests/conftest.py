@@ -29,6 +29,22 @@ if TYPE_CHECKING:
 # Spark reads it when its JVM starts; without it Spark binds to whatever the host name resolves to.
 os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
 
+# Small data is over before a JVM that optimises itself has gained anything by it.
+_SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+# Generating and compiling code takes longer than small data does; FULL runs what users run.
+_SMALL_DATA = {} if FULL else {"spark.sql.codegen.wholeStage": "false"}
+
+# For Spark in processes that tests start.
+os.environ["SPARK_SUBMIT_OPTS"] = " ".join(
+    [
+        _SMALL_JVM,
+        f'"-Dspark.executor.extraJavaOptions={_SMALL_JVM}"',
+        *(f"-D{name}={value}" for name, value in _SMALL_DATA.items()),
+    ]
+)
+os.environ["SPARK_DAEMON_JAVA_OPTS"] = _SMALL_JVM
+
 # A loaded machine is no reason to fail: neither profile measures how long an example takes.
 settings.register_profile(
     "dev", max_examples=scaled(100), deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
@@ -72,10 +88,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
             "spark.log.level": "ERROR",
-            # Generating and compiling code takes longer than small data does; FULL runs what users run.
-            **({} if FULL else {"spark.sql.codegen.wholeStage": "false"}),
-            # Small data is over before a JVM that optimises itself has gained anything by it.
-            "spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            **_SMALL_DATA,
+            "spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} {_SMALL_JVM}",
         },
     )
     yield session

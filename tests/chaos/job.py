@@ -67,7 +67,7 @@ class Effects:
 
 
 def run(folder: Path) -> None:
-    p = hr.Pipeline(spark=spark_session("local[2]", {"spark.log.level": "OFF"}))
+    p = hr.Pipeline(spark=spark_session("local[2]", {"spark.log.level": "OFF", "spark.sql.shuffle.partitions": "2"}))
     trigger = hr.AfterWatermark(early=hr.AfterCount(1), late=hr.AfterCount(1))
     events = p | script()
     windows = hr.WindowInto(hr.FixedWindows(10), trigger=trigger, accumulation="retracting", allowed_lateness=60)

@@ -52,7 +52,7 @@ def visits(folder: Path) -> Log:
 def run(folder: Path) -> None:
     log = str(visits(folder).path)
     tables = f"sqlite:///{folder}/tables.db"
-    p = hr.Pipeline(spark=spark_session("local[2]", {"spark.log.level": "OFF"}))
+    p = hr.Pipeline(spark=spark_session("local[2]", {"spark.log.level": "OFF", "spark.sql.shuffle.partitions": "2"}))
     events = p | hr.ReadTopic("visits", log=log, event_time="ts", end="latest")
     sums = hr.GroupBy("user").aggregate(n=hr.count(), total=hr.sum("amount"))
     counts = events | hr.WindowInto(hr.FixedWindows(10)) | "counts" >> sums
