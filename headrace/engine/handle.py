@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 from headrace.engine.shard.reports import WaitingWindow
 from headrace.model.badrecords import BadRecords
 from headrace.model.times import MAX_TIME, MIN_TIME, SECOND, format_duration, format_instant
+
+HISTORY: Final = 24 * 3600 * SECOND
+"""From this lag on, in microseconds, a stream is not said to be behind, but to read history."""
 
 State = Literal["running", "done", "failed", "stopped"]
 
@@ -126,13 +129,13 @@ class StreamStatus(Status):
     def line(self) -> str:
         """The status as one line."""
         windows = sum(grouping.held for grouping in self.exchanges.values())
-        lag = max((grouping.lag for grouping in self.exchanges.values() if grouping.lag is not None), default=None)
+        lags = [(grouping.lag, grouping.watermark) for grouping in self.exchanges.values() if grouping.lag is not None]
         rates = [source.rows_per_second for source in self.sources.values() if source.rows_per_second is not None]
         parts = [_count(self.batches, "batch", "batches")]
         parts += [f"{self.batch_seconds:.2f} s"] if self.batch_seconds is not None else []
         parts += [f"{sum(rates):,.0f} rows/s"] if rates else []
         parts += [_count(windows, "window held", "windows held")] if self.exchanges else []
-        parts += [f"{_rough(lag)} behind"] if lag is not None else []
+        parts += [_behind(*max(lags))] if lags else []
         return " · ".join(parts)
 
     def __str__(self) -> str:
@@ -151,7 +154,7 @@ class StreamStatus(Status):
                     label,
                     _instant(grouping.watermark),
                     _instant(grouping.output_watermark),
-                    _rough(grouping.lag),
+                    "history" if _is_history(grouping.lag) else _rough(grouping.lag),
                     *map(_number, (grouping.held, grouping.late, grouping.refused)),
                 ]
                 for label, grouping in self.exchanges.items()
@@ -189,6 +192,20 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, right: int) -
 
 def _instant(time: int | None) -> str:
     return "?" if time is None else format_instant(time if abs(time) >= MAX_TIME else time // 1000 * 1000)
+
+
+def _is_history(lag: int | None) -> bool:
+    """Returns whether a watermark that is so far behind the clock is that of old data, and not of a slow stream."""
+    return lag is not None and lag >= HISTORY
+
+
+def _behind(lag: int, watermark: int) -> str:
+    """Says how far a stream is.
+
+    >>> _behind(3 * SECOND, 0), _behind(400 * HISTORY, 1767225600 * SECOND)
+    ('3 s behind', 'at 2026-01-01, reading history')
+    """
+    return f"at {_instant(watermark)[:10]}, reading history" if _is_history(lag) else f"{_rough(lag)} behind"
 
 
 def _rough(duration: int | None) -> str:

@@ -29,6 +29,11 @@ _TYPES: Final[dict[str, pa.DataType]] = {
     "timestamp": pa.timestamp("us", tz="UTC"),
 }
 
+_WRONG: Final = (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError, OverflowError)
+"""What is raised for values that are not of a type."""
+
+_LONGEST: Final = 60  # characters of a value in a message
+
 # json.dumps would make an encoder for every value, and json.loads guess the encoding of its bytes.
 _json: Final = json.JSONEncoder(allow_nan=False).encode
 parse_json: Final[Callable[[str], Any]] = json.JSONDecoder().decode
@@ -88,7 +93,7 @@ class Values:
             if self.kind == "json":
                 return pa.array([_json(value).encode() for value in values], pa.binary())
             return pa.array(values, pa.binary()) if self.kind == "bytes" else self._rows(values)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError) as error:
+        except _WRONG as error:
             raise LogError(f"a value is not {self.kind}: {error}") from None
 
     def _rows(self, values: Sequence[Mapping[str, Any]]) -> pa.StructArray:
@@ -96,18 +101,23 @@ class Values:
         fields = list(self.type())
         names = {field.name for field in fields}
         if unknown := sorted({name for value in values for name in value} - names):
-            raise ValueError(f"there is no column {unknown[0]!r}")
+            raise ValueError(
+                f"there is no column {unknown[0]!r}; there are {', '.join(field.name for field in fields)}"
+            )
         columns = []
         for field in fields:
             column = [value.get(field.name) for value in values]
-            if pa.types.is_timestamp(field.type):
-                column = [None if value is None else instant(value) for value in column]
-            elif pa.types.is_date(field.type):
-                column = [dt.date.fromisoformat(value) if isinstance(value, str) else value for value in column]
-            if pa.types.is_integer(field.type) or pa.types.is_date(field.type):
-                _refuse_fractions(field.name, column)
-            columns.append(pa.array(column, field.type))
+            try:
+                columns.append(_column(column, field.type))
+            except _WRONG:
+                wrong = next(value for value in column if not _fits(value, field.type))
+                raise ValueError(f"column {field.name!r} is {self._kind(field.name)}, got {_shown(wrong)}") from None
         return pa.StructArray.from_arrays(columns, fields=fields)
+
+    def _kind(self, name: str) -> str:
+        """Returns the declared type of a column, with its article."""
+        kind = next(kind.lower() for each, kind in (column.split() for column in self.kind.split(",")) if each == name)
+        return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
 
     def decode(self, column: pa.Array) -> list[Any]:
         """Decodes the values of a column."""
@@ -130,8 +140,34 @@ class Values:
         ]
 
 
-def _refuse_fractions(name: str, column: Sequence[Any]) -> None:
+def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Makes a column of values as JSON has them."""
+    if pa.types.is_timestamp(kind):
+        values = [None if value is None else instant(value) for value in values]
+    elif pa.types.is_date(kind):
+        values = [dt.date.fromisoformat(value) if isinstance(value, str) else value for value in values]
+    if pa.types.is_integer(kind) or pa.types.is_date(kind):
+        _refuse_fractions(values)
+    return pa.array(values, kind)
+
+
+def _fits(value: Any, kind: pa.DataType) -> bool:
+    """Returns whether a value can be in a column of this type."""
+    try:
+        _column([value], kind)
+    except _WRONG:
+        return False
+    return True
+
+
+def _refuse_fractions(values: Sequence[Any]) -> None:
     """Refuses numbers that are not whole: Arrow would cut their fractions off without a word."""
-    for value in column:
+    for value in values:
         if type(value) is float and not value.is_integer():
-            raise ValueError(f"the column {name!r} has whole numbers, got {value!r}")
+            raise ValueError(f"{value!r} is not whole")
+
+
+def _shown(value: Any) -> str:
+    """Shows a value, not all of a long one."""
+    text = repr(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."

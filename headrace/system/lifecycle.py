@@ -64,9 +64,10 @@ def run_system(
     deployment: Deployment, schedule: Schedule, host: str, port: int, tokens: Tokens
 ) -> Iterator[tuple[System, ServerProcess]]:
     """Runs a system and its server in the `with` block."""
+    app = App.load(deployment.app)  # one that cannot be loaded leaves no directory behind
     with (
         deployment.home.exclusive() as lock,
-        _open_system(deployment, schedule) as system,
+        _open_system(app, deployment, schedule) as system,
         server_process(deployment.served, system, host=host, port=port, tokens=tokens) as server,
     ):
         lock.publish_url(server.url)
@@ -93,7 +94,8 @@ def supervise(
 
 def compute_version(deployment: Deployment, view: str, *, incremental: bool, show: Callable[[Job | None], None]) -> Job:
     """Computes a batch version of a system that does not run, of all events that are in its log now."""
-    with deployment.home.exclusive(), _open_system(deployment, Schedule(None, None)) as system:
+    app = App.load(deployment.app)
+    with deployment.home.exclusive(), _open_system(app, deployment, Schedule(None, None)) as system:
         show(None)
         # A version covers the events that the speed layer has processed: that catches up with the log first.
         system.speeds[view].poll()
@@ -106,8 +108,8 @@ def compute_version(deployment: Deployment, view: str, *, incremental: bool, sho
 
 
 @contextmanager
-def _open_system(deployment: Deployment, schedule: Schedule) -> Iterator[System]:
-    app, served = App.load(deployment.app), deployment.served
+def _open_system(app: App, deployment: Deployment, schedule: Schedule) -> Iterator[System]:
+    served = deployment.served
     store = Store(served.store)
     try:
         logging.getLogger("headrace.system").setLevel(logging.ERROR)

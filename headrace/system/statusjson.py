@@ -40,8 +40,11 @@ def topic_status(feed: Feed, archived: Offsets, rate: float | None, read: Mappin
     }
 
 
-def view_status(speed: SpeedSupervisor, stored: StoredView) -> ViewStatus:
-    """Returns the status of a view: its speed layer, the origin of its answers, and its batch versions."""
+def view_status(speed: SpeedSupervisor, stored: StoredView, topic: TopicStatus) -> ViewStatus:
+    """Returns the status of a view: its speed layer, the origin of its answers, and its batch versions.
+
+    It lags behind its topic by the records that are in no answer yet, whatever its stream has begun to read.
+    """
     status = StreamStatus("stopped") if speed.handle is None else speed.handle.status()
     metrics = {} if speed.handle is None else speed.handle.metrics()
     sources = list(status.sources.values())
@@ -53,7 +56,7 @@ def view_status(speed: SpeedSupervisor, stored: StoredView) -> ViewStatus:
         "batches": status.batches,
         "batch_seconds": status.batch_seconds,
         "records_per_second": sum(source.rows_per_second or 0 for source in sources) if sources else None,
-        "lag": sum(source.lag or 0 for source in sources) if sources else None,
+        "lag": topic["groups"][stored.layout.name]["lag"] if topic["error"] is None else None,
         "watermark": encode_time(min(watermarks, default=None)),
         "stages": [_stage_status(label, exchange) for label, exchange in status.exchanges.items()],
         "graph": graph_json(speed.layer.pipeline.graph(), metrics),

@@ -151,15 +151,20 @@ class System:
     def status(self) -> SystemStatus:
         """Returns the status of topics, views and jobs."""
         time = self._clock()
+        topics = {
+            name: topic_status(master.feed, master.archived(), self._rates[name].per_second, self._read(name))
+            for name, master in self.masters.items()
+        }
+        views = {
+            name: view_status(speed, self.service.views[name], topics[speed.layer.view.topic.name])
+            for name, speed in self.speeds.items()
+        }
         return {
             "pid": os.getpid(),
             "started": encode_time(self._began),
             "now": encode_time(time),
-            "topics": {
-                name: topic_status(master.feed, master.archived(), self._rates[name].per_second, self._read(name))
-                for name, master in self.masters.items()
-            },
-            "views": {name: view_status(speed, self.service.views[name]) for name, speed in self.speeds.items()},
+            "topics": topics,
+            "views": views,
             "dead_letters": self.store.dead_letters.counts(),
             "jobs": [job.to_json(time) for job in self.jobs.list()],
         }

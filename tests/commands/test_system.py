@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from headrace.server import Server, Service
 from headrace.system.home import Home, SystemConfig
 from headrace.views.declare.app import App
 from headrace.views.declare.layout import Partial
+from headrace.views.errors import ViewError
 from headrace.views.offsets import MicroBatch
 from headrace.views.stores import Store
 
@@ -184,3 +186,28 @@ def test_a_second_up_is_refused_with_the_pid_of_the_first(home: Home, tmp_path: 
 
 def _no_spark(*args: Any) -> Any:
     raise AssertionError("Spark was started")
+
+
+@pytest.mark.parametrize("text", [None, "import headrace as hr\n", "import headrace as hr\nhr.Topc('visits')\n"])
+@pytest.mark.parametrize("command", [["up"], ["batch"]])
+def test_a_file_that_is_no_app_leaves_no_directory_behind(tmp_path: Path, text: str | None, command: list[str]) -> None:
+    if text is not None:
+        (tmp_path / "nope.py").write_text(text)
+    view = ["hits"] if command == ["batch"] else []
+    result = CliRunner().invoke(main, [*command, str(tmp_path / "nope.py"), *view, "--dir", str(tmp_path / "data")])
+    assert result.exit_code == 1
+    assert "nope.py" in result.stderr and "Traceback" not in result.stderr
+    assert not (tmp_path / "data").exists()
+
+
+def test_an_app_is_told_by_the_line_it_fails_in_and_may_import_what_lies_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "beside_the_app.py").write_text("SCHEMA = 'user string'\n")
+    file = tmp_path / "app.py"
+    file.write_text("from beside_the_app import SCHEMA\nimport headrace as hr\n\nvisits = hr.Topc('visits', SCHEMA)\n")
+    for text in (file.read_text(), file.read_text() + "def visits(:\n"):
+        file.write_text(text)
+        with pytest.raises(
+            ViewError, match=r"app\.py:[45]: (AttributeError: module 'headrace' has no attribute|SyntaxErr)"
+        ):
+            App.load(file)
+    sys.path.remove(str(tmp_path))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from headrace.engine.plan.columnsegments import segment
 from headrace.engine.plan.line import Exchange, Line, Origins
-from headrace.engine.plan.taps import Reading, Tap, shareable
+from headrace.engine.plan.taps import Reading, Tap, shareable, with_windows_last
 from headrace.engine.shard.wire import Station
 from headrace.engine.worker.program import Readers
 from headrace.model.keyed import WindowInto
@@ -83,6 +83,7 @@ class CollectionPlaces:
             assert place.columns is not None, pc
             start, nodes = place.columns.start, place.columns.nodes
             if isinstance(start, Node):
+                nodes = with_windows_last(nodes)
                 tap, reading = self.tap(start, nodes), Reading(nodes, pc)
                 tap.readings.append(reading)
                 place.python = PythonPlace(reading.readers, (tap,), (0, 0))
@@ -103,7 +104,7 @@ class CollectionPlaces:
         return any(isinstance(origin, Exchange) and origin.work.retracts for origin in self._origins(pc))
 
     def tap(self, source: Node, columns: tuple[Node, ...]) -> Tap:
-        """Returns the tap that a source's columns can be read from; there is one, unless windows repeat its rows."""
+        """Returns the tap that a source's columns can be read from; there is one, unless they repeat its rows."""
         taps = [tap for tap in self.line.taps if tap.source is source]
         for tap in taps:
             if all(map(shareable, [columns, *(reading.columns for reading in tap.readings)])):

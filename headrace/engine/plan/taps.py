@@ -11,13 +11,16 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from headrace.engine.plan.translation import operator, step_of
+from headrace.engine.worker.hidden import END, START
 from headrace.engine.worker.program import Readers
-from headrace.model.columns import Select
+from headrace.model.columns import Select, Where
 from headrace.model.keyed import WindowInto
 from headrace.model.pipeline import Node, PCollection
 from headrace.model.windows import CountWindows, FixedWindows, GlobalWindows, SlidingWindows
 
 _GENERATOR = re.compile(r"\b(\w*explode(_outer)?|inline(_outer)?|stack|json_tuple)\s*\(", re.IGNORECASE)
+
+_WINDOW = re.compile(rf"\b({START}|{END})\b")
 
 
 @dataclass(eq=False)
@@ -58,6 +61,18 @@ class Tap:
         return all(shareable(reading.columns) for reading in self.readings)
 
 
+def with_windows_last(columns: tuple[Node, ...]) -> tuple[Node, ...]:
+    """Returns column transforms in an order in which windows come last, but before those that read their bounds."""
+    ordered: list[Node] = []
+    for node in columns:
+        at = len(ordered)
+        if not _is_window(node) and not any(_WINDOW.search(text) for text in _expressions(node)):
+            while at and _is_window(ordered[at - 1]):
+                at -= 1
+        ordered.insert(at, node)
+    return tuple(ordered)
+
+
 def shareable(columns: tuple[Node, ...]) -> bool:
     """Returns whether others can be read of the same frame: no rows are repeated but for windows Python can assign."""
     windows = columns[_repeating(columns) :]
@@ -72,15 +87,33 @@ def with_windows_in_python(reading: Reading) -> Reading:
         step = step_of(node, operator(node))
         step.readers[None] = readers
         readers = Readers([step])
-    pc = reading.pc if at == len(reading.columns) else reading.columns[at].inputs[0]
+    pc = reading.pc if at == len(reading.columns) else _with_columns_after(reading.columns[:at], reading.columns[at])
     return Reading(reading.columns[:at], pc, readers)
 
 
 def generates_rows(node: Node) -> bool:
     """Returns whether a Select may make several rows of one, as explode does."""
-    select = node.transform
-    expressions = (*select.columns, *select.named.values()) if isinstance(select, Select) else ()
-    return any(_GENERATOR.search(str(expression)) for expression in expressions)
+    return isinstance(node.transform, Select) and any(_GENERATOR.search(text) for text in _expressions(node))
+
+
+def _with_columns_after(columns: tuple[Node, ...], window: Node) -> PCollection:
+    """Returns a collection that has the columns that these transforms give; if they give none, those of a window."""
+    others = [node.outputs[0] for node in columns if not _is_window(node)]
+    return others[-1] if others else window.inputs[0]
+
+
+def _is_window(node: Node) -> bool:
+    return isinstance(node.transform, WindowInto)
+
+
+def _expressions(node: Node) -> list[str]:
+    """Returns the text of the expressions of a Select or Where."""
+    match node.transform:
+        case Where(condition=condition):
+            return [str(condition)]
+        case Select(columns=columns, named=named):
+            return [str(each) for each in (*columns, *named.values())]
+    return []
 
 
 def _repeating(columns: tuple[Node, ...]) -> int:

@@ -152,7 +152,7 @@ class Stream:
         logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
         self.checkpoint.prepare()
         self.receivers.open()
-        opened = [self._tapped(tap) for tap in self.line.taps]
+        opened = self._opened()
         # The plan stays as it is; what runs is a copy that knows side inputs, and the columns of opened sources.
         self.line = self.line.bind(self._sides.value, lambda pc: rows_schema(self._columns.of(pc)))
         self.delivery.bind(self.line)
@@ -212,13 +212,28 @@ class Stream:
     def _files(self) -> list[Tap]:
         return [tap for tap in self.line.taps if isinstance(tap.source.transform, ReadFiles)]
 
+    def _opened(self) -> list[tuple[DataFrame, FromSource]]:
+        """Makes the frame and head of each tap. The taps of a source share what Spark reads, and so its offsets."""
+        direct = [self._direct_read(tap) for tap in self.line.taps]
+        by_spark = {id(tap.source) for tap, read in zip(self.line.taps, direct, strict=True) if read is None}
+        return [
+            self._tapped(tap) if read is None or id(tap.source) in by_spark else self._direct(tap, read)
+            for tap, read in zip(self.line.taps, direct, strict=True)
+        ]
+
+    def _direct_read(self, tap: Tap) -> DirectRead | None:
+        """Returns how the program of a tap reads records by itself; None if Spark reads them."""
+        reader = reader_of(tap.source)
+        if reader is None or watermarks_of(tap.source) != "from times":
+            return None
+        return reader.direct(tap, self._columns_read(tap))
+
+    def _columns_read(self, tap: Tap) -> list[set[str] | None]:
+        return [columns_read(reading.readers, self.line.outputs) for reading in tap.readings]
+
     def _tapped(self, tap: Tap) -> tuple[DataFrame, FromSource]:
-        read = [columns_read(reading.readers, self.line.outputs) for reading in tap.readings]
-        watermarks = watermarks_of(tap.source)
-        if watermarks == "from times" and (reader := reader_of(tap.source)) is not None:
-            direct = reader.direct(tap, read)
-            if direct is not None:
-                return self._direct(tap, direct)
+        """Makes the frame and head of a tap whose records Spark reads."""
+        read, watermarks = self._columns_read(tap), watermarks_of(tap.source)
         opened = self._columns.opened(tap.source, self._sources.open)
         data = frame_of(tap, opened, self._columns.note, timed=watermarks in ("from times", "punctuated"))
         if len(read) == 1 and read[0] is not None:

@@ -38,10 +38,13 @@ def source_statuses(
 ) -> dict[str, SourceStatus]:
     """Computes the status of each source from reports of shards, Spark's progress of the last batch, and its topic."""
     inputs = iter([] if progress is None else progress["sources"])
+    reported: dict[int, list[Any]] = {}  # taps of the same source share what Spark reports of it
     seconds = 0 if progress is None else progress["durationMs"]["triggerExecution"] / 1000
     statuses = {}
     for tap in line.taps:
-        own = list(islice(inputs, len(getattr(tap.source.transform, "paths", [None]))))
+        if id(tap.source) not in reported:
+            reported[id(tap.source)] = list(islice(inputs, len(getattr(tap.source.transform, "paths", [None]))))
+        own = reported[id(tap.source)]
         lows = [each.lows[tap.name] for each in shards.values() if tap.name in each.lows]
         statuses[tap.name] = SourceStatus(
             max(lows, default=None),

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from headrace.engine.catalyst import relational
 from headrace.engine.plan.taps import Reading, Tap
 from headrace.engine.worker.hidden import BAD, END, LOW, START, TIME
+from headrace.model.keyed import WindowInto
 from headrace.model.pipeline import PCollection
 from headrace.model.times import MIN_TIME
 
@@ -52,7 +53,8 @@ def _columns(
 ) -> DataFrame:
     for node in reading.columns:
         data = relational.apply(node, data, marking=marking)
-        note(node.outputs[0], data.select(*relational.element_columns(data)))
+        if not isinstance(node.transform, WindowInto):  # which changes no columns, and may stand elsewhere
+            note(node.outputs[0], data.select(*relational.element_columns(data)))
     return data
 
 

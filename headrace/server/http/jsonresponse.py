@@ -1,6 +1,7 @@
 """JSON responses. Dates and times are ISO 8601, durations are seconds, bytes are Base64.
 
-Numbers that JSON lacks are strings: "NaN", "Infinity", "-Infinity".
+Numbers that JSON lacks are strings: "NaN", "Infinity", "-Infinity". So are decimals with more digits than a double has,
+which most readers would round.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import datetime as dt
 import json
 import math
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any, Final
 
 from starlette.responses import Response
@@ -59,7 +61,22 @@ def _encode_other(value: Any) -> Any:
         return base64.b64encode(value).decode()
     if isinstance(value, set | frozenset):
         return sorted(value, key=repr)
-    return str(value)  # decimals, identifiers
+    if isinstance(value, Decimal):
+        return _decimal_number(value)
+    return str(value)  # identifiers
+
+
+def _decimal_number(value: Decimal) -> int | float | str:
+    """Returns a decimal as a number of JSON if that has the same digits; otherwise as text.
+
+    >>> [_decimal_number(Decimal(text)) for text in ("12345678901234567890", "1.10", "0.1234567890123456789")]
+    [12345678901234567890, 1.1, '0.1234567890123456789']
+    """
+    if not value.is_finite():
+        return str(value)
+    if value == value.to_integral_value():
+        return int(value)
+    return float(value) if Decimal(repr(float(value))) == value else str(value)
 
 
 def _json_value(value: Any) -> Any:

@@ -6,6 +6,9 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final
 
+from headrace.engine.handle import HISTORY
+from headrace.model.times import SECOND
+
 NONE: Final = "–"
 
 
@@ -60,6 +63,15 @@ def seconds(length: float | None) -> str:
             rest = whole % each // {"h": 3_600, "min": 60, "s": 1}[small]
             return f"{whole // each} {large} {rest} {small}" if rest else f"{whole // each} {large}"
     raise AssertionError(length)
+
+
+def behind(lag: float | None, *, history: str = "history") -> str:
+    """Formats how many seconds a watermark is behind the clock; if that is the age of old data, it is `history`.
+
+    >>> behind(3.24), behind(27_475_200), behind(None)
+    ('3.2 s', 'history', '–')
+    """
+    return history if lag is not None and lag * SECOND >= HISTORY else seconds(lag)
 
 
 def time(text: str | None) -> str:

@@ -13,7 +13,7 @@ from headrace.server.page.history import Measure
 from headrace.server.page.listings import Chip, Kind, Listing, Number, add_chip
 from headrace.server.page.poller import Snapshot
 from headrace.server.page.theme import chart, line
-from headrace.views.systemstatus import ViewStatus
+from headrace.views.systemstatus import StageStatus, ViewStatus
 
 _CHARTS: Final[tuple[tuple[Measure, str, str], ...]] = (
     ("rate", "Records a second", ""),
@@ -77,7 +77,6 @@ class OverviewPanel:
         rates = [topic["records_per_second"] for topic in topics if topic["records_per_second"] is not None]
         lags = [view["lag"] for view in views if view["lag"] is not None]
         stages = [stage for view in views for stage in view["stages"]]
-        behind = [stage["lag_seconds"] for stage in stages if stage["lag_seconds"] is not None]
         bad = sum(count for view in views for reasons in view["bad"].values() for count in reasons.values())
         ends = sum(partition["end"] for topic in topics for partition in topic["partitions"])
         self._tiles["Views"].show(
@@ -93,7 +92,7 @@ class OverviewPanel:
         self._tiles["Behind"].show(
             humantext.count(sum(lags)) if lags else humantext.NONE, "records to be read by views"
         )
-        self._tiles["Watermark"].show(humantext.seconds(max(behind, default=None)), "behind the clock, at most")
+        self._tiles["Watermark"].show(*_watermark(stages))
         self._tiles["Bad records"].show(humantext.count(bad), "refused by views")
 
 
@@ -153,7 +152,7 @@ class _Card:
                     stage["label"],
                     humantext.time(stage["watermark"]),
                     humantext.time(stage["output_watermark"]),
-                    Number(humantext.seconds(stage["lag_seconds"])),
+                    Number(humantext.behind(stage["lag_seconds"])),
                     Number(humantext.count(stage["held"])),
                     Number(humantext.count(stage["late"])),
                     Number(humantext.count(stage["refused"])),
@@ -161,6 +160,16 @@ class _Card:
                 for stage in view["stages"]
             ]
         )
+
+
+def _watermark(stages: list[StageStatus]) -> tuple[str, str]:
+    """Describes the watermark that is furthest behind the clock."""
+    furthest = max(stages, key=lambda stage: stage["lag_seconds"] or 0, default=None)
+    if furthest is None or furthest["lag_seconds"] is None:
+        return humantext.NONE, "behind the clock, at most"
+    day = humantext.time(furthest["watermark"]).partition(" ")[0]
+    shown = humantext.behind(furthest["lag_seconds"], history=day)
+    return shown, "reading history" if shown == day else "behind the clock, at most"
 
 
 def _facts(view: ViewStatus) -> list[str]:

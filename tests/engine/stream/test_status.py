@@ -146,3 +146,24 @@ def test_a_status_prints_as_a_table_and_as_a_line() -> None:
     assert repr(status) == str(status)
     assert status.line == "1,200 batches · 0.50 s · 3,000 rows/s · 7 windows held · 12 s behind"
     assert StreamStatus().line == "0 batches"
+
+
+def test_a_stream_of_old_data_reads_history_and_is_not_behind() -> None:
+    january = 1_767_225_600 * SECOND
+    old = ExchangeStatus(january, january, 318 * 24 * 3600 * SECOND)
+    status = StreamStatus("running", batches=2, exchanges={"sums": old, "counts": ExchangeStatus(lag=3 * SECOND)})
+    assert status.line == "2 batches · 0 windows held · at 2026-01-01, reading history"
+    assert [line.split()[3] for line in str(status).splitlines()[1:]] == ["lag", "history", "3"]
+
+
+def test_taps_of_one_source_share_what_spark_reports_of_it() -> None:
+    p = hr.Pipeline()
+    rows = p | "rows" >> hr.ReadJson("data", schema="tags array<string>")
+    _ = rows | hr.Select(tag="explode(tags)") | hr.Collect()
+    lowered = lower(p.graph(), shards=1, partitions=1)
+    inputs = [{"numInputRows": rows, "processedRowsPerSecond": rows / 2} for rows in (10, 99)]
+    progress = {"sources": inputs, "durationMs": {"triggerExecution": 2000}}
+    assert source_statuses(lowered, {}, progress) == {
+        "rows": SourceStatus(None, 10, 5.0),
+        "rows (2)": SourceStatus(None, 10, 5.0),
+    }

@@ -80,6 +80,7 @@ def test_bad_lines_are_told_and_nothing_is_appended(client: httpx.Client, servic
     assert answer["lines"][1]["reason"] == "it is not a JSON object of columns"
     assert answer["lines"][3]["reason"] == "it has no 'ts', which is the time of the event"
     assert "there is no column 'age'" in answer["lines"][5]["reason"]
+    assert answer["lines"][6]["reason"].endswith("column 'user' is a string, got 3")
     assert answer["lines"][9]["reason"] == "it is nested too deeply"
     assert users(service) == []
 
