@@ -19,7 +19,7 @@ import numpy as np
 from autocomplete import autocomplete, hashtags, prefixes
 from rich.console import Console
 from rich.table import Table
-from wordcount import count_words, row, words
+from wordcount import WordCount, count_words, words
 
 import headrace as hr
 from headrace.commands.progressbar import watch
@@ -68,7 +68,7 @@ def completions_of(source: str, target: str) -> hr.Pipeline:
 def counts_of(source: str, target: str) -> hr.Pipeline:
     """Builds the pipeline that writes word counts."""
     p = hr.Pipeline()
-    count_words(p | hr.ReadText(source)) | "rows" >> hr.Map(row) | hr.WriteJson(target, existing="replace")
+    count_words(p | hr.ReadText(source)) | "rows" >> hr.MapTuple(WordCount) | hr.WriteJson(target, existing="replace")
     return p
 
 
@@ -83,7 +83,7 @@ def read_completions(folder: str) -> Completions:
 
 def read_counts(folder: str) -> Counts:
     """Reads the counts that a pipeline wrote, by minute and word."""
-    return {(row["minute"][11:16], row["word"]): row["times"] for row in read_json(folder)}
+    return {(row["window_start"][11:16], row["word"]): row["times"] for row in read_json(folder)}
 
 
 def read_json(folder: str) -> Iterator[Any]:

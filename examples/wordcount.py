@@ -35,15 +35,10 @@ def words(line: str) -> list[str]:
 
 
 class WordCount(NamedTuple):
-    minute: datetime
+    """A row of the output; its window is written beside it."""
+
     word: str
     times: int
-
-
-def row(counted: tuple[str, int], window: hr.Window = hr.DoFn.WindowParam) -> WordCount:
-    """Makes a row of a count and its window."""
-    word, times = counted
-    return WordCount(minute_of(window), word, times)
 
 
 def minute_of(window: hr.Window) -> datetime:
@@ -54,7 +49,7 @@ def run(source: str, target: str) -> list[tuple[datetime, list[tuple[str, int]]]
     """Writes all counts as JSON lines; returns the three most frequent words of each minute."""
     with hr.Pipeline() as p:
         counts = count_words(p | hr.ReadText(source))
-        counts | "rows" >> hr.Map(row) | hr.WriteJson(target, existing="replace")
+        counts | "rows" >> hr.MapTuple(WordCount) | hr.WriteJson(target, existing="replace")
         top = counts | "top 3" >> hr.Top.largest(3, key=lambda counted: counted[::-1]) | hr.Collect()
     return sorted((minute_of(element.window), element.value) for element in top.windowed)
 

@@ -5,7 +5,7 @@ firing it came from; `Pane` is one firing, as tests get it.
 """
 
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 from headrace.model.times import DurationLike, duration, format_duration
 from headrace.model.triggers import DefaultTrigger, Trigger
@@ -15,6 +15,11 @@ Timing = Literal["early", "on_time", "late", "unknown"]
 Accumulation = Literal["discarding", "accumulating", "retracting"]
 TimestampCombiner = Literal["end_of_window", "earliest", "latest"]
 Closing = Literal["always", "non_empty"]
+
+WINDOW_BOUNDS: Final = ("window_start", "window_end")
+"""Columns in which sinks write the bounds of an element's window, unless its own columns have these names."""
+PANE, TIMING, OP = "pane", "timing", "op"
+"""Columns in which files have the index of an element's pane, its timing, and whether it is a retraction."""
 
 
 @dataclass(frozen=True)

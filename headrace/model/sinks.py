@@ -40,16 +40,27 @@ class WriteFiles(Sink):
     these appears complete or not at all, and once, even after a crash; read them with a glob, e.g. ReadText("out/*").
     "replace" then clears the directory when the stream first starts; a stream that continues from its checkpoint
     continues to write there.
+
+    Elements whose windows are not global have their window beside their own columns: `window_start` and `window_end`
+    and, if they were grouped, `pane` and `timing`, the index of the pane and whether it is "early", "on_time" or
+    "late". Columns of their own of these names stay as they are. `window=False` leaves all of this out; `window=True`
+    writes the pane of elements in the global window, too. If the pipeline has retractions (accumulation="retracting"),
+    the column `op` is "retract" in them and "insert" in other elements.
     """
 
     format: str
+    typed = True  # whether the format has timestamps; otherwise they are ISO 8601 text
 
-    def __init__(self, path: str, *, existing: Literal["refuse", "replace"] = "refuse") -> None:
+    def __init__(
+        self, path: str, *, existing: Literal["refuse", "replace"] = "refuse", window: bool | None = None
+    ) -> None:
         if not isinstance(path, str) or not path:
             raise PipelineError(f"{type(self).__name__} takes the path of a directory, got {path!r}")
         if existing not in ("refuse", "replace"):
             raise PipelineError(f"{type(self).__name__}: existing must be 'refuse' or 'replace', got {existing!r}")
-        self.path, self.existing = path, existing
+        if window not in (None, True, False):
+            raise PipelineError(f"{type(self).__name__}: window must be True or False, got {window!r}")
+        self.path, self.existing, self.window = path, existing, window
 
     def __str__(self) -> str:
         return f"{type(self).__name__}({self.path!r})"
@@ -57,6 +68,9 @@ class WriteFiles(Sink):
 
 class WriteText(WriteFiles):
     """Writes each element as a line of text, `str(element)`.
+
+    If it has a window, that comes first: window_start, window_end, pane, timing and op, as far as there are any, each
+    followed by a tab. The line `2026-01-01T00:00:00Z  2026-01-01T00:01:00Z  0  on_time  ('amy', 2)` is an example.
 
     >>> import headrace as hr, pathlib, tempfile
     >>> out = tempfile.mkdtemp() + "/out"
@@ -67,10 +81,13 @@ class WriteText(WriteFiles):
     """
 
     format = "text"
+    typed = False
 
 
 class WriteJson(WriteFiles):
     """Writes each element as a line of JSON: elements with columns as objects, and dicts or other JSON values.
+
+    If a value that is not an object has a window, the line is an object, in which the value is called "value".
 
     >>> import headrace as hr, pathlib, tempfile
     >>> out = tempfile.mkdtemp() + "/out"
@@ -81,6 +98,7 @@ class WriteJson(WriteFiles):
     """
 
     format = "json"
+    typed = False
 
 
 class WriteParquet(WriteFiles):

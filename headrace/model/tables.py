@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from headrace.model.errors import PipelineError
+from headrace.model.panes import WINDOW_BOUNDS
 from headrace.model.pipeline import PCollection
 from headrace.model.secrets import redact_url
 from headrace.model.sinks import BatchSink
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
 
 Mode = Literal["append", "upsert", "retract"]
 
-WINDOW_BOUNDS: Final = ("window_start", "window_end")
-"""Columns that get the bounds of an element's window, if the elements have no columns of these names."""
 SIGN: Final = "sign"
 """The column that marks rows of an appended table: -1 for retractions, 1 for the others."""
 

@@ -10,6 +10,7 @@ import cloudpickle
 from headrace.model.columns import Columnwise
 from headrace.model.elementwise import ParDo
 from headrace.model.errors import PipelineError
+from headrace.model.grouping import is_grouping
 from headrace.model.keyed import CombinePerKey, Flatten, GroupByKey, Tag
 from headrace.model.pipeline import Graph, Node, PCollection
 from headrace.model.sinks import ForEachArrow, WriteParquet
@@ -25,11 +26,6 @@ def is_keyed(node: Node) -> bool:
     return isinstance(transform, GroupByKey | CombinePerKey | Tag) or (
         isinstance(transform, ParDo) and transform.stateful
     )
-
-
-def is_grouping(node: Node) -> bool:
-    """Returns whether a node groups elements, and so waits for its windows to fire."""
-    return isinstance(node.transform, GroupByKey | CombinePerKey) or type(node.transform).__name__ == "Aggregate"
 
 
 def is_not_empty(graph: Graph) -> None:

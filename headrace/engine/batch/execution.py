@@ -17,6 +17,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from headrace.engine.batch import sinks, sources
 from headrace.engine.batch.writers import RecordWriter, Writer, writer_of
 from headrace.engine.catalyst import badrecords, relational
+from headrace.engine.catalyst.panecolumns import with_added
 from headrace.engine.plan.stages import (
     DEAD,
     Columns,
@@ -89,6 +90,8 @@ class Batch:
         (frame,) = stage.inputs
         sink, data = stage.node.transform, self.data(frame)
         if isinstance(sink, WriteFiles):
+            if stage.added is not None:
+                data = with_added(stage.node, data, stage.added, stage.pane)
             sinks.write_files(self.spark, stage.node, data, frame.form)
         elif isinstance(sink, ForEachArrow):
             sinks.call_for_each_batch(stage.node, data)

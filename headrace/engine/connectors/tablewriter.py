@@ -21,10 +21,11 @@ from headrace.edges.databases import BatchProgress, DatabaseError, error_text, l
 from headrace.edges.tablestatements import DatabaseTable, Row, TableTarget
 from headrace.engine.worker.blame import blame
 from headrace.model.errors import PipelineError
-from headrace.model.pipeline import Graph, Node, PCollection
+from headrace.model.grouping import may_retract
+from headrace.model.panes import WINDOW_BOUNDS
+from headrace.model.pipeline import Node
 from headrace.model.sinks import WindowedValue
-from headrace.model.tables import SIGN, WINDOW_BOUNDS, WriteTable
-from headrace.model.validate import is_grouping
+from headrace.model.tables import SIGN, WriteTable
 from headrace.model.windows import CountWindows
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -150,14 +151,6 @@ class TableWriter:
                 f"the key {missing[0]!r} is not a column of the elements, which have {', '.join(every)}"
             )
         return every
-
-
-def may_retract(graph: Graph, pc: PCollection) -> bool:
-    """Tells whether some elements of a collection may be retractions."""
-    node = next(node for node in graph if node.label == pc.label)  # its own may be of other element types
-    if is_grouping(node):
-        return node.inputs[0].windowing.accumulation == "retracting"
-    return any(may_retract(graph, read) for read in node.inputs)
 
 
 def _append(connection: Connection, target: TableTarget, rows: list[Row], elements: list[WindowedValue]) -> None:

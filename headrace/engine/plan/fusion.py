@@ -25,6 +25,7 @@ from headrace.engine.plan.stages import (
 )
 from headrace.engine.plan.translation import operator, stateful_fn, step_of
 from headrace.engine.stateful.operator import StatefulOperator
+from headrace.engine.worker.addedcolumns import added_columns
 from headrace.engine.worker.bundles import FromBlocks, FromColumns, ToBlocks, ToColumns
 from headrace.engine.worker.columnbundles import ColumnReader
 from headrace.engine.worker.grouped import CombinedValues, GroupedValues, needs_times, sort_columns
@@ -37,6 +38,7 @@ from headrace.engine.worker.torecords import to_records
 from headrace.model.columns import Columnwise
 from headrace.model.elementwise import ParDo
 from headrace.model.errors import PipelineError
+from headrace.model.grouping import in_panes
 from headrace.model.keyed import CombinePerKey, Flatten, GroupByKey, Reshuffle, WindowInto
 from headrace.model.panes import NO_PANE, ONLY_PANE, PaneInfo
 from headrace.model.pipeline import Graph, Node, PCollection
@@ -44,7 +46,6 @@ from headrace.model.sinks import ForEach, Sink, WriteFiles
 from headrace.model.sources import Create, Source
 from headrace.model.tasks import Tasks
 from headrace.model.topics import WriteTopic
-from headrace.model.validate import is_grouping
 
 
 def fuse(graph: Graph) -> Plan:
@@ -215,13 +216,16 @@ class _Fusion:
     def _sink(self, node: Node) -> None:
         (pc,) = node.inputs
         sink = node.transform
-        if isinstance(sink, WriteFiles) and (text := text_of(node.label, sink, pc)) is not None:
-            frame = self._output(pc, text, Text())
+        added = added_columns(self.graph, node) if isinstance(sink, WriteFiles) else None
+        if isinstance(sink, WriteFiles) and (text := text_of(node.label, sink, pc, added)) is not None:
+            frame, added = self._output(pc, text, Text()), None
+        elif added is not None and not self._in_columns(pc):
+            frame, added = self._output(pc, ToColumns(node.label, pc.schema, False, added), Columns(pc.schema)), None
         elif isinstance(sink, WriteTopic):
             frame = self._records(pc, to_records(node, pc))
         else:
             frame = self._frame(pc, Columns(pc.schema) if pc.has_columns else Blocks())
-        self.plan.stages.append(Write([frame], node, self._pane(pc)))
+        self.plan.stages.append(Write([frame], node, self._pane(pc), added))
 
     def _records(self, pc: PCollection, output: Output) -> Frame:
         """Makes the records of a topic. What has columns outside of Python becomes records by columns."""
@@ -258,7 +262,4 @@ class _Fusion:
 
     def _pane(self, pc: PCollection) -> PaneInfo:
         """Returns the pane of a collection: in a batch the only one of a group, or none if nothing grouped it yet."""
-        node = self.graph.producer(pc)
-        if is_grouping(node):
-            return ONLY_PANE
-        return ONLY_PANE if any(self._pane(read) is ONLY_PANE for read in node.inputs) else NO_PANE
+        return ONLY_PANE if in_panes(self.graph, pc) else NO_PANE

@@ -27,6 +27,7 @@ from headrace.engine.sides.rows import MAIN, ToEveryShard, ToRole, ToSpread
 from headrace.engine.sides.sideviews import side_view
 from headrace.engine.stateful.processor import StatefulWork
 from headrace.engine.worker import operators
+from headrace.engine.worker.addedcolumns import added_columns
 from headrace.engine.worker.bundles import Bundle, ToBlocks, ToColumns
 from headrace.engine.worker.grouped import needs_times
 from headrace.engine.worker.program import Output, Readers, Step
@@ -297,12 +298,8 @@ class _Lowering:
         elif isinstance(sink, BatchSink):
             output = ToBlocks()
         elif isinstance(sink, WriteFiles):
-            if self.places.may_retract(pc):
-                raise PipelineError(
-                    f"{node}: its input takes panes back (accumulation='retracting'), which files cannot show; use "
-                    "ForEachBatch, whose elements say whether they are retractions"
-                )
-            output = text_of(node.label, sink, pc) or ToColumns(node.label, pc.schema, windowed=False)
+            added = added_columns(self.line.graph, node)
+            output = text_of(node.label, sink, pc, added) or ToColumns(node.label, pc.schema, False, added)
         else:
             raise PipelineError(f"{node}: not yet in a stream: {sink}")
         outlet = Outlet(len(self.line.outlets), node, output)

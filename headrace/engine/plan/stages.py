@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from headrace.engine.worker.addedcolumns import AddedColumns
 from headrace.engine.worker.program import Program
 from headrace.model.panes import PaneInfo
 from headrace.model.pipeline import Node, PCollection, Primitive
@@ -133,10 +134,11 @@ class Union(Stage):
 
 @dataclass(eq=False)
 class Write(Stage):
-    """Writes to a sink."""
+    """Writes to a sink. `added` are columns that Spark adds to those of the frame."""
 
     node: Node
     pane: PaneInfo
+    added: AddedColumns | None = None
 
     def describe(self) -> str:
         return f"write  {named(self.node)}"

@@ -16,12 +16,12 @@ from headrace.engine.shard.work import Grouping
 from headrace.model.algebra import CombineFn
 from headrace.model.elementwise import SideInput
 from headrace.model.errors import PipelineError
+from headrace.model.grouping import is_grouping
 from headrace.model.keyed import WindowInto
 from headrace.model.lateoutput import LATE
 from headrace.model.panes import Accumulation, Windowing
 from headrace.model.pipeline import Graph, Node, PCollection
 from headrace.model.triggers import AfterCount, Repeatedly
-from headrace.model.validate import is_grouping
 from headrace.model.windows import WindowFn
 
 

@@ -33,10 +33,11 @@ from headrace.engine.spark.counters import Counters
 from headrace.engine.spark.files import Folder
 from headrace.engine.spark.persistence import persisted
 from headrace.engine.worker.blame import blame
-from headrace.engine.worker.bundles import FromBlocks
+from headrace.engine.worker.bundles import FromBlocks, ToColumns
 from headrace.engine.worker.hidden import TIME
 from headrace.engine.worker.program import Program
 from headrace.engine.worker.text import ToText
+from headrace.model.errors import PipelineError
 from headrace.model.pipeline import PCollection
 from headrace.model.sinks import BatchSink, WindowedValue, WriteFiles
 from headrace.model.times import MAX_TIME
@@ -75,6 +76,8 @@ class Delivery:
         """Uses the outlets of the line that runs, whose columns are known."""
         self._outlets = {outlet.number: outlet for outlet in line.outlets}
         self._files = [outlet for outlet in line.outlets if isinstance(outlet.node.transform, WriteFiles)]
+        for outlet in self._files:
+            _check_columns(outlet)
         alone = len(line.outlets) == len(self._files) == 1
         # If nothing else is delivered, the last program gives what the files have, and not rows in flight.
         self.direct = self._files[0] if alone and line.depth and not line.at((line.depth, 1)) else None
@@ -179,6 +182,15 @@ class Delivery:
             new.rename(folder.folder(name))
         else:
             new.delete()
+
+
+def _check_columns(outlet: Outlet) -> None:
+    """Refuses columns that cannot be written beside each other, before the first batch."""
+    if not (isinstance(outlet.output, ToColumns) and outlet.output.element_schema is None):
+        try:
+            outlet.output.schema()
+        except PipelineError as error:
+            raise PipelineError(f"{outlet.node}: {error}") from None
 
 
 class Drained(Exception):

@@ -24,6 +24,7 @@ from headrace.model.times import MIN_TIME
 from headrace.model.windows import GLOBAL_WINDOW
 
 if TYPE_CHECKING:
+    from headrace.engine.worker.addedcolumns import AddedColumns
     from headrace.engine.worker.columnbundles import ColumnBundle
 
 Int64Array = npt.NDArray[np.int64]
@@ -195,19 +196,26 @@ class ToColumns(BufferedOutput):
     label: str
     element_schema: Schema | None  # None in a plan, where only Spark knows the columns
     windowed: bool
+    added: AddedColumns | None = None
 
     def schema(self) -> pa.Schema:
         assert self.element_schema is not None
         names = [*self.element_schema.names, TIME] + ([START, END] if self.windowed else [])
         types = [*self.element_schema.types, pa.int64()] + ([pa.int64()] * 2 if self.windowed else [])
-        return pa.schema(list(zip(names, types, strict=True)))
+        added = self._added()
+        return pa.schema([*zip(names, types, strict=True), *(added.fields() if added else ())])
+
+    def _added(self) -> AddedColumns | None:
+        assert self.element_schema is not None
+        return self.added.besides(self.element_schema.names) if self.added else None
 
     def add_columns(self, bundle: ColumnBundle) -> Iterator[pa.RecordBatch]:
         """Writes columns as they are."""
-        schema = self.schema()
+        schema, added = self.schema(), self._added()
+        own = list(schema)[: len(schema) - len(added.names)] if added else schema
         with blame(self.label):
-            columns = [bundle.rows.column(field.name).cast(field.type) for field in schema]
-        yield pa.record_batch(columns, schema=schema)
+            columns = [bundle.rows.column(field.name).cast(field.type) for field in own]
+        yield pa.record_batch([*columns, *(added.of_columns(bundle) if added else ())], schema=schema)
 
     def batch(self, bundle: Bundle) -> pa.RecordBatch:
         with blame(self.label):
@@ -216,6 +224,8 @@ class ToColumns(BufferedOutput):
         columns.append(pa.nulls(len(bundle.elements), pa.int64()) if untimed else pa.array(bundle.all_times()))
         if self.windowed:
             columns += [pa.array(bundle.starts), pa.array(bundle.ends)]
+        if (added := self._added()) is not None:
+            columns += added.of_elements(bundle)
         return pa.record_batch(columns, schema=self.schema())
 
     def _columns(self, bundle: Bundle) -> list[pa.Array]:

@@ -282,7 +282,7 @@ class TwoLevels(Universe):
         )
         sums = events | windows | "sums" >> hr.CombinePerKey(VisitingSum(self.folder, "shard")) | self.visiting("pane")
         total = sums | hr.Values() | "total" >> hr.CombineGlobally(VisitingSum(self.folder, "second shard"))
-        events | self.text("files")
+        sums | self.text("files")
         total | self.effect("totals")
         sums | self.effect("sums out")
 

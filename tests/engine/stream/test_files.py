@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import pathlib
 import threading
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -19,6 +21,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 VISITS = [{"user": "amy", "n": 1, "ts": 3}, {"user": "bob", "n": 2, "ts": 65}, {"user": "amy", "n": 4, "ts": 70}]
+
+
+class Visit(NamedTuple):
+    user: str
+    n: int
 
 
 @pytest.fixture
@@ -72,6 +79,68 @@ def test_files_are_streamed_to_their_end(p: hr.Pipeline, folders: dict[str, str]
     counts = [line.strip() for part in (tmp_path / "words").glob("*/part-*") for line in part.open()]
     assert sorted(counts) == ["('be', 2)", "('not', 1)", "('or', 1)", "('to', 2)"]
     assert list(how_many) == [4]
+
+
+@pytest.mark.slow("a stream into eight directories")
+def test_panes_and_retractions_in_files(p: hr.Pipeline, tmp_path: pathlib.Path) -> None:
+    """Files of every kind have the multiset that Collect has: values, windows, panes, and what is taken back."""
+    at = hr.TimestampedValue
+    script = (
+        hr.TestStream()
+        .add([at(("amy", 1), 1), at(("bob", 2), 12)])
+        .add([at(("amy", 4), 3)])
+        .advance_watermark(30)
+        .add([at(("amy", 8), 4)])
+        .finish()
+    )
+    windowing = {
+        "trigger": hr.AfterWatermark(early=hr.AfterCount(1), late=hr.AfterCount(1)),
+        "allowed_lateness": "1 hour",
+        "accumulation": "retracting",
+    }
+    events = p | script
+    rows = events | hr.MapTuple(Visit)
+    sums = {
+        "columns": rows | hr.WindowInto(hr.FixedWindows(10), **windowing) | hr.GroupBy("user").aggregate(n=hr.sum("n")),
+        "pairs": events | "sessions" >> hr.WindowInto(hr.Sessions(10), **windowing) | hr.CombinePerKey(sum),
+        "all": events | "one" >> hr.WindowInto(hr.GlobalWindows(), **windowing) | "sum" >> hr.CombinePerKey(sum),
+    }
+    collected = {}
+    for name, pc in sums.items():
+        collected[name] = pc | f"collect {name}" >> hr.Collect()
+        pc | f"json {name}" >> hr.WriteJson(str(tmp_path / "json" / name))
+        pc | f"text {name}" >> hr.WriteText(str(tmp_path / "text" / name))
+        if name != "pairs":  # which are of no declared type
+            typed = pc | hr.Select("user", "n") if name == "columns" else pc | hr.MapTuple(Visit)
+            typed | f"parquet {name}" >> hr.WriteParquet(str(tmp_path / "parquet" / name))
+    p.run().wait()
+
+    def files(kind: str, name: str) -> list[pathlib.Path]:
+        return list((tmp_path / kind / name).glob("batch-*/part-*"))
+
+    for name, found in collected.items():
+        expected: Counter[tuple[Any, ...]] = Counter()
+        for each in found.windowed:
+            place = (str(hr.Instant(each.window.start)), str(hr.Instant(each.window.end)))
+            pane = (each.pane.index, each.pane.timing) if name != "all" else ()
+            op = "retract" if each.retraction else "insert"
+            expected[*tuple(each.value), *(place if name != "all" else ()), *pane, op] += 1
+        assert {row[-1] for row in expected} == {"insert", "retract"} and len(expected) > 4
+        texts = [line for part in files("text", name) for line in part.read_text().splitlines()]
+        assert len(texts) == expected.total() and {len(line.split("\t")) for line in texts} == {
+            2 if name == "all" else 6
+        }
+        objects = [json.loads(line) for part in files("json", name) for line in part.open()]
+        pairs = [[*row.pop("value", ()), *row.values()] for row in objects]
+        assert Counter(map(tuple, pairs)) == expected, name
+        if name != "pairs":
+            table = pyarrow.parquet.read_table(files("parquet", name)).to_pylist()
+            shown = [[_shown(value) for value in row.values()] for row in table]
+            assert Counter(map(tuple, shown)) == expected, name
+
+
+def _shown(value: Any) -> Any:
+    return f"{value.isoformat()}Z" if isinstance(value, datetime) else value
 
 
 def test_files_that_arrive(p: hr.Pipeline, tmp_path: pathlib.Path) -> None:
@@ -142,11 +211,21 @@ def test_a_side_input_may_be_what_a_source_gives() -> None:
     assert [exchange.label for exchange in lower(p.graph(), shards=2, partitions=2).exchanges] == ["with side"]
 
 
-def test_files_cannot_take_back() -> None:
-    p = hr.Pipeline()
-    windowed = p | hr.TestStream() | hr.WindowInto(hr.FixedWindows(10), accumulation="retracting")
-    windowed | hr.CombinePerKey(sum) | "write" >> hr.WriteText("out")
-    refused(p, r"'write' .*: its input takes panes back .* use ForEachBatch")
+class Op(NamedTuple):
+    op: str
+    n: int
+
+
+def test_a_column_op_marks_retractions_only() -> None:
+    def pipeline(sink: hr.WriteText | hr.WriteJson) -> hr.Pipeline:
+        p = hr.Pipeline()
+        windowed = p | hr.TestStream() | hr.WindowInto(hr.FixedWindows(10), accumulation="retracting")
+        windowed | hr.CombinePerKey(sum) | hr.MapTuple(Op) | "write" >> sink
+        return p
+
+    lower(pipeline(hr.WriteText("out")).graph(), shards=2, partitions=2)  # which has no columns
+    p = pipeline(hr.WriteJson("out"))
+    refused(p, r"'write' .*: elements have a column 'op', which marks retractions in files; rename it with Select")
 
 
 def test_what_keeps_nothing_can_take_nothing_back() -> None:

@@ -93,7 +93,12 @@ def undisturbed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -
     run.start().wait()
     rows, files, collected = run.output()
     assert rows and collected
-    assert files == Counter(["('a', 2)", "('b', 1)", "('c', 1)", "('a', 1)", "('c', 1)", "('b', 1)"])
+    first, second = (f"1970-01-01T00:00:{at:02d}Z\t1970-01-01T00:00:{at + 10}Z\t" for at in (0, 10))
+    on_time = ["('a', 2)", "('b', 1)", "('c', 1)"], ["('a', 1)", "('c', 1)"]
+    lines = [
+        f"{window}0\ton_time\t{line}" for window, lines in zip((first, second), on_time, strict=True) for line in lines
+    ]
+    assert files == Counter([*lines, f"{first}1\tlate\t('b', 1)"])
     return rows, files, collected
 
 

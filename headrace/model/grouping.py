@@ -1,0 +1,30 @@
+"""Answers questions about groupings in a graph: which nodes group, and what the collections behind them are."""
+
+from __future__ import annotations
+
+from headrace.model.keyed import CombinePerKey, GroupByKey
+from headrace.model.lateoutput import LATE
+from headrace.model.pipeline import Graph, Node, PCollection
+
+
+def is_grouping(node: Node) -> bool:
+    """Returns whether a node groups elements, and so waits for its windows to fire."""
+    return isinstance(node.transform, GroupByKey | CombinePerKey) or type(node.transform).__name__ == "Aggregate"
+
+
+def in_panes(graph: Graph, pc: PCollection) -> bool:
+    """Returns whether the elements of a collection are of panes: they, or what they were made of, were grouped."""
+    node = _producer(graph, pc)
+    return (is_grouping(node) and pc.tag != LATE) or any(in_panes(graph, read) for read in node.inputs)
+
+
+def may_retract(graph: Graph, pc: PCollection) -> bool:
+    """Returns whether some elements of a collection may be retractions."""
+    node = _producer(graph, pc)
+    if is_grouping(node):
+        return node.inputs[0].windowing.accumulation == "retracting" and pc.tag != LATE
+    return any(may_retract(graph, read) for read in node.inputs)
+
+
+def _producer(graph: Graph, pc: PCollection) -> Node:
+    return next(node for node in graph if node.label == pc.label)  # its own may be of other element types
