@@ -2,6 +2,10 @@
 
 A `Reference` gets bundles and clock moves, and returns panes, one element and one window at a time. Everything is a
 plain loop over plain objects: this is slow and easy to check, where headrace/engine is fast and less so.
+
+Of sessions, and other windows that merge, it says two things. One whose trigger has finished is forgotten (`forgets`):
+what comes later begins a session of its own. One that grew or merged so that its end is beyond the watermark is as if
+the watermark had not passed its end before (`merge_trigger`): AfterWatermark is active again, early and then on time.
 """
 
 from __future__ import annotations
@@ -155,6 +159,7 @@ def fire(trigger: Trigger, path: Path, state: WindowState, time: Time) -> bool:
                 repeat(trigger.late, (*path, 1), state, time)
                 return False
             if state.deadline <= time.watermark:
+                reset((*path, 0), state)  # what the early part counted is in the on-time pane
                 if trigger.late is not None:
                     state.trigger[path] = 1
                 return trigger.late is None
@@ -183,23 +188,61 @@ def fire(trigger: Trigger, path: Path, state: WindowState, time: Time) -> bool:
 
 def repeat(trigger: Trigger, path: Path, state: WindowState, time: Time) -> None:
     if fire(trigger, path, state, time):
-        for place in [place for place in state.trigger if place[: len(path)] == path]:
-            del state.trigger[place]
+        reset(path, state)
 
 
-def merged_trigger(trigger: Trigger, path: Path, parts: list[WindowState]) -> dict[Path, int]:
+def reset(path: Path, state: WindowState) -> None:
+    for place in [place for place in state.trigger if place[: len(path)] == path]:
+        del state.trigger[place]
+
+
+# A window that grew, or into which others merged. Its trigger goes on from what it had counted in the parts, but where
+# the new end is beyond the watermark, what had waited for the watermark waits again, and what follows it starts anew.
+
+
+def merge_trigger(trigger: Trigger, path: Path, parts: list[WindowState], merged: WindowState, time: Time) -> None:
     numbers = [part.trigger[path] for part in parts if path in part.trigger]
-    merge = sum if isinstance(trigger, AfterCount) else min if isinstance(trigger, AfterProcessingTime) else max
-    merged = {path: merge(numbers)} if numbers else {}
-    children = (
-        [(0, trigger.early), (1, trigger.late)]
-        if isinstance(trigger, AfterWatermark)
-        else list(enumerate(trigger.children()))
-    )
-    for number, child in children:
-        if child is not None:
-            merged |= merged_trigger(child, (*path, number), parts)
-    return merged
+    match trigger:
+        case AfterWatermark():
+            # The on-time pane is to come (again) if it is in one of the parts, or if the end is beyond the watermark.
+            late = len(numbers) == len(parts) and merged.deadline <= time.watermark
+            if late:
+                merged.trigger[path] = 1
+            child = trigger.late if late else trigger.early
+            if child is not None:
+                merge_trigger(child, (*path, int(late)), parts, merged, time)
+            return
+        case AfterCount() if numbers:
+            merged.trigger[path] = sum(numbers)
+        case AfterProcessingTime() if numbers:
+            merged.trigger[path] = min(numbers)
+    for number, child in enumerate(trigger.children()):
+        merge_trigger(child, (*path, number), parts, merged, time)
+    if isinstance(trigger, AfterEach) and numbers:
+        turn = 0
+        while turn < max(numbers) and has_finished(trigger.triggers[turn], (*path, turn), merged, time):
+            turn += 1
+        merged.trigger[path] = turn
+        for number in range(turn + 1, len(trigger.triggers)):
+            reset((*path, number), merged)
+
+
+def has_finished(trigger: Trigger, path: Path, state: WindowState, time: Time) -> bool:
+    """Whether the condition with which a trigger finishes is true."""
+    match trigger:
+        case AfterCount() | AfterProcessingTime() | AfterPercentile():
+            return is_ready(trigger, path, state, time)
+        case AfterWatermark():
+            return trigger.late is None and state.deadline <= time.watermark
+        case AfterEach():
+            return state.trigger.get(path, 0) == len(trigger.triggers)
+        case AfterAny() | AfterAll():
+            finished = (has_finished(child, (*path, i), state, time) for i, child in enumerate(trigger.triggers))
+            return (all if isinstance(trigger, AfterAll) else any)(finished)
+        case OrFinally():
+            until = is_ready(trigger.until, (*path, 1), state, time)
+            return until or has_finished(trigger.trigger, (*path, 0), state, time)
+    return False
 
 
 @dataclass
@@ -232,7 +275,7 @@ class Reference:
         panes = []
         for state in sorted(self.states, key=lambda state: (state.window.end, state.window.start, state.born)):
             panes += self.evaluate(state, state in changed, before)
-        self.states = [state for state in self.states if not self.over(state.deadline)]
+        self.states = [state for state in self.states if not self.over(state.deadline) and not self.forgets(state)]
         holds = [self.next_time(state) for state in self.states if state.times]
         self.output = max(self.output, min([after.watermark, *holds]))
         return panes
@@ -240,6 +283,14 @@ class Reference:
     def over(self, deadline: int) -> bool:
         lateness = 0 if self.count_size else self.windowing.allowed_lateness
         return min(deadline + lateness, MAX_TIME) <= self.time.watermark
+
+    def forgets(self, state: WindowState) -> bool:
+        """Whether a window is forgotten since its trigger has finished; those that do not merge refuse elements then.
+
+        What comes to the place of a finished session, late or not, begins a session of its own. Beam's Java runner does
+        the same, except that it drops an element whose own window has the very bounds of one that has finished.
+        """
+        return state.finished and self.windowing.window.merging
 
     # A bundle: its windows are merged with the open ones, then its elements are added.
 
@@ -252,7 +303,7 @@ class Reference:
                 self.states.append(WindowState(element.key, window, deadline, number))
         self.arrived += len(pairs)
         if self.windowing.window.merging:
-            self.merge({element.key for element, _ in pairs})
+            self.merge({element.key for element, _ in pairs}, born)
         changed = []
         for element, window in pairs:
             state = self.find(element.key, window)
@@ -296,31 +347,29 @@ class Reference:
                 return state
         return None
 
-    def merge(self, keys: set[Any]) -> None:
+    def merge(self, keys: set[Any], born: int) -> None:
+        """Merges windows of these keys; those born since the number `born` have no elements yet."""
         for key in keys:
             of_key = [state for state in self.states if state.key == key]
             for group in self.windowing.window.merge([state.window for state in of_key]):
                 if len(group) > 1:
                     parts = sorted((of_key[position] for position in group), key=lambda state: state.born)
                     self.states = [state for state in self.states if all(state is not part for part in parts)]
-                    self.states.append(self.merge_states(key, parts))
+                    self.states.append(self.merge_states(key, parts, born))
 
-    def merge_states(self, key: Any, parts: list[WindowState]) -> WindowState:
+    def merge_states(self, key: Any, parts: list[WindowState], born: int) -> WindowState:
         window = Window(min(part.window.start for part in parts), max(part.window.end for part in parts))
         merged = WindowState(key, window, window.end, parts[0].born)
         merged.values = [value for part in parts for value in part.values]
         merged.fresh = sum(part.fresh for part in parts)
         merged.times = [time for part in parts for time in part.times]
-        merged.finished = any(part.finished for part in parts)
         merged.due = any(part.due for part in parts)
         merged.emitted = [pane for part in parts for pane in part.emitted]
-        merged.trigger = merged_trigger(self.windowing.trigger, (), parts)
+        if older := [part for part in parts if part.born < born]:
+            merge_trigger(self.windowing.trigger, (), older, merged, self.time)
         for part in parts:
             if part.window == window:
                 merged.index, merged.on_time_index = part.index, part.on_time_index
-        if merged.finished:
-            self.refused += merged.fresh
-            self.empty(merged)
         return merged
 
     # A trigger is tested if elements came or a time it waits for has passed; a window closes in any case in the end.

@@ -1,8 +1,8 @@
 """Triggers: declare when a window emits its results. The engine runs them.
 
 Each firing of a trigger emits a pane. Some triggers finish with their first firing; elements that arrive in a window
-whose trigger has finished are dropped. Conditions are tested when a bundle of input has been added or a clock has
-moved: a bundle of five elements satisfies AfterCount(2) once, not twice.
+whose trigger has finished are dropped, and in sessions begin another session. Conditions are tested when a bundle of
+input has been added or a clock has moved: a bundle of five elements satisfies AfterCount(2) once, not twice.
 """
 
 from dataclasses import dataclass, field
@@ -31,7 +31,8 @@ class AfterWatermark(Trigger):
     """Fires once on time: when the watermark passes the end of the window.
 
     Before that, `early` fires repeatedly, as if in Repeatedly; after it, `late` does so for late data. Without `late`,
-    the trigger finishes with its on-time pane, and late data is dropped.
+    the trigger finishes with its on-time pane, and late data is dropped; in sessions it begins another session. A
+    session that grows or merges, so that its end is beyond the watermark again, is early and then on time once more.
 
     >>> AfterWatermark(early=AfterProcessingTime("10 seconds"), late=AfterCount(1))
     AfterWatermark(early=AfterProcessingTime('10 s'), late=AfterCount(1))
@@ -249,7 +250,7 @@ class DefaultTrigger(Trigger):
 
 
 def finishes(trigger: Trigger) -> bool:
-    """Returns whether a trigger may finish; elements that arrive after that are dropped.
+    """Returns whether a trigger may finish; elements that arrive after that are dropped or begin another session.
 
     >>> finishes(AfterWatermark()), finishes(AfterWatermark(late=AfterCount(1)))
     (True, False)

@@ -57,9 +57,15 @@ def play(
       pane has had, whatever the trigger says; with closing="always" it emits a last pane in any case. Later elements
       are dropped; whether an element of a session is late depends on its own time and gap, even if it would join a
       session that is still open.
-    - Elements that arrive after the trigger has finished are dropped. A merged window is finished if one of its parts
-      was.
-    - A merged window is a new window, whose panes are numbered from 0, unless it has the bounds of one of its parts.
+    - Elements that arrive after the trigger of their window has finished are dropped. In sessions, and other windows
+      that merge, they are not: a session whose trigger has finished is over, and what arrives later, late or not,
+      begins a session of its own, even if the two overlap.
+    - A merged window is a new window, whose panes are numbered from 0, unless it has the bounds of one of its parts. So
+      is one that grew.
+    - Its trigger goes on from what it had counted in the parts, with one exception. If the new end is beyond the
+      watermark, `AfterWatermark` is active again: `early`, then once on time; `late` forgets what it had counted.
+      `AfterEach` goes back to a trigger that has to wait for the watermark again. Behind the watermark, `late` goes on,
+      unless the on-time pane of one of the parts is still to come.
     - Elements behind the watermark do not count for a pane's "earliest" or "latest" timestamp; if all are behind it,
       that is the window's last instant. In the modes that accumulate, it covers all elements up to the on-time pane.
     - The watermark of a percentile is estimated: processing time less the delay of that part of the elements so far.

@@ -22,6 +22,7 @@ from headrace.model.triggers import (
     Never,
     OrFinally,
     Repeatedly,
+    Trigger,
 )
 from headrace.model.windows import (
     CalendarWindows,
@@ -239,15 +240,97 @@ def test_late_data_joins_sessions_that_had_fired() -> None:
     assert [(pane.timing, pane.index) for pane in steps[2]] == [("on_time", 0), ("on_time", 0), ("late", 0)]
 
 
-def test_a_session_whose_trigger_has_finished_takes_nothing_more() -> None:
+def sessions(trigger: Trigger, script: list[tuple[str, Any]], **windowing: Any) -> list[list[tuple[Any, ...]]]:
+    """The panes of sessions with a gap of 5 that accept late data for long; where values go first does not matter."""
+    steps = play(window=Sessions(5), trigger=trigger, allowed_lateness=1000, script=script, **windowing)
+    return [[(pane.window, sorted(pane.values), pane.timing) for pane in step] for step in steps]
+
+
+def test_what_comes_after_the_trigger_of_a_session_has_finished_begins_another() -> None:
+    script = [("input", [7]), ("watermark", 13), ("input", [11, 15]), ("input", [19]), ("watermark", 99)]
+    assert sessions(AfterWatermark(), script) == [
+        [],
+        [((7, 12), [7], "on_time")],
+        [],
+        [],
+        [((11, 24), [11, 15, 19], "on_time")],
+    ]
     steps = play(
         window=Sessions(10),
         trigger=AfterEach(AfterCount(2), AfterCount(3)),
         accumulation="accumulating",
         script=[("input", [n, n + 1]) for n in range(0, 10, 2)],
     )
-    assert values(steps) == [[[0, 1]], [], [[0, 1, 2, 3, 4, 5]], [], []]
-    assert [pane.is_last for step in steps for pane in step] == [False, True]
+    assert values(steps) == [[[0, 1]], [], [[0, 1, 2, 3, 4, 5]], [[6, 7]], []]
+    assert [pane.is_last for step in steps for pane in step] == [False, True, False]
+
+
+def test_late_elements_of_a_finished_session_begin_another_too() -> None:
+    script = [("input", [7]), ("watermark", 20), ("input", [8]), ("input", [7]), ("input", [9, 14])]
+    assert sessions(AfterWatermark(), script) == [
+        [],
+        [((7, 12), [7], "on_time")],
+        [((8, 13), [8], "late")],
+        [((7, 12), [7], "late")],
+        [((9, 14), [9], "late"), ((14, 19), [14], "late")],
+    ]
+    strict = play(window=Sessions(5), trigger=AfterWatermark(), script=script)
+    assert timed(strict) == [[], [([7], "on_time")], [], [], []]  # too late without allowed lateness
+
+
+def test_a_session_that_grows_beyond_the_watermark_is_on_time_again() -> None:
+    script = [("input", [7]), ("watermark", 13), ("input", [11]), ("watermark", 16)]
+    assert sessions(AfterWatermark(late=AfterCount(1)), script) == [
+        [],
+        [((7, 12), [7], "on_time")],
+        [],
+        [((7, 16), [11], "on_time")],
+    ]
+    same = AfterEach(AfterWatermark(), Repeatedly(AfterCount(1)))
+    assert sessions(same, script) == sessions(AfterWatermark(late=AfterCount(1)), script)
+    accumulating = sessions(AfterWatermark(late=AfterCount(1)), script, accumulation="accumulating")
+    assert accumulating[-1] == [((7, 16), [7, 11], "on_time")]
+
+
+def test_sessions_that_merge_beyond_the_watermark_are_on_time_again() -> None:
+    script = [("watermark", 21), ("input", [22, 14]), ("input", [18]), ("watermark", 76)]
+    assert sessions(AfterWatermark(late=AfterCount(3)), script) == [
+        [],
+        [((14, 19), [14], "late")],
+        [],
+        [((14, 27), [18, 22], "on_time")],
+    ]
+
+
+def test_the_late_part_forgets_what_it_counted_when_a_session_is_on_time_again() -> None:
+    trigger = AfterWatermark(early=AfterCount(2), late=AfterCount(3))
+    script = [("input", [7]), ("watermark", 13), ("input", [8, 7]), ("input", [11]), ("watermark", 16)]
+    script += [("input", [7, 8]), ("input", [12, 12]), ("watermark", 17), ("input", [9, 9]), ("input", [9])]
+    assert sessions(trigger, script) == [
+        [],
+        [((7, 12), [7], "on_time")],
+        [],  # two late elements of three
+        [],  # one early element of two
+        [((7, 16), [7, 8, 11], "on_time")],
+        [],
+        [((7, 17), [7, 8, 12, 12], "early")],
+        [((7, 17), [], "on_time")],
+        [],
+        [((7, 17), [9, 9, 9], "late")],
+    ]
+
+
+def test_the_early_part_is_active_if_it_is_in_one_of_the_sessions_that_merge() -> None:
+    # The first session has had its on-time pane; the second waits for it, since there are not three elements yet.
+    trigger = AfterAll(AfterWatermark(late=AfterCount(1)), Repeatedly(AfterCount(3)))
+    script = [("input", [7, 7, 7]), ("watermark", 13), ("input", [15, 16]), ("watermark", 22), ("input", [11])]
+    assert sessions(trigger, script) == [
+        [],
+        [((7, 12), [7, 7, 7], "on_time")],
+        [],
+        [],
+        [((7, 21), [11, 15, 16], "on_time")],
+    ]
 
 
 def test_processing_time_panes_come_while_no_data_does() -> None:

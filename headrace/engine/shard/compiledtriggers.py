@@ -5,13 +5,13 @@ What the nodes do is in `triggernodes`; what a firing emits is decided by the pr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from headrace.engine.shard.clocks import Clocks
 from headrace.engine.shard.triggernodes import (
     Counted,
     Delayed,
+    Moment,
     Node,
     OnTime,
     Parallel,
@@ -39,19 +39,9 @@ from headrace.model.triggers import (
 )
 
 
-@dataclass(frozen=True)
-class Column:
-    """A column of trigger state: its first value, and how the values of merged windows are combined."""
-
-    zero: int
-    merge: np.ufunc
-
-
 class CompiledTrigger:
     """A trigger as a tree of nodes, and the columns of state that the nodes use.
 
-    >>> from headrace.engine.shard.clocks import Clocks
-    >>> from headrace.engine.shard.triggernodes import Moment
     >>> program = CompiledTrigger(Repeatedly(AfterCount(2)))
     >>> moment = Moment(np.array([10, 10]), np.array([1, 3]), program.fresh(2), Clocks(), Clocks())
     >>> program.root.arrive(moment, np.array([True, True]))
@@ -60,7 +50,7 @@ class CompiledTrigger:
     """
 
     def __init__(self, trigger: Trigger) -> None:
-        self.columns: list[Column] = []
+        self.zeros: list[int] = []  # of each column, the first value
         self.keeps: list[str] = []  # for each column, the kind of trigger that uses it
         self.fractions: set[float] = set()  # those of AfterPercentile, whose watermarks it needs
         self.on_time = False  # whether it has a pane for the end of the window
@@ -69,26 +59,29 @@ class CompiledTrigger:
 
     def fresh(self, windows: int) -> Int64Array:
         """Returns the state of windows without elements."""
-        zeros = np.array([column.zero for column in self.columns], np.int64)
-        return np.repeat(zeros[:, np.newaxis], windows, axis=1)
+        return np.repeat(np.array(self.zeros, np.int64)[:, np.newaxis], windows, axis=1)
 
-    def merged(self, state: Int64Array, starts: Int64Array) -> Int64Array:
-        """Returns the state of merged windows, each a run of columns that begins at one of `starts`."""
-        runs = [column.merge.reduceat(values, starts) for column, values in zip(self.columns, state, strict=True)]
-        return np.array(runs, np.int64).reshape(len(self.columns), len(starts))
+    def merged(self, parts: Int64Array, starts: Int64Array, end: Int64Array, clocks: Clocks) -> Int64Array:
+        """Returns the state of windows that grew or into which others merged, by their new ends.
 
-    def _column(self, trigger: Trigger, zero: int, merge: np.ufunc) -> int:
-        self.columns.append(Column(zero, merge))
+        Each is a run of `parts`, the state of the windows that it is made of, which begins at one of `starts`.
+        """
+        moment = Moment(end, np.zeros(len(end), np.int64), self.fresh(len(end)), clocks, clocks)
+        self.root.merge(moment, parts, starts)
+        return moment.state
+
+    def _column(self, trigger: Trigger, zero: int = 0) -> int:
+        self.zeros.append(zero)
         self.keeps.append(type(trigger).__name__)
-        return len(self.columns) - 1
+        return len(self.zeros) - 1
 
     def _node(self, trigger: Trigger) -> Node:
         match trigger:
             case AfterCount():
-                return Counted(trigger.n, self._column(trigger, 0, np.add))
+                return Counted(trigger.n, self._column(trigger))
             case AfterProcessingTime():
                 self.needs_time = True
-                return Delayed(trigger.delay, self._column(trigger, MAX_TIME, np.minimum))
+                return Delayed(trigger.delay, self._column(trigger, MAX_TIME))
             case AfterPercentile():
                 self.fractions.add(trigger.q)
                 self.needs_time |= trigger.q < 1
@@ -100,7 +93,7 @@ class CompiledTrigger:
                 self.on_time = True
                 parts = (trigger.early, trigger.late)
                 early, late = (None if part is None else Repeated(self._node(part)) for part in parts)
-                column = self._column(trigger, 0, np.maximum) if late else -1
+                column = self._column(trigger) if late else -1
                 return OnTime(early, late, column, Passed(1.0, once=True))
             case Repeatedly():
                 return Repeated(self._node(trigger.trigger))
@@ -112,7 +105,7 @@ class CompiledTrigger:
                 main, until = self._node(trigger.trigger), self._node(trigger.until)
                 return Parallel([main, until], np.logical_or, until)
             case AfterEach():
-                return Sequence([self._node(child) for child in trigger.triggers], self._column(trigger, 0, np.maximum))
+                return Sequence([self._node(child) for child in trigger.triggers], self._column(trigger))
             case Always():
                 return Unconditional()
             case Never():

@@ -11,10 +11,12 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.engine.columns.arrays import runs
+from headrace.engine.shard.clocks import Clocks
 from headrace.engine.shard.ordinals import Ordinals
 from headrace.engine.shard.triggernodes import Mask
 from headrace.engine.shard.windowbounds import bounds_of, window_names
 from headrace.engine.shard.windowtable import NO_HOLD, WindowTable
+from headrace.engine.worker.columnbundles import RETRACTION
 from headrace.engine.worker.shuffle import KEY, SPELLING
 from headrace.model.panes import Windowing
 from headrace.model.times import MAX_TIME, MIN_TIME, Int64Array
@@ -50,14 +52,20 @@ class SlotAssigner:
             return np.full(rows.num_rows, watermark >= MAX_TIME)
         return expired(bounds_of(rows)[1], self.lateness, watermark)
 
-    def place(self, rows: pa.RecordBatch) -> Int64Array:
-        """Returns the slot of each row."""
+    def place(self, rows: pa.RecordBatch, clocks: Clocks) -> Int64Array:
+        """Returns the slot of each row, -1 for a retraction of what was in a session that is no more."""
         if self.size is not None:
             return self._numbered(rows, self.size)
         start, end = bounds_of(rows)
-        if self._windowing.window.merging:
-            return self._merged(rows, start, end)
-        return self._found(rows, start, end, end)
+        if not self._windowing.window.merging:
+            return self._found(rows, start, end, end)
+        if RETRACTION not in rows.schema.names:
+            return self._merged(rows, start, end, clocks)
+        slots, back = np.full(rows.num_rows, -1, np.int64), np.asarray(rows.column(RETRACTION))
+        if not back.all():
+            slots[~back] = self._merged(rows.filter(pa.array(~back)), start[~back], end[~back], clocks)
+        slots[back] = self._covering(rows.filter(pa.array(back)), start[back], end[back])
+        return slots
 
     def _found(self, rows: pa.RecordBatch, start: Int64Array, end: Int64Array, deadline: Int64Array) -> Int64Array:
         slots = self._table.find(rows.column(KEY), start, end)
@@ -86,7 +94,16 @@ class SlotAssigner:
         self._table.deadline[slots] = deadline
         return slots
 
-    def _merged(self, rows: pa.RecordBatch, start: Int64Array, end: Int64Array) -> Int64Array:
+    def _covering(self, rows: pa.RecordBatch, start: Int64Array, end: Int64Array) -> Int64Array:
+        """Returns the slots of sessions that rows lie in, -1 where there is none."""
+        table = self._table
+        slots, at = table.of_keys(rows.column(KEY))
+        inside = (table.start[slots] <= start[at]) & (end[at] <= table.end[slots])
+        found = np.full(rows.num_rows, -1, np.int64)
+        found[at[inside][::-1]] = slots[inside][::-1]  # of several, the one that began first
+        return found
+
+    def _merged(self, rows: pa.RecordBatch, start: Int64Array, end: Int64Array, clocks: Clocks) -> Int64Array:
         table = self._table
         encoded = rows.column(KEY).dictionary_encode()
         old, old_code = table.of_keys(encoded.dictionary)
@@ -97,8 +114,8 @@ class SlotAssigner:
         )
         slot_of = np.full(len(low), -1, np.int64)
         old_label, new_label = label[: len(old)], label[len(old) :]
-        slot_of[old_label] = old
-        self._grow(old, old_label, low, high, slot_of)
+        if len(old):
+            self._grow(old, old_label, low, high, clocks, slot_of)
         first = _first(new_label, len(low))
         missing = np.flatnonzero(slot_of < 0)
         missing = missing[np.argsort(first[missing])]  # windows are numbered in order of their first elements
@@ -106,11 +123,11 @@ class SlotAssigner:
         slot_of[missing] = table.open(*_keys(rows, opened), low[missing], high[missing], high[missing])
         return slot_of[new_label]
 
-    def _grow(self, old: Int64Array, label: Int64Array, low: Int64Array, high: Int64Array, slot_of: Int64Array) -> None:
+    def _grow(
+        self, old: Int64Array, label: Int64Array, low: Int64Array, high: Int64Array, clocks: Clocks, slot_of: Int64Array
+    ) -> None:
         """Extends open windows to the merged ones they are part of; those are new unless one had the same bounds."""
         table = self._table
-        if not len(old):
-            return
         order = np.lexsort((table.seq[old], label))
         old, label = old[order], label[order]
         _, starts = runs(label)
@@ -120,6 +137,10 @@ class SlotAssigner:
         ]
         sizes = np.diff([*starts, len(old)])
         several = np.repeat(sizes > 1, sizes)
+        grown = np.flatnonzero(several | ~same)
+        if len(grown):
+            _, of_run = runs(label[grown])
+            table.merge_triggers(old[grown], of_run, high[label[grown][of_run]], clocks)
         if several.any():
             parts = np.flatnonzero(several)
             table.merge(old[parts], runs(label[parts])[1], latest=self._windowing.timestamp_combiner == "latest")

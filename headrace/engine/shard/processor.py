@@ -2,7 +2,8 @@
 
 It is called once per micro-batch, with rows and clocks, and knows neither Spark nor a wall clock. In a step, processing
 time moves; rows are added unless they are late by the watermark before the step; the watermark moves; every window that
-got rows, or whose alarm rang, is judged once; windows past their allowed lateness close. Times are microseconds.
+got rows, or whose alarm rang, is judged once; windows past their allowed lateness close, and so do sessions whose
+trigger has finished. Times are microseconds.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class StepResult:
     - panes: by the schema PANES, ordered by end and start of the window and the arrival of its first element; a
       retraction comes right before the pane that replaces it
     - late: the rows that came too late, as they were given
-    - refused: how many elements came to windows whose trigger had finished, or waited in one that merged with such
+    - refused: how many elements came to windows whose trigger had finished; of sessions, only retractions
     - watermark: the output watermark; what is emitted later and is not late itself is not older
     - held: how many windows have state
     - waiting: the earliest window that has elements it has not fired yet, if there is one and it is known
@@ -141,27 +142,28 @@ class ShardProcessor:
     def step(self, rows: pa.RecordBatch | None = None, clocks: Clocks | None = None) -> StepResult:
         """Adds rows, moves the clocks on, and fires panes."""
         before, after = self.clocks, self.clocks.moved(clocks or Clocks())
-        added = self._add(rows, before.watermark) if rows is not None and rows.num_rows else StepInput()
+        added = self._add(rows, before) if rows is not None and rows.num_rows else StepInput()
         panes = self._fire(added, before, after)
         self.clocks = after
         self.watermark = output_watermark(self.watermark, after.watermark, self.table.hold[: self.table.used])
         return StepResult(panes, added.late, added.refused, self.watermark, self.table.held, self._waiting())
 
-    def _add(self, rows: pa.RecordBatch, watermark: int) -> StepInput:
-        table, late = self.table, self.placing.late(rows, watermark)
+    def _add(self, rows: pa.RecordBatch, clocks: Clocks) -> StepInput:
+        table, watermark = self.table, clocks.watermark
+        late = self.placing.late(rows, watermark)
         added = StepInput(late=rows.filter(pa.array(late)))
         if late.any():
             rows = rows.filter(pa.array(~late))
         if not rows.num_rows:
             return added
-        lost = table.lost
-        added.placed = slots = self.placing.place(rows)
-        added.refused = table.lost - lost
-        open_ = ~table.finished[slots]
+        slots = self.placing.place(rows, clocks)
+        accepted = slots >= 0
+        added.placed = slots[accepted]
+        accepted[accepted] = ~table.finished[added.placed]
         rows = rows.select([name for name in _CONTENT if name in rows.schema.names])
-        if not open_.all():
-            added.refused += int(_counts(rows)[~open_].sum())
-            rows, slots = rows.filter(pa.array(open_)), slots[open_]
+        if not accepted.all():
+            added.refused = int(_counts(rows)[~accepted].sum())
+            rows, slots = rows.filter(pa.array(accepted)), slots[accepted]
         order, starts = runs(slots)
         rows = rows.take(pa.array(order))
         times, counts = np.asarray(rows.column(TIME)), _counts(rows)

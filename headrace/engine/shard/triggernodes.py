@@ -63,6 +63,16 @@ class Node:
     def reset(self, moment: Moment, where: Mask) -> None:
         """Resets the state."""
 
+    def merge(self, moment: Moment, parts: Int64Array, starts: Int64Array) -> None:
+        """Sets the state of windows that grew or into which others merged: each a run of `parts` from one of `starts`.
+
+        Where the new end is beyond the watermark, what had waited for the watermark waits again.
+        """
+
+    def finished(self, moment: Moment) -> Mask:
+        """Judges where the condition with which it finishes is true."""
+        return moment.none()
+
     def crossed(self, moment: Moment) -> Mask | None:
         """Returns where an alarm may have rung, None for nowhere; it must be cheap, since all windows are asked."""
         return None
@@ -91,6 +101,12 @@ class Counted(Node):
 
     def reset(self, moment: Moment, where: Mask) -> None:
         moment.state[self.column, where] = 0
+
+    def merge(self, moment: Moment, parts: Int64Array, starts: Int64Array) -> None:
+        moment.state[self.column] = np.add.reduceat(parts[self.column], starts)
+
+    def finished(self, moment: Moment) -> Mask:
+        return self.ready(moment)
 
     def why(self, moment: Moment) -> str:
         missing = self.n - int(moment.state[self.column, 0])
@@ -125,6 +141,12 @@ class Delayed(Node):
     def reset(self, moment: Moment, where: Mask) -> None:
         moment.state[self.column, where] = MAX_TIME
 
+    def merge(self, moment: Moment, parts: Int64Array, starts: Int64Array) -> None:
+        moment.state[self.column] = np.minimum.reduceat(parts[self.column], starts)
+
+    def finished(self, moment: Moment) -> Mask:
+        return self.ready(moment)
+
     def crossed(self, moment: Moment) -> Mask | None:
         return self.wakes(moment) if moment.after.now > moment.before.now else None
 
@@ -150,6 +172,9 @@ class Passed(Node):
 
     def fire(self, moment: Moment, where: Mask) -> Mask:
         return where if self.once else moment.none()
+
+    def finished(self, moment: Moment) -> Mask:
+        return self.ready(moment) if self.once else moment.none()
 
     def crossed(self, moment: Moment) -> Mask | None:
         moved = moment.after.percentile(self.q) > moment.before.percentile(self.q)
@@ -207,6 +232,7 @@ class OnTime(Node):
         on_time = where & ~late & ~early
         if self.early is not None:
             self.early.fire(moment, where & early)
+            self.early.reset(moment, on_time)  # what it counted is in the on-time pane
         if self.late is None:
             return on_time
         self.late.fire(moment, where & late)
@@ -219,6 +245,21 @@ class OnTime(Node):
                 child.reset(moment, where)
         if self.late is not None:
             moment.state[self.column, where] = 0
+
+    def merge(self, moment: Moment, parts: Int64Array, starts: Int64Array) -> None:
+        late = moment.none()
+        if self.late is not None:
+            # The on-time pane is to come (again) if it is in one of the parts, or if the end is beyond the watermark.
+            late = moment.ended & (np.minimum.reduceat(parts[self.column], starts) > 0)
+            moment.state[self.column] = late
+            self.late.merge(moment, parts, starts)
+            self.late.reset(moment, ~late)
+        if self.early is not None:
+            self.early.merge(moment, parts, starts)
+            self.early.reset(moment, late)
+
+    def finished(self, moment: Moment) -> Mask:
+        return moment.ended if self.late is None else moment.none()
 
     def crossed(self, moment: Moment) -> Mask | None:
         return _either([node.crossed(moment) for node in (self.end, self.early, self.late) if node is not None])
@@ -252,6 +293,9 @@ class Repeated(Node):
 
     def reset(self, moment: Moment, where: Mask) -> None:
         self.child.reset(moment, where)
+
+    def merge(self, moment: Moment, parts: Int64Array, starts: Int64Array) -> None:
+        self.child.merge(moment, parts, starts)
 
     def crossed(self, moment: Moment) -> Mask | None:
         return self.child.crossed(moment)
@@ -290,6 +334,14 @@ class Parallel(Node):
         for child in self.children:
             child.reset(moment, where)
 
+    def merge(self, moment: Moment, parts: Int64Array, starts: Int64Array) -> None:
+        for child in self.children:
+            child.merge(moment, parts, starts)
+
+    def finished(self, moment: Moment) -> Mask:
+        finished = [child.ready(moment) if child is self.until else child.finished(moment) for child in self.children]
+        return reduce(self.combine, finished)
+
     def crossed(self, moment: Moment) -> Mask | None:
         return _either([child.crossed(moment) for child in self.children])
 
@@ -323,13 +375,25 @@ class Sequence(Node):
     def fire(self, moment: Moment, where: Mask) -> Mask:
         for child, turn in self._turns(moment):
             moment.state[self.column] += child.fire(moment, where & turn)
-        through: Mask = moment.state[self.column] == len(self.children)
-        return where & through
+        return where & self.finished(moment)
 
     def reset(self, moment: Moment, where: Mask) -> None:
         moment.state[self.column, where] = 0
         for child in self.children:
             child.reset(moment, where)
+
+    def merge(self, moment: Moment, parts: Int64Array, starts: Int64Array) -> None:
+        turn = np.maximum.reduceat(parts[self.column], starts)
+        for position, child in reversed(list(enumerate(self.children))):
+            child.merge(moment, parts, starts)
+            turn = np.where((turn > position) & ~child.finished(moment), position, turn)
+        moment.state[self.column] = turn
+        for position, child in enumerate(self.children):
+            child.reset(moment, turn < position)
+
+    def finished(self, moment: Moment) -> Mask:
+        through: Mask = moment.state[self.column] == len(self.children)
+        return through
 
     def crossed(self, moment: Moment) -> Mask | None:
         return _either([child.crossed(moment) for child in self.children])

@@ -10,11 +10,13 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.engine.aggregation.accumulators import Accumulators
 from headrace.engine.columns.arrays import distinct
 from headrace.engine.columns.bytecolumn import ByteColumn
 from headrace.engine.columns.hashing import HASHES, Hashes, hash_bytes, mixed
+from headrace.engine.shard.clocks import Clocks
 from headrace.engine.shard.compiledtriggers import CompiledTrigger
 from headrace.engine.shard.keyslots import KeySlots
 from headrace.engine.shard.retractions import EmittedPanes
@@ -37,7 +39,8 @@ class WindowTable:
     - count: elements that came, less those taken back; fresh: what came since the last pane
     - hold: its watermark hold, the time its next pane would have, or NO_HOLD
     - index, on_time_index: of its next pane, on_time_index counting from the first at or after the deadline
-    - finished: its trigger has; due: its on-time pane is, because an element came before the deadline and no pane after
+    - finished: its trigger has, and it refuses elements; windows that merge are removed then
+    - due: its on-time pane is, because an element came before the deadline and no pane after
     """
 
     start: Int64Array
@@ -57,7 +60,6 @@ class WindowTable:
         self.emitted = EmittedPanes() if retracting else None
         self.merging = merging
         self.held = 0
-        self.lost = 0  # elements that waited in windows which merged with finished ones
         self.next_seq = 0
         self.used = 0  # slots from here on were never used
         self._program = program
@@ -128,31 +130,32 @@ class WindowTable:
         self._register(slots, keys, spelling, self._hashes(keys, start, end))
         return slots
 
+    def merge_triggers(self, slots: Int64Array, starts: Int64Array, end: Int64Array, clocks: Clocks) -> None:
+        """Sets the trigger state of the first slot of each run, a window that grows or is merged, and its new end."""
+        self.state[:, slots[starts]] = self._program.merged(self.state[:, slots], starts, end, clocks)
+
     def merge(self, slots: Int64Array, starts: Int64Array, *, latest: bool) -> None:
-        """Merges runs of slots, each into its first, which also gets the panes to retract."""
+        """Merges runs of slots, all but their triggers, each into its first, which also gets the panes to retract."""
         into = slots[starts]
         self.values.merge(slots, starts)
         if self.emitted is not None:
             self.emitted.merge(slots, starts)
         for name in ("count", "fresh"):
             getattr(self, name)[into] = np.add.reduceat(getattr(self, name)[slots], starts)
-        for name in FLAGS:
-            getattr(self, name)[into] = np.logical_or.reduceat(getattr(self, name)[slots], starts)
+        self.due[into] = np.logical_or.reduceat(self.due[slots], starts)
         hold = self.hold[slots]
         if latest:
             latest_hold = np.maximum.reduceat(np.where(hold == NO_HOLD, -NO_HOLD, hold), starts)
             self.hold[into] = np.where(latest_hold == -NO_HOLD, NO_HOLD, latest_hold)
         else:
             self.hold[into] = np.minimum.reduceat(hold, starts)
-        self.state[:, into] = self._program.merged(self.state[:, slots], starts)
         self.close(np.setdiff1d(slots, into))
-        # The elements of an open window that merges with a finished one are refused, like further elements.
-        joined = into[self.finished[into]]
-        self.lost += int(self.fresh[joined].sum())
-        self.finish(joined)
 
     def finish(self, slots: Int64Array) -> None:
-        """Marks windows whose trigger has finished: they stay only to refuse further elements."""
+        """Ends windows whose trigger has finished: those that do not merge stay, only to refuse further elements."""
+        if self.merging:
+            self.close(slots)
+            return
         self.finished[slots] = True
         self.fresh[slots] = 0
         self.hold[slots] = NO_HOLD
@@ -191,6 +194,8 @@ class WindowTable:
         """Restores windows that `columns` returned, in place of those it has, and removes others."""
         closed = self._by_seq(gone.hashes, gone.seq)
         self.close(closed[closed >= 0])
+        if rows.num_rows and self.merging:  # earlier versions kept finished sessions
+            rows = rows.filter(pc.invert(rows.column("finished")))
         if rows.num_rows:
             self._load(rows)
         self.written()

@@ -140,16 +140,39 @@ def test_a_sequence_inside_a_repetition_begins_again() -> None:
     assert [one.step(arrived=1) for _ in range(6)] == ["ready", "", "ready"] * 2
 
 
-def test_nodes_keep_their_own_columns_and_merge_them_in_their_own_way() -> None:
-    count, delay, late, turn = range(4)
-    trigger = AfterAny(
-        AfterCount(5), AfterProcessingTime(1), AfterWatermark(late=Never()), AfterEach(Always(), Always(), Always())
-    )
+def merged(trigger: Trigger, *windows: tuple[int, list[list[int]]], watermark: int) -> list[list[int]]:
+    """The trigger state of windows that end at a time and are made of parts with these states."""
     program = CompiledTrigger(trigger)
-    assert program.fresh(1).T.tolist() == [[0, MAX_TIME, 0, 0]]
-    state = np.array([[1, 2, 4], [MAX_TIME, 30, 20], [0, 1, 0], [2, 0, 1]])
-    merged = program.merged(state, np.array([0, 2]))
-    assert merged[[count, delay, late, turn]].T.tolist() == [[3, 30, 1, 2], [4, 20, 0, 1]]
+    parts = np.array([part for _, parts in windows for part in parts]).T
+    starts = np.cumsum([0, *(len(parts) for _, parts in windows)])[:-1]
+    state = program.merged(parts, starts, np.array([end for end, _ in windows]), Clocks(watermark))
+    return state.T.tolist()  # type: ignore[no-any-return]
+
+
+def test_nodes_keep_their_own_columns_and_merge_them_in_their_own_way() -> None:
+    trigger = AfterAny(AfterCount(5), AfterProcessingTime(1), AfterEach(AfterCount(2), AfterCount(3)))
+    assert CompiledTrigger(trigger).fresh(1).T.tolist() == [[0, MAX_TIME, 0, 0, 0]]
+    windows = (100, [[1, MAX_TIME, 2, 1, 1], [2, 30, 1, 0, 0]]), (100, [[4, 20, 1, 0, 0]])
+    assert merged(trigger, *windows, watermark=50) == [[3, 30, 3, 1, 1], [4, 20, 1, 0, 0]]
+
+
+def test_after_watermark_is_active_again_in_a_window_that_ends_beyond_the_watermark() -> None:
+    trigger = AfterWatermark(early=AfterCount(9), late=AfterCount(9))
+    early, late, passed = [4, 0, 0], [0, 3, 1], [0, 2, 1]
+    # of two that had been on time, of one that had and one that had not, and of one that grew
+    parts = [late, passed], [early, late], [late]
+    beyond = [(60, each) for each in parts]
+    assert merged(trigger, *beyond, watermark=50) == [[0, 0, 0], [4, 0, 0], [0, 0, 0]]
+    behind = [(50, each) for each in parts]
+    assert merged(trigger, *behind, watermark=50) == [[0, 5, 1], [4, 0, 0], [0, 3, 1]]
+
+
+def test_a_sequence_goes_back_to_what_waits_for_the_watermark_again() -> None:
+    trigger = AfterEach(AfterCount(1), AfterWatermark(), AfterCount(9))
+    assert merged(trigger, (60, [[1, 4, 2]]), (50, [[1, 4, 2]]), watermark=50) == [[1, 0, 1], [1, 4, 2]]
+    assert merged(trigger, (60, [[1, 4, 2], [1, 0, 1]]), watermark=50) == [[2, 0, 1]]
+    both = AfterEach(AfterAll(AfterCount(2), AfterWatermark()), AfterCount(9))
+    assert merged(both, (60, [[2, 5, 1]]), (50, [[2, 5, 1]]), watermark=50) == [[2, 0, 0], [2, 5, 1]]
 
 
 def test_windows_are_judged_each_for_itself() -> None:

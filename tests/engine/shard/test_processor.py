@@ -13,11 +13,12 @@ from headrace.engine.aggregation.accumulators import RowKind
 from headrace.engine.columns.cells import decode_cells, encode_cells
 from headrace.engine.shard.clocks import Clocks
 from headrace.engine.shard.processor import PANES, ShardProcessor, StepResult
+from headrace.engine.shard.stateblocks import read_state, write_state
 from headrace.engine.worker.columnbundles import RETRACTION, TIMINGS
 from headrace.engine.worker.hidden import END, START, TIME
 from headrace.engine.worker.shuffle import KEY, SPELLING, VALUE
 from headrace.model.algebra import CombineFn, MaxFn, MeanFn, SumFn
-from headrace.model.keys import decode_keys, encode_keys
+from headrace.model.keys import decode_keys, encode_key, encode_keys
 from headrace.model.panes import Windowing
 from headrace.model.times import MAX_TIME, MIN_TIME
 from headrace.model.triggers import (
@@ -27,7 +28,6 @@ from headrace.model.triggers import (
     AfterWatermark,
     Always,
     Never,
-    OrFinally,
     Repeatedly,
 )
 from headrace.model.windows import CountWindows, FixedWindows, GlobalWindows, Sessions, WindowFn
@@ -103,23 +103,48 @@ def test_a_finished_trigger_refuses_and_its_window_is_kept_until_it_closes() -> 
     assert shard.step(None, Clocks(watermark=10)).held == 0
 
 
-def test_what_waits_in_a_session_that_joins_a_finished_one_is_counted_as_refused() -> None:
+def test_a_session_whose_trigger_has_finished_is_removed_and_refuses_nothing() -> None:
     sessions = Sessions("10 us")
     shard = ShardProcessor(Windowing(sessions, AfterCount(2), timestamp_combiner="earliest"))
-    shard.step(rows(sessions, ("k", 1, 0), ("k", 2, 1)))
-    shard.step(rows(sessions, ("k", 3, 15)))
-    step = shard.step(rows(sessions, ("k", 4, 8)), Clocks(watermark=20))
-    assert (step.panes.num_rows, step.refused, step.held, step.watermark) == (0, 2, 1, 20)
+    step = shard.step(rows(sessions, ("k", 1, 0), ("k", 2, 1)))
+    assert (step.panes.num_rows, step.held) == (1, 0)
+    assert shard.step(rows(sessions, ("k", 3, 5))).held == 1
+    step = shard.step(rows(sessions, ("k", 4, 8)), Clocks(watermark=3))
+    assert (column(step, START), column(step, END), decode_cells(step.panes.column(VALUE))) == ([5], [18], [[3, 4]])
+    assert (step.refused, step.held, step.watermark) == (0, 0, 3)
 
 
-def test_a_session_that_joins_a_finished_one_holds_nothing_back() -> None:
-    sessions = Sessions("9 us")
-    trigger = OrFinally(Repeatedly(AfterCount(1)), until=AfterWatermark(early=AfterProcessingTime("3 us")))
-    shard = ShardProcessor(Windowing(sessions, trigger, "accumulating", timestamp_combiner="earliest"))
-    shard.step(rows(sessions, ("k", 1, 9)), Clocks(now=0))
-    assert shard.step(rows(sessions, ("k", 2, 0)), Clocks(now=4)).refused == 0  # the first has finished
-    step = shard.step(rows(sessions, ("k", 3, 1)), Clocks(watermark=1))
-    assert (step.refused, step.held, step.watermark) == (1, 1, 1)
+@pytest.mark.parametrize("fn", [None, SumFn()])
+def test_a_retraction_of_what_was_in_a_finished_session_is_refused_and_begins_none(fn: SumFn | None) -> None:
+    sessions = Sessions("10 us")
+    shard = ShardProcessor(Windowing(sessions, AfterCount(2), "accumulating"), fn, RowKind.SIGNED_VALUES)
+
+    def step(*elements: tuple[Any, Any, int, bool]) -> tuple[list[Any], int, int]:
+        given = rows(sessions, *(element[:3] for element in elements))
+        done = shard.step(given.append_column(RETRACTION, pa.array([back for *_, back in elements])))
+        return decode_cells(done.panes.column(VALUE)), done.refused, done.held
+
+    def values(*numbers: int) -> Any:
+        return list(numbers) if fn is None else sum(numbers)
+
+    assert step(("k", 1, 0, False), ("k", 2, 1, False)) == ([values(1, 2)], 0, 0)
+    assert step(("k", 2, 1, True), ("j", 5, 3, True)) == ([], 2, 0)
+    assert step(("k", 3, 4, False)) == ([], 0, 1)
+    assert step(("k", 1, 0, True)) == ([], 1, 1)  # behind the session that is open
+    assert step(("k", 3, 4, True), ("k", 7, 4, False)) == ([values(7)], 0, 0)
+
+
+def test_finished_sessions_in_the_state_of_earlier_versions_refuse_nothing() -> None:
+    sessions = Sessions("10 us")
+    shard, windowing = ShardProcessor(Windowing(sessions, AfterCount(2))), Windowing(sessions, AfterCount(2))
+    shard.step(rows(sessions, ("k", 1, 0), ("j", 2, 1)))
+    state = read_state(shard.dump())
+    finished = pa.array([key == encode_key("k") for key in state.windows.column("key").to_pylist()])
+    state.windows = state.windows.set_column(state.windows.schema.get_field_index("finished"), "finished", finished)
+    later = ShardProcessor(windowing)
+    later.load(write_state(state))
+    step = later.step(rows(sessions, ("k", 3, 5), ("k", 4, 6), ("j", 5, 7)))
+    assert (decode_cells(step.panes.column(VALUE)), step.refused, step.held) == ([[3, 4], [2, 5]], 0, 0)
 
 
 def test_a_merged_session_is_on_time_if_any_part_of_it_was() -> None:

@@ -127,7 +127,7 @@ def windowings_of(windows: list[WindowFn], triggers: st.SearchStrategy[Trigger])
         window=st.sampled_from(windows),
         trigger=triggers,
         accumulation=st.sampled_from(["discarding", "accumulating", "retracting"]),
-        allowed_lateness=st.sampled_from([0, 0, 7, 30]),
+        allowed_lateness=st.sampled_from([0, 0, 7, 30, 1000]),
         timestamp_combiner=st.sampled_from(["end_of_window", "earliest", "latest"]),
         closing=st.sampled_from(["non_empty", "non_empty", "always"]),
     )

@@ -179,25 +179,31 @@ SCRIPT: Script = [
 ]
 
 
-@pytest.mark.slow("a stream for each kind of window")
-def test_every_window_gives_the_panes_of_play(p: hr.Pipeline) -> None:
-    events = p | stream_of(SCRIPT)
+def check_panes(p: hr.Pipeline, cases: list[Case], script: Script) -> StreamHandle:
+    """Asserts that a stream gives the panes of `play` in every case; returns its handle."""
+    events = p | stream_of(script)
     collected: list[Collected] = []
-    for case in CASES:
+    for case in cases:
         windowing = dict(case.windowing)
         windowed = events | f"window {case.name}" >> hr.WindowInto(windowing.pop("window"), **windowing)
         grouping = hr.GroupByKey() if case.combine is None else hr.CombinePerKey(case.combine)
         collected.append(windowed | case.name >> grouping | f"collect {case.name}" >> hr.Collect())
     handle = p.run()
     assert handle.wait().state == "done"
-    for case, results in zip(CASES, collected, strict=True):
-        expected = play(**case.windowing, combine=case.combine, script=SCRIPT)
+    for case, results in zip(cases, collected, strict=True):
+        expected = play(**case.windowing, combine=case.combine, script=script)
         assert any(expected), case.name
         for step, panes in enumerate(expected):
             given = results.batches.get(step, [])
             shown = [as_played(e, combined=case.combine is not None, counted=case.counted) for e in given]
-            assert multiset(shown) == multiset(panes), (case.name, SCRIPT[step])
+            assert multiset(shown) == multiset(panes), (case.name, script[step])
     assert isinstance(handle, StreamHandle)
+    return handle
+
+
+@pytest.mark.slow("a stream for each kind of window")
+def test_every_window_gives_the_panes_of_play(p: hr.Pipeline) -> None:
+    handle = check_panes(p, CASES, SCRIPT)
     late = handle.metrics()
     assert late["fixed"]["late"] == 4
     assert late["fixed sum"]["late"] == 0
