@@ -161,6 +161,9 @@ from headrace.model.triggers import (
 )
 from headrace.model.panes import PaneInfo as PaneInfo
 
+# Metrics of your own: counters, distributions and gauges in functions.
+from headrace.model import metrics as metrics
+
 # Event time and watermarks.
 from headrace.model.times import Instant as Instant
 from headrace.model.watermarks import (
@@ -194,7 +197,7 @@ _LAZY = {"Log": "headrace.log.topics:Log", "storm": "headrace.dialects.storm"}
 def _public_names() -> list[str]:
     """Returns the names that are imported above; of modules only those that are part of the API."""
     names = [name for name, value in globals().items() if not isinstance(value, types.ModuleType)]
-    return sorted(["agg", *_LAZY, *(name for name in names if not name.startswith("_"))])
+    return sorted(["agg", "metrics", *_LAZY, *(name for name in names if not name.startswith("_"))])
 
 
 # Type checkers know the names from the imports above. They read `__all__` only as a literal list, and with a

@@ -25,7 +25,7 @@ from headrace.commands.progressbar import watch
 from headrace.commands.storm import storm
 from headrace.commands.system import add_commands
 from headrace.commands.topic import topic
-from headrace.engine.handle import Handle, Status
+from headrace.engine.handle import Handle, Metrics, Status
 from headrace.engine.settings import Settings, using
 
 main = typer.Typer(
@@ -138,7 +138,7 @@ class NotRunHandle:
     def status(self) -> Status:
         return Status("stopped")
 
-    def metrics(self) -> dict[str, dict[str, int]]:
+    def metrics(self) -> Metrics:
         return {}
 
     def savepoint(self, path: str) -> None:

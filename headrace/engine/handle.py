@@ -7,16 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from headrace.engine.shard.reports import WaitingWindow
 from headrace.model.badrecords import BadRecords
+from headrace.model.metriccells import Cells, results_of
 from headrace.model.times import MAX_TIME, MIN_TIME, SECOND, format_duration, format_instant
 
 HISTORY: Final = 24 * 3600 * SECOND
 """From this lag on, in microseconds, a stream is not said to be behind, but to read history."""
 
 State = Literal["running", "done", "failed", "stopped"]
+Metrics = dict[str, dict[str, Any]]
+"""The metrics of a run by the label of a transform, and name: the engine's own are ints."""
 
 
 @dataclass
@@ -33,6 +36,18 @@ class Status:
     def line(self) -> str:
         """The status as one line."""
         return self.stage
+
+
+def with_results(counts: Mapping[str, Mapping[str, int]], cells: Cells) -> Metrics:
+    """Returns the engine's own counts with the metrics that functions recorded.
+
+    >>> with_results({"parse": {"in": 3}}, {("parse", "bad"): 1})
+    {'parse': {'in': 3, 'bad': 1}}
+    """
+    metrics = {label: dict(own) for label, own in counts.items()}
+    for label, results in results_of(dict(cells)).items():
+        metrics.setdefault(label, {}).update(results)
+    return metrics
 
 
 class Handle(Protocol):
@@ -60,8 +75,11 @@ class Handle(Protocol):
         """Returns how far the pipeline is."""
         ...
 
-    def metrics(self) -> dict[str, dict[str, int]]:
-        """Returns counts by the label of a transform: elements in and out, bad records by reason."""
+    def metrics(self) -> Metrics:
+        """Returns, by the label of a transform, elements in and out, bad records by reason, and its own metrics.
+
+        Its own are those that its functions recorded by `hr.metrics`: ints, numbers, and `DistributionResult`s.
+        """
         ...
 
     def savepoint(self, path: str) -> None:

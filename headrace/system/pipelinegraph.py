@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Literal
 
+from headrace.engine.handle import Metrics
 from headrace.model.badrecords import REASONS
 from headrace.model.columns import Aggregate, Select
 from headrace.model.elementwise import DEAD_LETTERS
@@ -12,8 +12,6 @@ from headrace.model.keyed import WindowInto
 from headrace.model.pipeline import Graph, Node
 from headrace.model.sinks import Sink
 from headrace.model.sources import Source
-
-Metrics = Mapping[str, Mapping[str, int]]
 
 
 def graph_json(graph: Graph, metrics: Metrics) -> dict[str, Any]:
@@ -46,11 +44,13 @@ def _kind(node: Node) -> Literal["source", "transform", "grouping", "sink"]:
 
 def _elements(graph: Graph, metrics: Metrics, before: Node, after: Node) -> int | None:
     """Returns the count of either end of an edge; None if neither counts, as after a Where, which Spark evaluates."""
-    if len(after.inputs) == 1 and "in" in metrics.get(after.label, {}):
-        return metrics[after.label]["in"]
+    entered: int | None = metrics.get(after.label, {}).get("in") if len(after.inputs) == 1 else None
+    if entered is not None:
+        return entered
     if isinstance(before.transform, WindowInto | Select):  # they have as many outputs as inputs
         return _elements(graph, metrics, graph.producer(before.inputs[0]), before)
-    return metrics.get(before.label, {}).get("out")
+    left: int | None = metrics.get(before.label, {}).get("out")
+    return left
 
 
 def _dead_letters(metrics: Metrics, node: Node) -> int:

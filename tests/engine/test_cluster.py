@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 JOB = """
-import json
+import json, os, sys
 import headrace as hr
 
 def where(x):
@@ -27,7 +27,23 @@ try:
         q | hr.Create([0]) | "invert" >> hr.Map(lambda x: 1 / x)
 except hr.TransformError as error:
     failure = str(error).splitlines()[0]
-print(json.dumps({"sums": sorted(sums), "files": list(files), "groups": sorted(groups), "failure": failure}))
+
+failed = sys.argv[1]
+
+def flaky(x):
+    hr.metrics.counter("seen").inc()
+    if x == 99 and not os.path.exists(failed):
+        open(failed, "w").close()
+        raise OSError("the first attempt fails")
+    return x
+
+r = hr.Pipeline()
+r | hr.Create(range(100)) | "flaky" >> hr.Map(flaky) | hr.Collect()
+handle = r.run()
+handle.wait()
+seen = [handle.metrics()["flaky"]["seen"], os.path.exists(failed)]
+answers = {"sums": sorted(sums), "files": list(files), "groups": sorted(groups)}
+print(json.dumps({**answers, "failure": failure, "seen": seen}))
 """
 
 
@@ -41,10 +57,12 @@ def test_a_pipeline_runs_on_a_cluster(spark_cluster: str, tmp_path: Path) -> Non
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,
     }
-    done = subprocess.run([sys.executable, str(job)], env=environment, capture_output=True, text=True, timeout=280)
+    command = [sys.executable, str(job), str(tmp_path / "failed")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr[-3000:]
     told = json.loads(done.stdout.splitlines()[-1])
     assert told["sums"] == [[0, 1683], [1, 1617], [2, 1650]]
     assert told["groups"] == [[False, 50], [True, 50]]
     assert told["files"] and all("headrace.zip" in file for file in told["files"])
+    assert told["seen"] == [100, True]  # metrics of the attempt that failed do not count
     assert told["failure"] == "'invert' failed on the element 0: ZeroDivisionError: division by zero"

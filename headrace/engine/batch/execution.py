@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
@@ -39,6 +40,7 @@ from headrace.engine.worker.sidevalues import BroadcastBlocks, SideValue
 from headrace.model.columns import Aggregate, Where
 from headrace.model.elementwise import SideInput
 from headrace.model.errors import PipelineError
+from headrace.model.metriccells import recording
 from headrace.model.panes import NO_PANE
 from headrace.model.pickling import classes_of_script
 from headrace.model.pipeline import Node
@@ -58,6 +60,7 @@ class Batch:
         self._unreported: list[badrecords.BadRecordObservation] = []
         self._persisted: list[DataFrame] = []
         self._programs: dict[int, Program] = {}
+        self._numbers = itertools.count()
         self._sides: dict[int, Broadcast[Any]] = {}
         self._writers: dict[int, Writer | RecordWriter] = {}
 
@@ -103,7 +106,10 @@ class Batch:
             else:
                 elements = sinks.windowed_values(sinks.collect(data, frame.form, stage.pane))
                 writer.begin(run)  # after the job: a run that fails leaves the sink as it was
-                writer.write(elements, 0)
+                with recording() as recorder:
+                    writer.write(elements, 0)
+                if recorder.cells:
+                    self.counters.report_metrics(stage.node.label, recorder.cells)
         else:
             raise NotImplementedError(f"no batch form for {sink!r}")
 
@@ -181,7 +187,8 @@ class Batch:
             else output
             for output in stage.program.outputs
         ]
-        return stage.program.bind(resolve, outputs, counters=self.counters, classes=self._classes)
+        number = next(self._numbers)
+        return stage.program.bind(resolve, outputs, counters=self.counters, classes=self._classes, number=number)
 
     def _broadcast(self, frame: Frame) -> Broadcast[Any]:
         if id(frame) not in self._sides:
@@ -211,8 +218,13 @@ def filtered_source(stage: Stage) -> tuple[Read, list[Node]] | None:
 
 
 def _is_worth_persisting(stage: Stage) -> bool:
-    """Returns whether running the stage twice would cost more than persisting it, or could give another result."""
-    return isinstance(stage, Python) or (isinstance(stage, Relational) and isinstance(stage.node.transform, Aggregate))
+    """Returns whether running the stage twice would cost more than persisting it, or could give another result.
+
+    That is so, too, if it would run a stage twice that is, and that only this one reads.
+    """
+    if isinstance(stage, Python) or (isinstance(stage, Relational) and isinstance(stage.node.transform, Aggregate)):
+        return True
+    return any(frame.stage.readers == 1 and _is_worth_persisting(frame.stage) for frame in stage.inputs)
 
 
 def _union(stage: Union, inputs: list[DataFrame]) -> DataFrame:

@@ -8,7 +8,7 @@ from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
 from headrace.engine.batch.execution import Batch
-from headrace.engine.handle import Status
+from headrace.engine.handle import Metrics, Status, with_results
 from headrace.engine.settings import current
 from headrace.engine.spark.counters import Counters
 from headrace.engine.worker.blame import plain_error
@@ -58,9 +58,9 @@ class BatchHandle:
             self._status.tasks = sum(info.numTasks for info in stages)
         return self._status
 
-    def metrics(self) -> dict[str, dict[str, int]]:
-        """Elements in and out of each transform, by label; of sources, bad records by reason."""
-        return self._counters.metrics()
+    def metrics(self) -> Metrics:
+        """Elements in and out of each transform, by label, with its own metrics; of sources, bad records by reason."""
+        return with_results(self._counters.metrics(), self._counters.recorded())
 
     def savepoint(self, path: str) -> None:
         """Only a stream has savepoints."""

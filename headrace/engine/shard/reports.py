@@ -12,6 +12,7 @@ from typing import Any, Final, Self
 from headrace.engine.shard.clocks import WHOLE
 from headrace.engine.shard.delays import Sketch
 from headrace.engine.shard.wire import Station
+from headrace.model.metriccells import Cells, dump_cells, load_cells
 from headrace.model.times import MIN_TIME
 from headrace.model.watermarks import WatermarkPolicy
 
@@ -101,6 +102,7 @@ class ShardReport:
     - counts: numbers that a task tells about itself
     - waiting: the earliest window with elements that it has not fired yet, if that is known
     - lows: the low watermarks of what it reads from; only the first shard of an exchange reports them
+    - metrics: what functions recorded in this micro-batch
 
     >>> report = ShardReport("2/0", now=9, watermark=5, input_watermark=7, held=1, idle=(("events", "a"),))
     >>> ShardReport.load(report.dump()) == report
@@ -119,17 +121,19 @@ class ShardReport:
     counts: Mapping[str, float] = field(default_factory=dict)
     waiting: WaitingWindow | None = None
     lows: Mapping[str, int] = field(default_factory=dict)
+    metrics: Cells = field(default_factory=dict)
 
     def dump(self) -> dict[str, Any]:
         """Returns the report as JSON has it."""
-        return {**vars(self), "waiting": None if self.waiting is None else asdict(self.waiting)}
+        waiting = None if self.waiting is None else asdict(self.waiting)
+        return {**vars(self), "waiting": waiting, "metrics": dump_cells(self.metrics)}
 
     @classmethod
     def load(cls, header: Mapping[str, Any]) -> Self:
         """Reads what `dump` returned."""
         idle = tuple((name, partition) for name, partition in header["idle"])
         waiting = None if header["waiting"] is None else WaitingWindow(**header["waiting"])
-        return cls(**{**header, "idle": idle, "waiting": waiting})
+        return cls(**{**header, "idle": idle, "waiting": waiting, "metrics": load_cells(header["metrics"])})
 
 
 @dataclass

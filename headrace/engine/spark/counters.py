@@ -1,15 +1,19 @@
-"""Counters that workers add to while a pipeline runs: elements per transform, bad records, and reports of shards."""
+"""Counters that workers add to while a pipeline runs: elements per transform, bad records, reports of shards.
+
+With them come the metrics that users' functions record.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import Any
 
-from pyspark import SparkContext
+from pyspark import SparkContext, TaskContext
 from pyspark.accumulators import Accumulator, AccumulatorParam
 
 from headrace.model.badrecords import REASONS, BadRecords
 from headrace.model.elementwise import DeadLetter
+from headrace.model.metriccells import Cells, merge_cells
 
 
 class _Adding(AccumulatorParam[Counter[Any]]):
@@ -29,13 +33,27 @@ class _Replacing(AccumulatorParam[dict[str, Any]]):
         return {**value1, **value2}
 
 
+class _Updating(AccumulatorParam[dict[Any, Cells]]):
+    def zero(self, value: dict[Any, Cells]) -> dict[Any, Cells]:
+        return {}
+
+    def addInPlace(self, value1: dict[Any, Cells], value2: dict[Any, Cells]) -> dict[Any, Cells]:
+        value1.update(value2)
+        return value1
+
+
 class Counters:
-    """Elements in and out of each transform. A task that Spark runs again counts again."""
+    """Elements in and out of each transform. A task that Spark runs again counts again, but its metrics do not.
+
+    Metrics of users come by program and partition, each in place of what an earlier run of the same task recorded;
+    Spark passes on nothing of a task that fails.
+    """
 
     def __init__(self, context: SparkContext) -> None:
         self._total: Accumulator[Counter[Any]] = context.accumulator(Counter(), _Adding())
         self._shards: Accumulator[dict[str, Any]] = context.accumulator({}, _Replacing())
         self._bad: Accumulator[dict[str, DeadLetter]] = context.accumulator({}, _Replacing())
+        self._recorded: Accumulator[dict[Any, Cells]] = context.accumulator({}, _Updating())
         self.written: Accumulator[int] = context.accumulator(0)  # rows that went to files
 
     def add(self, counts: Counter[tuple[str, str]]) -> None:
@@ -49,6 +67,26 @@ class Counters:
     def report_bad(self, last: dict[str, DeadLetter]) -> None:
         """Takes the last bad record of a source, by its label, where it is read."""
         self._bad.add(last)
+
+    def report_metrics(self, place: int | str, cells: Cells) -> None:
+        """Takes the metrics that a task of a program recorded, by its number; in the driver, by label, a sink's."""
+        task = TaskContext.get()
+        recorded = {(place, None if task is None else task.partitionId()): cells}
+        if task is None:
+            self._recorded.value.update(recorded)
+        else:
+            self._recorded.add(recorded)
+
+    def recorded(self) -> Cells:
+        """Returns the metrics of all tasks that are done since they were last forgotten, each task's once."""
+        cells: Cells = {}
+        for _, each in list(self._recorded.value.items()):  # in the order of arrival; another thread may add
+            merge_cells(cells, each)
+        return cells
+
+    def forget_recorded(self) -> None:
+        """Forgets the metrics of tasks so far."""
+        self._recorded.value = {}
 
     @property
     def shard_reports(self) -> dict[str, Any]:

@@ -46,6 +46,7 @@ class BoundedSides:
         collect = Collect()
         node = Node(f"side input {pc.label}", collect, (pc,), (), pc.place)
         graph = Graph((*_leading_to(self.graph, pc), node))
+        # Counters of its own: the stream runs these transforms, too, and counts them there.
         Batch(self.spark, plan(graph), Counters(self.spark.sparkContext), lambda stage: None).run()
         return collect.collected
 

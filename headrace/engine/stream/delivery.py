@@ -38,6 +38,7 @@ from headrace.engine.worker.hidden import TIME
 from headrace.engine.worker.program import Program
 from headrace.engine.worker.text import ToText
 from headrace.model.errors import PipelineError
+from headrace.model.metriccells import Cells, merge_cells, recording
 from headrace.model.pipeline import PCollection
 from headrace.model.sinks import BatchSink, WindowedValue, WriteFiles
 from headrace.model.times import MAX_TIME
@@ -47,7 +48,8 @@ class Delivery:
     """Delivers a micro-batch to all sinks; callable by foreachBatch.
 
     Functions in `before` are called before the next batch, when nothing is being written. If `draining`, the stream is
-    `drained` when the input watermark of all shards is at the end of time, and takes no batch after that.
+    `drained` when the input watermark of all shards is at the end of time, and takes no batch after that. `metrics`
+    are those of users' functions in batches that all sinks have.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class Delivery:
     ) -> None:
         self.counters, self._time_of = counters, time_of
         self.batches = 0
+        self.metrics: Cells = {}
         self._stream: str | None = None
         self.before: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self.draining = False
@@ -108,6 +111,7 @@ class Delivery:
             raise Drained
         self.catch_up()
         began = time.monotonic()
+        self.counters.forget_recorded()  # those of a batch that failed
         if len(self._outlets) == len(self._files) == 1:
             self._write(self._files[0], frame, batch_id)  # one job does it all
         elif self._files:
@@ -116,6 +120,7 @@ class Delivery:
         else:
             self._deliver(frame, batch_id)
         self.batches += 1
+        self.metrics = merge_cells(dict(self.metrics), self.counters.recorded())  # another thread may read it
         if self.admission is not None:
             self.admission.after(time.monotonic() - began)
         if self.draining and all(self._ended(name) for name in self._names):
@@ -158,7 +163,10 @@ class Delivery:
         if isinstance(writer, RecordWriter):
             writer.append(blocks_of(bodies), batch_id, lambda: self._time_of(batch_id))
         else:
-            writer.write(elements_of(bodies), batch_id)
+            with recording() as recorder:
+                writer.write(elements_of(bodies), batch_id)
+            if recorder.cells:
+                self.counters.report_metrics(outlet.node.label, recorder.cells)
 
     def _write(self, outlet: Outlet, rows: DataFrame, batch_id: int) -> None:
         """Writes a batch beside its directory and renames it; if the directory exists, the batch is only computed."""

@@ -12,7 +12,7 @@ from pyspark import InheritableThread
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headrace.engine.handle import Status, StreamStatus
+from headrace.engine.handle import Metrics, Status, StreamStatus, with_results
 from headrace.engine.settings import current
 from headrace.engine.spark.driverworkers import STARTS, never_connected
 from headrace.engine.stream.query import Stream
@@ -129,13 +129,14 @@ class StreamHandle:
             notes=stream.checkpoint.notes,
         )
 
-    def metrics(self) -> dict[str, dict[str, int]]:
+    def metrics(self) -> Metrics:
         """Returns counts by label: elements in and out of each transform; of groupings, late and refused elements.
 
         Late and refused elements are counted over the whole life of the checkpoint, the others in this run. Of sources:
         elements out, elements too far ahead of the clock, bad records by reason, and partitions that are idle now.
+        Metrics of functions (`hr.metrics`) are those of this run's micro-batches that all sinks have.
         """
-        metrics = self._stream.counters.metrics()
+        metrics = with_results(self._stream.counters.metrics(), self._stream.delivery.metrics)
         shards = self._stream.delivery.shards
         for exchange in self._stream.line.exchanges:
             reports = [shards[name] for name in exchange.names() if name in shards]

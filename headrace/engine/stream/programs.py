@@ -28,6 +28,7 @@ from headrace.engine.worker.bundles import Bundle
 from headrace.engine.worker.columnbundles import ColumnBundle
 from headrace.engine.worker.hidden import BAD, LOW, NOW, PART, PUNCTUATION, TIME
 from headrace.engine.worker.program import Head, Program, Readers
+from headrace.model.metriccells import current_recorder, merge_cells
 from headrace.model.pickling import define_in_script
 from headrace.model.times import MIN_TIME
 from headrace.model.watermarks import WatermarkPolicy
@@ -232,6 +233,8 @@ class LevelProgram(ClockedProgram):
                 report = ShardReport.load(header)
                 self._clocks.observe(report.name, report.watermark, report.now)
                 self._reports[report.name] = report
+                if report.metrics and (recorder := current_recorder()) is not None:
+                    merge_cells(recorder.cells, report.metrics)
                 for tag, bundle in entry.work.bundles(panes):
                     self._counts[entry.label, "out"] += bundle.size
                     yield bundle, entry.readers[tag]

@@ -129,6 +129,7 @@ class Stream:
         self._sides = BoundedSides(spark, graph)
         self._columns = CollectionColumns(spark, graph)
         self._classes = classes_of_script()
+        self._programs = 0
         self._run = uuid.uuid4().hex  # what workers remember of an earlier run may be of other functions
         self.delivery = Delivery(self.line, counters, self.checkpoint.time_of, self._columns.known)
         self._admit(options)
@@ -292,7 +293,9 @@ class Stream:
         return data
 
     def _mapped(self, data: DataFrame, program: Program, station: Station) -> DataFrame:
+        self._programs += 1
         program = replace(program, outputs=self.line.outputs, counters=self.counters, classes=self._classes)
+        program = replace(program, number=self._programs)
         level, hop = station
         if behind := self.line.at((level, hop + 1)):
             opening = segmentprogram.opening(program, behind)

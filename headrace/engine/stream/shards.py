@@ -25,6 +25,7 @@ from headrace.engine.shard.wire import pack, unpack
 from headrace.engine.shard.work import SlicedProcessor, Work
 from headrace.engine.stream.statecells import CELL, CELL_KEY, STAMP, StateCells, StateStamp
 from headrace.engine.worker.blame import blame
+from headrace.model.metriccells import recording
 from headrace.model.pickling import define_in_script
 from headrace.model.times import MIN_TIME
 
@@ -153,7 +154,7 @@ class ShardOperator(StatefulProcessor):
         # The order in which Spark fetched them is no two times the same.
         bodies = sorted((_received(row.body) for row in rows), key=lambda body: body[0].sender)
         stamp = self.cells.stamp()
-        with blame(spec.label):
+        with recording(all_threads=True) as recorder, blame(spec.label):
             shard = Shard(spec) if stamp is None else self._shard(dest, spec, stamp)
             step, now = shard.step([report for report, _ in bodies], [rows for _, rows in bodies])
             stamp = self.cells.write(stamp or StateStamp(), shard.header(), shard.processor)
@@ -172,6 +173,7 @@ class ShardOperator(StatefulProcessor):
             waiting=step.waiting,
             # All shards get the same reports of sources; one passes them on.
             lows=shard.upstream.by_name() if spec.number == 0 else {},
+            metrics=recorder.cells,
         )
         yield Row(dest=dest, body=pack(report.dump(), step.panes))
 

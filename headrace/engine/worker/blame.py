@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.model.errors import TransformError
+from headrace.model.metriccells import current_recorder
 
 MARK = "headrace-failure:"
 """The beginning of a failure in whatever text Spark wraps it: JSON of label, error, trace and perhaps the element."""
@@ -30,8 +31,15 @@ class WorkerFailure(Exception):
 
 @contextmanager
 def blame(label: str, elements: Sequence[Any] = (), cursor: Iterator[Any] | None = None) -> Iterator[None]:
-    """Turns an exception into a WorkerFailure of this transform and, by `cursor`, the element it was working on."""
+    """Turns an exception into a WorkerFailure of this transform and, by `cursor`, the element it was working on.
+
+    Metrics that are recorded in the block are this transform's.
+    """
+    recorder = current_recorder()
+    before = "" if recorder is None else recorder.label
     try:
+        if recorder is not None:
+            recorder.label = label
         yield
     except WorkerFailure:
         raise
@@ -42,6 +50,9 @@ def blame(label: str, elements: Sequence[Any] = (), cursor: Iterator[Any] | None
         if cursor is not None:
             report["element"] = shorten(elements[max(consumed(elements, cursor) - 1, 0)])
         raise WorkerFailure(MARK + json.dumps(report)) from None
+    finally:
+        if recorder is not None:
+            recorder.label = before
 
 
 def consumed(elements: Sequence[Any], cursor: Iterator[Any]) -> int:

@@ -36,7 +36,8 @@ class GuardedOperator(Operator):
         return replace(self, guarded=self.guarded.bind(resolve))
 
     def run(self, bundle: Bundle) -> Iterator[Tagged]:
-        results, failures = _called(self.guarded, bundle)
+        with blame(self.label):
+            results, failures = _called(self.guarded, bundle)
         good = bundle
         if failures:
             failed = np.array([position for position, _ in failures], np.int64)

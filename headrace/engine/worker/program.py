@@ -20,6 +20,7 @@ from headrace.engine.worker.operators import Operator
 from headrace.engine.worker.sidevalues import SideResolver
 from headrace.engine.worker.warmup import freeze_imports
 from headrace.model.elementwise import DeadLetter
+from headrace.model.metriccells import Cells, recording
 from headrace.model.pickling import define_in_script
 
 
@@ -31,6 +32,8 @@ class Counters(Protocol):
     def report_bad(self, last: dict[str, DeadLetter]) -> None: ...
 
     def report_shards(self, reports: dict[str, Any]) -> None: ...
+
+    def report_metrics(self, place: int | str, cells: Cells) -> None: ...
 
 
 class Head(Protocol):
@@ -101,6 +104,7 @@ class Program:
     outputs: list[Output] = field(default_factory=list)
     counters: Counters | None = None
     classes: dict[str, type] = field(default_factory=dict)
+    number: int = 0  # among the programs of a run
 
     def bind(
         self,
@@ -109,10 +113,11 @@ class Program:
         *,
         counters: Counters | None = None,
         classes: dict[str, type] | None = None,
+        number: int = 0,
     ) -> Self:
         """Returns a copy for one run, which knows side inputs, outputs, counters, and classes of the user's script."""
-        readers = Binding(resolve).readers(self.readers)
-        return replace(self, readers=readers, outputs=outputs, counters=counters, classes=classes or {})
+        readers, classes = Binding(resolve).readers(self.readers), classes or {}
+        return replace(self, readers=readers, outputs=outputs, counters=counters, classes=classes, number=number)
 
     def schema(self) -> pa.Schema:
         if not self.outputs:
@@ -129,6 +134,14 @@ class Program:
     def _run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Numbered]:
         freeze_imports()
         self._counts: Counter[tuple[str, str]] = Counter()
+        with recording(all_threads=True) as recorder:
+            yield from self._work(batches)
+        if self.counters is not None:
+            self.counters.add(self._counts)
+            if recorder.cells:
+                self.counters.report_metrics(self.number, recorder.cells)
+
+    def _work(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Numbered]:
         steps = steps_of(*self._entries())
         for step in steps:
             step.op.open()
@@ -140,8 +153,6 @@ class Program:
         for number, output in enumerate(self.outputs):
             for batch in output.finish():
                 yield number, batch
-        if self.counters is not None:
-            self.counters.add(self._counts)
 
     def _entries(self) -> Iterable[Readers]:
         """Returns the readers of what enters."""
