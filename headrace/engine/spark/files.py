@@ -179,7 +179,8 @@ def plain_name(label: str) -> str:
 
 def path_of(spark: SparkSession, path: str) -> Any:
     """Returns Hadoop's object for a path."""
-    return spark._jvm.org.apache.hadoop.fs.Path(located(spark, path))  # type: ignore[union-attr]
+    # By its whole name: each dot is a question to the JVM, which looks for a class of that name in every jar.
+    return getattr(spark._jvm, "org.apache.hadoop.fs.Path")(located(spark, path))
 
 
 def located(spark: SparkSession, path: str) -> str:
