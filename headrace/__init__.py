@@ -20,6 +20,7 @@ from headrace.model.sources import (
     ReadJson as ReadJson,
     ReadParquet as ReadParquet,
     ReadText as ReadText,
+    from_spark as from_spark,
 )
 from headrace.model.sockets import ReadSocket as ReadSocket
 from headrace.model.topics import ReadTopic as ReadTopic

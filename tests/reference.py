@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 import headrace as hr
 from headrace.model.algebra import tie_break
+from headrace.model.collected import Collected
 from headrace.model.dofn import params_of
 from headrace.model.elementwise import Elementwise, SideInput
 from headrace.model.panes import NO_PANE, ONLY_PANE, Windowing
 from headrace.model.pipeline import Graph, Node
-from headrace.model.sinks import Collected
 from headrace.model.times import MIN_TIME, Instant, instant
 from headrace.model.windows import GLOBAL_WINDOW
 

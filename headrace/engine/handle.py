@@ -5,17 +5,20 @@ Batches and streams each implement the protocol; this module imports neither Spa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol
 
 from headrace.engine.shard.reports import WaitingWindow
 from headrace.model.badrecords import BadRecords
+from headrace.model.htmltables import html_text
 from headrace.model.metriccells import Cells, results_of
 from headrace.model.times import MAX_TIME, MIN_TIME, SECOND, format_duration, format_instant
 
 HISTORY: Final = 24 * 3600 * SECOND
 """From this lag on, in microseconds, a stream is not said to be behind, but to read history."""
+_UPDATE: Final = 1.0  # seconds from one update in a notebook to the next
 
 State = Literal["running", "done", "failed", "stopped"]
 Metrics = dict[str, dict[str, Any]]
@@ -36,6 +39,11 @@ class Status:
     def line(self) -> str:
         """The status as one line."""
         return self.stage
+
+    def __str__(self) -> str:
+        tasks = f"{self.tasks_done:,} of {self.tasks:,} tasks" if self.tasks and self.state == "running" else ""
+        now = ", ".join(filter(None, [self.state, self.stage if self.state == "running" else "", tasks]))
+        return "\n".join([now, *(f"{label} had {records}" for label, records in self.bad.items())])
 
 
 def with_results(counts: Mapping[str, Mapping[str, int]], cells: Cells) -> Metrics:
@@ -187,6 +195,39 @@ class StreamStatus(Status):
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
     __repr__ = __str__
+
+
+class LiveDisplay:
+    """Shows the status of a handle at a prompt, and in a notebook, where it is kept up to date while the run lasts."""
+
+    def status(self) -> Status:
+        raise NotImplementedError
+
+    def wait(self, timeout: float | None = None) -> Status:
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.status()}>"
+
+    def _repr_html_(self) -> str:
+        return html_text(str(self.status()))
+
+    def _ipython_display_(self) -> None:
+        from IPython.display import HTML, display  # a notebook has it
+
+        shown = display(HTML(self._repr_html_()), display_id=True)
+        thread = threading.Thread(target=self._keep_shown, args=(lambda html: shown.update(HTML(html)),), daemon=True)
+        thread.start()
+
+    def _keep_shown(self, update: Callable[[str], None]) -> None:
+        """Updates what is shown every second, and a last time at the end."""
+        state: State = "running"
+        while state == "running":
+            try:
+                state = self.wait(_UPDATE).state
+            except Exception:  # it failed, as its status says; whoever waits for it gets the error
+                state = "failed"
+            update(self._repr_html_())
 
 
 def _position(label: str, source: SourceStatus) -> str:

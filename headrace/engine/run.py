@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from headrace.engine.batch.execution import Batch
 from headrace.engine.batch.handle import BatchHandle
@@ -15,8 +15,11 @@ from headrace.engine.plan.topictypes import with_topic_types
 from headrace.engine.settings import current
 from headrace.engine.spark.counters import Counters
 from headrace.engine.spark.session import ship_package, spark_session
+from headrace.engine.worker.hidden import END, START, TIME
+from headrace.model.badrecords import RecordSource
 from headrace.model.errors import PipelineError
-from headrace.model.pipeline import Graph
+from headrace.model.pipeline import Graph, Node, PCollection
+from headrace.model.sinks import ForEachArrow
 from headrace.model.validate import validate
 
 
@@ -46,3 +49,27 @@ def run(
 
         return handle.start(query.Stream(session, graph, counters, query.Options(**options)))
     return BatchHandle(session, Batch(session, planned, counters, lambda stage: None), counters)
+
+
+def to_spark(graph: Graph, pc: PCollection, *, spark: SparkSession | None, master: str | None) -> DataFrame:
+    """Plans the part of a graph that leads to a collection as a batch, and returns the DataFrame of its columns."""
+    if not pc.bounded:
+        raise PipelineError(f"{pc!r} has no end, as a DataFrame has; write it to files or to a topic, and read these")
+    # A sink of columns: what it reads is what is wanted.
+    end = Node(f"to_spark of {pc.label!r}", ForEachArrow(print, order=()), (pc,), (), pc.place)
+    planned = plan(Graph((*map(_without_losses, graph.leading_to(pc)), end)))
+    session = spark or spark_session(master)
+    ship_package(session)
+    batch = Batch(session, planned, Counters(session.sparkContext), lambda stage: None, persisting=False)
+    return batch.data(planned.stages[-1].inputs[0]).drop(TIME, START, END)
+
+
+def _without_losses(node: Node) -> Node:
+    """Returns the node; refuses a source whose bad records nobody would hear of."""
+    source = node.transform
+    if isinstance(source, RecordSource) and source.checks and source.bad == "dead_letters" and len(node.outputs) == 1:
+        raise PipelineError(
+            f"{node}: it may have bad records, which a DataFrame cannot report; say bad='fail' or bad='skip', or use "
+            "with_exception_handling()"
+        )
+    return node

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from headrace.model.errors import PipelineError
+from headrace.model.htmltables import html_text
 from headrace.model.panes import GLOBAL, Windowing
 from headrace.model.schema import ROWS, Schema, schema_of
 
@@ -80,10 +81,27 @@ class PCollection:
         """Whether the elements are stored as columns, whose types are declared or known to Spark."""
         return self.element_type is ROWS or self.schema is not None
 
+    def to_spark(self) -> Any:
+        """Returns the elements as a Spark DataFrame of their columns, which Spark computes when it needs them.
+
+        The session is that of the pipeline, or the one that is active. The pipeline is not run, and may still change.
+
+        >>> import headrace as hr
+        >>> p = hr.Pipeline()
+        >>> lengths = p | hr.Create(["to", "be", "that"]) | hr.Map(lambda word: (word, len(word))).with_output_types(
+        ...     tuple[str, int]
+        ... )
+        >>> lengths.to_spark().where("_2 > 2").collect()
+        [Row(_1='that', _2=4)]
+        """
+        from headrace.engine.run import to_spark
+
+        pipeline = self.pipeline
+        return to_spark(pipeline.snapshot(), self, spark=pipeline.spark, master=pipeline.master)
+
     def __repr__(self) -> str:
-        kind = (
-            getattr(self.element_type, "__name__", None) if isinstance(self.element_type, type) else self.element_type
-        )
+        declared = ROWS if isinstance(self.element_type, Schema) else self.element_type
+        kind = getattr(declared, "__name__", None) if isinstance(declared, type) else declared
         name = self.label if self.tag is None else f"{self.label}.{self.tag}"
         return f"<PCollection of {kind or 'objects'} from {name!r}, {'bounded' if self.bounded else 'unbounded'}>"
 
@@ -188,6 +206,17 @@ class Graph:
     @property
     def bounded(self) -> bool:
         return all(pc.bounded for node in self.nodes for pc in node.outputs)
+
+    def leading_to(self, pc: PCollection) -> Graph:
+        """Returns the part of the graph that a collection depends on."""
+        needed: set[int] = set()
+        wanted = [pc]
+        while wanted:
+            node = self.producer(wanted.pop())
+            if id(node) not in needed:
+                needed.add(id(node))
+                wanted += [*node.inputs, *node.transform.side_inputs()]
+        return Graph(tuple(node for node in self.nodes if id(node) in needed))
 
     def with_transforms(self, transforms: Mapping[Node, Primitive]) -> Graph:
         """Returns the graph with other transforms in some nodes; element types that depend on them are derived again.
@@ -298,9 +327,12 @@ class Pipeline:
 
     def graph(self) -> Graph:
         """Returns the immutable graph; after that the pipeline accepts no more transforms."""
-        if self._graph is None:
-            self._graph = Graph(tuple(self._nodes))
+        self._graph = self.snapshot()
         return self._graph
+
+    def snapshot(self) -> Graph:
+        """Returns the graph as it is now; the pipeline may still change."""
+        return self._graph or Graph(tuple(self._nodes))
 
     def run(
         self,
@@ -360,6 +392,24 @@ class Pipeline:
         from headrace.engine.explain import explain
 
         return explain(self.graph(), stream=stream)
+
+    def __repr__(self) -> str:
+        count = len(self._nodes)
+        head = f"<Pipeline of {count} {'transform' if count == 1 else 'transforms'}>"
+        return f"{head}\n{self._explained()}" if count else head
+
+    def _repr_html_(self) -> str:
+        """Returns the stages, as a notebook shows them."""
+        return html_text(repr(self))
+
+    def _explained(self) -> str:
+        """Describes the stages of the pipeline as it is now, or says why it cannot run."""
+        from headrace.engine.explain import explain
+
+        try:
+            return explain(self.snapshot())
+        except Exception as error:  # one may look at a pipeline that is not complete
+            return f"it cannot run as it is: {error}"
 
     def __enter__(self) -> Self:
         return self

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from headrace.model.collected import Collected
 from headrace.model.errors import PipelineError
 from headrace.model.panes import PaneInfo
 from headrace.model.pipeline import PCollection, Primitive
@@ -203,52 +203,6 @@ class ForEachArrow(Sink):
 
     def __str__(self) -> str:
         return f"ForEachArrow({getattr(self.fn, '__name__', self.fn)})"
-
-
-@dataclass(eq=False)
-class Collected(Sequence[Any]):
-    """The elements that Collect gathered, as a sequence; `windowed` has their times and windows, too.
-
-    Of a batch it has the elements when the pipeline has run; of a stream, those of the micro-batches so far. A batch
-    that runs again after a crash replaces its elements.
-    """
-
-    label: str
-    gathered: list[WindowedValue] | None = None
-    stream: str | None = None
-    batches: dict[int, list[WindowedValue]] = field(default_factory=dict)
-
-    def begin(self, stream: str) -> None:
-        """Starts a stream; one that continues keeps its elements so far."""
-        if self.stream != stream:
-            self.stream, self.batches, self.gathered = stream, {}, []
-
-    def take(self, batch_id: int, elements: list[WindowedValue]) -> None:
-        """Adds the elements of a batch of the stream, or replaces them."""
-        new = batch_id not in self.batches
-        self.batches[batch_id] = elements
-        if new and self.gathered is not None:
-            self.gathered += elements
-        else:
-            self.gathered = [element for batch in sorted(self.batches) for element in self.batches[batch]]
-
-    @property
-    def windowed(self) -> list[WindowedValue]:
-        if self.gathered is None:
-            raise RuntimeError(f"{self.label!r} has no elements yet: the pipeline has not run to its end; run it first")
-        return self.gathered
-
-    def __getitem__(self, at: Any) -> Any:
-        return [element.value for element in self.windowed][at]
-
-    def __iter__(self) -> Iterator[Any]:
-        return (element.value for element in self.windowed)
-
-    def __len__(self) -> int:
-        return len(self.windowed)
-
-    def __repr__(self) -> str:
-        return f"<{self.label}: not run yet>" if self.gathered is None else repr(list(self))
 
 
 class Collect(BatchSink):

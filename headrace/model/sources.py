@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import pyarrow as pa
+
+from headrace.model.arrowtables import is_spark_frame, rows_table, table_of
 from headrace.model.badrecords import Bad, RecordSource
 from headrace.model.dofn import TimestampedValue
 from headrace.model.errors import PipelineError
 from headrace.model.panes import GLOBAL, Windowing
 from headrace.model.pipeline import PCollection, Pipeline, Primitive
-from headrace.model.schema import ROWS, common_type, schema_of
+from headrace.model.schema import ROWS, common_type, rows_schema, schema_of
 from headrace.model.watermarks import Monotonic, WatermarkPolicy, checked_policy
 
 
@@ -35,7 +38,7 @@ class Source(Primitive):
         return self.bounded
 
 
-class Create(Source):
+class Create(Source, RecordSource):
     """Makes a collection of these elements; of a dict, its items. TimestampedValue sets an element's event time.
 
     >>> import headrace as hr
@@ -43,30 +46,105 @@ class Create(Source):
     ...     same = p | hr.Create(["a", "b"]) | hr.Collect()
     >>> sorted(same)
     ['a', 'b']
+
+    A table (of pandas, polars, Arrow or Spark) becomes a collection with its columns, whose elements are Rows. So do
+    dicts, or tuples, with a `schema`: DDL text, a Spark StructType, an Arrow schema, or a NamedTuple or dataclass whose
+    objects the elements become. `event_time` and `bad` are those of ReadJson and its like.
+
+    >>> import pandas as pd
+    >>> with hr.Pipeline() as p:
+    ...     sales = p | hr.Create(pd.DataFrame({"city": ["Rome", "Oslo"], "price": [3.5, 9.0]}))
+    ...     cheap = sales | hr.Where("price < 9") | hr.Collect()
+    ...     rows = p | "rows" >> hr.Create([{"n": 1}, {}], schema="n long") | "both" >> hr.Collect()
+    >>> list(cheap), list(rows)
+    ([Row(city='Rome', price=3.5)], [Row(n=1), Row(n=None)])
     """
 
-    def __init__(self, elements: Iterable[Any]) -> None:
+    def __init__(
+        self,
+        elements: Iterable[Any],
+        *,
+        schema: Any = None,
+        event_time: str | None = None,
+        bad: Bad = "dead_letters",
+    ) -> None:
         if isinstance(elements, str | bytes):
             raise PipelineError(
                 f"Create takes an iterable of elements, got one string {elements!r}; write Create([{elements!r}])"
             )
         self.elements: list[Any] = []
         self.times: list[int | None] = []
+        self.schema, self.event_time, self.bad = schema, event_time, self.checked_bad(bad)
+        self.frame: Any = elements if is_spark_frame(elements) else None
+        self.table: pa.Table | None = None if self.frame is not None else table_of(elements)
+        if self.frame is not None or self.table is not None:
+            self._check_table()
+        else:
+            self._take(elements)
+        names = self.column_names()
+        if names and event_time is not None and event_time not in names:
+            raise PipelineError(f"Create: event_time={event_time!r} is no column; there are {', '.join(names)}")
+
+    def _check_table(self) -> None:
+        if self.schema is not None:
+            raise PipelineError("Create: a table has its own columns; leave out schema, and change them with Select")
+        if getattr(self.frame, "isStreaming", False):
+            raise PipelineError("Create: the Spark DataFrame is a stream, which has no end; read its source instead")
+
+    def _take(self, elements: Iterable[Any]) -> None:
+        if self.event_time is not None and self.schema is None:
+            raise PipelineError("Create: event_time names a column, which elements without a schema do not have")
+        if not isinstance(elements, Iterable):
+            lazy = "; call its collect()" if hasattr(elements, "collect") else ""
+            raise PipelineError(
+                "Create takes an iterable of elements or a table (pandas, polars, Arrow, Spark), got a "
+                f"{type(elements).__name__}{lazy}"
+            )
         for element in elements.items() if isinstance(elements, Mapping) else elements:
-            if isinstance(element, TimestampedValue):
+            if not isinstance(element, TimestampedValue):
+                self.elements.append(element)
+                self.times.append(None)
+            elif self.event_time is None:
                 self.elements.append(element.value)
                 self.times.append(element.timestamp)
             else:
-                self.elements.append(element)
-                self.times.append(None)
+                raise PipelineError(f"Create: {element!r} has a time already; leave out either that or event_time")
+        known = self.schema if isinstance(self.schema, pa.Schema) else None
+        if isinstance(self.schema, type) and (declared := schema_of(self.schema)) is not None:
+            known = pa.schema(list(zip(declared.names, declared.types, strict=True)))
+        if known is not None:
+            self.table = table_of(rows_table(self.elements, known))
 
     def __str__(self) -> str:
-        return f"Create({len(self.elements)} elements)"
+        if self.frame is None and self.table is None:
+            return f"Create({len(self.elements)} elements)"
+        rows = "" if self.table is None else f"{self.table.num_rows:,} rows of "
+        return f"Create({rows}{', '.join(self.column_names())})"
+
+    @property
+    def checks(self) -> bool:
+        return self.event_time is not None
+
+    def column_names(self) -> list[str]:
+        """Returns the names of the columns, as far as they are known without Spark."""
+        return (
+            list(self.frame.columns)
+            if self.frame is not None
+            else []
+            if self.table is None
+            else self.table.column_names
+        )
 
     def functions(self) -> tuple[object, ...]:
         return (self.elements,)
 
     def element_type_from(self, inputs: tuple[PCollection, ...]) -> object:
+        if isinstance(self.schema, type) and self.table is not None:
+            return self.schema
+        if self.table is not None:
+            return rows_schema(self.table.schema)
+        if self.frame is not None or self.schema is not None:
+            return ROWS
         kind = common_type(self.elements)
         schema = schema_of(kind)
         if schema is not None:
@@ -79,6 +157,24 @@ class Create(Source):
             ):  # e.g. a lone surrogate, which is no text to a column
                 return None
         return kind
+
+
+def from_spark(frame: Any) -> PCollection:
+    """Returns the rows of a Spark DataFrame as a collection, in a new pipeline on the DataFrame's session.
+
+    In a pipeline that exists, write `p | hr.Create(frame)`.
+
+    >>> import headrace as hr
+    >>> from headrace.engine.spark.session import spark_session
+    >>> sales = spark_session().createDataFrame([("Rome", 3), ("Rome", 4)], "city string, price long")
+    >>> totals = hr.from_spark(sales) | hr.GroupBy("city").aggregate(total=hr.sum("price"))
+    >>> totals.to_spark().collect()
+    [Row(city='Rome', total=7)]
+    """
+    if not is_spark_frame(frame):
+        raise PipelineError(f"from_spark takes a Spark DataFrame, got a {type(frame).__name__}; use p | hr.Create(...)")
+    created: PCollection = Pipeline(spark=frame.sparkSession) | Create(frame)
+    return created
 
 
 class Rate(Source):

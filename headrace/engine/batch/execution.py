@@ -52,8 +52,17 @@ from headrace.model.sources import ReadParquet
 class Batch:
     """One run of a plan on a session."""
 
-    def __init__(self, spark: SparkSession, plan: Plan, counters: Counters, progress: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        plan: Plan,
+        counters: Counters,
+        progress: Callable[[str], None],
+        *,
+        persisting: bool = True,  # or what is read twice is computed twice
+    ) -> None:
         self.spark, self.plan, self.counters, self.progress = spark, plan, counters, progress
+        self._persisting = persisting
         self._classes = classes_of_script()
         self._made: dict[int, DataFrame] = {}
         self._observed: dict[int, badrecords.BadRecordObservation] = {}
@@ -138,7 +147,7 @@ class Batch:
     def _data_of(self, stage: Stage) -> DataFrame:
         if id(stage) not in self._made:
             data = self._make(stage)
-            if stage.readers > 1 and _is_worth_persisting(stage):
+            if self._persisting and stage.readers > 1 and _is_worth_persisting(stage):
                 data = data.persist(StorageLevel.MEMORY_AND_DISK)
                 self._persisted.append(data)
             self._made[id(stage)] = data

@@ -8,14 +8,14 @@ from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
 from headrace.engine.batch.execution import Batch
-from headrace.engine.handle import Metrics, Status, with_results
+from headrace.engine.handle import LiveDisplay, Metrics, Status, with_results
 from headrace.engine.settings import current
 from headrace.engine.spark.counters import Counters
 from headrace.engine.worker.blame import plain_error
 from headrace.model.errors import PipelineError
 
 
-class BatchHandle:
+class BatchHandle(LiveDisplay):
     """A running batch, in a thread of its own; its Spark jobs carry a tag, so that `stop` cancels no others."""
 
     def __init__(self, spark: SparkSession, batch: Batch, counters: Counters) -> None:

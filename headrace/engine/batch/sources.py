@@ -9,21 +9,23 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
 )
 
-from headrace.engine.catalyst import parsing, relational
+from headrace.engine.catalyst import badrecords, parsing, relational
 from headrace.engine.catalyst.eventtime import event_time_of
 from headrace.engine.connectors.topicreaders import reader_of
 from headrace.engine.spark.files import located
 from headrace.engine.worker.bundles import BLOCK_SCHEMA, Bundle, to_block
-from headrace.engine.worker.hidden import TIME
+from headrace.engine.worker.hidden import BAD, BAD_TYPE, TIME
+from headrace.model.arrowtables import rows_table
 from headrace.model.errors import PipelineError
 from headrace.model.pipeline import Node
 from headrace.model.sources import Create, ReadCsv, ReadFiles, ReadJson, ReadParquet, ReadRows
@@ -47,12 +49,10 @@ def read(spark: SparkSession, node: Node, conditions: Sequence[Node] = ()) -> Da
 
 
 def _create(spark: SparkSession, node: Node, source: Create) -> DataFrame:
-    (pc,) = node.outputs
+    (pc, *_) = node.outputs
+    if pc.has_columns:
+        return _created_columns(spark, node, source)
     timed = any(time is not None for time in source.times)
-    if pc.schema is not None:
-        columns = pc.schema.to_columns(source.elements)
-        table = pa.table([*columns, pa.array(source.times, pa.int64())], names=[*pc.schema.names, TIME])
-        return spark.createDataFrame(table)
     blocks = []
     for at in range(0, len(source.elements), _BLOCK_SIZE):
         times = [MIN_TIME if time is None else time for time in source.times[at : at + _BLOCK_SIZE]]
@@ -60,6 +60,61 @@ def _create(spark: SparkSession, node: Node, source: Create) -> DataFrame:
             to_block(Bundle(source.elements[at : at + _BLOCK_SIZE], np.array(times, np.int64) if timed else None))
         )
     return spark.createDataFrame(pa.table([pa.array(blocks, pa.binary())], schema=BLOCK_SCHEMA))
+
+
+def _created_columns(spark: SparkSession, node: Node, source: Create) -> DataFrame:
+    """Returns the frame of created elements that have columns."""
+    data: DataFrame | None = source.frame
+    if data is None:
+        table = _columns_and_times(node, source)
+        try:
+            data = spark.createDataFrame(table)
+        except PySparkException as error:
+            raise PipelineError(f"{node}: a column has a type that Spark has not: {_first_line(error)}") from None
+    else:
+        _check_names(node, data.columns)
+        data = data.withColumn(TIME, F.lit(None).cast("long"))
+    if not source.checks:
+        return data
+    own = data.drop(TIME)
+    records = parsing.typed_records(own, own.schema, own.columns, F.lit("Create"))
+    return parsing.checked(records, source.event_time, event_time_of(node, own, source.event_time))
+
+
+def created_table(spark: SparkSession, node: Node, source: Create) -> pa.Table:
+    """Returns created elements that have columns as a table, with TIME and, if they may be bad, BAD."""
+    if source.frame is None and not source.checks:
+        return _columns_and_times(node, source)
+    data = badrecords.fail_on_bad(node, _created_columns(spark, node, source))
+    if BAD in data.columns:  # Arrow refuses fields that are never null in a struct that is
+        data = data.withColumn(BAD, F.col(BAD).cast(from_arrow_type(BAD_TYPE)))
+    return data.toArrow()
+
+
+def _columns_and_times(node: Node, source: Create) -> pa.Table:
+    """Returns the columns of a table, of rows with a schema, or of elements of a plain type, and their times."""
+    table, schema = source.table, node.outputs[0].schema
+    if table is None and schema is not None:
+        table = pa.table(schema.to_columns(source.elements), names=list(schema.names))
+    elif table is None:
+        table = rows_table(source.elements, _arrow_columns(node, source.schema))
+    _check_names(node, table.column_names)
+    times = source.times or [None] * table.num_rows
+    return table.append_column(TIME, pa.array(times, pa.int64()))
+
+
+def _arrow_columns(node: Node, schema: Any) -> pa.Schema:
+    try:
+        return to_arrow_schema(parsing.struct_of(schema), timezone="UTC")
+    except AnalysisException as error:
+        raise PipelineError(f"{node}: schema={schema!r} cannot be read as columns: {_first_line(error)}") from None
+    except TypeError as error:
+        raise PipelineError(f"{node}: {error}") from None
+
+
+def _check_names(node: Node, names: Sequence[str]) -> None:
+    if own := [name for name in names if name in relational.HIDDEN]:
+        raise PipelineError(f"{node}: the engine has a column {own[0]!r} of its own; rename yours")
 
 
 @dataclass(frozen=True)

@@ -35,11 +35,11 @@ class Writer(Protocol):
 class CollectWriter:
     """The writer of Collect."""
 
-    def __init__(self, sink: Collect) -> None:
-        self.collected = sink.collected
+    def __init__(self, sink: Collect, columns: Callable[[], pa.Schema | None]) -> None:
+        self.collected, self._columns = sink.collected, columns
 
     def begin(self, stream: str) -> None:
-        self.collected.begin(stream)
+        self.collected.begin(stream, self._columns())
 
     def write(self, elements: list[WindowedValue], batch_id: int) -> None:
         self.collected.take(batch_id, elements)
@@ -76,7 +76,7 @@ def writer_of(node: Node, columns: Callable[[], pa.Schema | None]) -> Writer | R
     """
     sink = node.transform
     if isinstance(sink, Collect):
-        return CollectWriter(sink)
+        return CollectWriter(sink, columns)
     if isinstance(sink, ForEachBatch):
         return ForEachBatchWriter(node.label, sink)
     if isinstance(sink, WriteTable):

@@ -13,9 +13,10 @@ from headrace.engine.plan import plan
 from headrace.engine.spark.counters import Counters
 from headrace.engine.worker.bundles import Bundle, to_block
 from headrace.engine.worker.sidevalues import BroadcastBlocks, SideValue
+from headrace.model.collected import Collected
 from headrace.model.elementwise import SideInput
 from headrace.model.pipeline import Graph, Node, PCollection
-from headrace.model.sinks import Collect, Collected
+from headrace.model.sinks import Collect
 
 
 class BoundedSides:
@@ -45,18 +46,7 @@ class BoundedSides:
     def _collected(self, pc: PCollection) -> Collected:
         collect = Collect()
         node = Node(f"side input {pc.label}", collect, (pc,), (), pc.place)
-        graph = Graph((*_leading_to(self.graph, pc), node))
+        graph = Graph((*self.graph.leading_to(pc), node))
         # Counters of its own: the stream runs these transforms, too, and counts them there.
         Batch(self.spark, plan(graph), Counters(self.spark.sparkContext), lambda stage: None).run()
         return collect.collected
-
-
-def _leading_to(graph: Graph, pc: PCollection) -> tuple[Node, ...]:
-    """Returns the nodes that a collection depends on, in order."""
-    needed: set[int] = set()
-    wanted = [pc]
-    while wanted:
-        node = graph.producer(wanted.pop())
-        needed.add(id(node))
-        wanted += [*node.inputs, *node.transform.side_inputs()]
-    return tuple(node for node in graph if id(node) in needed)

@@ -12,7 +12,7 @@ from pyspark import InheritableThread
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headrace.engine.handle import Metrics, Status, StreamStatus, with_results
+from headrace.engine.handle import LiveDisplay, Metrics, Status, StreamStatus, with_results
 from headrace.engine.settings import current
 from headrace.engine.spark.driverworkers import STARTS, never_connected
 from headrace.engine.stream.query import Stream
@@ -23,7 +23,7 @@ from headrace.model.errors import PipelineError
 _LOOK = 0.1  # seconds from one look at the stream to the next, where nothing tells of its end
 
 
-class StreamHandle:
+class StreamHandle(LiveDisplay):
     """A running stream. `stop()` stops it between or in batches; run again with its checkpoint, it goes on."""
 
     def __init__(self, stream: Stream) -> None:

@@ -39,6 +39,8 @@ from headrace.model.watermarks import Punctuated, WatermarkPolicy
 _FIRST: Final = 1_000_000_000_000
 """When, in milliseconds, the first file of a script was modified: Spark reads files in this order."""
 
+_CLOCKS: Final = [pa.field(NOW, pa.int64()), pa.field(LOW, pa.int64()), pa.field(PART, pa.string())]
+
 _ENDS: Final = pa.schema([("source", pa.string()), (LOW, pa.int64())])
 
 
@@ -68,9 +70,7 @@ class Sources:
         if isinstance(source, TestStream):
             return self._script(node, source.steps)
         if isinstance(source, Create):
-            times = tuple(MIN_TIME if time is None else time for time in source.times)
-            step = ScriptStep(tuple(source.elements), times, MAX_TIME, MIN_TIME)
-            return self._script(node, [step]).withColumn(NOW, self._now)
+            return self._created(node, source).withColumn(NOW, self._now)
         if isinstance(source, Rate):
             numbers = self.spark.readStream.format("rate").option("rowsPerSecond", source.rows_per_second).load()
             return self.alive(numbers.select("value", F.unix_micros("timestamp").alias(TIME)))
@@ -115,15 +115,33 @@ class Sources:
             parts = [part.withColumn(PART, F.lit(name)) for part, name in zip(parts, names, strict=True)]
         return sources.elements(node, replace(there, data=reduce(DataFrame.union, parts)))
 
+    def _created(self, node: Node, source: Create) -> DataFrame:
+        """Opens created elements as a script of one step, after which they have ended."""
+        if not node.outputs[0].has_columns:
+            times = tuple(MIN_TIME if time is None else time for time in source.times)
+            return self._script(node, [ScriptStep(tuple(source.elements), times, MAX_TIME, MIN_TIME)])
+        table = sources.created_table(self.spark, node, source)
+        times = table.column(TIME).fill_null(MIN_TIME)
+        table = table.set_column(table.schema.get_field_index(TIME), TIME, times)
+        folder = self._script_folder(node)
+        if not folder.exists(_step_file(0)):
+            script = _with_clocks(table, clock=MIN_TIME, low=MAX_TIME, partition=None)
+            folder.write(_step_file(0), _parquet(script), modified=_FIRST)
+        return self._arriving(folder, pa.schema([*table.schema, *_CLOCKS]))
+
     def _script(self, node: Node, steps: tuple[ScriptStep, ...] | list[ScriptStep]) -> DataFrame:
         (pc,) = node.outputs
+        folder = self._script_folder(node)
+        for number, step in enumerate(steps):
+            if not folder.exists(_step_file(number)):
+                table = _script_table(pc, step)
+                folder.write(_step_file(number), _parquet(table), modified=_FIRST + 1000 * number)
+        return self._arriving(folder, _script_schema(pc))
+
+    def _script_folder(self, node: Node) -> Folder:
         folder = self.control.folder(f"script-{plain_name(node.label)}")
         folder.make()
-        for number, step in enumerate(steps):
-            name = f"{number:06d}.parquet"
-            if not folder.exists(name):
-                folder.write(name, _parquet(_script_table(pc, step)), modified=_FIRST + 1000 * number)
-        return self._arriving(folder, _script_schema(pc))
+        return folder
 
     def _arriving(self, folder: Folder, schema: pa.Schema) -> DataFrame:
         reader = self.spark.readStream.schema(from_arrow_schema(schema)).option("maxFilesPerTrigger", 1)
@@ -156,27 +174,36 @@ def policy_of(source: Node) -> WatermarkPolicy:
     return source.transform.watermark
 
 
+def _step_file(number: int) -> str:
+    return f"{number:06d}.parquet"
+
+
 def _script_schema(pc: PCollection) -> pa.Schema:
-    clocks = [(NOW, pa.int64()), (LOW, pa.int64()), (PART, pa.string())]
     if pc.schema is None:
-        return pa.schema([("block", pa.binary()), *clocks])
-    return pa.schema([*zip(pc.schema.names, pc.schema.types, strict=True), (TIME, pa.int64()), *clocks])
+        return pa.schema([("block", pa.binary()), *_CLOCKS])
+    return pa.schema([*zip(pc.schema.names, pc.schema.types, strict=True), (TIME, pa.int64()), *_CLOCKS])
 
 
 def _script_table(pc: PCollection, step: ScriptStep) -> pa.Table:
     """Makes a table of a step's elements, with a row for its clocks."""
     elements, times = list(step.elements), np.array(step.times, np.int64)
-    columns: list[pa.Array] = []
     if pc.schema is None:
-        columns = [pa.array([to_block(Bundle(elements, times))] if elements else [], pa.binary())]
+        blocks = [to_block(Bundle(elements, times))] if elements else []
+        table = pa.table({"block": pa.array(blocks, pa.binary())})
     else:
-        columns = [*pc.schema.to_columns(elements), pa.array(times)]
-    count = len(columns[0])
-    columns = [pa.concat_arrays([column, pa.nulls(1, column.type)]) for column in columns]
+        names = [*pc.schema.names, TIME]
+        table = pa.table([*pc.schema.to_columns(elements), pa.array(times)], names=names)
     low = MIN_TIME if step.watermark is None else step.watermark
-    clocks = [pa.array([step.clock] * (count + 1), pa.int64()), pa.array([None] * count + [low], pa.int64())]
-    partition = pa.array([step.partition] * (count + 1), pa.string())
-    return pa.table([*columns, *clocks, partition], schema=_script_schema(pc))
+    return _with_clocks(table, clock=step.clock, low=low, partition=step.partition)
+
+
+def _with_clocks(table: pa.Table, *, clock: int, low: int, partition: str | None) -> pa.Table:
+    """Adds a row for the clocks of a step behind its elements, and their columns."""
+    count, schema = table.num_rows, pa.schema([*table.schema, *_CLOCKS])
+    columns = [pa.chunked_array([*column.chunks, pa.nulls(1, column.type)]) for column in table.columns]
+    lows = pa.array([None] * count + [low], pa.int64())
+    clocks = [pa.array([clock] * (count + 1), pa.int64()), lows, pa.array([partition] * (count + 1), pa.string())]
+    return pa.table([*columns, *clocks], schema=schema)
 
 
 def _parquet(table: pa.Table) -> bytes:

@@ -13,8 +13,8 @@ from headrace.engine.aggregation.accumulators import RowKind
 from headrace.engine.plan.lowering import lower
 from headrace.engine.shard.processor import ShardProcessor
 from headrace.engine.shard.work import Grouping
+from headrace.model.collected import Collected
 from headrace.model.panes import NO_PANE, Windowing
-from headrace.model.sinks import Collected
 from headrace.model.times import SECOND
 from headrace.model.windows import CountWindows, GlobalWindows
 from tests.engine.shard.test_processor_properties import Move, moves, reference_steps, rows_of, windowings

@@ -16,7 +16,7 @@ from tests.engine.stateful.test_operator import Number, Remember, Split
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from headrace.model.sinks import Collected
+    from headrace.model.collected import Collected
 
 
 def timed(*pairs: tuple[Any, float]) -> list[hr.TimestampedValue]:

@@ -19,7 +19,8 @@ import pytest
 import headrace as hr
 from headrace.engine.spark.files import Folder
 from headrace.engine.stream import delivery
-from headrace.model.sinks import Collected, WindowedValue
+from headrace.model.collected import Collected
+from headrace.model.sinks import WindowedValue
 from tests.scale import FULL
 
 if TYPE_CHECKING:

@@ -15,8 +15,9 @@ import pytest
 
 import headrace as hr
 from headrace.engine.stream.handle import StreamHandle
+from headrace.model.collected import Collected
 from headrace.model.panes import Pane
-from headrace.model.sinks import Collected, WindowedValue
+from headrace.model.sinks import WindowedValue
 from headrace.model.times import SECOND
 from headrace.model.windows import GLOBAL_WINDOW
 from headrace.testing import play
