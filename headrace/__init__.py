@@ -17,12 +17,14 @@ from headrace.model.sources import (
     Create as Create,
     Rate as Rate,
     ReadCsv as ReadCsv,
+    ReadFiles as ReadFiles,
     ReadJson as ReadJson,
     ReadParquet as ReadParquet,
     ReadText as ReadText,
     from_spark as from_spark,
 )
 from headrace.model.sockets import ReadSocket as ReadSocket
+from headrace.model.tablesources import ReadJdbc as ReadJdbc, ReadTable as ReadTable
 from headrace.model.topics import ReadTopic as ReadTopic
 from headrace.model.teststream import TestStream as TestStream
 

@@ -34,7 +34,7 @@ class DatabaseTable:
     @classmethod
     def find(cls, connection: Connection, table: str) -> DatabaseTable | None:
         """Returns the table of this name, NAME or SCHEMA.NAME; None if it does not exist."""
-        schema, name = _parts(table)
+        schema, name = split_name(table)
         inspector = sa.inspect(connection)
         if not inspector.has_table(name, schema=schema):
             return None
@@ -55,7 +55,7 @@ class DatabaseTable:
     @classmethod
     def create(cls, connection: Connection, table: str, kinds: Mapping[str, Kind], key: Sequence[str]) -> DatabaseTable:
         """Creates a table of this name with these columns."""
-        schema, name = _parts(table)
+        schema, name = split_name(table)
         columns = [
             sa.Column(column, sql_type(column, kind), primary_key=column in key) for column, kind in kinds.items()
         ]
@@ -209,7 +209,8 @@ class BoundValues:
         return {f"value_{number}": list(column) for number, column in enumerate(zip(*rows, strict=True))}
 
 
-def _parts(table: str) -> tuple[str | None, str]:
+def split_name(table: str) -> tuple[str | None, str]:
+    """Splits the name of a table, NAME or SCHEMA.NAME, into schema and name."""
     schema, _, name = table.rpartition(".")
     return schema or None, name
 

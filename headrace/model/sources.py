@@ -198,8 +198,8 @@ class Rate(Source):
         return f"Rate({self.rows_per_second} a second)"
 
 
-class ReadFiles(Source):
-    """A source that reads files: one path or a list of paths, with globs.
+class FileSource(Source):
+    """A source of files: one path or a list of paths, with globs.
 
     In a stream, `watermark` is the policy that computes the watermark from event times; each path is a partition.
     """
@@ -216,8 +216,8 @@ class ReadFiles(Source):
         return f"{type(self).__name__}({', '.join(map(repr, self.paths))})"
 
 
-class ReadText(ReadFiles):
-    """Reads the lines of text files.
+class ReadText(FileSource):
+    """Reads the lines of text files. With `with_filename`, elements are Rows of `filename` and `line`.
 
     >>> import headrace as hr, pathlib, tempfile
     >>> folder = pathlib.Path(tempfile.mkdtemp())
@@ -226,13 +226,60 @@ class ReadText(ReadFiles):
     ...     lines = p | hr.ReadText(f"{folder}/*.txt") | hr.Collect()
     >>> sorted(lines)
     ['or not', 'to be']
+    >>> with hr.Pipeline() as p:
+    ...     named = p | hr.ReadText(f"{folder}/*.txt", with_filename=True) | hr.Collect()
+    >>> sorted((row.filename == f"{folder}/a.txt", row.line) for row in named)
+    [(True, 'or not'), (True, 'to be')]
     """
 
     format = "text"
-    output_type = str
+
+    def __init__(
+        self, path: str | list[str], *, with_filename: bool = False, watermark: WatermarkPolicy = Monotonic()
+    ) -> None:
+        super().__init__(path, watermark=watermark)
+        self.with_filename = with_filename
+
+    def element_type_from(self, inputs: tuple[PCollection, ...]) -> object:
+        return ROWS if self.with_filename else str
 
 
-class ReadRows(ReadFiles, RecordSource):
+class ReadFiles(FileSource, RecordSource):
+    """Reads whole files: elements are Rows of `filename` and `content`, which is bytes or, with `text`, UTF-8 text.
+
+    With `text`, a file that is not UTF-8 is a bad record, and `bad` says what becomes of it, as in other sources. A
+    file must fit into memory, and have less than 2 GB.
+
+    >>> import headrace as hr, pathlib, tempfile
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = (folder / "a.xml").write_text("<a>1</a>")
+    >>> with hr.Pipeline() as p:
+    ...     files = p | hr.ReadFiles(f"{folder}/*.xml", text=True) | hr.Collect()
+    >>> [(pathlib.Path(file.filename).name, file.content) for file in files]
+    [('a.xml', '<a>1</a>')]
+    """
+
+    format = "binaryFile"
+    output_type = ROWS
+
+    def __init__(
+        self,
+        path: str | list[str],
+        *,
+        text: bool = False,
+        watermark: WatermarkPolicy = Monotonic(),
+        bad: Bad = "dead_letters",
+    ) -> None:
+        super().__init__(path, watermark=watermark)
+        self.text = text
+        self.bad = self.checked_bad(bad)
+
+    @property
+    def checks(self) -> bool:
+        return self.text
+
+
+class ReadRows(FileSource, RecordSource):
     """A source of files with rows.
 
     `schema` is DDL text, a Spark StructType, or a NamedTuple or dataclass whose objects the elements become;

@@ -60,7 +60,7 @@ class WriteTable(BatchSink):
         mode: Mode = "append",
         columns: Sequence[str] | None = None,
     ) -> None:
-        self.url = _url(url)
+        self.url = database_url("WriteTable", url)
         if not isinstance(table, str) or not table:
             raise PipelineError(f"WriteTable takes the name of a table, got {table!r}")
         self.table = table
@@ -117,24 +117,22 @@ class WriteTable(BatchSink):
             )
 
 
-def _url(text: Any) -> URL:
-    """Parses a URL; the result hides its password when it is printed."""
-    from sqlalchemy.engine import make_url  # not needed by pipelines that write no table
+def database_url(who: str, text: Any) -> URL:
+    """Parses the URL of a database; the result hides its password when it is printed."""
+    from sqlalchemy.engine import make_url  # not needed by pipelines that have no tables
 
     try:
         url = make_url(text)
         driver = _DRIVERS.get(url.drivername)
     except Exception:  # whose text may contain parts of the password
         raise PipelineError(
-            f"WriteTable: this is not the URL of a database, such as {_SUPPORTED}; the characters @ : / % in a "
+            f"{who}: this is not the URL of a database, such as {_SUPPORTED}; the characters @ : / % in a "
             "password are written %40 %3A %2F %25"
         ) from None
     if driver is None:
-        raise PipelineError(f"WriteTable writes to {_SUPPORTED}, got a URL of {url.drivername!r}")
+        raise PipelineError(f"{who} has to do with {_SUPPORTED}, got a URL of {url.drivername!r}")
     if url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:"):
-        raise PipelineError(
-            "WriteTable: a SQLite database in memory is lost after the run; give a file: 'sqlite:///FILE'"
-        )
+        raise PipelineError(f"{who}: a SQLite database in memory is of one process only; give a file: 'sqlite:///FILE'")
     if "password" in url.query:
         url = url.set(password=str(url.query["password"])).difference_update_query(["password"])
     return url.set(drivername=driver)

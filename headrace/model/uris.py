@@ -14,8 +14,9 @@ from headrace.model.errors import PipelineError
 from headrace.model.pipeline import Primitive
 from headrace.model.sinks import WriteJson, WriteParquet, WriteText
 from headrace.model.sockets import ReadSocket
-from headrace.model.sources import Rate, ReadCsv, ReadJson, ReadParquet, ReadText
+from headrace.model.sources import Rate, ReadCsv, ReadFiles, ReadJson, ReadParquet, ReadText
 from headrace.model.tables import WriteTable
+from headrace.model.tablesources import ReadTable
 from headrace.model.topics import ReadTopic, WriteTopic
 
 
@@ -24,7 +25,8 @@ def Read(uri: str, **options: Any) -> Primitive:
 
     - files: "text:data/*.txt", "json:", "csv:", "parquet:"; remote "parquet+s3a://bucket/visits", "json+hdfs://..."
     - topics: "topic:DIRECTORY/NAME", "kafka://HOST:PORT/NAME"
-    - lines of a socket: "tcp://HOST:PORT"; numbers: "rate:100", rows per second
+    - tables: "sqlite:///FILE?table=NAME", "postgresql://USER:PASSWORD@HOST/DATABASE?table=NAME"
+    - whole files: "files:data/*.xml"; lines of a socket: "tcp://HOST:PORT"; numbers: "rate:100", rows per second
 
     >>> import headrace as hr
     >>> hr.Pipeline() | hr.Read("csv:visits/?event_time=ts&schema=user string, ts timestamp")
@@ -33,7 +35,8 @@ def Read(uri: str, **options: Any) -> Primitive:
     Traceback (most recent call last):
         ...
     headrace.model.errors.PipelineError: Read('jsn:visits/'): there is no source jsn:, did you mean json:? There are \
-text:PATH, json:PATH, csv:PATH, parquet:PATH, FORMAT+s3a://BUCKET/PATH and the like, topic:DIRECTORY/NAME, \
+text:PATH, json:PATH, csv:PATH, parquet:PATH, FORMAT+s3a://BUCKET/PATH and the like, files:PATH, \
+sqlite:///FILE?table=NAME, postgresql://USER:PASSWORD@HOST/DATABASE?table=NAME, topic:DIRECTORY/NAME, \
 kafka://HOST:PORT/NAME, tcp://HOST:PORT, rate:NUMBER
     """
     return _Request("Read", uri, options, _SOURCES, _SINKS).transform()
@@ -120,7 +123,7 @@ class _Request:
         for name, option in options.items():
             if option.default is option.empty and name not in {**parameters, **self.options}:
                 raise self.error(f"{kind} needs the {name}: ?{name}=... in the URI, or the argument {name}=...")
-            if name in parameters and isinstance(option.default, bool):
+            if name in parameters and (isinstance(option.default, bool) or option.annotation == "bool | None"):
                 parameters[name] = self._flag(name, parameters[name])
         if "watermark" in parameters:
             raise self.error(
@@ -191,13 +194,17 @@ def _by_uri(request: _Request, transform: type[Any]) -> Primitive:
 
 
 def _of_tables(request: _Request, transform: type[Any]) -> Primitive:
-    """Makes a sink of tables; parameters that are not its options are those of the database."""
+    """Makes a source or sink of tables; parameters that are not its options are those of the database."""
     parameters = request.parameters()
-    names = [name for name in ("table", "mode", "key", "columns") if name in parameters]
+    names = [name for name in inspect.signature(transform).parameters if name != "url" and name in parameters]
     options: dict[str, Any] = {name: parameters.pop(name) for name in names}
     for name in ("key", "columns"):
         if name in options:
             options[name] = options[name].split(",")
+    if "partitions" in options:
+        if not options["partitions"].isdecimal():
+            raise request.error(f"partitions must be a number, got {options['partitions']!r}")
+        options["partitions"] = int(options["partitions"])
     return request.build(
         transform, f"{request.plain}?{urlencode(parameters)}" if parameters else request.plain, options
     )
@@ -217,6 +224,9 @@ _SOURCES: Final[dict[str, _Kind]] = {
     "json": _Kind("json:PATH", ReadJson, _of_files),
     "csv": _Kind("csv:PATH", ReadCsv, _of_files),
     "parquet": _Kind(f"parquet:PATH, {_REMOTE}", ReadParquet, _of_files),
+    "files": _Kind("files:PATH", ReadFiles, _of_files),
+    "sqlite": _Kind("sqlite:///FILE?table=NAME", ReadTable, _of_tables),
+    "postgresql": _Kind("postgresql://USER:PASSWORD@HOST/DATABASE?table=NAME", ReadTable, _of_tables),
     "topic": _Kind("topic:DIRECTORY/NAME", ReadTopic, _by_uri),
     "kafka": _Kind("kafka://HOST:PORT/NAME", ReadTopic, _by_uri),
     "tcp": _Kind("tcp://HOST:PORT", ReadSocket, _by_uri),

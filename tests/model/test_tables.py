@@ -38,7 +38,7 @@ def test_a_url_is_printed_without_its_password(url: str, redacted: str, password
         ("postgresql://amy:s3cret@host:s3cret/db", "not the URL of a database"),
         ("hits.db", "such as 'sqlite:///FILE' or 'postgresql://USER:PASSWORD@HOST:PORT/DATABASE'"),
         (None, "not the URL of a database"),
-        ("sqlite://", "a SQLite database in memory is lost after the run; give a file"),
+        ("sqlite://", "a SQLite database in memory is of one process only; give a file"),
     ],
 )
 def test_an_unsupported_url_is_refused_with_the_supported_ones(url: Any, message: str) -> None:

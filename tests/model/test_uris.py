@@ -9,7 +9,7 @@ import pytest
 
 import headrace as hr
 from headrace.model.sinks import WriteFiles
-from headrace.model.sources import ReadFiles, ReadRows
+from headrace.model.sources import FileSource, ReadRows
 from headrace.model.times import instant
 from headrace.model.topics import ReadTopic, WriteTopic
 
@@ -26,13 +26,14 @@ URL = "postgresql://amy:s3cret@db:5432/shop"
         ("text:data/[ab]{c,d}#1.txt", hr.ReadText, "data/[ab]{c,d}#1.txt"),
         ("parquet+s3a://bucket/visits/", hr.ReadParquet, "s3a://bucket/visits/"),
         ("json+hdfs://name:8020/visits", hr.ReadJson, "hdfs://name:8020/visits"),
+        ("files:data/*.xml", hr.ReadFiles, "data/*.xml"),
         ("text+file:///data/visits", hr.ReadText, "file:///data/visits"),
     ],
 )
 def test_files(uri: str, kind: type, path: str) -> None:
     source = hr.Read(uri)
     assert type(source) is kind
-    assert isinstance(source, ReadFiles)
+    assert isinstance(source, FileSource)
     assert source.paths == [path]
 
 
@@ -79,6 +80,25 @@ def test_tables() -> None:
     assert "s3cret" not in str(sink)
 
 
+def test_tables_are_sources_too() -> None:
+    source = hr.Read("sqlite:///shop.db?table=sales&partition_column=id&partitions=4&event_time=at")
+    assert isinstance(source, hr.ReadTable)
+    assert str(source) == "ReadTable('sqlite+pysqlite:///shop.db', 'sales')"
+    assert (source.partition_column, source.partitions, source.event_time) == ("id", 4, "at")
+    query = hr.Read(f"{URL}?sslmode=require", query="SELECT 1 AS n;")
+    assert isinstance(query, hr.ReadTable)
+    assert (query.query, dict(query.url.query), "s3cret" in str(query)) == (
+        "SELECT 1 AS n",
+        {"sslmode": "require"},
+        False,
+    )
+    with pytest.raises(hr.PipelineError, match="partitions must be a number, got 'many'"):
+        hr.Read("sqlite:///shop.db?table=sales&partition_column=id&partitions=many")
+    sink = hr.Write("json:out?window=false")
+    assert isinstance(sink, hr.WriteJson)
+    assert sink.window is False
+
+
 SOURCES = r"There are text:PATH, .*kafka://HOST:PORT/NAME, tcp://HOST:PORT, rate:NUMBER$"
 SINKS = r"There are text:PATH, .*sqlite:///FILE\?table=NAME, postgresql://"
 
@@ -97,7 +117,7 @@ SINKS = r"There are text:PATH, .*sqlite:///FILE\?table=NAME, postgresql://"
         (lambda: hr.Read("data/visits.json"), r"in which format; did you mean 'json:data/visits.json'\?"),
         (lambda: hr.Read("s3a://b/visits.parquet"), r"did you mean 'parquet\+s3a://b/visits.parquet'\?"),
         (lambda: hr.Read("visits"), rf"it has no scheme\. {SOURCES}"),
-        (lambda: hr.Read("sqlite:///a.db?table=x"), rf"sqlite: is only a sink, for hr.Write\. {SOURCES}"),
+        (lambda: hr.Write("tcp://h:1"), rf"tcp: is only a source, for hr.Read\. {SINKS}"),
         (lambda: hr.Write("csv:out"), rf"csv: is only a source, for hr.Read\. {SINKS}"),
         (lambda: hr.Write("postgres://h/d?table=x"), r"no sink postgres:, did you mean postgresql:\?"),
         (lambda: hr.Read(7), "Read takes a URI, got 7; there are text:PATH"),  # type: ignore[arg-type]

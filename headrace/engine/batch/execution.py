@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import uuid
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial, reduce
 from typing import Any
@@ -47,6 +48,7 @@ from headrace.model.pipeline import Node
 from headrace.model.schema import Schema, rows_schema
 from headrace.model.sinks import BatchSink, ForEachArrow, WriteFiles
 from headrace.model.sources import ReadParquet
+from headrace.model.tablesources import TableSource
 
 
 class Batch:
@@ -72,6 +74,7 @@ class Batch:
         self._numbers = itertools.count()
         self._sides: dict[int, Broadcast[Any]] = {}
         self._writers: dict[int, Writer | RecordWriter] = {}
+        self._resources = ExitStack()  # that sources need while they are read
 
     def run(self) -> None:
         """Runs every sink, and stages that are run for their effects only."""
@@ -94,6 +97,7 @@ class Batch:
                 broadcast.destroy()
             for writer in self._writers.values():
                 writer.close()
+            self._resources.close()
 
     def _end(self, stage: Stage) -> None:
         if not isinstance(stage, Write):
@@ -156,12 +160,12 @@ class Batch:
     def _make(self, stage: Stage) -> DataFrame:
         if (filtered := filtered_source(stage)) is not None:
             read, conditions = filtered
-            data = badrecords.fail_on_bad(read.node, sources.read(self.spark, read.node, conditions))
+            data = badrecords.fail_on_bad(read.node, sources.read(self.spark, read.node, self._resources, conditions))
             return badrecords.good_rows(self._counted(read, data)) if BAD in data.columns else data
         inputs = [self.data(frame) for frame in stage.inputs]
         match stage:
             case Read(node=node):
-                return badrecords.fail_on_bad(node, sources.read(self.spark, node))
+                return badrecords.fail_on_bad(node, sources.read(self.spark, node, self._resources))
             case Relational(node=node):
                 return relational.apply(node, inputs[0])
             case Python():
@@ -232,6 +236,8 @@ def _is_worth_persisting(stage: Stage) -> bool:
     That is so, too, if it would run a stage twice that is, and that only this one reads.
     """
     if isinstance(stage, Python) or (isinstance(stage, Relational) and isinstance(stage.node.transform, Aggregate)):
+        return True
+    if isinstance(stage, Read) and isinstance(stage.node.transform, TableSource):
         return True
     return any(frame.stage.readers == 1 and _is_worth_persisting(frame.stage) for frame in stage.inputs)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
@@ -21,6 +22,7 @@ from pyspark.sql.types import (
 
 from headrace.engine.catalyst import badrecords, parsing, relational
 from headrace.engine.catalyst.eventtime import event_time_of
+from headrace.engine.connectors.tableframes import table_frame
 from headrace.engine.connectors.topicreaders import reader_of
 from headrace.engine.spark.files import located
 from headrace.engine.worker.bundles import BLOCK_SCHEMA, Bundle, to_block
@@ -28,21 +30,28 @@ from headrace.engine.worker.hidden import BAD, BAD_TYPE, TIME
 from headrace.model.arrowtables import rows_table
 from headrace.model.errors import PipelineError
 from headrace.model.pipeline import Node
-from headrace.model.sources import Create, ReadCsv, ReadFiles, ReadJson, ReadParquet, ReadRows
+from headrace.model.sources import Create, FileSource, ReadCsv, ReadFiles, ReadJson, ReadParquet, ReadRows, ReadText
+from headrace.model.tablesources import TableSource
 from headrace.model.times import MIN_TIME
 
 _BLOCK_SIZE = 1000  # elements of Create in one block
 
 
-def read(spark: SparkSession, node: Node, conditions: Sequence[Node] = ()) -> DataFrame:
-    """Returns the frame of a source: columns or blocks, and the event time; of Parquet, rows that meet `conditions`."""
+def read(spark: SparkSession, node: Node, resources: ExitStack, conditions: Sequence[Node] = ()) -> DataFrame:
+    """Returns the frame of a source: columns or blocks, and the event time; of Parquet, rows that meet `conditions`.
+
+    What must stay open while the frame is read is closed with the `resources`.
+    """
     source = node.transform
     if isinstance(source, Create):
         return _create(spark, node, source)
-    if isinstance(source, ReadFiles):
+    if isinstance(source, FileSource):
         files = as_files(spark, node, source)
         data = reduce(lambda data, condition: relational.apply(condition, data), conditions, files.data)
         return elements(node, replace(files, data=data))
+    if isinstance(source, TableSource):
+        data = table_frame(spark, node, source, resources)
+        return elements(node, Files(data, data.schema))
     if (reader := reader_of(node)) is not None:
         return reader.batch_frame(spark)
     raise NotImplementedError(f"no batch form for {source!r}")
@@ -126,7 +135,7 @@ class Files:
     named: tuple[str, ...] = ()  # columns that files have; others are in the names of directories
 
 
-def as_files(spark: SparkSession, node: Node, source: ReadFiles) -> Files:
+def as_files(spark: SparkSession, node: Node, source: FileSource) -> Files:
     """Opens the files of a source."""
     paths = [located(spark, path) for path in source.paths]
     try:
@@ -139,7 +148,7 @@ def as_files(spark: SparkSession, node: Node, source: ReadFiles) -> Files:
         raise PipelineError(f"{node}: {_first_line(error)}") from None
 
 
-def _files(spark: SparkSession, source: ReadFiles, paths: list[str]) -> Files:
+def _files(spark: SparkSession, source: FileSource, paths: list[str]) -> Files:
     reader = spark.read.options(**options_of(source))
     if not isinstance(source, ReadRows):
         data = reader.format(source.format).load(paths)
@@ -160,13 +169,13 @@ def _files(spark: SparkSession, source: ReadFiles, paths: list[str]) -> Files:
     return Files(data, columns, tuple(name for name in columns.names if name not in lines.columns[1:]))
 
 
-def options_of(source: ReadFiles) -> dict[str, Any]:
+def options_of(source: FileSource) -> dict[str, Any]:
     """Returns Spark's options for the files of a source."""
     header = {"header": source.header} if isinstance(source, ReadCsv) else {}
     return {"columnNameOfCorruptRecord": parsing.CORRUPT, **header}
 
 
-def format_of(source: ReadFiles) -> str:
+def format_of(source: FileSource) -> str:
     """Returns the format in which Spark reads the files of a source."""
     return "text" if isinstance(source, ReadJson) else source.format
 
@@ -174,9 +183,15 @@ def format_of(source: ReadFiles) -> str:
 def elements(node: Node, files: Files) -> DataFrame:
     """Returns the frame of a file source: its columns, the event time and, if records may be bad, BAD."""
     source, data = node.transform, files.data
-    if not isinstance(source, ReadRows) or not source.checks:
+    if isinstance(source, ReadText) and source.with_filename:
+        data = data.select(parsing.file_name().alias("filename"), F.col("value").alias("line"))
+    if isinstance(source, ReadFiles):
+        data = data.select(parsing.local_path(F.col("path")).alias("filename"), "content")
+        if source.text:
+            return parsing.checked(parsing.whole_texts(data), None, F.lit(None).cast("long"))
+    if not isinstance(source, ReadRows | TableSource) or not source.checks:
         return data.withColumn(TIME, F.lit(None).cast("long"))
-    position = parsing.file_position()
+    position = F.lit(source.what) if isinstance(source, TableSource) else parsing.file_position()
     if isinstance(source, ReadJson):
         lines = data.withColumnRenamed("value", parsing.TEXT).where(F.col(parsing.TEXT).rlike(r"\S"))
         records = parsing.json_records(lines, files.columns, position)
@@ -189,7 +204,7 @@ def elements(node: Node, files: Files) -> DataFrame:
     return parsing.checked(records, source.event_time, time)
 
 
-def _missing(source: ReadFiles, error: AnalysisException) -> str:
+def _missing(source: FileSource, error: AnalysisException) -> str:
     path = (error.getMessageParameters() or {}).get("path")
     return repr(path.removeprefix("file:")) if path else " or ".join(map(repr, source.paths))
 

@@ -146,9 +146,35 @@ def text_time(text: Column) -> Column:
     return F.when(text.rlike(r"^\s*\d{4}"), F.try_to_timestamp(text))
 
 
+def whole_texts(data: DataFrame) -> ParsedRecords:
+    """Decodes files in the columns `filename` and `content`."""
+    text = F.col("content").cast("string")
+    columns = StructType([StructField(name, StringType()) for name in ("filename", "content")])
+    read = data.select("filename", F.make_valid_utf8(text).alias("content"), (~F.is_valid_utf8(text)).alias(CORRUPT))
+    return ParsedRecords(
+        read,
+        columns,
+        F.col("content"),
+        F.col("filename"),
+        malformed=F.col(CORRUPT),
+        shape="UTF-8 text",
+        scaffold=(CORRUPT,),
+    )
+
+
 def file_position() -> Column:
     """Returns the file that a row was read from."""
-    return F.regexp_replace(F.input_file_name(), "^file:/+", "/")
+    return local_path(F.input_file_name())
+
+
+def file_name() -> Column:
+    """Returns the path of the file that a row was read from, as one opens it: Spark gives it escaped, as in a URL."""
+    return F.url_decode(F.replace(file_position(), F.lit("+"), F.lit("%2B")))
+
+
+def local_path(path: Column) -> Column:
+    """Returns the path of a file; of a local one without a scheme."""
+    return F.regexp_replace(path, "^file:/+", "/")
 
 
 def quoted(name: str) -> str:

@@ -61,7 +61,8 @@ from headrace.model.errors import PipelineError
 from headrace.model.pickling import classes_of_script
 from headrace.model.pipeline import Graph
 from headrace.model.schema import rows_schema
-from headrace.model.sources import Rate, ReadFiles
+from headrace.model.sources import FileSource, Rate
+from headrace.model.tablesources import TableSource
 from headrace.model.teststream import TestStream
 from headrace.model.times import SECOND, duration
 from headrace.model.topics import ReadTopic
@@ -183,8 +184,9 @@ class Stream:
         return self.query
 
     def end(self) -> None:
-        """Ends the files and topics that were read to their end: their watermarks go to the end of time."""
-        if ended := [*self._files(), *(tap for tap in self.line.taps if isinstance(tap.source.transform, ReadTopic))]:
+        """Ends the sources that were read to their end: their watermarks go to the end of time."""
+        kinds = FileSource | TableSource | ReadTopic
+        if ended := [tap for tap in self.line.taps if isinstance(tap.source.transform, kinds)]:
             self._sources.end(ended)
 
     @property
@@ -211,7 +213,7 @@ class Stream:
         self.checkpoint.close()
 
     def _files(self) -> list[Tap]:
-        return [tap for tap in self.line.taps if isinstance(tap.source.transform, ReadFiles)]
+        return [tap for tap in self.line.taps if isinstance(tap.source.transform, FileSource)]
 
     def _opened(self) -> list[tuple[DataFrame, FromSource]]:
         """Makes the frame and head of each tap. The taps of a source share what Spark reads, and so its offsets."""

@@ -6,6 +6,7 @@ PART and PUNCTUATION.
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import reduce
 from typing import Final
@@ -30,7 +31,8 @@ from headrace.engine.worker.bundles import Bundle, to_block
 from headrace.engine.worker.hidden import BAD, LOW, NOW, PART, PUNCTUATION, TIME
 from headrace.model.errors import PipelineError
 from headrace.model.pipeline import Node, PCollection
-from headrace.model.sources import Create, Rate, ReadFiles, Source
+from headrace.model.sources import Create, FileSource, Rate, Source
+from headrace.model.tablesources import TableSource
 from headrace.model.teststream import ScriptStep, TestStream
 from headrace.model.times import MAX_TIME, MIN_TIME
 from headrace.model.topics import ReadTopic
@@ -74,8 +76,10 @@ class Sources:
         if isinstance(source, Rate):
             numbers = self.spark.readStream.format("rate").option("rowsPerSecond", source.rows_per_second).load()
             return self.alive(numbers.select("value", F.unix_micros("timestamp").alias(TIME)))
-        if isinstance(source, ReadFiles):
+        if isinstance(source, FileSource):
             return self.alive(self._files(node, source))
+        if isinstance(source, TableSource):
+            return self.alive(self._table(node))
         if (reader := reader_of(node)) is not None:
             return self.alive(reader.stream_frame(self.topics))
         raise PipelineError(f"{node}: not yet in a stream: {source}")
@@ -104,13 +108,13 @@ class Sources:
         """Adds the columns of clocks to the frame of a source that has the time of the batch."""
         return data.withColumns({NOW: self._now, LOW: F.lit(None).cast("long")})
 
-    def _files(self, node: Node, source: ReadFiles) -> DataFrame:
+    def _files(self, node: Node, source: FileSource) -> DataFrame:
         there = sources.as_files(self.spark, node, source)
         reader = self.spark.readStream.schema(there.data.schema).format(sources.format_of(source))
         reader = reader.options(**sources.options_of(source))
         if self.max_files is not None:
             reader = reader.option("maxFilesPerTrigger", self.max_files)
-        parts = [reader.load(located(self.spark, path)) for path in source.paths]
+        parts = [reader.load(self._streamed(located(self.spark, path))) for path in source.paths]
         if names := partitions_of(node):
             parts = [part.withColumn(PART, F.lit(name)) for part, name in zip(parts, names, strict=True)]
         return sources.elements(node, replace(there, data=reduce(DataFrame.union, parts)))
@@ -128,6 +132,25 @@ class Sources:
             script = _with_clocks(table, clock=MIN_TIME, low=MAX_TIME, partition=None)
             folder.write(_step_file(0), _parquet(script), modified=_FIRST)
         return self._arriving(folder, pa.schema([*table.schema, *_CLOCKS]))
+
+    def _streamed(self, path: str) -> str:
+        """Returns a path as Spark streams it: that of one file as a glob, since others must be directories."""
+        return f"{path[:-1]}[{path[-1]}]" if path[-1].isalnum() and Folder(self.spark, path).is_file() else path
+
+    def _table(self, node: Node) -> DataFrame:
+        """Reads a table once, into the checkpoint, from which every start of the stream reads it."""
+        folder = self.control.folder(f"table-{plain_name(node.label)}")
+        rows, new = folder.folder("rows"), folder.folder(".new")
+        if not rows.exists():
+            new.delete()
+            with ExitStack() as resources:
+                sources.read(self.spark, node, resources).write.parquet(str(new))
+            new.rename(rows)
+        schema = self.spark.read.parquet(str(rows)).schema
+        reader = self.spark.readStream.schema(schema)
+        if self.max_files is not None:
+            reader = reader.option("maxFilesPerTrigger", self.max_files)
+        return reader.parquet(str(rows))
 
     def _script(self, node: Node, steps: tuple[ScriptStep, ...] | list[ScriptStep]) -> DataFrame:
         (pc,) = node.outputs
@@ -165,7 +188,7 @@ def partitions_of(source: Node) -> tuple[str, ...]:
     transform = source.transform
     if (reader := reader_of(source)) is not None:
         return reader.partitions()
-    return tuple(transform.paths) if isinstance(transform, ReadFiles) and len(transform.paths) > 1 else ()
+    return tuple(transform.paths) if isinstance(transform, FileSource) and len(transform.paths) > 1 else ()
 
 
 def policy_of(source: Node) -> WatermarkPolicy:

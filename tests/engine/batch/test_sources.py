@@ -58,6 +58,32 @@ def test_lines(p: hr.Pipeline, folder: pathlib.Path) -> None:
     assert {e.timestamp for e in one.windowed} == {MIN_TIME}
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_lines_and_whole_files_with_their_names(p: hr.Pipeline, tmp_path: pathlib.Path, stream: bool) -> None:
+    """Names are those that one opens files by, whatever they contain; a stream reads what a batch reads."""
+    odd = tmp_path / "in" / "day=1" / "a b+c%20é.txt"
+    odd.parent.mkdir(parents=True)
+    odd.write_text("to be\n\nor not")
+    (tmp_path / "no text").write_bytes(b"\xff\x00")
+    paths = [str(odd), f"{tmp_path}/no text"]
+    lines = p | hr.ReadText(f"{tmp_path}/in", with_filename=True)
+    all_lines = lines | hr.Collect()
+    selected = lines | hr.Where("line LIKE '%not'") | hr.Select("filename") | hr.Collect()
+    by_file = lines | hr.GroupByKey() | hr.MapTuple(lambda file, lines: (file, sorted(lines))) | hr.Collect()
+    files = p | hr.ReadFiles(paths) | hr.Collect()
+    texts = p | "texts" >> hr.ReadFiles(paths, text=True).with_exception_handling()
+    good, dead = texts.main | hr.Collect(), texts.dead_letters | "dead" >> hr.Collect()
+    p.run(stream=stream).wait()
+    assert sorted(all_lines) == [(str(odd), ""), (str(odd), "or not"), (str(odd), "to be")]
+    assert {(row.filename, row.line) for row in all_lines} == set(all_lines)
+    assert [row.filename for row in selected] == [str(odd)]
+    assert list(by_file) == [(str(odd), ["", "or not", "to be"])]
+    assert sorted(files) == [(paths[0], odd.read_bytes()), (paths[1], b"\xff\x00")]
+    assert [(file.filename, file.content) for file in good] == [(paths[0], odd.read_text())]
+    assert [(letter.error, letter.position) for letter in dead] == [("malformed", paths[1])]
+    assert dead[0].message == "it is not UTF-8 text"
+
+
 def test_rows(p: hr.Pipeline, folder: pathlib.Path) -> None:
     found = {
         "inferred json": p | hr.ReadJson(f"{folder}/rows.json"),
