@@ -35,6 +35,7 @@ from headrace.model.sinks import (
     ForEach as ForEach,
     ForEachBatch as ForEachBatch,
     WindowedValue as WindowedValue,
+    WriteCsv as WriteCsv,
     WriteJson as WriteJson,
     WriteParquet as WriteParquet,
     WriteText as WriteText,

@@ -47,9 +47,7 @@ def version() -> None:
 
 @main.command()
 def verify(
-    path: Annotated[
-        str, typer.Argument(help="A directory that WriteText, WriteJson or WriteParquet wrote.", show_default=False)
-    ],
+    path: Annotated[str, typer.Argument(help="A directory that a sink of files wrote.", show_default=False)],
 ) -> None:
     """Check that the files in a directory of output are those that were written."""
     try:

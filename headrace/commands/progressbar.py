@@ -35,7 +35,7 @@ def watch(handle: Handle, console: Console | None = None) -> Status:
         auto_refresh=False,
         transient=True,
         redirect_stdout=False,  # what a script prints goes where the script sends it
-        redirect_stderr=False,
+        redirect_stderr=console.is_terminal,  # above the bar
         disable=not console.is_terminal,
     ) as bar:
         task = bar.add_task("", total=None, tasks="")

@@ -117,8 +117,8 @@ def read_manifest(path: str) -> OutputManifest:
     manifests = {folder: data for folder in folders if (data := _read(system, f"{folder}/{_MANIFEST}")) is not None}
     if not manifests:
         raise FileNotFoundError(
-            f"there is no manifest in {path!r} or a directory in it; give the path of a directory that WriteText, "
-            "WriteJson or WriteParquet wrote"
+            f"there is no manifest in {path!r} or a directory in it; give the path of a directory that a sink of "
+            "files wrote"
         )
     return OutputManifest(path, tuple(map(WrittenBatch.read, manifests.values())), tuple(manifests))
 

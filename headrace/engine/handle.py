@@ -162,6 +162,7 @@ class StreamStatus(Status):
         parts += [f"{sum(rates):,.0f} rows/s"] if rates else []
         parts += [_count(windows, "window held", "windows held")] if self.exchanges else []
         parts += [_behind(*max(lags))] if lags else []
+        parts += [records.line(label) for label, records in self.bad.items()]
         return " · ".join(parts)
 
     def __str__(self) -> str:

@@ -39,6 +39,22 @@ class RecordSource(Primitive):
         """Whether any record can be bad."""
         return True
 
+    @property
+    def needs_records(self) -> bool:
+        """Whether a run fails if all records are bad: unless the pipeline reads them, or says that it skips them."""
+        return self.bad == "dead_letters" and not self.handles_exceptions
+
+    @property
+    def whereabouts(self) -> str:
+        """A note on where its bad records are."""
+        if self.handles_exceptions:
+            return f"they are its output {DEAD_LETTERS!r}"
+        return (
+            "bad='skip' leaves them out"
+            if self.bad == "skip"
+            else f"with_exception_handling() gives them as {DEAD_LETTERS!r}"
+        )
+
     def with_exception_handling(self) -> Self:
         """Returns this source with a second output `dead_letters`: a DeadLetter for each bad record.
 
@@ -84,7 +100,7 @@ class RecordSource(Primitive):
 
 @dataclass(frozen=True)
 class BadRecords:
-    """The bad records of a source: their number by reason, and the last one, unless they are skipped.
+    """The bad records of a source: their number by reason, the last one, unless they are skipped, and of how many.
 
     >>> print(BadRecords({"malformed": 2}, DeadLetter("{", "visits", "malformed", "it is not a JSON object", "/in/a")))
     2 bad records (2 malformed), the last at /in/a: it is not a JSON object: '{'
@@ -92,11 +108,29 @@ class BadRecords:
 
     counts: dict[str, int] = field(default_factory=dict)
     last: DeadLetter | None = None
+    records: int = 0  # that the source has read, good and bad
 
     @property
     def count(self) -> int:
         """The number of bad records, of all reasons."""
         return sum(self.counts.values())
+
+    def line(self, label: str) -> str:
+        """Says how many records of the source with this label were refused.
+
+        >>> BadRecords({"malformed": 498, "wrong type": 2}, records=500).line("customers")
+        "500 of 500 records of 'customers' were refused (malformed: 498, wrong type: 2)"
+        """
+        by_reason = ", ".join(f"{reason}: {count:,}" for reason, count in self.counts.items())
+        were = "was" if self.count == 1 else "were"
+        return f"{self.count:,} of {self.records:,} records of {label!r} {were} refused ({by_reason})"
+
+    def summary(self, label: str) -> str:
+        """Says how many records of the source with this label were refused, and shows the last one."""
+        if self.last is None:
+            return self.line(label)
+        last = f"{self.last.message}: {self.last.element!r:.200}, at {self.last.position}"
+        return f"{self.line(label)}, the last because {last}"
 
     def __str__(self) -> str:
         by_reason = ", ".join(f"{count:,} {reason}" for reason, count in self.counts.items())

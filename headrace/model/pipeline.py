@@ -246,19 +246,22 @@ class Graph:
 class Pipeline:
     """A pipeline to which transforms are applied with `|`. Leaving its `with` block runs it and waits for the end.
 
+    After the block, `result` is the handle of that run, with its `status()` and `metrics()`.
+
     `spark` is an existing session to use, as in a notebook; otherwise one is started on `master`, on `SPARK_MASTER`,
     or on all cores of this machine.
 
     >>> import headrace as hr
     >>> with hr.Pipeline() as p:
     ...     total = p | hr.Create([1, 2, 3]) | hr.CombineGlobally(sum) | hr.Collect()
-    >>> list(total)
-    [6]
+    >>> list(total), p.result.status().state
+    ([6], 'done')
     """
 
     def __init__(self, *, spark: Any = None, master: str | None = None) -> None:
         self.spark = spark
         self.master = master
+        self.result: Handle | None = None
         self._nodes: list[Node] = []
         self._labels: set[str] = set()
         self._scopes = [""]
@@ -418,7 +421,8 @@ class Pipeline:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is None:
-            self.run().wait()
+            self.result = self.run()
+            self.result.wait()
 
     def _label_for(self, transform: PTransform) -> str:
         scope = self._scopes[-1]

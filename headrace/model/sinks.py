@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from headrace.model.collected import Collected
+from headrace.model.csvformat import CsvFormat
 from headrace.model.errors import PipelineError
 from headrace.model.panes import PaneInfo
 from headrace.model.pipeline import PCollection, Primitive
@@ -99,6 +100,46 @@ class WriteJson(WriteFiles):
 
     format = "json"
     typed = False
+
+
+class WriteCsv(WriteFiles):
+    """Writes rows as CSV files, as RFC 4180 describes them or in the format of the options; elements must have columns.
+
+    The options are those of `ReadCsv`, which reads the same rows back. Each file has a `header`, unless it is False. A
+    null is written as `null`, by default as nothing, and the empty text as `""`. Texts with separators, quotes or line
+    breaks are in quotes; to read line breaks, pass `multi_line=True` to `ReadCsv`. What could not be read back is
+    refused: a text that is written like a null, or columns of arrays, maps, structs or bytes.
+
+    >>> import headrace as hr, pathlib, tempfile
+    >>> out = tempfile.mkdtemp() + "/out"
+    >>> with hr.Pipeline() as p:
+    ...     p | hr.Create([('Amy "Z", Ltd', 1)]) | hr.Select(user="_1", n="_2") | hr.WriteCsv(out)
+    >>> print(*[part.read_text() for part in pathlib.Path(out).glob("part-*")])
+    user,n
+    "Amy ""Z"", Ltd",1
+    <BLANKLINE>
+    """
+
+    format = "csv"
+    typed = False
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        separator: str = ",",
+        quote: str = '"',
+        escape: str | None = None,
+        header: bool = True,
+        null: str = "",
+        encoding: str = "utf-8",
+        existing: Literal["refuse", "replace"] = "refuse",
+        window: bool | None = None,
+    ) -> None:
+        super().__init__(path, existing=existing, window=window)
+        if quote is None:
+            raise PipelineError("WriteCsv: quote is one character; without quotes, not every text could be read back")
+        self.csv = CsvFormat("WriteCsv", separator, quote, escape, header, null, encoding, multi_line=True)
 
 
 class WriteParquet(WriteFiles):

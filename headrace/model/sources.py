@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from headrace.model.arrowtables import is_spark_frame, rows_table, table_of
 from headrace.model.badrecords import Bad, RecordSource
+from headrace.model.csvformat import CsvFormat
 from headrace.model.dofn import TimestampedValue
 from headrace.model.errors import PipelineError
 from headrace.model.panes import GLOBAL, Windowing
@@ -325,15 +326,26 @@ class ReadJson(ReadRows):
 
 
 class ReadCsv(ReadRows):
-    """Reads the rows of CSV files. With `header`, the default, the first line of each file names the columns.
+    """Reads the rows of CSV files as RFC 4180 describes them, or in the format that the options describe.
+
+    - separator, quote: one character each; `quote=None` if nothing is quoted
+    - escape: the character before a quote in quotes; if not given, such a quote is doubled
+    - header: whether the first line of each file has names of columns. The order of columns is that of the `schema`,
+      which need not use the same names, but must not have a name of the header in another place
+    - null: the text of a field that is null. If it is "", the default, a field of nothing is null, and `""` with its
+      quotes is the empty text. In a column that is not text, both are null always
+    - encoding: "utf-8", "ascii", "latin-1", "utf-16" or "utf-32"; other bytes are read as the character U+FFFD
+    - multi_line: whether texts in quotes may have line breaks. A file is then read by one task, from begin to end. Its
+      first line break, which must be the end of a line, says how all lines end; if that is by "\\r\\n", such a break in
+      a text is read as "\\n"
 
     >>> import headrace as hr, pathlib, tempfile
     >>> folder = pathlib.Path(tempfile.mkdtemp())
-    >>> _ = (folder / "a.csv").write_text("user,n\\namy,1\\n")
+    >>> _ = (folder / "a.csv").write_text('user,n\\n"Amy ""Z"", Ltd",1\\n')
     >>> with hr.Pipeline() as p:
     ...     rows = p | hr.ReadCsv(str(folder), schema="user string, n long") | hr.Collect()
     >>> list(rows)
-    [Row(user='amy', n=1)]
+    [Row(user='Amy "Z", Ltd', n=1)]
     """
 
     format = "csv"
@@ -344,12 +356,18 @@ class ReadCsv(ReadRows):
         *,
         schema: Any = None,
         event_time: str | None = None,
+        separator: str = ",",
+        quote: str | None = '"',
+        escape: str | None = None,
         header: bool = True,
+        null: str = "",
+        encoding: str = "utf-8",
+        multi_line: bool = False,
         watermark: WatermarkPolicy = Monotonic(),
         bad: Bad = "dead_letters",
     ) -> None:
         super().__init__(path, schema=schema, event_time=event_time, watermark=watermark, bad=bad)
-        self.header = header
+        self.csv = CsvFormat("ReadCsv", separator, quote, escape, header, null, encoding, multi_line)
 
 
 class ReadParquet(ReadRows):

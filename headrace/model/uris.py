@@ -12,7 +12,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
 
 from headrace.model.errors import PipelineError
 from headrace.model.pipeline import Primitive
-from headrace.model.sinks import WriteJson, WriteParquet, WriteText
+from headrace.model.sinks import WriteCsv, WriteJson, WriteParquet, WriteText
 from headrace.model.sockets import ReadSocket
 from headrace.model.sources import Rate, ReadCsv, ReadFiles, ReadJson, ReadParquet, ReadText
 from headrace.model.tables import WriteTable
@@ -45,7 +45,7 @@ kafka://HOST:PORT/NAME, tcp://HOST:PORT, rate:NUMBER
 def Write(uri: str, **options: Any) -> Primitive:
     """Returns the sink for a URI. The sink's options are arguments or, if they are text, parameters of the URI.
 
-    - files: "text:out/", "json:", "parquet:"; remote "parquet+s3a://bucket/out"
+    - files: "text:out/", "json:", "csv:", "parquet:"; remote "parquet+s3a://bucket/out"
     - topics: "topic:DIRECTORY/NAME", "kafka://HOST:PORT/NAME"
     - tables: "sqlite:///FILE?table=hits", "postgresql://USER:PASSWORD@HOST/DATABASE?table=hits&mode=upsert&key=url,day"
 
@@ -236,6 +236,7 @@ _SOURCES: Final[dict[str, _Kind]] = {
 _SINKS: Final[dict[str, _Kind]] = {
     "text": _Kind("text:PATH", WriteText, _of_files),
     "json": _Kind("json:PATH", WriteJson, _of_files),
+    "csv": _Kind("csv:PATH", WriteCsv, _of_files),
     "parquet": _Kind(f"parquet:PATH, {_REMOTE}", WriteParquet, _of_files),
     "topic": _Kind("topic:DIRECTORY/NAME", WriteTopic, _by_uri),
     "kafka": _Kind("kafka://HOST:PORT/NAME", WriteTopic, _by_uri),

@@ -41,7 +41,7 @@ def test_options_are_text_in_the_uri_or_arguments() -> None:
     policy = hr.BoundedDisorder("10 seconds")
     source = hr.Read("csv:in?schema=user+string,+ts timestamp&header=false", event_time="ts", watermark=policy)
     assert isinstance(source, hr.ReadCsv)
-    assert (source.schema, source.header) == ("user string, ts timestamp", False)
+    assert (source.schema, source.csv.header) == ("user string, ts timestamp", False)
     assert (source.event_time, source.watermark) == ("ts", policy)
     sink = hr.Write("parquet:out?existing=replace")
     assert isinstance(sink, hr.WriteParquet)
@@ -118,7 +118,7 @@ SINKS = r"There are text:PATH, .*sqlite:///FILE\?table=NAME, postgresql://"
         (lambda: hr.Read("s3a://b/visits.parquet"), r"did you mean 'parquet\+s3a://b/visits.parquet'\?"),
         (lambda: hr.Read("visits"), rf"it has no scheme\. {SOURCES}"),
         (lambda: hr.Write("tcp://h:1"), rf"tcp: is only a source, for hr.Read\. {SINKS}"),
-        (lambda: hr.Write("csv:out"), rf"csv: is only a source, for hr.Read\. {SINKS}"),
+        (lambda: hr.Write("rate:1"), rf"rate: is only a source, for hr.Read\. {SINKS}"),
         (lambda: hr.Write("postgres://h/d?table=x"), r"no sink postgres:, did you mean postgresql:\?"),
         (lambda: hr.Read(7), "Read takes a URI, got 7; there are text:PATH"),  # type: ignore[arg-type]
         (lambda: hr.Read("text://data/x.txt"), "has no host; write 'text:data/x.txt' or 'text:///data/x.txt'"),

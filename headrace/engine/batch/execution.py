@@ -33,6 +33,7 @@ from headrace.engine.plan.stages import (
     Union,
     Write,
 )
+from headrace.engine.refusedrecords import RefusedRecords
 from headrace.engine.spark.counters import Counters
 from headrace.engine.worker.bundles import ToColumns, to_block
 from headrace.engine.worker.hidden import BAD, END, START, TIME
@@ -65,6 +66,9 @@ class Batch:
     ) -> None:
         self.spark, self.plan, self.counters, self.progress = spark, plan, counters, progress
         self._persisting = persisting
+        self.refused = RefusedRecords(
+            [stage.node for stage in plan.stages if isinstance(stage, Read)], counters.bad_records
+        )
         self._classes = classes_of_script()
         self._made: dict[int, DataFrame] = {}
         self._observed: dict[int, badrecords.BadRecordObservation] = {}
@@ -88,8 +92,7 @@ class Batch:
             for stage in ends:
                 self.progress(stage.describe())
                 self._end(stage)
-                while self._unreported:
-                    self._unreported.pop().report(self.counters)
+                self._check_records()
         finally:
             for data in self._persisted:
                 data.unpersist()
@@ -98,6 +101,12 @@ class Batch:
             for writer in self._writers.values():
                 writer.close()
             self._resources.close()
+
+    def _check_records(self) -> None:
+        """Counts the bad records of sources that were read, and fails if a source had no other."""
+        while self._unreported:
+            self._unreported.pop().report(self.counters)
+        self.refused.check()
 
     def _end(self, stage: Stage) -> None:
         if not isinstance(stage, Write):
@@ -108,7 +117,7 @@ class Batch:
         if isinstance(sink, WriteFiles):
             if stage.added is not None:
                 data = with_added(stage.node, data, stage.added, stage.pane)
-            sinks.write_files(self.spark, stage.node, data, frame.form)
+            sinks.write_files(self.spark, stage.node, data, frame.form, self._check_records)
         elif isinstance(sink, ForEachArrow):
             sinks.call_for_each_batch(stage.node, data)
         elif isinstance(sink, BatchSink):
@@ -118,6 +127,7 @@ class Batch:
                 writer.append_all(data)
             else:
                 elements = sinks.windowed_values(sinks.collect(data, frame.form, stage.pane))
+                self._check_records()
                 writer.begin(run)  # after the job: a run that fails leaves the sink as it was
                 with recording() as recorder:
                     writer.write(elements, 0)

@@ -83,6 +83,7 @@ class BatchHandle(LiveDisplay):
                 self._error = plain_error(error)
                 self._status.state = "failed"
         finally:
+            self._batch.refused.say()
             self._spark.sparkContext.removeJobTag(self._tag)
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, DataFrameWriter, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from headrace.edges.outputs import seal
+from headrace.engine.catalyst import csvfiles
 from headrace.engine.columns.arrowbytes import arrow_bytes
 from headrace.engine.plan.stages import Columns, Form, Text
 from headrace.engine.spark import files
@@ -19,7 +20,7 @@ from headrace.engine.worker.hidden import END, START, TIME
 from headrace.model.errors import PipelineError
 from headrace.model.panes import PaneInfo
 from headrace.model.pipeline import Node
-from headrace.model.sinks import ForEachArrow, WindowedValue, WriteFiles
+from headrace.model.sinks import ForEachArrow, WindowedValue, WriteCsv, WriteFiles
 from headrace.model.windows import Window
 
 
@@ -34,8 +35,10 @@ def check_target(spark: SparkSession, node: Node) -> None:
         raise PipelineError(f"{node}: {sink.path!r} exists already; write elsewhere, or say existing='replace'")
 
 
-def write_files(spark: SparkSession, node: Node, data: DataFrame, form: Form) -> None:
-    """Writes a directory and its manifest under another name, and renames it once it is complete."""
+def write_files(
+    spark: SparkSession, node: Node, data: DataFrame, form: Form, check: Callable[[], None] = lambda: None
+) -> None:
+    """Writes a directory and its manifest under another name, and renames it once it is complete and checked."""
     sink, counted = node.transform, Observation()
     assert isinstance(sink, WriteFiles)
     written = data.drop(TIME, START, END).observe(counted, F.count(F.lit(1)).alias("rows"))
@@ -43,10 +46,10 @@ def write_files(spark: SparkSession, node: Node, data: DataFrame, form: Form) ->
     unique = uuid.uuid4().hex[:12]
     parent, name = target.getParent(), target.getName()
     new, old = (files.path_of(spark, f"{parent}/.{name}.{role}-{unique}") for role in ("new", "old"))
-    format = "text" if isinstance(form, Text) else sink.format
     try:
-        written.write.format(format).save(str(new))
+        files_writer(node, written, text=isinstance(form, Text)).save(str(new))
         seal(files.Folder(spark, str(new)), stream=None, sink=node.label, batch=0, rows=counted.get["rows"])
+        check()
         if sink.existing == "replace" and file_system.exists(target):
             file_system.rename(target, old)
         if file_system.exists(target) or not file_system.rename(new, target):
@@ -54,6 +57,15 @@ def write_files(spark: SparkSession, node: Node, data: DataFrame, form: Form) ->
         file_system.delete(old, True)
     finally:
         file_system.delete(new, True)
+
+
+def files_writer(node: Node, data: DataFrame, *, text: bool) -> DataFrameWriter:
+    """Returns Spark's writer of a sink's files. `text`: the frame has lines of text already."""
+    sink = node.transform
+    assert isinstance(sink, WriteFiles)
+    if isinstance(sink, WriteCsv):
+        return csvfiles.written(node, data).write.format(sink.format).options(**csvfiles.write_options(sink.csv))
+    return data.write.format("text" if text else sink.format)
 
 
 def call_for_each_batch(node: Node, data: DataFrame) -> None:

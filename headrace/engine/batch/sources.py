@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.types import (
@@ -20,7 +20,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from headrace.engine.catalyst import badrecords, parsing, relational
+from headrace.engine.catalyst import badrecords, csvfiles, parsing, relational
 from headrace.engine.catalyst.eventtime import event_time_of
 from headrace.engine.connectors.tableframes import table_frame
 from headrace.engine.connectors.topicreaders import reader_of
@@ -128,7 +128,7 @@ def _check_names(node: Node, names: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class Files:
-    """Files as Spark reads them (JSON as lines of text), and the columns that elements will have."""
+    """Files as Spark reads them (JSON and most CSV as lines of text), and the columns that elements will have."""
 
     data: DataFrame
     columns: StructType
@@ -139,7 +139,7 @@ def as_files(spark: SparkSession, node: Node, source: FileSource) -> Files:
     """Opens the files of a source."""
     paths = [located(spark, path) for path in source.paths]
     try:
-        return _files(spark, source, paths)
+        return _files(spark, node, source, paths)
     except AnalysisException as error:
         if "PATH_NOT_FOUND" in (error.getCondition() or ""):
             raise PipelineError(
@@ -148,7 +148,7 @@ def as_files(spark: SparkSession, node: Node, source: FileSource) -> Files:
         raise PipelineError(f"{node}: {_first_line(error)}") from None
 
 
-def _files(spark: SparkSession, source: FileSource, paths: list[str]) -> Files:
+def _files(spark: SparkSession, node: Node, source: FileSource, paths: list[str]) -> Files:
     reader = spark.read.options(**options_of(source))
     if not isinstance(source, ReadRows):
         data = reader.format(source.format).load(paths)
@@ -158,21 +158,58 @@ def _files(spark: SparkSession, source: FileSource, paths: list[str]) -> Files:
         data = (reader if columns is None else reader.schema(columns)).parquet(*paths)
         return Files(data, data.schema)
     lines = spark.read.text(paths)
+    if isinstance(source, ReadCsv):
+        return _csv_files(spark, node, source, paths, columns, lines.columns[1:])
     if columns is None:
         columns = reader.option("inferSchema", True).format(source.format).load(paths).schema
         columns = StructType([field for field in columns if field.name != parsing.CORRUPT])
-    if isinstance(source, ReadJson):
-        others = [field for field in lines.schema.fields[1:] if field.name not in columns.names]
-        return Files(lines, StructType([*columns, *others]))
-    data = reader.schema(StructType([*columns, StructField(parsing.CORRUPT, StringType())])).csv(paths)
-    columns = StructType([field for field in data.schema if field.name != parsing.CORRUPT])
-    return Files(data, columns, tuple(name for name in columns.names if name not in lines.columns[1:]))
+    others = [field for field in lines.schema.fields[1:] if field.name not in columns.names]
+    return Files(lines, StructType([*columns, *others]))
+
+
+def _csv_files(
+    spark: SparkSession,
+    node: Node,
+    source: ReadCsv,
+    paths: list[str],
+    columns: StructType | None,
+    in_paths: Sequence[str],
+) -> Files:
+    """Opens CSV files; the columns `in_paths` are in the names of directories."""
+    inferring = spark.read.options(**csvfiles.infer_options(source.csv))
+    if columns is None:
+        columns = inferring.csv(paths).schema
+    elif source.csv.header:
+        _check_order(node, [field.name for field in columns if field.name not in in_paths], inferring, paths)
+    csvfiles.check_columns(node, columns)
+    named = [field for field in columns if field.name not in in_paths]
+    texts = [*(field.name for field in named), parsing.CORRUPT] if source.csv.multi_line else [parsing.TEXT]
+    read = [*(StructField(name, StringType()) for name in texts), *(each for each in columns if each not in named)]
+    data = spark.read.options(**options_of(source)).schema(StructType(read)).csv(paths)
+    others = [field for field in data.schema if field.name in in_paths]
+    return Files(data, StructType([*named, *others]), tuple(field.name for field in named))
+
+
+def _check_order(node: Node, names: list[str], reader: DataFrameReader, paths: list[str]) -> None:
+    """Refuses a schema that has a name of the first file's header in another place than the header."""
+    try:
+        header = reader.option("inferSchema", False).csv(paths).columns
+    except AnalysisException:  # there is no file yet
+        return
+    places = {name.casefold(): place for place, name in reversed([*enumerate(header, 1)])}
+    for place, name in enumerate(names, 1):
+        if places.get(name.casefold(), place) != place:
+            raise PipelineError(
+                f"{node}: the column {name!r} is number {place} in the schema and number {places[name.casefold()]} in "
+                f"the header ({', '.join(header)}); a schema has the columns in the order of the file"
+            )
 
 
 def options_of(source: FileSource) -> dict[str, Any]:
     """Returns Spark's options for the files of a source."""
-    header = {"header": source.header} if isinstance(source, ReadCsv) else {}
-    return {"columnNameOfCorruptRecord": parsing.CORRUPT, **header}
+    if isinstance(source, ReadCsv):
+        return csvfiles.read_options(source.csv)
+    return {"columnNameOfCorruptRecord": parsing.CORRUPT}
 
 
 def format_of(source: FileSource) -> str:
@@ -196,7 +233,7 @@ def elements(node: Node, files: Files) -> DataFrame:
         lines = data.withColumnRenamed("value", parsing.TEXT).where(F.col(parsing.TEXT).rlike(r"\S"))
         records = parsing.json_records(lines, files.columns, position)
     elif isinstance(source, ReadCsv):
-        records = parsing.csv_records(data, files.columns, files.named, position)
+        records = csvfiles.csv_records(data, files.columns, files.named, source.csv, position)
     else:
         shown = files.columns.names if source.handles_exceptions else [str(source.event_time)]
         records = parsing.typed_records(data, files.columns, shown, position)

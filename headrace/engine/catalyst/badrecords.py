@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
@@ -19,13 +20,15 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from headrace.engine.worker.blame import MARK, WorkerFailure
 from headrace.engine.worker.bundles import BLOCK_SCHEMA, Bundle, to_block
-from headrace.engine.worker.hidden import BAD
+from headrace.engine.worker.hidden import BAD, LOW
 from headrace.engine.worker.program import Counters
 from headrace.model.badrecords import REASONS, Bad, RecordSource
 from headrace.model.elementwise import DeadLetter
 from headrace.model.pipeline import Node
+from headrace.model.times import MIN_TIME
 
 _LAST = "last"
+_RECORDS = "records"
 _SHOWN = 200  # characters of a record that ends a run
 _REMEDY = "; bad='dead_letters' would go on without it"
 
@@ -70,6 +73,7 @@ class BadRecordReader:
     bad: Bad
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
     last: DeadLetter | None = None
+    records: int = 0
 
     @staticmethod
     def of(source: Node, has_bad: bool) -> BadRecordReader | None:
@@ -79,6 +83,7 @@ class BadRecordReader:
     def read(self, batch: pa.RecordBatch) -> list[DeadLetter]:
         """Returns the bad records of a batch as dead letters; with bad="fail", raises an error instead."""
         letters = dead_letters(self.label, batch.column(BAD))
+        self.records += _count_records(batch)
         if letters and self.bad == "fail":
             first = letters[0]
             error = f"{first.error}: {first.message}, at {first.position}{_REMEDY}"
@@ -90,10 +95,19 @@ class BadRecordReader:
 
     def count(self, counters: Counters) -> None:
         """Adds what was read to the counters; called in a worker, once a task."""
+        counters.add_records(Counter({self.label: self.records}))
         if self.last is not None:
             counters.add(self.counts)
             if self.bad != "skip":
                 counters.report_bad({self.label: self.last})
+
+
+def _count_records(batch: pa.RecordBatch) -> int:
+    """Returns how many rows of a source are records; those of a script that only have a watermark are none."""
+    if LOW not in batch.schema.names:
+        return batch.num_rows  # type: ignore[no-any-return]
+    watermarks = pc.sum(pc.greater(batch.column(LOW), MIN_TIME)).as_py()
+    return batch.num_rows - (watermarks or 0)  # type: ignore[no-any-return]
 
 
 @dataclass
@@ -123,6 +137,7 @@ class BadRecordObservation:
         except Py4JJavaError:
             # Adaptive execution, which leaves out what turns out to be empty, drops what was observed there.
             counted = self._data.agg(*_metrics()).collect()[0].asDict()
+        counters.add_records(Counter({self.node.label: counted[_RECORDS]}))
         counts = Counter({(self.node.label, reason): counted[reason] for reason in REASONS if counted[reason]})
         if not counts:
             return
@@ -140,4 +155,5 @@ def _policy_of(source: Node) -> Bad:
 
 def _metrics() -> list[Column]:
     bad = F.col(BAD)
-    return [*[F.count_if(bad["reason"] == reason).alias(reason) for reason in REASONS], F.max(bad).alias(_LAST)]
+    by_reason = [F.count_if(bad["reason"] == reason).alias(reason) for reason in REASONS]
+    return [*by_reason, F.max(bad).alias(_LAST), F.count(F.lit(1)).alias(_RECORDS)]

@@ -24,7 +24,8 @@ TEXT: Final = "__text"
 """The column of records that are text."""
 CORRUPT: Final = "__corrupt"
 """The column in which Spark stores a record that it could not parse."""
-_PARSED: Final = "__parsed"
+PARSED: Final = "__parsed"
+"""The column of parsed records, before they are columns."""
 _LONGEST_TEXT: Final = 100  # characters of a field in a message
 
 
@@ -44,7 +45,7 @@ class ParsedRecords:
     malformed: Column | None = None
     mistyped: Column | None = None
     fields: Column | None = None
-    shape: str = ""  # what a well-formed record is, in words
+    flaw: Column | None = None  # of a malformed record, in words
     scaffold: Sequence[str] = ()
 
 
@@ -57,8 +58,8 @@ def json_records(data: DataFrame, columns: StructType, position: Column) -> Pars
     )
     wrapped = F.concat(F.lit('{"value":'), F.col(TEXT), F.lit(',"end":true}'))
     parsed = F.from_json(wrapped, whole, {"columnNameOfCorruptRecord": CORRUPT})
-    rows = data.withColumn(_PARSED, parsed)
-    value, result = F.col(_PARSED)["value"], F.col(_PARSED)
+    rows = data.withColumn(PARSED, parsed)
+    value, result = F.col(PARSED)["value"], F.col(PARSED)
     # Only of corrupt records: from_json may continue after a field that it cannot read, and lose count of braces.
     corrupt = result[CORRUPT].isNotNull()
     columns_read = [
@@ -76,27 +77,8 @@ def json_records(data: DataFrame, columns: StructType, position: Column) -> Pars
         malformed=result["end"].isNull() | value.isNull() | (corrupt & F.get_json_object(wrapped, "$.end").isNull()),
         mistyped=corrupt,
         fields=F.from_json(F.col(TEXT), "map<string,string>"),
-        shape="a JSON object",
-        scaffold=(TEXT, _PARSED),
-    )
-
-
-def csv_records(data: DataFrame, columns: StructType, named: Sequence[str], position: Column) -> ParsedRecords:
-    """Returns lines of CSV that Spark has parsed, with CORRUPT; lines have the columns `named`, paths the rest."""
-    line = F.coalesce(F.col(CORRUPT), F.to_csv(_row(columns)))
-    strings = ", ".join(f"{quoted(name)} string" for name in (*named, CORRUPT))
-    again = F.from_csv(F.col(CORRUPT), strings, {"columnNameOfCorruptRecord": CORRUPT})
-    corrupt = F.col(CORRUPT).isNotNull()
-    return ParsedRecords(
-        data,
-        columns,
-        line,
-        position,
-        malformed=corrupt & F.coalesce(again[CORRUPT].isNotNull(), F.lit(True)),
-        mistyped=corrupt,
-        fields=_as_map(again.dropFields(CORRUPT)),
-        shape=f"a line of {len(named)} fields",
-        scaffold=(CORRUPT,),
+        flaw=F.lit("it is not a JSON object"),
+        scaffold=(TEXT, PARSED),
     )
 
 
@@ -114,7 +96,8 @@ def checked(records: ParsedRecords, event_time: str | None, time: Column) -> Dat
     data = records.data.withColumn(TIME, time)
     flawed = malformed | mistyped
     reason = F.when(malformed, MALFORMED).when(mistyped, WRONG_TYPE)
-    message = F.when(malformed, f"it is not {records.shape}").when(mistyped, _mistyped(records))
+    message = F.when(malformed, F.lit(None) if records.flaw is None else records.flaw)
+    message = message.when(mistyped, _mistyped(records))
     if event_time is not None:
         flawed = flawed | F.col(TIME).isNull()
         value = F.col(quoted(event_time))
@@ -157,7 +140,7 @@ def whole_texts(data: DataFrame) -> ParsedRecords:
         F.col("content"),
         F.col("filename"),
         malformed=F.col(CORRUPT),
-        shape="UTF-8 text",
+        flaw=F.lit("it is not UTF-8 text"),
         scaffold=(CORRUPT,),
     )
 
@@ -207,16 +190,16 @@ def _mistyped(records: ParsedRecords) -> Column:
     kinds = [(field.name, field.dataType.simpleString()) for field in records.columns]
     types = F.create_map(*[F.lit(text) for kind in kinds for text in kind])
     present = F.map_filter(records.fields, lambda name, value: value.isNotNull() & types[name].isNotNull())
-    name = F.get(F.array_except(F.map_keys(present), F.map_keys(_as_map(_row(records.columns)))), F.lit(0))
+    name = F.get(F.array_except(F.map_keys(present), F.map_keys(as_map(row_of(records.columns)))), F.lit(0))
     value = F.substring(present[name], 1, _LONGEST_TEXT)
     known = F.concat(F.lit("'"), name, F.lit("' is no "), types[name], F.lit(": "), value)
     return F.coalesce(known, F.lit("a part of a field is not of its type"))
 
 
-def _row(columns: StructType) -> Column:
+def row_of(columns: StructType) -> Column:
     return F.struct(*[F.col(quoted(name)) for name in columns.names])
 
 
-def _as_map(struct: Column) -> Column:
+def as_map(struct: Column) -> Column:
     """Returns the fields of a struct that are not null, by name, as text."""
     return F.from_json(F.to_json(struct), "map<string,string>")

@@ -52,6 +52,7 @@ class Counters:
     def __init__(self, context: SparkContext) -> None:
         self._total: Accumulator[Counter[Any]] = context.accumulator(Counter(), _Adding())
         self._shards: Accumulator[dict[str, Any]] = context.accumulator({}, _Replacing())
+        self._records: Accumulator[Counter[Any]] = context.accumulator(Counter(), _Adding())
         self._bad: Accumulator[dict[str, DeadLetter]] = context.accumulator({}, _Replacing())
         self._recorded: Accumulator[dict[Any, Cells]] = context.accumulator({}, _Updating())
         self.written: Accumulator[int] = context.accumulator(0)  # rows that went to files
@@ -63,6 +64,10 @@ class Counters:
     def report_shards(self, reports: dict[str, Any]) -> None:
         """Takes reports of shards in a worker, by name, each in place of the shard's last one."""
         self._shards.add(reports)
+
+    def add_records(self, counts: Counter[str]) -> None:
+        """Adds how many records sources that check them have read, by label."""
+        self._records.add(counts)
 
     def report_bad(self, last: dict[str, DeadLetter]) -> None:
         """Takes the last bad record of a source, by its label, where it is read."""
@@ -99,7 +104,8 @@ class Counters:
         for (label, way), count in sorted(self._total.value.items()):
             if way in REASONS:
                 counts.setdefault(label, {})[way] = count
-        return {label: BadRecords(each, self._bad.value.get(label)) for label, each in counts.items()}
+        last, records = self._bad.value, self._records.value
+        return {label: BadRecords(each, last.get(label), records[label]) for label, each in counts.items()}
 
     def metrics(self) -> dict[str, dict[str, int]]:
         """By label: how many elements went in and came out; of sources, how many records were bad, by reason."""

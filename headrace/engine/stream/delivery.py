@@ -47,9 +47,9 @@ from headrace.model.times import MAX_TIME
 class Delivery:
     """Delivers a micro-batch to all sinks; callable by foreachBatch.
 
-    Functions in `before` are called before the next batch, when nothing is being written. If `draining`, the stream is
-    `drained` when the input watermark of all shards is at the end of time, and takes no batch after that. `metrics`
-    are those of users' functions in batches that all sinks have.
+    Functions in `before` are called before the next batch, when nothing is being written; `after` is called after each
+    batch. If `draining`, the stream is `drained` when the input watermark of all shards is at the end of time, and
+    takes no batch after that. `metrics` are those of users' functions in batches that all sinks have.
     """
 
     def __init__(
@@ -58,8 +58,9 @@ class Delivery:
         counters: Counters,
         time_of: Callable[[int], int],
         columns: Callable[[PCollection], pa.Schema | None] = lambda pc: None,
+        after: Callable[[], None] = lambda: None,
     ) -> None:
-        self.counters, self._time_of = counters, time_of
+        self.counters, self._time_of, self._after = counters, time_of, after
         self.batches = 0
         self.metrics: Cells = {}
         self._stream: str | None = None
@@ -121,6 +122,7 @@ class Delivery:
             self._deliver(frame, batch_id)
         self.batches += 1
         self.metrics = merge_cells(dict(self.metrics), self.counters.recorded())  # another thread may read it
+        self._after()
         if self.admission is not None:
             self.admission.after(time.monotonic() - began)
         if self.draining and all(self._ended(name) for name in self._names):
@@ -178,13 +180,12 @@ class Delivery:
             return
         new = folder.folder(f".{name}.new")
         new.delete()
-        format = "text" if isinstance(outlet.output, ToText) else sink.format
         before = self.counters.written.value
         if outlet is not self.direct:
             schema = from_arrow_schema(outlet.output.schema())
             rows = rows.mapInArrow(BodyUnpacker(self.counters.written), schema)
         with blame(outlet.node.label):
-            rows.drop(TIME).write.format(format).save(str(new))
+            sinks.files_writer(outlet.node, rows.drop(TIME), text=isinstance(outlet.output, ToText)).save(str(new))
         if count := self.counters.written.value - before:
             seal(new, stream=self._stream, sink=outlet.node.label, batch=batch_id, rows=count)
             new.rename(folder.folder(name))

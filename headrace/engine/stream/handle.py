@@ -160,12 +160,15 @@ class StreamHandle(LiveDisplay):
         try:
             self._follow()
             done = drained.is_set() or (self._stream.ends and not self._stopping)
+            if done and self._stream.ends:
+                self._stream.refused.check()
             self._status.state = "done" if done else "stopped"
         except BaseException as error:
             if not self._stopping or drained.is_set():
                 self._error = plain_error(error)
             self._status.state = "stopped" if self._error is None else "failed"
         finally:
+            self._stream.refused.say(again=True)
             self._stream.close()
 
     def _follow(self) -> None:

@@ -30,6 +30,7 @@ from headrace.engine.connectors.topicreaders import reader_of
 from headrace.engine.plan.line import Exchange
 from headrace.engine.plan.lowering import lower
 from headrace.engine.plan.taps import Tap
+from headrace.engine.refusedrecords import RefusedRecords
 from headrace.engine.shard.columnrows import columns_read
 from headrace.engine.shard.wire import WIRE, Station
 from headrace.engine.spark.admission import FIRST_RECORDS, Admission
@@ -132,7 +133,8 @@ class Stream:
         self._classes = classes_of_script()
         self._programs = 0
         self._run = uuid.uuid4().hex  # what workers remember of an earlier run may be of other functions
-        self.delivery = Delivery(self.line, counters, self.checkpoint.time_of, self._columns.known)
+        self.refused = RefusedRecords(graph, counters.bad_records)
+        self.delivery = Delivery(self.line, counters, self.checkpoint.time_of, self._columns.known, self.refused.say)
         self._admit(options)
 
     def _admit(self, options: Options) -> None:

@@ -128,7 +128,9 @@ class Master:
         if not reaches(self.reached(), until):
             raise ViewError(f"topic {self.topic.name!r} is archived up to {self.reached()}, not yet to {dict(until)}")
         read = ReadParquet(
-            [self.uri(file) for file in self.files(since, until)], event_time=self.topic.event_time or TIMESTAMP
+            [self.uri(file) for file in self.files(since, until)],
+            event_time=self.topic.event_time or TIMESTAMP,
+            bad="skip",
         )
         label = f"master of {self.topic.name}"
         records = pipeline | label >> read | f"{label}, as of" >> Where(self._condition(since, until))

@@ -238,7 +238,7 @@ def test_bad_records_are_counted_where_nobody_reads_them(p: hr.Pipeline, folder:
 
 def test_bad_records_alone_are_counted(p: hr.Pipeline, tmp_path: pathlib.Path) -> None:
     (tmp_path / "a.json").write_text("x\n" * 7)
-    rows = p | "visits" >> hr.ReadJson(str(tmp_path), schema="user string")
+    rows = p | "visits" >> hr.ReadJson(str(tmp_path), schema="user string", bad="skip")
     seen = rows | hr.GroupBy("user").aggregate(n=hr.count()) | hr.Collect()
     handle = p.run()
     assert handle.wait().bad["visits"].count == 7
@@ -282,8 +282,8 @@ def test_columns_of_json_that_are_inferred_or_of_directories(p: hr.Pipeline, tmp
 def test_csv_in_a_batch(p: hr.Pipeline, tmp_path: pathlib.Path) -> None:
     bad = {
         "bob,x,5": (WRONG_TYPE, "'n' is no bigint: x"),
-        "carl,3": (MALFORMED, "it is not a line of 3 fields"),
-        "dora,3,4,5": (MALFORMED, "it is not a line of 3 fields"),
+        "carl,3": (MALFORMED, "it is not a record of 3 fields"),
+        "dora,3,4,5": (MALFORMED, "it is not a record of 3 fields"),
         "eve,3,": (NO_TIME, "the event time 'at' is missing"),
     }
     (tmp_path / "a.csv").write_text("\n".join(["user,n,at", "amy,1,1.5", '"a,b",2,2', *bad]))
