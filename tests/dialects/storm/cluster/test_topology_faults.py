@@ -35,11 +35,9 @@ RETRIES: Final = 1
 IN_THE_STREAM: Final = (
     "begin",
     "before out",
-    "after out",
-    "before acks",
+    *(("after out", "before acks") if FULL else ()),  # these topics are written in the same way
     "after acks",
-    "before errors",
-    "after errors",
+    *(("before errors", "after errors") if FULL else ()),
     "end",
 )
 IN_WORKERS: Final = ("sending", "shard", "state", "death")
