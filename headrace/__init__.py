@@ -44,6 +44,10 @@ from headrace.model.tables import WriteTable as WriteTable
 from headrace.model.topics import WriteTopic as WriteTopic
 from headrace.edges.outputs import read_manifest as read_manifest, written as written
 
+# Access to Kafka's brokers, and to the schemas of its topics.
+from headrace.model.kafkasecurity import KafkaSecurity as KafkaSecurity
+from headrace.model.schemaregistry import SchemaRegistry as SchemaRegistry
+
 # Element by element: functions, their side inputs and their outputs.
 from headrace.model.elementwise import (
     AsDict as AsDict,

@@ -13,7 +13,9 @@ from concurrent.futures import Future
 from functools import lru_cache
 from typing import Any, Final
 
+from headrace.edges.kafkasettings import librdkafka_settings
 from headrace.model.errors import PipelineError
+from headrace.model.kafkasecurity import KafkaSecurity
 from headrace.model.topics import Address, Bound
 
 _PATIENCE: Final = 15.0
@@ -38,7 +40,11 @@ def client(who: object) -> Any:
 
 def settings(address: Address) -> dict[str, Any]:
     """Returns the settings of every client of these brokers. It logs to `headrace.kafka`, and not to the terminal."""
-    return {"bootstrap.servers": address.brokers, "logger": _log}
+    return {
+        "bootstrap.servers": address.brokers,
+        "logger": _log,
+        **librdkafka_settings(address, address.security),
+    }
 
 
 def partitions(who: object, address: Address, *, patience: float | None = None) -> list[int]:
@@ -53,11 +59,10 @@ def partitions(who: object, address: Address, *, patience: float | None = None) 
 def create(who: object, address: Address, count: int) -> None:
     """Creates a topic with so many partitions, unless it exists; the brokers' default decides how it is replicated."""
     kafka = client(who)
-    assert address.brokers is not None
     wanted = kafka.admin.NewTopic(address.name, count, -1)
     try:
-        created = _admin(address.brokers).create_topics([wanted], request_timeout=_PATIENCE)[address.name]
-        created.result(2 * _PATIENCE)
+        admin = _admin(address.brokers, address.security)
+        admin.ask(lambda client: client.create_topics([wanted], request_timeout=_PATIENCE), 2 * _PATIENCE)
     except kafka.KafkaException as error:
         if error.args[0].code() != kafka.KafkaError.TOPIC_ALREADY_EXISTS:
             raise refused(who, address, error.args[0]) from None
@@ -114,7 +119,7 @@ def _answers(
     deadline = time.monotonic() + wait
     while True:
         try:
-            return {key: answer.result(2 * wait) for key, answer in ask(_admin(address.brokers), wait).items()}
+            return _admin(address.brokers, address.security).ask(lambda client: ask(client, wait), 2 * wait)
         except kafka.KafkaException as failure:
             code = failure.args[0].code()
             if code in _unreachable(kafka):
@@ -124,11 +129,45 @@ def _answers(
         time.sleep(_PAUSE)
 
 
-@lru_cache(8)  # a system asks every second
-def _admin(brokers: str) -> Any:
-    import confluent_kafka.admin
+class _Admin:
+    """A client that asks brokers. It remembers if they refused its connection, of which answers say nothing."""
 
-    return confluent_kafka.admin.AdminClient(settings(Address("", None, brokers)))
+    def __init__(self, brokers: str | None, security: KafkaSecurity | None) -> None:
+        import confluent_kafka.admin
+
+        self._kafka, self._refusal = confluent_kafka, None
+        address = Address("", None, brokers, security)
+        configuration: dict[str, Any] = {**settings(address), "error_cb": self._failed}
+        self._client = confluent_kafka.admin.AdminClient(configuration)
+
+    def _failed(self, error: Any) -> None:
+        handshake = error.code() == self._kafka.KafkaError._TRANSPORT and "SSL_HANDSHAKE" in error.str()
+        if handshake or error.code() in _refusals(self._kafka):
+            self._refusal = error
+
+    def ask(self, question: Callable[[Any], dict[Any, Future[Any]]], seconds: float) -> dict[Any, Any]:
+        """Returns the answers to a question. Fails at once if brokers refuse the connection: the client would retry."""
+        self._client.poll(0)
+        self._refusal = None
+        deadline = time.monotonic() + seconds
+        return {key: self._result(answer, deadline) for key, answer in question(self._client).items()}
+
+    def _result(self, answer: Future[Any], deadline: float) -> Any:
+        while True:
+            try:
+                return answer.result(_PAUSE)
+            except TimeoutError:
+                self._client.poll(0)  # which calls _failed
+                if self._refusal is not None:
+                    refusal = self._kafka.KafkaError(self._kafka.KafkaError._AUTHENTICATION, self._refusal.str())
+                    raise self._kafka.KafkaException(refusal) from None
+                if time.monotonic() > deadline:
+                    raise
+
+
+@lru_cache(8)  # a system asks every second
+def _admin(brokers: str | None, security: KafkaSecurity | None) -> _Admin:
+    return _Admin(brokers, security)
 
 
 def refused(who: object, address: Address, error: Any) -> PipelineError:
@@ -142,6 +181,11 @@ def refused(who: object, address: Address, error: Any) -> PipelineError:
         )
     if error.code() in _unreachable(package):
         return _no_answer(who, address)
+    if error.code() in _refusals(package):
+        return PipelineError(
+            f"{who}: the Kafka broker at {address.brokers} refuses the connection: {error.str()}; check user, "
+            "password, mechanism and certificates of security=hr.KafkaSecurity(...), and that the port is one for them"
+        )
     return PipelineError(f"{who}: the Kafka broker at {address.brokers} says: {error.str()}")
 
 
@@ -151,7 +195,13 @@ def _unreachable(kafka: Any) -> set[int]:
     return {error._TRANSPORT, error._TIMED_OUT, error._ALL_BROKERS_DOWN, error._RESOLVE}
 
 
+def _refusals(kafka: Any) -> set[int]:
+    """Returns the codes of errors of a client that a broker refuses, or that refuses a broker."""
+    return {kafka.KafkaError._AUTHENTICATION, kafka.KafkaError._SSL}
+
+
 def _no_answer(who: object, address: Address) -> PipelineError:
     return PipelineError(
-        f"{who}: no Kafka broker answers at {address.brokers}; check that it runs, and that host and port are right"
+        f"{who}: no Kafka broker answers at {address.brokers}; check that it runs, that host and port are right, and "
+        "whether it asks for TLS, a user or a certificate (security=hr.KafkaSecurity(...))"
     )

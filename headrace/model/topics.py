@@ -5,14 +5,16 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, Literal, Self
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, Self, get_args
 from urllib.parse import unquote, urlsplit
 
 from headrace.model.badrecords import Bad, RecordSource
 from headrace.model.errors import PipelineError
+from headrace.model.kafkasecurity import KafkaSecurity
 from headrace.model.pipeline import PCollection
 from headrace.model.schema import ROWS, schema_of
+from headrace.model.schemaregistry import Format, SchemaRegistry
 from headrace.model.sinks import BatchSink
 from headrace.model.sources import Source
 from headrace.model.times import InstantLike, instant
@@ -34,6 +36,8 @@ _SUPPORTED: Final = (
 class Address:
     """The address of a topic: its name, and the directory of its embedded log or the Kafka brokers; the other is None.
 
+    `security` is how these brokers are reached; no text of an address has it.
+
     >>> address("visits", log="/data/log"), address("topic:///data/log/visits")
     (Address(name='visits', log='/data/log', brokers=None), Address(name='visits', log='/data/log', brokers=None))
     >>> print(address("kafka://127.0.0.1:9092/visits"))
@@ -48,17 +52,24 @@ another directory, or 'kafka://HOST:PORT/NAME'; got 'http://example.com/visits'
     name: str
     log: str | None
     brokers: str | None
+    security: KafkaSecurity | None = field(default=None, repr=False)
 
     def __str__(self) -> str:
         return f"kafka://{self.brokers}/{self.name}" if self.brokers else f"topic:{self.log}/{self.name}"
 
 
-def address(topic: str, *, log: str | None = None) -> Address:
-    """Parses a topic's name or URI."""
+def address(topic: str, *, log: str | None = None, security: KafkaSecurity | None = None) -> Address:
+    """Parses a topic's name or URI. Brokers are reached by `security`, or else as the environment says."""
     wrong = PipelineError(f"a topic must be {_SUPPORTED}; got {topic!r}")
     if not isinstance(topic, str) or not topic:
         raise wrong
+    if not (security is None or isinstance(security, KafkaSecurity)):
+        raise PipelineError(
+            f"security of the topic {topic!r} must be an hr.KafkaSecurity, got a {type(security).__name__}"
+        )
     parts = urlsplit(topic)
+    if security is not None and parts.scheme != "kafka":
+        raise PipelineError(f"security is for brokers of Kafka, but the topic is {topic!r}; leave it out")
     if not parts.scheme:
         if "/" in topic:
             raise wrong
@@ -66,12 +77,15 @@ def address(topic: str, *, log: str | None = None) -> Address:
     if log is not None:
         raise PipelineError(f"the topic's place is both in the URI {topic!r} and in log={log!r}; give one of them")
     if "@" in parts.netloc:
-        raise PipelineError(f"a topic's URI has no user or password, got one for {parts.hostname!r}; leave it out")
+        raise PipelineError(
+            f"a topic's URI has no user or password, got one for {parts.hostname!r}; give "
+            "security=hr.KafkaSecurity(...)"
+        )
     folder, _, name = unquote(parts.path).rpartition("/")
     if parts.scheme == "topic" and not parts.netloc and folder and name:
         return Address(name, folder, None)
     if parts.scheme == "kafka" and parts.netloc and not folder and name:
-        return Address(name, None, parts.netloc)
+        return Address(name, None, parts.netloc, security or KafkaSecurity.from_environment())
     raise wrong
 
 
@@ -79,8 +93,9 @@ class ReadTopic(Source, RecordSource):
     """Reads the records of a topic from `start` on: without end as they arrive, or up to `end`.
 
     `topic` is a name in the embedded log in the directory `log` (else HEADRACE_LOG, else headrace-log), or a URI:
-    "topic:DIRECTORY/NAME", or "kafka://HOST:PORT/NAME". `start` and `end` are "earliest", "latest" or a time; `start`
-    can also be an offset for each partition, e.g. {0: 25, 1: 7}; partitions that are not named start at 0.
+    "topic:DIRECTORY/NAME", or "kafka://HOST:PORT/NAME", whose brokers are reached by `security`. `start` and `end` are
+    "earliest", "latest" or a time; `start` can also be an offset for each partition, e.g. {0: 25, 1: 7}; partitions
+    that are not named start at 0.
 
     Elements are Rows if values have columns: those of the embedded topic, or those of `schema` for JSON values (DDL
     text, a Spark StructType, or a NamedTuple or dataclass whose objects the elements become). Otherwise they are the
@@ -89,7 +104,10 @@ class ReadTopic(Source, RecordSource):
     `event_time` is the name of the column with the event time; without it, the event time is the record's timestamp.
     Each partition has a watermark, computed by the policy `watermark`; the topic's watermark is the smallest of them.
 
-    With a `schema` for JSON values, or with `event_time`, records may be bad: `bad` is as for ReadJson, and the
+    With `format`, "avro" or "protobuf", values have the schemas of a schema `registry`, an address or a SchemaRegistry.
+    Columns are then those of `schema`, or else of the topic's latest schema there.
+
+    With a `schema` for JSON values, a `format`, or `event_time`, records may be bad: `bad` is as for ReadJson, and the
     position of a dead letter is topic/partition@offset.
 
     The topic is looked at when the pipeline is run or explained, not before.
@@ -102,6 +120,8 @@ class ReadTopic(Source, RecordSource):
 
     values: str | None = None
     """What the values of the topic are: "json", "bytes", or columns as DDL text; None until the topic is looked at."""
+    reader_schema: Any = None
+    """The schema of the registry whose columns these are, to which records of other schemas are resolved."""
 
     def __init__(
         self,
@@ -114,8 +134,13 @@ class ReadTopic(Source, RecordSource):
         end: Literal["latest"] | InstantLike | None = None,
         watermark: WatermarkPolicy = Monotonic(),
         bad: Bad = "dead_letters",
+        security: KafkaSecurity | None = None,
+        format: Format | None = None,
+        registry: str | SchemaRegistry | None = None,
     ) -> None:
-        self.address = address(topic, log=log)
+        self.address = address(topic, log=log, security=security)
+        self.format: Format | None = format
+        self.registry = _registry("ReadTopic", self.address, format, registry)
         if self.address.log is None:
             self.values = "bytes"  # Kafka knows no more
         self.schema, self.event_time = schema, event_time
@@ -147,24 +172,42 @@ class ReadTopic(Source, RecordSource):
         return source
 
     @property
+    def is_known(self) -> bool:
+        """Whether it is known what the values of the topic are: the embedded log, or a schema registry, may know."""
+        return self.values is not None and (self.format is None or self.schema is not None)
+
+    def with_registered(self, columns: Any, schema: Any) -> Self:
+        """Returns this source with the columns of a schema of the registry."""
+        source = copy.copy(self)
+        source.schema, source.reader_schema = columns, schema
+        return source
+
+    @property
     def checks(self) -> bool:
         """Whether a record can be bad, as far as the topic's values are known."""
         parses = self.schema is not None and self.values in ("json", "bytes", None)
-        return parses or self.event_time is not None
+        return parses or self.format is not None or self.event_time is not None
 
     def element_type_from(self, inputs: tuple[PCollection, ...]) -> object:
         if self.schema is not None:
             return self.schema if isinstance(self.schema, type) and schema_of(self.schema) is not None else ROWS
+        if self.format is not None:
+            return ROWS
         types = {None: UNKNOWN_VALUES, "json": None, "bytes": bytes}
         return types.get(self.values, ROWS)
 
 
 class WriteTopic(BatchSink):
-    """Appends each element to a topic as a record, once even after a crash. `topic` and `log` are as for ReadTopic.
+    """Appends each element to a topic as a record, once even after a crash.
+
+    `topic`, `log` and `security` are as for ReadTopic.
 
     `key` and `timestamp` are the names of the columns with the record's key and time, or functions of the element.
     Records with the same key go to the same partition; without a key, those of a micro-batch do. Without `timestamp`,
     a record has the event time of its element.
+
+    With `format`, "avro" or "protobuf", values are written by the topic's latest schema in the schema `registry`, an
+    address or a SchemaRegistry; if it has none, by one that is made of the columns and registered.
 
     >>> import headrace as hr
     >>> print(hr.WriteTopic("hits", log="/data/log", key="url"))
@@ -178,8 +221,13 @@ class WriteTopic(BatchSink):
         log: str | None = None,
         key: str | Callable[[Any], Any] | None = None,
         timestamp: str | Callable[[Any], Any] | None = None,
+        security: KafkaSecurity | None = None,
+        format: Format | None = None,
+        registry: str | SchemaRegistry | None = None,
     ) -> None:
-        self.address = address(topic, log=log)
+        self.address = address(topic, log=log, security=security)
+        self.format: Format | None = format
+        self.registry = _registry("WriteTopic", self.address, format, registry)
         for name, value in (("key", key), ("timestamp", timestamp)):
             if not (value is None or isinstance(value, str) or callable(value)):
                 raise PipelineError(f"WriteTopic: {name} must be a column or a function of the element, got {value!r}")
@@ -187,6 +235,22 @@ class WriteTopic(BatchSink):
 
     def __str__(self) -> str:
         return f"WriteTopic({str(self.address)!r})"
+
+
+def _registry(
+    name: str, address: Address, format: Format | None, registry: str | SchemaRegistry | None
+) -> SchemaRegistry | None:
+    """Returns the registry of a format. Refuses one without the other, and both for embedded topics."""
+    if format is not None and format not in get_args(Format):
+        raise PipelineError(
+            f"{name}: format must be 'avro' or 'protobuf', got {format!r}; without it, values with a schema are JSON"
+        )
+    if (format is None) != (registry is None):
+        missing = "format='avro' or 'protobuf'" if format is None else "registry='http://HOST:PORT'"
+        raise PipelineError(f"{name}: format and registry belong together; give {missing}, too")
+    if format is not None and address.brokers is None:
+        raise PipelineError(f"{name}: format={format!r} is for topics of Kafka, but this is {address}; leave it out")
+    return SchemaRegistry(registry) if isinstance(registry, str) else registry
 
 
 def _bound(name: str, value: Any) -> Bound:

@@ -10,7 +10,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    NewPartitions,
+    NewTopic,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
 
 from headrace.engine.spark.kafkajars import cache
 from tests.ports import free_port
@@ -18,11 +25,15 @@ from tests.ports import free_port
 VERSION: Final = "4.1.1"
 _CLUSTER: Final = "aGVhZHJhY2UtdGVzdHMtMQ"  # 16 bytes in base64
 _QUIET: Final = {"log_level": 0}
+USER, PASSWORD = "ann", "plain-secret"
 _PATIENCE: Final = 60  # seconds for whatever the broker is asked
+_PLAIN: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
+_SCRAM: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
 _SETTINGS: Final = """
 process.roles=broker,controller
 node.id=1
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
+listeners={listeners}
+listener.security.protocol.map={protocols}
 controller.listener.names=CONTROLLER
 controller.quorum.voters=1@127.0.0.1:{controller}
 log.dirs={folder}/data
@@ -34,7 +45,14 @@ transaction.state.log.num.partitions=1
 transaction.state.log.replication.factor=1
 transaction.state.log.min.isr=1
 group.initial.rebalance.delay.ms=0
+ssl.keystore.type=PEM
+ssl.keystore.location={folder}/broker.pem
+ssl.truststore.type=PEM
+ssl.truststore.location={folder}/ca.pem
+listener.name.ssl.ssl.client.auth=required
+sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512
 """
+_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_SSL", "SASL_PLAINTEXT")
 
 
 def jars() -> Path:
@@ -43,13 +61,28 @@ def jars() -> Path:
 
 
 class Broker:
-    """A broker in a directory. It can be stopped and started again: its data and its address stay."""
+    """A broker in a directory. It can be stopped and started again: its data and its address stay.
+
+    `addresses` has one for each security protocol of Kafka, `address` that without any. In the directory are `ca.pem`,
+    and `client.pem` and `client.key`, for which the protocol SSL asks. The only user from the beginning is USER, with
+    PASSWORD, by the mechanism PLAIN.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder, self._process = folder, None
-        port, controller = free_port(), free_port()
-        self.address = f"127.0.0.1:{port}"
-        (folder / "settings").write_text(_SETTINGS.format(port=port, controller=controller, folder=folder))
+        controller = free_port()
+        self.addresses = {protocol: f"127.0.0.1:{free_port()}" for protocol in _PROTOCOLS}
+        self.address = self.addresses["PLAINTEXT"]
+        listeners = {**self.addresses, "CONTROLLER": f"127.0.0.1:{controller}"}
+        listed = ",".join(f"{name}://{address}" for name, address in listeners.items())
+        protocols = ",".join(["CONTROLLER:PLAINTEXT", *(f"{name}:{name}" for name in _PROTOCOLS)])
+        settings = _SETTINGS.format(listeners=listed, protocols=protocols, controller=controller, folder=folder)
+        for name in ("sasl_ssl", "sasl_plaintext"):
+            settings += f'listener.name.{name}.plain.sasl.jaas.config={_PLAIN} required user_{USER}="{PASSWORD}";\n'
+            for strength in ("256", "512"):
+                settings += f"listener.name.{name}.scram-sha-{strength}.sasl.jaas.config={_SCRAM} required;\n"
+        (folder / "settings").write_text(settings)
+        _make_certificates(folder)
         subprocess.run(
             self._java("kafka.tools.StorageTool", "format", "-t", _CLUSTER, "-c", str(folder / "settings")),
             check=True,
@@ -89,6 +122,13 @@ class Broker:
         admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(_PATIENCE)
         _wait_for_partitions(admin, topic, partitions)
         return f"kafka://{self.address}/{topic}"
+
+    def add_user(self, name: str, password: str) -> None:
+        """Adds a user, or changes the password, for the SCRAM mechanisms."""
+        admin = AdminClient({"bootstrap.servers": self.address, **_QUIET})
+        for kind in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
+            wanted = UserScramCredentialUpsertion(name, ScramCredentialInfo(kind, 4096), password.encode())
+            admin.alter_user_scram_credentials([wanted])[name].result(_PATIENCE)
 
     def grow(self, topic: str, partitions: int) -> None:
         """Adds partitions to a topic."""
@@ -143,6 +183,18 @@ class Broker:
         assert java is not None
         small = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         return [java, *small, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", f"{jars()}/*", *command]
+
+
+def _make_certificates(folder: Path) -> None:
+    """Makes an authority, and certificates that it signs for the broker and for a client, by openssl."""
+    curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
+    signed = ["-CA", "ca.pem", "-CAkey", "ca.key", "-addext", "subjectAltName=IP:127.0.0.1"]
+    for name, options in (("ca", []), ("broker", signed), ("client", signed)):
+        names = ["-subj", f"/CN=headrace-{name}", "-keyout", f"{name}.key", "-out", f"{name}.pem"]
+        command = ["openssl", "req", "-x509", *curve, *options, *names]
+        subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=_PATIENCE)
+    with (folder / "broker.pem").open("a") as broker:  # Kafka reads key and certificate from one file
+        broker.write((folder / "broker.key").read_text())
 
 
 def _wait_for_partitions(admin: AdminClient, topic: str, partitions: int) -> None:

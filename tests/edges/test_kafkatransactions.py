@@ -164,7 +164,7 @@ def test_brokers_that_did_not_answer_are_not_asked_again_at_once(monkeypatch: py
         with pytest.raises(PipelineError, match=r"no Kafka broker answers at 127.0.0.1:1; check that it runs"):
             offsets(NODE, address(f"kafka://127.0.0.1:1/{topic}"), "latest", patience=0.2)
 
-    def asked(brokers: str) -> None:
+    def asked(brokers: str, security: None) -> None:
         raise AssertionError("they were asked")
 
     ask("visits")

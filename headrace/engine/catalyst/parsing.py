@@ -26,6 +26,10 @@ CORRUPT: Final = "__corrupt"
 """The column in which Spark stores a record that it could not parse."""
 PARSED: Final = "__parsed"
 """The column of parsed records, before they are columns."""
+RAW: Final = "__raw"
+"""The column of records that Python decodes."""
+FLAW: Final = "__flaw"
+"""The column in which Python says what is wrong with a record."""
 _LONGEST_TEXT: Final = 100  # characters of a field in a message
 
 
@@ -35,6 +39,7 @@ class ParsedRecords:
 
     - malformed, mistyped: whether the record is not in its format, or has a field that is not of its column's type
     - text: the record; fields: its fields by name, as text; position: where it was read
+    - flaw: what is wrong with a malformed record, in words; without `fields`, what is wrong with any
     - scaffold: columns of the frame that only these expressions need
     """
 
@@ -45,7 +50,7 @@ class ParsedRecords:
     malformed: Column | None = None
     mistyped: Column | None = None
     fields: Column | None = None
-    flaw: Column | None = None  # of a malformed record, in words
+    flaw: Column | None = None
     scaffold: Sequence[str] = ()
 
 
@@ -88,6 +93,21 @@ def typed_records(data: DataFrame, columns: StructType, shown: Sequence[str], po
     return ParsedRecords(data, columns, text, position)
 
 
+def decoded_records(data: DataFrame, columns: StructType, position: Column) -> ParsedRecords:
+    """Returns rows that Python has decoded, with RAW, the record, and FLAW, its reason and message if it is bad."""
+    flaw = F.col(FLAW)
+    return ParsedRecords(
+        data,
+        columns,
+        F.hex(RAW),
+        position,
+        malformed=flaw["reason"].eqNullSafe(MALFORMED),
+        mistyped=flaw["reason"].eqNullSafe(WRONG_TYPE),
+        flaw=flaw["message"],
+        scaffold=(RAW, FLAW),
+    )
+
+
 def checked(records: ParsedRecords, event_time: str | None, time: Column) -> DataFrame:
     """Returns the frame of these records with TIME and BAD. `time` is the event time in microseconds."""
     never = F.lit(False)
@@ -96,8 +116,7 @@ def checked(records: ParsedRecords, event_time: str | None, time: Column) -> Dat
     data = records.data.withColumn(TIME, time)
     flawed = malformed | mistyped
     reason = F.when(malformed, MALFORMED).when(mistyped, WRONG_TYPE)
-    message = F.when(malformed, F.lit(None) if records.flaw is None else records.flaw)
-    message = message.when(mistyped, _mistyped(records))
+    message = F.when(malformed, _flaw(records)).when(mistyped, _mistyped(records))
     if event_time is not None:
         flawed = flawed | F.col(TIME).isNull()
         value = F.col(quoted(event_time))
@@ -170,23 +189,29 @@ def quoted(name: str) -> str:
 
 
 def struct_of(schema: Any) -> StructType:
-    """Returns the columns that a source's `schema` names: of a class, of DDL text, or of Spark's own type.
+    """Returns the columns that a source's `schema` names: of a class, of DDL text, or of Spark's or Arrow's own type.
 
     Raises AnalysisException for DDL text that Spark cannot read, and TypeError for what names no columns.
     """
     declared = schema_of(schema) if isinstance(schema, type) else None
     if declared is not None:
         return from_arrow_schema(pa.schema(list(zip(declared.names, declared.types, strict=True))))
+    if isinstance(schema, pa.Schema):
+        return from_arrow_schema(schema)
     struct = DataType.fromDDL(schema) if isinstance(schema, str) else schema
     if not isinstance(struct, StructType):
         raise TypeError(f"schema is columns such as 'user string, ts timestamp', got {schema!r}")
     return struct
 
 
+def _flaw(records: ParsedRecords) -> Column:
+    return F.lit(None).cast("string") if records.flaw is None else records.flaw
+
+
 def _mistyped(records: ParsedRecords) -> Column:
     """Returns a message about the first field that is not of its column's type."""
     if records.fields is None or not records.columns.names:
-        return F.lit(None).cast("string")
+        return _flaw(records)
     kinds = [(field.name, field.dataType.simpleString()) for field in records.columns]
     types = F.create_map(*[F.lit(text) for kind in kinds for text in kind])
     present = F.map_filter(records.fields, lambda name, value: value.isNotNull() & types[name].isNotNull())

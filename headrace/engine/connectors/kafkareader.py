@@ -11,6 +11,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headrace.edges import kafkaclient
+from headrace.edges.kafkasettings import java_settings
 from headrace.edges.topicranges import Offsets
 from headrace.engine.connectors import topicframes
 from headrace.engine.connectors.fromrecords import OFFSET
@@ -18,6 +19,7 @@ from headrace.engine.connectors.streamtopics import Positions, StreamTopics, off
 from headrace.engine.handle import SourceStatus
 from headrace.engine.plan.taps import Tap
 from headrace.engine.spark import kafkajars
+from headrace.engine.spark.unlogged import unlogged_calls
 from headrace.engine.worker.hidden import PART, TIME
 from headrace.log.values import VALUE
 from headrace.model.errors import PipelineError
@@ -49,7 +51,9 @@ class KafkaReader:
         options = {**_options(self.address), "subscribe": name, "startingOffsets": _json(name, start)}
         if topics.max_records is not None:
             options["maxOffsetsPerTrigger"] = str(topics.max_records)
-        records = _records(topics.spark.readStream.format("kafka").options(**options).load())
+        with unlogged_calls():
+            reader = topics.spark.readStream.format("kafka").options(**options)
+        records = _records(reader.load())
         return topicframes.elements(self.node, records if end is None else records.where(_before(end)))
 
     def direct(self, tap: Tap, columns: list[set[str] | None]) -> None:
@@ -98,12 +102,19 @@ def between(spark: SparkSession, address: Address, start: Offsets, end: Offsets)
         "startingOffsets": _json(address.name, {number: start[number] for number in end}),
         "endingOffsets": _json(address.name, end),
     }
-    return _records(spark.read.format("kafka").options(**options).load())
+    with unlogged_calls():
+        reader = spark.read.format("kafka").options(**options)
+    return _records(reader.load())
 
 
 def _options(address: Address) -> dict[str, str]:
     assert address.brokers is not None
-    return {"kafka.bootstrap.servers": address.brokers, "kafka.isolation.level": "read_committed"}
+    settings = {
+        "bootstrap.servers": address.brokers,
+        "isolation.level": "read_committed",
+        **java_settings(address, address.security),
+    }
+    return {f"kafka.{name}": value for name, value in settings.items()}
 
 
 def _records(data: DataFrame) -> DataFrame:

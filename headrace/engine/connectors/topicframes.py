@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 
 from headrace.engine.catalyst import parsing
 from headrace.engine.catalyst.eventtime import event_time_of
+from headrace.engine.connectors.decodedrecords import DecodedRecords
 from headrace.engine.connectors.fromrecords import OFFSET, value_columns, value_kind
 from headrace.engine.worker.hidden import PART, TIME
 from headrace.log.values import VALUE
@@ -28,7 +29,11 @@ def elements(node: Node, records: DataFrame) -> DataFrame:
     """Returns the frame of a topic's elements: their columns, TIME and PART; and BAD, if records may be bad."""
     source, struct = source_of(node), from_arrow_schema(columns(node))
     position = F.concat(F.lit(f"{source.address.name}/"), PART, F.lit("@"), OFFSET)
-    if value_kind(values_of(source)) != "rows" and source.schema is not None:
+    if source.format is not None:
+        decoded = DecodedRecords.of(node, columns(node))
+        data = records.select(F.col(VALUE).alias(parsing.RAW), TIME, PART, OFFSET)
+        parsed = parsing.decoded_records(decoded.frame(data), struct, position)
+    elif value_kind(values_of(source)) != "rows" and source.schema is not None:
         values = records.select(F.col(VALUE).cast("string").alias(parsing.TEXT), TIME, PART, OFFSET)
         parsed = parsing.json_records(values, struct, position)
     else:

@@ -29,6 +29,8 @@ _SETTINGS: Mapping[str, str] = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # How long Python and the JVM wait for each other when they connect. The default, 15 s, is short on a busy machine.
     "spark.python.authenticate.socketTimeout": "120s",
+    # What Spark's logs do not show: the default, and private keys of Kafka's clients.
+    "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|keystore[.]key",
 }
 
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.edges.jsoncolumns import json_arrays, json_objects, json_text, json_values
+from headrace.edges.registryvalues import RegistryEncoder
 from headrace.edges.topicranges import open_topic
 from headrace.engine.columns.arrowbytes import arrow_bytes
 from headrace.engine.worker.blame import blame
@@ -52,6 +53,7 @@ class ToRecords(BufferedOutput):
     element_schema: Schema | None  # None if elements are Rows, or have no columns
     key: Part
     timestamp: Part
+    encoder: RegistryEncoder | None = None  # of values that have a schema in a registry
 
     def schema(self) -> pa.Schema:
         return BLOCK_SCHEMA
@@ -88,6 +90,8 @@ class ToRecords(BufferedOutput):
         if self.element_schema is not None:
             columns = dict(zip(self.element_schema.names, self.element_schema.to_columns(list(elements)), strict=True))
             values = self._values(columns, len(elements))
+        elif self.encoder is not None:
+            values = self._values(self._registered_columns(elements), len(elements))
         elif self.values.kind == "json":
             values = pa.array([_json(element) for element in elements], pa.binary())
         elif self.values.kind == "bytes":
@@ -96,7 +100,17 @@ class ToRecords(BufferedOutput):
             values = self.values.encode([_mapping(element) for element in elements])
         return keys, pa.array(times, pa.int64()), values
 
+    def _registered_columns(self, elements: Sequence[Any]) -> dict[str, pa.Array]:
+        """Returns the columns of elements whose types nobody declared: those of the schema that is registered."""
+        assert self.encoder is not None
+        rows = [_mapping(element) for element in elements]
+        names = dict.fromkeys(name for row in rows for name in row)
+        types = self.encoder.types(list(names))
+        return {name: pa.array([row.get(name) for row in rows], kind) for name, kind in types.items()}
+
     def _values(self, columns: Mapping[str, pa.Array], rows: int) -> pa.Array:
+        if self.encoder is not None:
+            return self.encoder.encode(columns, rows)
         kind = "named" if self.element_schema is None else self.element_schema.kind
         if self.values.kind == "json":
             if kind == "value":
@@ -245,17 +259,33 @@ def to_records(node: Node, pc: PCollection) -> ToRecords:
     """Returns how a sink's elements are encoded. Refuses those that do not fit the topic's values."""
     sink, schema = node.transform, pc.schema
     assert isinstance(sink, WriteTopic)
+    encoder = _encoder(node, schema)
     if sink.address.brokers is not None:
-        values, partitions = kafka_values(schema), 1  # the client divides records by partition
+        # The client divides records by partition.
+        values, partitions = kafka_values(schema) if encoder is None else Values("bytes"), 1
     else:
         topic = open_topic(node, sink.address)
         values, partitions = topic.values, len(topic.partitions)
     if schema is not None:
-        _check(node, schema, values)
+        if encoder is None:
+            _check(node, schema, values)
         for name in (sink.key, sink.timestamp):
             if isinstance(name, str) and name not in schema.names:
                 raise PipelineError(f"{node}: there is no column {name!r}; there are {', '.join(schema.names)}")
-    return ToRecords(node.label, values, partitions, schema, sink.key, sink.timestamp)
+    return ToRecords(node.label, values, partitions, schema, sink.key, sink.timestamp, encoder)
+
+
+def _encoder(node: Node, schema: Schema | None) -> RegistryEncoder | None:
+    """Returns how values are encoded by a schema of a registry, if the sink has one."""
+    sink = node.transform
+    assert isinstance(sink, WriteTopic)
+    if sink.format is None or sink.registry is None:
+        return None
+    if schema is not None and schema.kind in ("value", "tuple"):
+        raise PipelineError(
+            f"{node}: format={sink.format!r} needs elements with named columns; write rows, NamedTuples or dataclasses"
+        )
+    return RegistryEncoder.latest(str(node), sink.registry, sink.format, sink.address.name)
 
 
 def kafka_values(schema: Schema | None) -> Values:

@@ -61,6 +61,7 @@ class KafkaFeed:
             event_time=self.topic.event_time,
             start="earliest" if start is None else start,
             watermark=watermark,
+            security=self.address.security,
         )
 
     def offsets_in_log(self, end: Any) -> Offsets:

@@ -1,0 +1,357 @@
+"""Decodes and encodes records whose schemas are in a registry, in columns.
+
+A record is Confluent's wire format: a zero byte, the id of its schema in four bytes, for Protobuf the indexes of its
+message in that schema, and the data. A record is decoded by the schema that it was written with.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final, Protocol
+
+import pyarrow as pa
+
+from headrace.edges.avrovalues import AvroValues, avro_schema
+from headrace.edges.registryclient import RegisteredSchema, UnknownSchema, latest_schema, register, schema_by_id
+from headrace.model.badrecords import MALFORMED, WRONG_TYPE
+from headrace.model.errors import HeadraceError, PipelineError
+from headrace.model.schemaregistry import Format, SchemaRegistry
+
+_HEADER: Final = struct.Struct(">bI")
+_LONGEST: Final = 100  # characters of a value in a message
+
+Flaw = tuple[str, str]
+"""The reason why a record is bad, and a message."""
+
+
+class SchemaValues(Protocol):
+    """Decodes and encodes rows by one schema."""
+
+    def names(self) -> list[str]: ...
+
+    def column(self, name: str) -> pa.Field | None: ...
+
+    def required(self) -> set[str]: ...
+
+    def decode(self, data: bytes) -> dict[str, Any]: ...
+
+    def encode(self, row: Mapping[str, Any]) -> bytes: ...
+
+
+_Message = tuple[int, tuple[int, ...]]
+"""The id of a schema, and the indexes of a message in it, which only Protobuf has."""
+_Writer = tuple[SchemaValues | None, Flaw | None]
+"""How records of a schema are decoded, or why they are bad."""
+
+
+@lru_cache(200)
+def values_of(
+    schema: RegisteredSchema, indexes: tuple[int, ...] = (0,), reader: RegisteredSchema | None = None
+) -> SchemaValues:
+    """Returns how rows of a schema, or of one of its messages, are decoded and encoded."""
+    if schema.format != "protobuf":
+        return AvroValues(schema, reader)
+    from headrace.edges.protobufvalues import ProtobufValues  # whose import takes long, and few need it
+
+    return ProtobufValues(schema, indexes)
+
+
+def new_schema(format: Format, name: str, columns: pa.Schema) -> str:
+    """Returns the text of a schema for rows of these columns. Raises TypeError at a column that cannot be its field."""
+    if format == "avro":
+        return avro_schema(name, columns)
+    from headrace.edges.protobufvalues import protobuf_schema
+
+    return protobuf_schema(name, columns)
+
+
+def message_indexes(data: bytes, at: int) -> tuple[tuple[int, ...], int]:
+    """Reads which message of its file a record is, and where its data begin: a count, and as many indexes.
+
+    >>> message_indexes(bytes([0, 7]), 0), message_indexes(bytes([4, 2, 0, 7]), 0)
+    (((0,), 1), ((1, 0), 3))
+    """
+    count, at = _varint(data, at)
+    if count == 0:  # short for the first message
+        return (0,), at
+    if not 0 < count <= len(data) - at:
+        raise ValueError(f"it names {count} indexes of a message")
+    indexes = []
+    for _ in range(count):
+        index, at = _varint(data, at)
+        indexes.append(index)
+    return tuple(indexes), at
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """Reads a number in Protobuf's zigzag encoding; returns where the next begins."""
+    number = shift = 0
+    while True:
+        if at >= len(data) or shift > 28:
+            raise ValueError("it does not say which message it is")
+        octet = data[at]
+        number |= (octet & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if octet < 0x80:
+            return (number >> 1) ^ -(number & 1), at
+
+
+def subject_of(topic: str, part: str = "value") -> str:
+    """Returns the subject under which the schemas of a topic's values or keys are, by Confluent's default rule."""
+    return f"{topic}-{part}"
+
+
+def latest_columns(
+    who: str, registry: SchemaRegistry, subject: str, format: Format
+) -> tuple[RegisteredSchema, pa.Schema]:
+    """Returns the latest schema of a subject, and its columns. Refuses a subject that has none."""
+    try:
+        schema = latest_schema(who, registry, subject, format)
+    except UnknownSchema:
+        raise PipelineError(
+            f"{who}: the schema registry at {registry} has no schema of {subject!r}; register one, or name the columns "
+            "with schema="
+        ) from None
+    _check_format(who, schema, format)
+    try:
+        values = values_of(schema)
+        return schema, pa.schema([values.column(name) for name in values.names()])
+    except (TypeError, ValueError) as error:
+        raise PipelineError(
+            f"{who}: the latest schema of {subject!r} has no columns: {error}; name those that are wanted with schema="
+        ) from None
+
+
+def _check_format(who: str, schema: RegisteredSchema, format: Format) -> None:
+    if schema.format != format:
+        raise PipelineError(f"{who}: its schema {schema.id} is of the format {schema.format!r}, not {format!r}")
+
+
+@dataclass(frozen=True)
+class RegistryDecoder:
+    """Decodes records to columns. Each is read by its own schema; a field that it does not have is null.
+
+    With `reader`, whose columns these are, Avro's rules of resolution apply: such a field gets the reader's default.
+    Protobuf has no such rules.
+    """
+
+    who: str
+    registry: SchemaRegistry
+    format: Format
+    columns: pa.Schema
+    reader: RegisteredSchema | None = None
+
+    def decode(self, records: Sequence[bytes | None]) -> tuple[list[pa.Array], list[Flaw | None]]:
+        """Returns the columns, and for each record what is wrong with it; the columns of such a record are null."""
+        rows: list[dict[str, Any]] = []
+        flaws: list[Flaw | None] = []
+        writers: dict[_Message, _Writer] = {}
+        for record in records:
+            row, flaw = self._row(record, writers)
+            rows.append(row)
+            flaws.append(flaw)
+        return [self._column(field, rows, flaws) for field in self.columns], flaws
+
+    def _row(self, record: bytes | None, writers: dict[_Message, _Writer]) -> tuple[dict[str, Any], Flaw | None]:
+        if record is None:
+            return {}, (MALFORMED, "it has no value")
+        if len(record) < _HEADER.size or record[0] != 0:
+            return {}, (MALFORMED, "it does not begin with the id of a schema: a zero byte, and four of the id")
+        _, id = _HEADER.unpack_from(record)
+        try:
+            indexes, begin = message_indexes(record, _HEADER.size) if self._has_indexes else ((), _HEADER.size)
+            if (id, indexes) not in writers:
+                writers[id, indexes] = self._writer(id, indexes)
+            values, flaw = writers[id, indexes]
+            return ({}, flaw) if values is None else (values.decode(record[begin:]), None)
+        except HeadraceError:  # of a registry that does not answer, which is no fault of the record
+            raise
+        except Exception as error:  # whatever a decoder does at bytes that it cannot read
+            return {}, (MALFORMED, f"its schema {id} does not fit: {str(error) or type(error).__name__}")
+
+    @property
+    def resolves(self) -> bool:
+        """Whether a reader's schema decides what a row is."""
+        return self.reader is not None and self.format == "avro"
+
+    @property
+    def _has_indexes(self) -> bool:
+        return self.format == "protobuf"
+
+    def _writer(self, id: int, indexes: tuple[int, ...]) -> _Writer:
+        """Returns how records of a schema are decoded. One that is unknown may be known later, so it is asked again."""
+        try:
+            return _known_writer(self, id, indexes)
+        except UnknownSchema:
+            return None, (MALFORMED, f"the schema registry has no schema {id}")
+
+    def _column(self, field: pa.Field, rows: list[dict[str, Any]], flaws: list[Flaw | None]) -> pa.Array:
+        values = [row.get(field.name) for row in rows]
+        try:
+            return pa.array(values, field.type)
+        except (pa.ArrowException, OverflowError, TypeError, ValueError):
+            pass
+        for number, value in enumerate(values):
+            try:
+                pa.array([value], field.type)
+            except (pa.ArrowException, OverflowError, TypeError, ValueError):
+                shown = repr(value)[:_LONGEST]
+                flaws[number] = flaws[number] or (WRONG_TYPE, f"{field.name!r} is no {field.type}: {shown}")
+                values[number] = None
+        return pa.array(values, field.type)
+
+
+@lru_cache(1000)
+def _known_writer(decoder: RegistryDecoder, id: int, indexes: tuple[int, ...]) -> _Writer:
+    """Returns how records of a schema are decoded, or why they are bad. Raises UnknownSchema if there is none."""
+    schema = schema_by_id(decoder.who, decoder.registry, id, decoder.format)
+    if schema.format != decoder.format:
+        return None, (MALFORMED, f"its schema {id} is of the format {schema.format!r}, not {decoder.format!r}")
+    try:
+        values = values_of(schema, indexes, decoder.reader)
+        for wanted in () if decoder.resolves else decoder.columns:
+            written = values.column(wanted.name)
+            if written is not None and not fits(written.type, wanted.type):
+                message = f"{wanted.name!r} is {written.type} in its schema {id}, not {wanted.type}"
+                return None, (WRONG_TYPE, message)
+    except TypeError as error:
+        return None, (WRONG_TYPE, f"in its schema {id}, {error}")
+    except Exception as error:  # a schema that its own library refuses
+        return None, (MALFORMED, f"its schema {id} cannot be read: {error}")
+    return values, None
+
+
+def fits(written: pa.DataType, wanted: pa.DataType) -> bool:
+    """Tells whether values of one type can be of the other; whether each value fits is another question.
+
+    >>> fits(pa.int32(), pa.int64()), fits(pa.int64(), pa.float64()), fits(pa.float64(), pa.int64())
+    (True, True, False)
+    """
+    kinds = pa.types
+    if written == wanted:
+        return True
+    if kinds.is_integer(written):
+        return bool(kinds.is_integer(wanted) or kinds.is_floating(wanted) or kinds.is_decimal(wanted))
+    if kinds.is_floating(written):
+        return bool(kinds.is_floating(wanted) and written.bit_width <= wanted.bit_width)
+    if kinds.is_timestamp(written) and kinds.is_timestamp(wanted):
+        return (written.tz is None) == (wanted.tz is None)
+    if _is_list(written) and _is_list(wanted):
+        return fits(written.value_type, wanted.value_type)
+    if kinds.is_map(written) and kinds.is_map(wanted):
+        return fits(written.key_type, wanted.key_type) and fits(written.item_type, wanted.item_type)
+    if kinds.is_struct(written) and kinds.is_struct(wanted):
+        found = [(written.get_field_index(field.name), field) for field in wanted]
+        return all(fits(written.field(index).type, field.type) for index, field in found if index >= 0)
+    families = (kinds.is_decimal, _is_text, _is_bytes)
+    return any(family(written) and family(wanted) for family in families)
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
+
+
+@dataclass(frozen=True)
+class RegistryEncoder:
+    """Encodes rows as records: by `schema`, the latest of the subject when the run began, or else by one of its own.
+
+    A schema of its own is made of the columns, and registered before the first record is encoded.
+    """
+
+    who: str
+    registry: SchemaRegistry
+    format: Format
+    topic: str
+    part: str = "value"
+    schema: RegisteredSchema | None = None
+
+    @classmethod
+    def latest(
+        cls, who: str, registry: SchemaRegistry, format: Format, topic: str, part: str = "value"
+    ) -> RegistryEncoder:
+        """Returns the encoder for a topic, with the latest schema of its subject, if it has one."""
+        try:
+            schema = latest_schema(who, registry, subject_of(topic, part), format)
+            _check_format(who, schema, format)
+        except UnknownSchema:
+            schema = None
+        return cls(who, registry, format, topic, part, schema)
+
+    def encode(self, columns: Mapping[str, pa.Array], rows: int) -> pa.BinaryArray:
+        """Encodes columns, row by row. Refuses columns that are not those of the schema."""
+        schema = self.schema or self._own_schema(columns)
+        values = values_of(schema)
+        table = {name: self._cast(values, schema, name, column) for name, column in columns.items()}
+        if missing := sorted(values.required() - set(columns)):
+            raise PipelineError(
+                f"{self.who}: {self._place(schema)} has the field {missing[0]!r}, which has no default, but there "
+                f"is no such column; there are {', '.join(columns)}"
+            )
+        # Of a Protobuf schema it is the first message, whose indexes are a zero byte.
+        header = _HEADER.pack(0, schema.id) + (b"\0" if self.format == "protobuf" else b"")
+        lists = [column.to_pylist(maps_as_pydicts="strict") for column in table.values()]
+        cells = zip(*lists, strict=True) if lists else [()] * rows
+        try:
+            return pa.array([header + values.encode(dict(zip(table, row, strict=True))) for row in cells], pa.binary())
+        except (ValueError, TypeError, OverflowError) as error:
+            raise PipelineError(f"{self.who}: a row is not of {self._place(schema)}: {error}") from None
+
+    def types(self, names: list[str]) -> dict[str, pa.DataType]:
+        """Returns the types of these columns in the schema. Refuses if there is no schema: nothing else says them."""
+        if self.schema is None:
+            raise PipelineError(
+                f"{self.who}: {self._subject!r} has no schema at {self.registry}, and the types of the elements are "
+                "not known; register a schema, or declare them with with_output_types, a NamedTuple or a dataclass"
+            )
+        values = values_of(self.schema)
+        return {name: self._field(values, self.schema, name).type for name in names}
+
+    @property
+    def _subject(self) -> str:
+        return subject_of(self.topic, self.part)
+
+    def _own_schema(self, columns: Mapping[str, pa.Array]) -> RegisteredSchema:
+        wanted = pa.schema([(name, column.type) for name, column in columns.items()])
+        try:
+            text = new_schema(self.format, self.topic, wanted)
+        except TypeError as error:
+            raise PipelineError(f"{self.who}: {error}") from None
+        return RegisteredSchema(register(self.who, self.registry, self._subject, self.format, text), self.format, text)
+
+    def _cast(self, values: SchemaValues, schema: RegisteredSchema, name: str, column: pa.Array) -> pa.Array:
+        """Returns a column in the type of its field. Refuses one that has no field, or not of that type."""
+        field, place = self._field(values, schema, name), self._place(schema)
+        if not fits(column.type, field.type):
+            raise PipelineError(f"{self.who}: {name!r} is {field.type} in {place}, but the column is {column.type}")
+        if column.null_count and not field.nullable:
+            raise PipelineError(f"{self.who}: {name!r} cannot be null in {place}, but a row has none")
+        try:
+            return column.cast(field.type)
+        except pa.ArrowException as error:
+            raise PipelineError(f"{self.who}: {name!r} is {field.type} in {place}: {error}") from None
+
+    def _field(self, values: SchemaValues, schema: RegisteredSchema, name: str) -> pa.Field:
+        try:
+            field = values.column(name)
+        except TypeError as error:
+            raise PipelineError(f"{self.who}: in {self._place(schema)}, {error}") from None
+        if field is None:
+            raise PipelineError(
+                f"{self.who}: {self._place(schema)} has no field {name!r}; it has {', '.join(values.names())}: leave "
+                "the column out with Select, or register a schema that has it"
+            )
+        return field
+
+    def _place(self, schema: RegisteredSchema) -> str:
+        return f"schema {schema.id} of {self._subject!r}"
