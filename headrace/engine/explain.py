@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headrace.engine.plan import plan
+from headrace.engine.plan.columnchecks import check_columns
 from headrace.engine.plan.topictypes import with_topic_types
 from headrace.model.pipeline import Graph
 from headrace.model.validate import validate
@@ -14,4 +15,4 @@ def explain(graph: Graph, *, stream: bool = False) -> str:
         return plan(graph).tree()
     from headrace.engine.plan.explainstream import stream_plan  # a batch needs none of it
 
-    return stream_plan(validate(with_topic_types(graph))).tree()
+    return stream_plan(check_columns(validate(with_topic_types(graph)))).tree()

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, DataFrameWriter, Observation, SparkSession
 from pyspark.sql import functions as F
 
@@ -25,14 +26,26 @@ from headrace.model.windows import Window
 
 
 def check_target(spark: SparkSession, node: Node) -> None:
-    """Refuses a directory that exists, before anything runs."""
+    """Refuses a directory that exists or cannot be made, before anything runs."""
     sink = node.transform
-    if (
-        isinstance(sink, WriteFiles)
-        and sink.existing == "refuse"
-        and files.file_system(spark, sink.path)[0].exists(files.path_of(spark, sink.path))
-    ):
+    if not isinstance(sink, WriteFiles):
+        return
+    file_system, target = files.file_system(spark, sink.path)
+    if sink.existing == "refuse" and file_system.exists(target):
         raise PipelineError(f"{node}: {sink.path!r} exists already; write elsewhere, or say existing='replace'")
+    attempt = files.path_of(spark, f"{target.getParent()}/.{target.getName()}.new-{uuid.uuid4().hex[:12]}")
+    try:
+        made = file_system.mkdirs(attempt)
+    except Py4JJavaError as error:
+        reason: str | None = error.java_exception.getMessage()
+        raise PipelineError(f"{_not_writable(node, sink)}: {reason}") from None
+    if not made:
+        raise PipelineError(_not_writable(node, sink))
+    file_system.delete(attempt, True)
+
+
+def _not_writable(node: Node, sink: WriteFiles) -> str:
+    return f"{node}: {sink.path!r} cannot be written to: this user may not make it, or its parent is no directory"
 
 
 def write_files(

@@ -21,6 +21,7 @@ from pyspark.sql.types import (
 )
 
 from headrace.engine.catalyst import badrecords, csvfiles, parsing, relational
+from headrace.engine.catalyst.analysis import analysis_message, quiet_analysis
 from headrace.engine.catalyst.eventtime import event_time_of
 from headrace.engine.connectors.tableframes import table_frame
 from headrace.engine.connectors.topicreaders import reader_of
@@ -79,7 +80,7 @@ def _created_columns(spark: SparkSession, node: Node, source: Create) -> DataFra
         try:
             data = spark.createDataFrame(table)
         except PySparkException as error:
-            raise PipelineError(f"{node}: a column has a type that Spark has not: {_first_line(error)}") from None
+            raise PipelineError(f"{node}: a column has a type that Spark has not: {analysis_message(error)}") from None
     else:
         _check_names(node, data.columns)
         data = data.withColumn(TIME, F.lit(None).cast("long"))
@@ -116,7 +117,7 @@ def _arrow_columns(node: Node, schema: Any) -> pa.Schema:
     try:
         return to_arrow_schema(parsing.struct_of(schema), timezone="UTC")
     except AnalysisException as error:
-        raise PipelineError(f"{node}: schema={schema!r} cannot be read as columns: {_first_line(error)}") from None
+        raise PipelineError(f"{node}: schema={schema!r} cannot be read as columns: {analysis_message(error)}") from None
     except TypeError as error:
         raise PipelineError(f"{node}: {error}") from None
 
@@ -139,13 +140,14 @@ def as_files(spark: SparkSession, node: Node, source: FileSource) -> Files:
     """Opens the files of a source."""
     paths = [located(spark, path) for path in source.paths]
     try:
-        return _files(spark, node, source, paths)
+        with quiet_analysis():
+            return _files(spark, node, source, paths)
     except AnalysisException as error:
         if "PATH_NOT_FOUND" in (error.getCondition() or ""):
             raise PipelineError(
                 f"{node}: there is no file at {_missing(source, error)}; check the path (globs such as data/*.txt work)"
             ) from None
-        raise PipelineError(f"{node}: {_first_line(error)}") from None
+        raise PipelineError(f"{node}: {analysis_message(error)}") from None
 
 
 def _files(spark: SparkSession, node: Node, source: FileSource, paths: list[str]) -> Files:
@@ -244,7 +246,3 @@ def elements(node: Node, files: Files) -> DataFrame:
 def _missing(source: FileSource, error: AnalysisException) -> str:
     path = (error.getMessageParameters() or {}).get("path")
     return repr(path.removeprefix("file:")) if path else " or ".join(map(repr, source.paths))
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0]

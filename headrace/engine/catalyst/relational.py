@@ -5,18 +5,22 @@ Each aggregation has a Catalyst expression here and array or Python forms elsewh
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, PySparkTypeError
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import DataType, LongType, StructField, StructType
 
+from headrace.engine.catalyst.analysis import analysis_message, quiet_analysis
 from headrace.engine.catalyst.partials import partial_expression
+from headrace.engine.plan.columnchecks import wrong_type
 from headrace.engine.plan.taps import generates_rows
 from headrace.engine.worker.hidden import BAD, END, LOW, NOW, PART, PUNCTUATION, START, TIME
 from headrace.model import algebra, sketches
@@ -26,6 +30,7 @@ from headrace.model.algebra.partial import PartialFn
 from headrace.model.columns import Aggregate, Select, Where
 from headrace.model.errors import PipelineError
 from headrace.model.keyed import Reshuffle, WindowInto
+from headrace.model.knowncolumns import no_column
 from headrace.model.panes import Windowing
 from headrace.model.pipeline import Node
 from headrace.model.times import MIN_TIME
@@ -65,9 +70,10 @@ class RowSubset:
 def apply(node: Node, data: DataFrame, *, marking: bool = False, subset: RowSubset | None = None) -> DataFrame:
     """Returns the frame after one column transform; with `marking`, rows that it drops stay, marked as no elements."""
     try:
-        return _transformed_and_marked(node, data) if marking else _transformed(node, data, subset)
+        with quiet_analysis():
+            return _transformed_and_marked(node, data) if marking else _transformed(node, data, subset)
     except AnalysisException as error:
-        raise PipelineError(f"{node}: {str(error).splitlines()[0]}") from None
+        raise PipelineError(f"{node}: {analysis_message(error, element_names(data))}") from None
 
 
 def _transformed(node: Node, data: DataFrame, subset: RowSubset | None = None) -> DataFrame:
@@ -82,6 +88,7 @@ def _transformed(node: Node, data: DataFrame, subset: RowSubset | None = None) -
     if isinstance(transform, WindowInto):
         return assign_windows(node, transform.windowing.window, data)
     if isinstance(transform, Aggregate):
+        _check_aggregate(node, transform, data)
         return _aggregate(transform, node.inputs[0].windowing, data)
     if isinstance(transform, Reshuffle):
         return data.repartition(data.sparkSession.sparkContext.defaultParallelism)
@@ -95,7 +102,7 @@ def _transformed_and_marked(node: Node, data: DataFrame) -> DataFrame:
     if not isinstance(transform, Select) or generates_rows(node):
         return _transformed(node, data, None)
     # Expressions are for elements: on rows that were dropped they might fail.
-    expressions = _expressions(transform)
+    expressions = _expressions(transform, element_columns(data))
     names = data.select(*expressions).columns
     if len(names) != len(expressions):  # some expand to several columns
         return _transformed(node, data, None)
@@ -119,11 +126,13 @@ def _where_and_marked(where: Where, data: DataFrame) -> DataFrame:
 
 def _select(select: Select, data: DataFrame) -> DataFrame:
     elements = element_names(data)
-    return data.select(*_expressions(select), *[name for name in data.columns if name not in elements])
+    return data.select(
+        *_expressions(select, element_columns(data)), *[name for name in data.columns if name not in elements]
+    )
 
 
 def _select_in(node: Node, select: Select, data: DataFrame, subset: RowSubset) -> DataFrame:
-    expressions = _expressions(select)
+    expressions = _expressions(select, element_columns(data.drop(*subset.carried)))
     names = data.select(*expressions).columns
     if generates_rows(node) or len(names) != len(expressions):
         raise PipelineError(
@@ -136,9 +145,15 @@ def _select_in(node: Node, select: Select, data: DataFrame, subset: RowSubset) -
     return data.select(*guarded, *[name for name in data.columns if name not in elements])
 
 
-def _expressions(select: Select) -> list[Column]:
+def _expressions(select: Select, columns: list[Column]) -> list[Column]:
+    """Returns the expressions of a Select; "*" is all these columns."""
     named = [_expression(column).alias(name) for name, column in select.named.items()]
-    return [*map(_expression, select.columns), *named]
+    plain = [[*columns] if _is_star(column) else [_expression(column)] for column in select.columns]
+    return [*itertools.chain.from_iterable(plain), *named]
+
+
+def _is_star(column: Any) -> bool:
+    return isinstance(column, str) and column.strip() == "*"
 
 
 def _expression(column: Any) -> Column:
@@ -190,11 +205,26 @@ def _assign_by_arrays(window: WindowFn, data: DataFrame) -> DataFrame:
     return data.mapInArrow(assign, StructType([*data.schema.fields, *bounds]))
 
 
+def _check_aggregate(node: Node, aggregate: Aggregate, data: DataFrame) -> None:
+    """Refuses keys and aggregated columns that do not exist, and aggregations of columns that cannot have them."""
+    columns = element_names(data)
+    for name in (*aggregate.keys, *(each.column for each in aggregate.aggregations.values())):
+        if name is not None and name not in columns:
+            raise PipelineError(f"{node}: {no_column(name, columns)}")
+    for aggregation in aggregate.aggregations.values():
+        kind = None if aggregation.column is None else _arrow_type(data.schema[aggregation.column].dataType)
+        if reason := wrong_type(aggregation, kind):
+            raise PipelineError(f"{node}: {reason}")
+
+
+def _arrow_type(kind: DataType) -> pa.DataType | None:
+    try:
+        return to_arrow_type(kind, timezone="UTC")
+    except PySparkTypeError:  # a type that Arrow does not have
+        return None
+
+
 def _aggregate(aggregate: Aggregate, windowing: Windowing, data: DataFrame) -> DataFrame:
-    missing = [name for name in aggregate.keys if name not in data.columns]
-    if missing:
-        columns = ", ".join(name for name in data.columns if name not in HIDDEN)
-        raise PipelineError(f"GroupBy: there is no column {missing[0]!r}; there are {columns}")
     results = [expression(a).alias(name) for name, a in aggregate.aggregations.items()]
     end_time: Column = F.lit(GLOBAL_WINDOW.max_timestamp())
     if windowing.timestamp_combiner == "earliest":

@@ -15,6 +15,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from headrace.engine.catalyst import parsing
+from headrace.engine.catalyst.analysis import analysis_message, quiet_analysis
 from headrace.engine.catalyst.eventtime import event_time_of
 from headrace.engine.connectors.decodedrecords import DecodedRecords
 from headrace.engine.connectors.fromrecords import OFFSET, value_columns, value_kind
@@ -104,10 +105,9 @@ def _check_column(node: Node, available: pa.Schema, wanted: pa.Field) -> None:
 
 def _struct(node: Node, schema: Any) -> StructType:
     try:
-        return parsing.struct_of(schema)
+        with quiet_analysis():
+            return parsing.struct_of(schema)
     except AnalysisException as error:
-        raise PipelineError(
-            f"{node}: schema={schema!r} cannot be read as columns: {str(error).splitlines()[0]}"
-        ) from None
+        raise PipelineError(f"{node}: schema={schema!r} cannot be read as columns: {analysis_message(error)}") from None
     except TypeError as error:
         raise PipelineError(f"{node}: {error}") from None

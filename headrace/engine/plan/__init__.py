@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
+from headrace.engine.plan.columnchecks import check_columns
 from headrace.engine.plan.fusion import count_readers, fuse
 from headrace.engine.plan.stages import Plan
 from headrace.engine.plan.topictypes import with_topic_types
@@ -15,6 +16,7 @@ from headrace.model.validate import validate
 PASSES: tuple[Callable[[Any], Any], ...] = (
     with_topic_types,  # a graph whose element types are known
     validate,  # a graph that keeps every rule of the model
+    check_columns,  # a graph whose transforms read columns that there are
     fuse,  # from nodes to stages
     count_readers,  # what is read twice is persisted
 )

@@ -11,10 +11,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NoReturn
 
-from headrace.model.columns import Aggregate, Select, Where
+from headrace.engine.plan.columnchecks import wrong_type
+from headrace.model.columns import Aggregate
+from headrace.model.ddl import ddl_columns
 from headrace.model.errors import PipelineError
-from headrace.model.keyed import Flatten, WindowInto
-from headrace.model.pipeline import Graph, PCollection, Pipeline
+from headrace.model.keyed import WindowInto
+from headrace.model.knowncolumns import columns_of, no_column
+from headrace.model.pipeline import PCollection, Pipeline
 from headrace.model.schema import ROWS
 from headrace.model.sources import Source
 from headrace.model.times import SECOND, DurationLike, duration, format_duration
@@ -147,10 +150,18 @@ class View:
             reason := refusal(graph, graph.nodes[1], last)
         ) is not None:  # the node after the source: the view's own windows
             self._refuse(reason)
-        columns = _columns_of(graph, last.inputs[0], self.topic)
+        events = graph.nodes[0].outputs[0]
+        columns: Columns | None = columns_of(
+            graph, last.inputs[0], lambda pc: self.topic.columns if pc is events else None
+        )
         for name in (*last.transform.keys, *(each.column for each in last.transform.aggregations.values())):
             if columns is not None and name is not None and name not in columns:
-                self._refuse(f"there is no column {name!r}; there are {', '.join(columns)}")
+                self._refuse(no_column(name, columns))
+        known = {**(columns or {}), **self.types}
+        for aggregation in last.transform.aggregations.values():
+            kind = known.get(aggregation.column or "")
+            if kind is not None and (reason := wrong_type(aggregation, ddl_columns(f"it {kind}")["it"])) is not None:
+                self._refuse(reason)
         return last.transform, columns or {}
 
     def _refuse(self, reason: str) -> NoReturn:
@@ -216,25 +227,3 @@ def _columns(topic: str, schema: str) -> dict[str, str]:
     if len({name.lower() for name, _ in pairs}) < len(pairs):
         raise ViewError(f"topic {topic!r}: columns must differ by more than case, got {schema!r}")
     return {name: kind.lower() for name, kind in pairs}
-
-
-def _columns_of(graph: Graph, collection: PCollection, topic: Topic) -> Columns | None:
-    """Infers the columns of a collection without Spark, as far as possible; None if not even their names are known."""
-    node = graph.producer(collection)
-    transform = node.transform
-    if isinstance(transform, _Events):
-        return topic.columns
-    before = _in_common([_columns_of(graph, each, topic) for each in node.inputs])
-    if isinstance(transform, Where | WindowInto | Flatten):
-        return before
-    if isinstance(transform, Select) and all(isinstance(each, str) for each in transform.columns):
-        chosen = {**{each: each for each in transform.columns}, **transform.named}
-        if "*" not in chosen:
-            known = before or {}
-            return {name: known.get(each) if isinstance(each, str) else None for name, each in chosen.items()}
-    return None
-
-
-def _in_common(columns: list[Columns | None]) -> Columns | None:
-    """Returns the columns of several collections if they are the same, else None."""
-    return columns[0] if columns and all(each == columns[0] for each in columns) else None

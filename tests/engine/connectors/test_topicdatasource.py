@@ -115,7 +115,7 @@ def test_what_a_task_gives_has_the_columns_that_spark_was_told(log: Log) -> None
         (lambda log: hr.ReadTopic("visits", log=log, schema="n string"), r"'n' is string, but the topic's is int32"),
         (
             lambda log: hr.ReadTopic("json", log=log, schema="oops"),
-            r"schema='oops' cannot be read as columns|schema is columns",
+            r"schema='oops': a column is a name and a type, such as 'user string', got 'oops'",
         ),
     ],
 )

@@ -18,7 +18,13 @@ def is_tree(p: hr.Pipeline, expected: str) -> None:
 
 
 def test_the_passes_are_a_tuple_one_can_read() -> None:
-    assert [step.__name__ for step in PASSES] == ["with_topic_types", "validate", "fuse", "count_readers"]
+    assert [step.__name__ for step in PASSES] == [
+        "with_topic_types",
+        "validate",
+        "check_columns",
+        "fuse",
+        "count_readers",
+    ]
 
 
 def test_neighbouring_functions_are_one_stage_and_a_combiner_starts_before_its_shuffle() -> None:

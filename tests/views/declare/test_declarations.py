@@ -75,6 +75,12 @@ def test_topics_that_are_refused(change: dict[str, Any], reason: str) -> None:
         (lambda events: None, "its function returns None, not a collection"),
         (lambda events: events | hr.GroupBy("page").aggregate(n=hr.count()), "no column 'page'; there are user, url"),
         (lambda events: events | hr.GroupBy("url").aggregate(n=hr.sum("bytes")), "there is no column 'bytes'"),
+        (lambda events: events | hr.GroupBy("usr").aggregate(n=hr.count()), "no column 'usr', did you mean 'user'?"),
+        (lambda events: events | hr.GroupBy("url").aggregate(n=hr.sum("user")), "sum needs numbers, and 'user' is a s"),
+        (
+            lambda events: events | hr.GroupBy("url").aggregate(n=hr.approx_distinct("ts")),
+            "approx_distinct counts whole",
+        ),
         (lambda events: counts(events | hr.Select("user")), "there is no column 'url'; there are user"),
         (lambda events: counts(events | hr.WindowInto(hr.FixedWindows(5))), "changes its windows to FixedWindows"),
         (

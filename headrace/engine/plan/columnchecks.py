@@ -1,0 +1,153 @@
+"""Checks the columns that transforms read, by name and type, where they are known before the run. No Spark."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+
+from headrace.model import algebra, sketches
+from headrace.model.agg import Aggregation
+from headrace.model.algebra import CombineFn
+from headrace.model.algebra.partial import PartialFn
+from headrace.model.columns import Aggregate, Select, Where
+from headrace.model.ddl import ddl_columns
+from headrace.model.errors import PipelineError
+from headrace.model.knowncolumns import VALUES, column_name, columns_of, no_column
+from headrace.model.pipeline import Graph, Node, PCollection
+from headrace.model.sources import ReadFiles, ReadRows
+from headrace.model.topics import ReadTopic
+
+Columns = Mapping[str, pa.DataType | None]
+
+_OF_NUMBERS: Final[dict[type[CombineFn[Any, Any, Any]], str]] = {
+    algebra.SumFn: "sum",
+    algebra.MeanFn: "mean",
+    algebra.VarianceFn: "variance",
+    sketches.QuantilesFn: "quantiles",
+}
+
+
+def check_columns(graph: Graph) -> Graph:
+    """Returns the graph if each column that a transform reads is there, and of a type that its aggregation takes.
+
+    >>> import headrace as hr
+    >>> p = hr.Pipeline()
+    >>> sales = p | hr.Create([("tea", 3)]) | hr.Select(item="_1", price="_2")
+    >>> _ = sales | "by item" >> hr.GroupBy("itme").aggregate(n=hr.count())
+    >>> check_columns(p.graph())  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    headrace.model.errors.PipelineError: 'by item' (...): there is no column 'itme', did you mean 'item'? There are \
+item, price
+    """
+    declared: dict[int, Columns | None] = {}
+
+    def known(pc: PCollection) -> Columns | None:
+        if id(pc) not in declared:
+            declared[id(pc)] = _declared(graph, pc)
+        return declared[id(pc)]
+
+    for node in graph:
+        if isinstance(node.transform, Select | Where | Aggregate):
+            columns = columns_of(graph, node.inputs[0], known)
+            if columns is not None:
+                _check(node, columns)
+        elif not node.inputs:
+            known(node.outputs[0])  # a schema that cannot be read is refused
+    return graph
+
+
+def _check(node: Node, columns: Columns) -> None:
+    match node.transform:
+        case Aggregate(keys=keys, aggregations=aggregations):
+            read = [*keys, *(each.column for each in aggregations.values() if each.column is not None)]
+            for name in read:
+                if name not in columns:
+                    raise PipelineError(f"{node}: {no_column(name, columns)}")
+            for aggregation in aggregations.values():
+                if reason := wrong_type(aggregation, columns.get(aggregation.column or "")):
+                    raise PipelineError(f"{node}: {reason}")
+        case Select(columns=selected, named=named):
+            _check_names(node, (*selected, *named.values()), columns)
+        case Where(condition=condition):
+            _check_names(node, (condition,), columns)
+
+
+def _check_names(node: Node, expressions: tuple[Any, ...], columns: Columns) -> None:
+    found = {name.lower() for name in columns} | VALUES  # Spark does not distinguish case
+    for expression in expressions:
+        name = column_name(expression)
+        if name is not None and name.lower() not in found and not name.startswith("__"):
+            raise PipelineError(f"{node}: {no_column(name, columns)}")
+
+
+def wrong_type(aggregation: Aggregation, kind: pa.DataType | None) -> str | None:
+    """Returns why an aggregation cannot be of a column of this type; None if it can, or if the type is not known.
+
+    >>> import headrace as hr
+    >>> wrong_type(hr.sum("city"), pa.string())
+    "sum needs numbers, and 'city' is a string; convert it first, e.g. Select(city='cast(city as double)')"
+    """
+    fn, column = aggregation.fn, aggregation.column
+    while isinstance(fn, PartialFn):
+        fn = fn.fn
+    if kind is None or column is None:
+        return None
+    if (name := _OF_NUMBERS.get(type(fn))) is not None and not _is_number(kind):
+        return (
+            f"{name} needs numbers, and {column!r} is a {kind}; convert it first, e.g. "
+            f"Select({column}='cast({column} as double)')"
+        )
+    approximate = fn.approximate if isinstance(fn, algebra.EitherFn) else fn
+    if isinstance(approximate, sketches.ApproxDistinctFn) and not _is_hashed(kind):
+        return (
+            f"approx_distinct counts whole numbers, text and bytes, and {column!r} is a {kind}; use count_distinct, or "
+            f"convert it first, e.g. Select({column}='cast({column} as string)')"
+        )
+    return None
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def _is_hashed(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_integer(kind)
+        or pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+    )
+
+
+def _declared(graph: Graph, pc: PCollection) -> Columns | None:
+    """Returns the columns that the type of a collection or its source declares; None if neither does."""
+    if pc.schema is not None:
+        return dict(zip(pc.schema.names, pc.schema.types, strict=True))
+    node = graph.producer(pc)
+    source = node.transform
+    if pc is not node.outputs[0] or not isinstance(source, ReadRows | ReadTopic):
+        return None
+    ddl = source.schema
+    if isinstance(source, ReadTopic) and ddl is None and source.values not in (None, "json", "bytes"):
+        ddl = source.values
+    if not isinstance(ddl, str):
+        return None
+    try:
+        columns = ddl_columns(ddl)
+    except PipelineError as error:
+        raise PipelineError(f"{node}: schema={ddl!r}: {error}") from None
+    return None if isinstance(source, ReadFiles) and any(map(_may_be_partitioned, source.paths)) else columns
+
+
+def _may_be_partitioned(path: str) -> bool:
+    """Returns whether names of directories below a path may add columns, as in `data/day=2026-01-31/`."""
+    if "://" in path:
+        return True
+    folders = [folder for folder in glob.glob(path) if os.path.isdir(folder)]
+    return any(entry.is_dir() and "=" in entry.name for folder in folders for entry in os.scandir(folder))
