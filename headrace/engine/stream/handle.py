@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import logging
 import threading
 from collections import Counter
 from concurrent.futures import Future
@@ -14,11 +16,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.engine.handle import LiveDisplay, Metrics, Status, StreamStatus, with_results
 from headrace.engine.settings import current
-from headrace.engine.spark.driverworkers import STARTS, never_connected
+from headrace.engine.spark.driverworkers import await_worker, never_connected
 from headrace.engine.stream.query import Stream
 from headrace.engine.stream.status import exchange_status, source_statuses
 from headrace.engine.worker.blame import plain_error
 from headrace.model.errors import PipelineError
+
+_log = logging.getLogger("headrace.stream")
 
 _LOOK = 0.1  # seconds from one look at the stream to the next, where nothing tells of its end
 
@@ -185,13 +189,19 @@ class StreamHandle(LiveDisplay):
             self._stream.receivers.check()
 
     def _await_end(self) -> None:
-        """Waits for the end of the query, and starts it again if no batch came of it for want of a Python worker."""
-        for start in range(1, STARTS + 1):
+        """Waits for the end of the query, and starts it again as often as no batch came of it for want of a worker."""
+        for start in itertools.count(2):
             try:
                 return self._await_query()
             except StreamingQueryException as error:
-                if start == STARTS or self._stream.delivery.batches or not never_connected(error):
+                if self._stream.delivery.batches or not never_connected(error):
                     raise
+            _log.warning(
+                "this machine is busy: a Python worker of the stream was not ready in the 10 s that Spark waits; "
+                "nothing is lost, start %s follows",
+                start,
+            )
+            await_worker(self._stream.spark.sparkContext.pythonExec)
             with self._starting:
                 if self._stopping:
                     return

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +14,7 @@ from pyspark.errors import StreamingQueryException
 
 import headrace as hr
 from headrace.engine.spark import driverworkers
+from headrace.engine.stream import handle
 from headrace.engine.stream.query import Stream
 
 if TYPE_CHECKING:
@@ -49,20 +52,45 @@ def counted(spark: SparkSession) -> list[tuple[str, int]]:
     return sorted(counts)
 
 
-def test_a_query_whose_worker_is_late_is_started_again(spark: SparkSession, failing: list[str]) -> None:
-    failing += ["Python worker failed to connect back"] * (driverworkers.STARTS - 1)
+def test_a_query_whose_worker_is_late_is_started_again_as_often_as_it_takes(
+    spark: SparkSession, failing: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    awaited: list[str] = []
+    monkeypatch.setattr(handle, "await_worker", awaited.append)
+    failing += ["Python worker failed to connect back"] * 9
     assert counted(spark) == [("a", 2), ("b", 1)]
     assert failing == []
+    assert awaited == [spark.sparkContext.pythonExec] * 9
+    lines = [record.getMessage() for record in caplog.records if record.name == "headrace.stream"]
+    assert [line.partition(":")[0] for line in lines] == ["this machine is busy"] * 9
+    assert lines[0].endswith("nothing is lost, start 2 follows") and all("\n" not in line for line in lines)
 
 
-def test_it_is_not_started_again_for_ever(spark: SparkSession, failing: list[str]) -> None:
-    failing += ["Python worker failed to connect back"] * driverworkers.STARTS
-    with pytest.raises(StreamingQueryException, match="failed to connect back"):
+def test_what_is_said_is_on_standard_error_and_is_no_trace() -> None:
+    script = "from headrace.engine.stream.handle import _log; _log.warning('this machine is busy')"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (run.returncode, run.stdout, run.stderr) == (0, "", "this machine is busy\n")
+
+
+def test_a_python_that_can_be_no_worker_is_not_waited_for_for_ever(
+    spark: SparkSession, failing: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho 'No module named pyspark' >&2\nexit 1\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", str(python))
+    failing += ["Python worker failed to connect back", "and again"]
+    with pytest.raises(
+        driverworkers.WorkerError, match=r"cannot import pyspark\.worker \(No module named pyspark\); set"
+    ):
         counted(spark)
-    assert failing == []
+    assert failing == ["and again"]
+    driverworkers.await_worker(sys.executable)
+    with pytest.raises(driverworkers.WorkerError, match=r"cannot be started.*set PYSPARK_PYTHON"):
+        driverworkers.await_worker(f"{tmp_path}/none")
 
 
-def test_nor_for_other_reasons(spark: SparkSession, failing: list[str]) -> None:
+def test_it_is_not_started_again_for_other_reasons(spark: SparkSession, failing: list[str]) -> None:
     failing += ["Python worker exited unexpectedly", "and again"]
     with pytest.raises(StreamingQueryException, match="exited unexpectedly"):
         counted(spark)
@@ -77,4 +105,6 @@ def test_spark_says_so_in_these_words() -> None:
 
 
 def test_sessions_wait_longer_than_spark_would(spark: SparkSession) -> None:
-    assert spark.sparkContext.getConf().get("spark.python.authenticate.socketTimeout") == "120s"
+    assert spark.sparkContext.getConf().get("spark.python.authenticate.socketTimeout") == "1800s"
+    assert spark.sparkContext.getConf().get("spark.network.timeout") == "1800s"
+    assert spark.conf.get("spark.sql.broadcastTimeout") == "-1"
