@@ -1,7 +1,7 @@
 """The `headrace` command: its subcommands, of which `run`, `verify` and `version` are here.
 
-`headrace topic` is in `commands/topic`; `headrace up`, `batch`, `query`, `status` and `rollback` are in
-`commands/system`.
+`headrace init` is in `commands/init`, `headrace topic` in `commands/topic`; `headrace up`, `batch`, `query`, `status`
+and `rollback` are in `commands/system`.
 
 `headrace run FILE` runs a script that builds pipelines, or prints their stages with --explain. The script runs as it
 would under `python FILE`, except for how its pipelines run and how their errors are printed.
@@ -21,6 +21,7 @@ import typer
 
 from headrace import HeadraceError, __version__, written
 from headrace.commands.errors import fail
+from headrace.commands.init import init
 from headrace.commands.progressbar import watch
 from headrace.commands.storm import storm
 from headrace.commands.system import add_commands
@@ -29,14 +30,28 @@ from headrace.engine.handle import Handle, Metrics, Status
 from headrace.engine.settings import Settings, using
 
 main = typer.Typer(
-    help="The Dataflow model on Spark: run pipelines, or see how they would run.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 main.add_typer(topic, name="topic")
 main.add_typer(storm, name="storm")
+main.command()(init)
 add_commands(main)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        version()
+        raise typer.Exit
+
+
+@main.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """The Dataflow model on Spark: run pipelines, or see how they would run."""
 
 
 @main.command()
@@ -82,6 +97,14 @@ def run(
             show_default=False,
         ),
     ] = None,
+    py_files: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A module (.py), an archive (.zip) or the directory of a package that functions need on a cluster's "
+            "workers; several with commas, or by repeating the option.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Run the pipelines of a script.
 
@@ -92,7 +115,9 @@ def run(
     if master:
         os.environ["SPARK_MASTER"] = master
     printer = PlanPrinter()
-    settings = Settings(instead=printer.show) if explain else Settings(watch=watch if sys.stderr.isatty() else None)
+    files = tuple(file for option in py_files or [] for file in option.split(","))
+    watching = Settings(watch=watch if sys.stderr.isatty() else None, py_files=files)
+    settings = Settings(instead=printer.show) if explain else watching
     try:
         with using(settings):
             _run_script(file, args or [])

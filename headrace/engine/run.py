@@ -11,10 +11,12 @@ from headrace.engine.batch.handle import BatchHandle
 from headrace.engine.explain import explain
 from headrace.engine.handle import Handle as Handle
 from headrace.engine.plan import plan
+from headrace.engine.plan.columnchecks import check_columns
 from headrace.engine.plan.topictypes import with_topic_types
 from headrace.engine.settings import current
 from headrace.engine.spark.counters import Counters
-from headrace.engine.spark.session import ship_package, spark_session
+from headrace.engine.spark.pythonpath import ship_modules
+from headrace.engine.spark.session import spark_session
 from headrace.engine.worker.hidden import END, START, TIME
 from headrace.model.badrecords import RecordSource
 from headrace.model.errors import PipelineError
@@ -35,14 +37,14 @@ def run(
     graph = with_topic_types(graph)
     streaming = stream or not graph.bounded
     planned = None if streaming else plan(graph)
-    validate(graph)
+    check_columns(validate(graph))
     if (instead := current().instead) is not None:
         return instead(explain(graph, stream=stream))
     names = [name for name, value in options.items() if value is not None]
     if not streaming and names:
         raise PipelineError(f"a batch has no {' and no '.join(names)}; say run(stream=True, ...) to stream it")
     session = spark or spark_session(master)
-    ship_package(session)
+    ship_modules(session, current().py_files)
     counters = Counters(session.sparkContext)
     if planned is None:
         from headrace.engine.stream import handle, query  # a batch needs none of it
@@ -59,7 +61,7 @@ def to_spark(graph: Graph, pc: PCollection, *, spark: SparkSession | None, maste
     end = Node(f"to_spark of {pc.label!r}", ForEachArrow(print, order=()), (pc,), (), pc.place)
     planned = plan(Graph((*map(_without_losses, graph.leading_to(pc)), end)))
     session = spark or spark_session(master)
-    ship_package(session)
+    ship_modules(session, current().py_files)
     batch = Batch(session, planned, Counters(session.sparkContext), lambda stage: None, persisting=False)
     return batch.data(planned.stages[-1].inputs[0]).drop(TIME, START, END)
 

@@ -17,10 +17,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Settings:
-    """`instead` is called with each plan as text, which then is not run; `watch` waits where no time limit is given."""
+    """`instead` is called with each plan as text, which then is not run; `watch` waits where no time limit is given.
+
+    `py_files` are modules, archives and packages that workers can import.
+    """
 
     instead: Callable[[str], Handle] | None = None
     watch: Callable[[Handle], Status] | None = None
+    py_files: tuple[str, ...] = ()
 
 
 _current = Settings()
@@ -30,7 +34,7 @@ def current() -> Settings:
     """Returns the settings in force.
 
     >>> current()
-    Settings(instead=None, watch=None)
+    Settings(instead=None, watch=None, py_files=())
     """
     return _current
 

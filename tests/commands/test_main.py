@@ -42,7 +42,16 @@ DOUBLE = (
 
 
 def test_version() -> None:
-    assert invoke("version").stdout == f"headrace {hr.__version__}\n"
+    for args in (["version"], ["--version"]):
+        assert (invoke(*args).stdout, invoke(*args).exit_code) == (f"headrace {hr.__version__}\n", 0)
+
+
+def test_shells_complete_the_commands() -> None:
+    environment = {**os.environ, "_HEADRACE_COMPLETE": "complete_bash", "COMP_WORDS": "headrace st", "COMP_CWORD": "1"}
+    command = [Path(sys.executable).with_name("headrace")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["status", "storm"]
+    assert "--install-completion" in invoke("--help").stdout
 
 
 def test_module_is_the_command() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from pyspark.errors import AnalysisException
+from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
 
 from headrace.model.knowncolumns import no_column
@@ -18,7 +18,7 @@ _STATE: Final = re.compile(r"\s*SQLSTATE: \w+")
 _CONDITION: Final = re.compile(r"^\[[\w.]+\]\s*")
 
 
-def analysis_message(error: AnalysisException, columns: Sequence[str] = ()) -> str:
+def analysis_message(error: PySparkException, columns: Sequence[str] = ()) -> str:
     """Returns what Spark refused, on one line; of a column that there is not, the nearest one of `columns`."""
     parameters = error.getMessageParameters() or {}
     if (error.getCondition() or "").startswith("UNRESOLVED_COLUMN") and "objectName" in parameters:
@@ -43,5 +43,5 @@ def quiet_analysis() -> Iterator[None]:
             logger.setLevel(level)
 
 
-def _is_syntax(error: AnalysisException) -> bool:
+def _is_syntax(error: PySparkException) -> bool:
     return (error.getCondition() or "").startswith("PARSE")

@@ -18,7 +18,7 @@ from headrace.model.ddl import ddl_columns
 from headrace.model.errors import PipelineError
 from headrace.model.knowncolumns import VALUES, column_name, columns_of, no_column
 from headrace.model.pipeline import Graph, Node, PCollection
-from headrace.model.sources import ReadFiles, ReadRows
+from headrace.model.sources import Create, ReadFiles, ReadRows
 from headrace.model.topics import ReadTopic
 
 Columns = Mapping[str, pa.DataType | None]
@@ -131,9 +131,13 @@ def _declared(graph: Graph, pc: PCollection) -> Columns | None:
         return dict(zip(pc.schema.names, pc.schema.types, strict=True))
     node = graph.producer(pc)
     source = node.transform
-    if pc is not node.outputs[0] or not isinstance(source, ReadRows | ReadTopic):
+    if pc is not node.outputs[0] or not isinstance(source, ReadRows | ReadTopic | Create):
         return None
     ddl = source.schema
+    if isinstance(source, Create) and source.table is not None:
+        ddl = source.table.schema
+    if isinstance(ddl, pa.Schema):
+        return dict(zip(ddl.names, ddl.types, strict=True))
     if isinstance(source, ReadTopic) and ddl is None and source.values not in (None, "json", "bytes"):
         ddl = source.values
     if not isinstance(ddl, str):

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import atexit
 import os
-import shutil
 import sys
-import tempfile
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,11 +11,16 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from headrace.engine.spark import kafkajars
+from headrace.engine.spark.java import check_java
 from headrace.engine.spark.jvmstderr import launch_gateway
+from headrace.engine.spark.pythonpath import python_path
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 JAVA_OPTIONS = f"-Xss8m -Dlog4j2.configurationFile={_LOGGING.as_uri()}"
 """Options of Spark's JVM: deep plans, and a stop in mid-batch, overflow the default stack."""
+
+_PATIENCE = "1800s"
+"""What is not there after so long will not come; on a busy machine much is there after minutes only."""
 
 _SETTINGS: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
@@ -28,7 +29,8 @@ _SETTINGS: Mapping[str, str] = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # How long Python and the JVM wait for each other when they connect. The default, 15 s, is short on a busy machine.
-    "spark.python.authenticate.socketTimeout": "120s",
+    "spark.python.authenticate.socketTimeout": _PATIENCE,
+    "spark.sql.broadcastTimeout": "-1",  # as long as it takes
     # What Spark's logs do not show: the default, and private keys of Kafka's clients.
     "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|keystore[.]key",
 }
@@ -49,9 +51,10 @@ def spark_session(master: str | None = None, config: Mapping[str, str] | None = 
     settings = {**_SETTINGS, **local, **kafkajars.session_settings(where, kafkajars.jars()), **(config or {})}
     if where.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # or Spark asks for the address of this machine's name
-        settings["spark.executorEnv.PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+        settings["spark.executorEnv.PYTHONPATH"] = python_path()
     conf = SparkConf().setMaster(where).setAppName("headrace").setAll(list(settings.items()))
     if SparkContext._gateway is None:  # or this process has a JVM already
+        check_java()
         SparkContext(conf=conf, gateway=launch_gateway(conf))
     return SparkSession.builder.config(conf=conf).getOrCreate()
 
@@ -60,27 +63,9 @@ _LOCAL: Mapping[str, str] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
+    "spark.network.timeout": _PATIENCE,  # driver and executor are one process: what is silent is only slow
     "spark.driver.memory": "2g",
     "spark.sql.shuffle.partitions": str(4 * (os.cpu_count() or 1)),
     # A stream lists its directories before each batch; for more than 32 Spark would start a job of as many tasks.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
 }
-
-
-_shipped: set[str] = set()
-
-
-def ship_package(spark: SparkSession) -> None:
-    """Sends this package to the executors of a cluster, once per application: their Python need not have it."""
-    context = spark.sparkContext
-    if (context.master or "local").startswith("local") or context.applicationId in _shipped:
-        return
-    package = Path(__file__).parents[2]
-    folder = tempfile.mkdtemp(prefix="headrace-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)  # executors fetch it from here whenever they start
-    archive = Path(folder, "headrace.zip")
-    with zipfile.ZipFile(archive, "w") as files:
-        for file in sorted(package.rglob("*.py")):
-            files.write(file, file.relative_to(package.parent))
-    context.addPyFile(str(archive))
-    _shipped.add(context.applicationId)

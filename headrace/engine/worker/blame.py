@@ -108,9 +108,26 @@ def transform_error(error: Exception) -> TransformError | None:
     )
 
 
+def import_error(error: Exception) -> TransformError | None:
+    """Returns the error for a function that workers could not load for want of a module; None for other errors.
+
+    >>> print(import_error(RuntimeError("... ModuleNotFoundError: No module named 'shop.prices' ...")))
+    a function is of the module 'shop', which Spark's Python workers cannot import; send it to them with `headrace run \
+--py-files PATH` (a .py or .zip file, or the directory of a package), or install it where they run
+    """
+    match = re.search(r"ModuleNotFoundError: No module named '(\w+)", str(error))
+    if match is None:
+        return None
+    return TransformError(
+        f"a function is of the module {match[1]!r}, which Spark's Python workers cannot import; send it to them with "
+        "`headrace run --py-files PATH` (a .py or .zip file, or the directory of a package), or install it where they "
+        "run"
+    )
+
+
 def plain_error(error: BaseException) -> BaseException:
     """Returns the error to raise: a user function's failure in plain words, Spark's own as it is."""
-    failure = transform_error(error) if isinstance(error, Exception) else None
+    failure = (transform_error(error) or import_error(error)) if isinstance(error, Exception) else None
     if failure is None:
         return error
     failure.__cause__ = None

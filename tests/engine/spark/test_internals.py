@@ -13,10 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.core import rdd
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
+from headrace.engine.catalyst.analysis import _LOGGERS
 from headrace.engine.columns.sparkhash import spark_hash
 from headrace.engine.plan.taps import _GENERATOR
 from headrace.engine.spark.filelogs import names_files
@@ -172,6 +175,18 @@ def _(stream: Stream) -> None:
     assert "TransformWithStateInPandasFuncMode.PRE_INIT" in text
     assert 'log_name = "Streaming TransformWithStateInPandas Python worker"' in text
     assert 'print(f"Starting {log_name}.\\n")' in text
+
+
+@item("environment of Python workers")
+def _(stream: Stream) -> None:
+    context = stream.spark.sparkContext
+    assert isinstance(context.environment, dict)
+    assert "sc.environment" in inspect.getsource(rdd._prepare_for_python_RDD)
+
+
+@item("loggers of refusals")
+def _(stream: Stream) -> None:
+    assert re.findall(r'getLogger\("(\w+)"\)', inspect.getsource(PySparkException._log_exception)) == list(_LOGGERS)
 
 
 @item("standard error of the JVM")
