@@ -18,7 +18,7 @@ from headrace.model.ddl import ddl_columns
 from headrace.model.errors import PipelineError
 from headrace.model.knowncolumns import VALUES, column_name, columns_of, no_column
 from headrace.model.pipeline import Graph, Node, PCollection
-from headrace.model.sources import Create, ReadFiles, ReadRows
+from headrace.model.sources import Create, FileSource, ReadRows
 from headrace.model.topics import ReadTopic
 
 Columns = Mapping[str, pa.DataType | None]
@@ -146,7 +146,7 @@ def _declared(graph: Graph, pc: PCollection) -> Columns | None:
         columns = ddl_columns(ddl)
     except PipelineError as error:
         raise PipelineError(f"{node}: schema={ddl!r}: {error}") from None
-    return None if isinstance(source, ReadFiles) and any(map(_may_be_partitioned, source.paths)) else columns
+    return None if isinstance(source, FileSource) and any(map(_may_be_partitioned, source.paths)) else columns
 
 
 def _may_be_partitioned(path: str) -> bool:
