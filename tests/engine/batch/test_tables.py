@@ -109,7 +109,11 @@ def test_a_column_is_the_event_time_and_rows_without_one_are_bad(spark: SparkSes
 
 def test_what_is_refused_before_a_job_runs(spark: SparkSession) -> None:
     for data, options, message in [
-        ([{}], {"schema": "city strin"}, "schema='city strin' cannot be read as columns"),
+        (
+            [{}],
+            {"schema": "city strin"},
+            "schema='city strin': the column 'city' has the type 'strin', which does not exist",
+        ),
         ([{"town": 1}], {"schema": "city string"}, "row 0 has 'town'"),
         (pa.table({"__time": [1]}), {}, "the engine has a column '__time' of its own; rename yours"),
         (pa.table({"a": pa.array([], pa.month_day_nano_interval())}), {}, "a type that Spark has not"),
