@@ -53,7 +53,7 @@ class SlotAssigner:
         return expired(bounds_of(rows)[1], self.lateness, watermark)
 
     def place(self, rows: pa.RecordBatch, clocks: Clocks) -> Int64Array:
-        """Returns the slot of each row, -1 for a retraction of what was in a session that is no more."""
+        """Returns the slot of each row, -1 for a retraction of what was in a session that has finished."""
         if self.size is not None:
             return self._numbered(rows, self.size)
         start, end = bounds_of(rows)
@@ -62,9 +62,12 @@ class SlotAssigner:
         if RETRACTION not in rows.schema.names:
             return self._merged(rows, start, end, clocks)
         slots, back = np.full(rows.num_rows, -1, np.int64), np.asarray(rows.column(RETRACTION))
+        # What is taken back came in an earlier step, so it is in a session that was open before this one, or in none.
+        taken = np.flatnonzero(back)
+        taken = taken[self._covering(rows, taken, start, end) >= 0]
         if not back.all():
             slots[~back] = self._merged(rows.filter(pa.array(~back)), start[~back], end[~back], clocks)
-        slots[back] = self._covering(rows.filter(pa.array(back)), start[back], end[back])
+        slots[taken] = self._covering(rows, taken, start, end)
         return slots
 
     def _found(self, rows: pa.RecordBatch, start: Int64Array, end: Int64Array, deadline: Int64Array) -> Int64Array:
@@ -94,12 +97,12 @@ class SlotAssigner:
         self._table.deadline[slots] = deadline
         return slots
 
-    def _covering(self, rows: pa.RecordBatch, start: Int64Array, end: Int64Array) -> Int64Array:
-        """Returns the slots of sessions that rows lie in, -1 where there is none."""
+    def _covering(self, rows: pa.RecordBatch, which: Int64Array, start: Int64Array, end: Int64Array) -> Int64Array:
+        """Returns the slots of the sessions that these of the rows lie in, -1 where there is none."""
         table = self._table
-        slots, at = table.of_keys(rows.column(KEY))
-        inside = (table.start[slots] <= start[at]) & (end[at] <= table.end[slots])
-        found = np.full(rows.num_rows, -1, np.int64)
+        slots, at = table.of_keys(rows.column(KEY).take(pa.array(which)))
+        inside = (table.start[slots] <= start[which[at]]) & (end[which[at]] <= table.end[slots])
+        found = np.full(len(which), -1, np.int64)
         found[at[inside][::-1]] = slots[inside][::-1]  # of several, the one that began first
         return found
 

@@ -129,9 +129,9 @@ def test_a_retraction_of_what_was_in_a_finished_session_is_refused_and_begins_no
 
     assert step(("k", 1, 0, False), ("k", 2, 1, False)) == ([values(1, 2)], 0, 0)
     assert step(("k", 2, 1, True), ("j", 5, 3, True)) == ([], 2, 0)
-    assert step(("k", 3, 4, False)) == ([], 0, 1)
-    assert step(("k", 1, 0, True)) == ([], 1, 1)  # behind the session that is open
-    assert step(("k", 3, 4, True), ("k", 7, 4, False)) == ([values(7)], 0, 0)
+    assert step(("k", 1, 0, True), ("k", 3, 0, False)) == ([], 1, 1)
+    assert step(("k", 5, 17, False)) == ([], 0, 2)
+    assert step(("k", 3, 0, True), ("k", 7, 8, False)) == ([values(5, 7)], 0, 0)  # from one that merges with others
 
 
 def test_finished_sessions_in_the_state_of_earlier_versions_refuse_nothing() -> None:
