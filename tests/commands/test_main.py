@@ -123,6 +123,18 @@ def test_failing_function_is_told_plainly(script: Any, spark: SparkSession) -> N
     assert not [line for line in trace if "headrace/" in line]
 
 
+def test_a_source_of_bad_records_only_fails_the_run(script: Any, spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("id,name\n1,amy\nx,bob\n")
+    read = f"    rows = p | 'rows' >> hr.ReadCsv({str(tmp_path / 'in.csv')!r}, schema=SCHEMA)"
+    lines = ("with hr.Pipeline() as p:", read, "    rows | hr.Collect()")
+    some = invoke("run", script(*(line.replace("SCHEMA", "'id long, name string'") for line in lines)))
+    assert (some.exit_code, some.stderr.startswith("1 of 2 records of 'rows' was refused (wrong type: 1)")) == (0, True)
+    none = invoke("run", script(*(line.replace("SCHEMA", "'id long'") for line in lines)))
+    assert none.exit_code == 1
+    assert "2 of 2 records of 'rows' were refused (malformed: 2), the last because" in none.stderr
+    assert len(none.stderr.splitlines()) == 1
+
+
 def test_missing_script_is_named() -> None:
     result = invoke("run", "nowhere.py")
     assert (result.exit_code, result.stderr) == (

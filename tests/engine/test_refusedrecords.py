@@ -5,12 +5,16 @@ from __future__ import annotations
 import pathlib
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 import headrace as hr
+from headrace.engine.catalyst.badrecords import BadRecordReader
 from headrace.engine.handle import StreamStatus
 from headrace.engine.refusedrecords import RefusedRecords
+from headrace.engine.worker.hidden import BAD, BAD_TYPE, LOW
 from headrace.model.badrecords import BadRecords
+from headrace.model.times import MAX_TIME, MIN_TIME
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -122,3 +126,12 @@ def test_a_stream_that_ends_fails_like_a_batch_and_an_endless_one_goes_on(
     assert (
         capsys.readouterr().err.count("3 of 3 records of 'visits' were refused (malformed: 3), the last because") == 2
     )
+
+
+def test_rows_of_a_script_that_only_have_a_watermark_are_no_records() -> None:
+    bad = {"reason": "malformed", "message": "m", "position": "p", "record": "r"}
+    lows = pa.array([None, MIN_TIME, MIN_TIME, MAX_TIME, None], pa.int64())  # an element, a bad record, one that Where
+    batch = pa.record_batch({BAD: pa.array([None, bad, None, None, None], BAD_TYPE), LOW: lows})  # dropped, the end
+    reader = BadRecordReader("visits", "skip")
+    reader.read(batch)
+    assert (reader.records, reader.counts.total()) == (4, 1)

@@ -15,6 +15,7 @@ from hypothesis import Phase, given
 from hypothesis import strategies as st
 
 import headrace as hr
+from headrace.engine.spark.files import Folder
 from headrace.model.badrecords import MALFORMED, WRONG_TYPE
 from tests.scale import examples
 
@@ -254,15 +255,32 @@ def test_what_could_not_be_read_back_is_not_written(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_stream_writes_each_batch_once_with_a_manifest(spark: SparkSession, tmp_path: pathlib.Path) -> None:
-    """The second run continues from the checkpoint, and has nothing to add."""
+def test_a_stream_writes_each_batch_once_with_a_manifest(
+    spark: SparkSession, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is aborted before a batch has its name, and again after that; the last run has nothing to add."""
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.csv").write_text('name,n\n"a ""b"", c",1\nd,2\n')
-    for _ in range(2):
+    rename, aborts = Folder.rename, ["before", "after"]
+
+    def aborting(folder: Folder, other: Folder) -> None:
+        moment = aborts.pop(0) if aborts and "batch-" in str(other) else None
+        if moment != "before":
+            rename(folder, other)
+        if moment is not None:
+            raise OSError(f"aborted {moment}")
+
+    monkeypatch.setattr(Folder, "rename", aborting)
+    failures = []
+    for _ in range(4):
         p = hr.Pipeline(spark=spark)
         read = p | hr.ReadCsv(str(tmp_path / "in"), schema="name string, n long")
         read | hr.WriteCsv(str(tmp_path / "out"), separator=";")
-        p.run(stream=True, checkpoint=str(tmp_path / "checkpoint")).wait()
+        try:
+            p.run(stream=True, checkpoint=str(tmp_path / "checkpoint")).wait()
+        except Exception as error:
+            failures += [moment for moment in ("before", "after") if f"aborted {moment}" in str(error)]
+    assert failures == ["before", "after"]
     assert sorted(as_python_reads(tmp_path / "out", {"separator": ";"})) == [['a "b", c', "1"], ["d", "2"]]
     manifest = hr.read_manifest(str(tmp_path / "out"))
     assert (manifest.rows, manifest.verify()) == (2, [])
