@@ -16,6 +16,7 @@ from headrace.model.uris import Read as Read
 from headrace.model.sources import (
     Create as Create,
     Rate as Rate,
+    ReadAvro as ReadAvro,
     ReadCsv as ReadCsv,
     ReadFiles as ReadFiles,
     ReadJson as ReadJson,
@@ -35,6 +36,7 @@ from headrace.model.sinks import (
     ForEach as ForEach,
     ForEachBatch as ForEachBatch,
     WindowedValue as WindowedValue,
+    WriteAvro as WriteAvro,
     WriteCsv as WriteCsv,
     WriteJson as WriteJson,
     WriteParquet as WriteParquet,

@@ -156,6 +156,23 @@ class WriteParquet(WriteFiles):
     format = "parquet"
 
 
+class WriteAvro(WriteFiles):
+    """Writes rows as Avro files, compressed by deflate; the collection must have columns. Every field may be null.
+
+    Workers encode the files, and the driver writes them.
+
+    >>> import fastavro, headrace as hr, tempfile
+    >>> out = tempfile.mkdtemp() + "/out"
+    >>> with hr.Pipeline() as p:
+    ...     p | hr.Create([("a", 1)]) | hr.WriteAvro(out)
+    >>> with open(f"{out}/part-00000.avro", "rb") as file:
+    ...     list(fastavro.reader(file))
+    [{'_1': 'a', '_2': 1}]
+    """
+
+    format = "avro"
+
+
 class ForEach(Sink):
     """Calls a function for each element, in the workers.
 

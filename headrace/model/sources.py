@@ -370,6 +370,29 @@ class ReadCsv(ReadRows):
         self.csv = CsvFormat("ReadCsv", separator, quote, escape, header, null, encoding, multi_line)
 
 
+class ReadAvro(ReadRows):
+    """Reads the rows of Avro files. A record can be bad only by its event time; a file that is not Avro fails the run.
+
+    Without a `schema`, the columns are those of one of the files; columns that another file does not have are null in
+    its rows. Each file is decoded by one task, in memory.
+
+    >>> import headrace as hr, tempfile
+    >>> folder = tempfile.mkdtemp() + "/out"
+    >>> with hr.Pipeline() as p:
+    ...     p | hr.Create([("amy", 1)]) | hr.Select(user="_1", n="_2") | hr.WriteAvro(folder)
+    >>> with hr.Pipeline() as p:
+    ...     rows = p | hr.ReadAvro(folder) | hr.Collect()
+    >>> list(rows)
+    [Row(user='amy', n=1)]
+    """
+
+    format = "avro"
+
+    @property
+    def checks(self) -> bool:
+        return self.event_time is not None
+
+
 class ReadParquet(ReadRows):
     """Reads the rows of Parquet files. A record can be bad only by its event time.
 

@@ -12,9 +12,9 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
 
 from headrace.model.errors import PipelineError
 from headrace.model.pipeline import Primitive
-from headrace.model.sinks import WriteCsv, WriteJson, WriteParquet, WriteText
+from headrace.model.sinks import WriteAvro, WriteCsv, WriteJson, WriteParquet, WriteText
 from headrace.model.sockets import ReadSocket
-from headrace.model.sources import Rate, ReadCsv, ReadFiles, ReadJson, ReadParquet, ReadText
+from headrace.model.sources import Rate, ReadAvro, ReadCsv, ReadFiles, ReadJson, ReadParquet, ReadText
 from headrace.model.tables import WriteTable
 from headrace.model.tablesources import ReadTable
 from headrace.model.topics import ReadTopic, WriteTopic
@@ -23,7 +23,7 @@ from headrace.model.topics import ReadTopic, WriteTopic
 def Read(uri: str, **options: Any) -> Primitive:
     """Returns the source for a URI. The source's options are arguments or, if they are text, parameters of the URI.
 
-    - files: "text:data/*.txt", "json:", "csv:", "parquet:"; remote "parquet+s3a://bucket/visits", "json+hdfs://..."
+    - files: "text:data/*.txt", "json:", "csv:", "parquet:", "avro:"; remote "parquet+s3a://bucket/visits", "json+hdfs://..."
     - topics: "topic:DIRECTORY/NAME", "kafka://HOST:PORT/NAME"
     - tables: "sqlite:///FILE?table=NAME", "postgresql://USER:PASSWORD@HOST/DATABASE?table=NAME"
     - whole files: "files:data/*.xml"; lines of a socket: "tcp://HOST:PORT"; numbers: "rate:100", rows per second
@@ -35,8 +35,8 @@ def Read(uri: str, **options: Any) -> Primitive:
     Traceback (most recent call last):
         ...
     headrace.model.errors.PipelineError: Read('jsn:visits/'): there is no source jsn:, did you mean json:? There are \
-text:PATH, json:PATH, csv:PATH, parquet:PATH, FORMAT+s3a://BUCKET/PATH and the like, files:PATH, \
-sqlite:///FILE?table=NAME, postgresql://USER:PASSWORD@HOST/DATABASE?table=NAME, topic:DIRECTORY/NAME, \
+text:PATH, json:PATH, csv:PATH, parquet:PATH, FORMAT+s3a://BUCKET/PATH and the like, avro:PATH, \
+files:PATH, sqlite:///FILE?table=NAME, postgresql://USER:PASSWORD@HOST/DATABASE?table=NAME, topic:DIRECTORY/NAME, \
 kafka://HOST:PORT/NAME, tcp://HOST:PORT, rate:NUMBER
     """
     return _Request("Read", uri, options, _SOURCES, _SINKS).transform()
@@ -45,7 +45,7 @@ kafka://HOST:PORT/NAME, tcp://HOST:PORT, rate:NUMBER
 def Write(uri: str, **options: Any) -> Primitive:
     """Returns the sink for a URI. The sink's options are arguments or, if they are text, parameters of the URI.
 
-    - files: "text:out/", "json:", "csv:", "parquet:"; remote "parquet+s3a://bucket/out"
+    - files: "text:out/", "json:", "csv:", "parquet:", "avro:"; remote "parquet+s3a://bucket/out"
     - topics: "topic:DIRECTORY/NAME", "kafka://HOST:PORT/NAME"
     - tables: "sqlite:///FILE?table=hits", "postgresql://USER:PASSWORD@HOST/DATABASE?table=hits&mode=upsert&key=url,day"
 
@@ -224,6 +224,7 @@ _SOURCES: Final[dict[str, _Kind]] = {
     "json": _Kind("json:PATH", ReadJson, _of_files),
     "csv": _Kind("csv:PATH", ReadCsv, _of_files),
     "parquet": _Kind(f"parquet:PATH, {_REMOTE}", ReadParquet, _of_files),
+    "avro": _Kind("avro:PATH", ReadAvro, _of_files),
     "files": _Kind("files:PATH", ReadFiles, _of_files),
     "sqlite": _Kind("sqlite:///FILE?table=NAME", ReadTable, _of_tables),
     "postgresql": _Kind("postgresql://USER:PASSWORD@HOST/DATABASE?table=NAME", ReadTable, _of_tables),
@@ -238,13 +239,21 @@ _SINKS: Final[dict[str, _Kind]] = {
     "json": _Kind("json:PATH", WriteJson, _of_files),
     "csv": _Kind("csv:PATH", WriteCsv, _of_files),
     "parquet": _Kind(f"parquet:PATH, {_REMOTE}", WriteParquet, _of_files),
+    "avro": _Kind("avro:PATH", WriteAvro, _of_files),
     "topic": _Kind("topic:DIRECTORY/NAME", WriteTopic, _by_uri),
     "kafka": _Kind("kafka://HOST:PORT/NAME", WriteTopic, _by_uri),
     "sqlite": _Kind("sqlite:///FILE?table=NAME", WriteTable, _of_tables),
     "postgresql": _Kind("postgresql://USER:PASSWORD@HOST/DATABASE?table=NAME", WriteTable, _of_tables),
 }
 
-_FORMATS: Final = {".txt": "text", ".json": "json", ".jsonl": "json", ".csv": "csv", ".parquet": "parquet"}
+_FORMATS: Final = {
+    ".txt": "text",
+    ".json": "json",
+    ".jsonl": "json",
+    ".csv": "csv",
+    ".parquet": "parquet",
+    ".avro": "avro",
+}
 _ALIASES: Final = {
     "jsonl": "json",
     "txt": "text",

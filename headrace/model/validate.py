@@ -13,7 +13,7 @@ from headrace.model.errors import PipelineError
 from headrace.model.grouping import is_grouping
 from headrace.model.keyed import CombinePerKey, Flatten, GroupByKey, Tag
 from headrace.model.pipeline import Graph, Node, PCollection
-from headrace.model.sinks import ForEachArrow, WriteCsv, WriteParquet
+from headrace.model.sinks import ForEachArrow, WriteAvro, WriteCsv, WriteParquet
 from headrace.model.state import TimerSpec
 from headrace.model.tables import WriteTable
 from headrace.model.triggers import DefaultTrigger
@@ -71,7 +71,7 @@ def keyed_inputs_are_pairs(graph: Graph) -> None:
 def column_inputs_have_columns(graph: Graph) -> None:
     """Checks that the inputs of transforms of columns have columns."""
     for node in graph:
-        needs = isinstance(node.transform, Columnwise | WriteCsv | WriteParquet | ForEachArrow)
+        needs = isinstance(node.transform, Columnwise | WriteCsv | WriteParquet | WriteAvro | ForEachArrow)
         if needs and not node.inputs[0].has_columns:
             pc = node.inputs[0]
             raise PipelineError(

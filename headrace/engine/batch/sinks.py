@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError
-from pyspark.sql import DataFrame, DataFrameWriter, Observation, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from headrace.edges.outputs import seal
 from headrace.engine.catalyst import csvfiles
 from headrace.engine.columns.arrowbytes import arrow_bytes
+from headrace.engine.connectors.avroframes import write_avro
 from headrace.engine.plan.stages import Columns, Form, Text
 from headrace.engine.spark import files
 from headrace.engine.spark.persistence import computed
@@ -21,7 +22,7 @@ from headrace.engine.worker.hidden import END, START, TIME
 from headrace.model.errors import PipelineError
 from headrace.model.panes import PaneInfo
 from headrace.model.pipeline import Node
-from headrace.model.sinks import ForEachArrow, WindowedValue, WriteCsv, WriteFiles
+from headrace.model.sinks import ForEachArrow, WindowedValue, WriteAvro, WriteCsv, WriteFiles
 from headrace.model.windows import Window
 
 
@@ -60,8 +61,9 @@ def write_files(
     parent, name = target.getParent(), target.getName()
     new, old = (files.path_of(spark, f"{parent}/.{name}.{role}-{unique}") for role in ("new", "old"))
     try:
-        files_writer(node, written, text=isinstance(form, Text)).save(str(new))
-        seal(files.Folder(spark, str(new)), stream=None, sink=node.label, batch=0, rows=counted.get["rows"])
+        folder = files.Folder(spark, str(new))
+        save_files(node, written, folder, text=isinstance(form, Text))
+        seal(folder, stream=None, sink=node.label, batch=0, rows=counted.get["rows"])
         check()
         if sink.existing == "replace" and file_system.exists(target):
             file_system.rename(target, old)
@@ -72,13 +74,17 @@ def write_files(
         file_system.delete(new, True)
 
 
-def files_writer(node: Node, data: DataFrame, *, text: bool) -> DataFrameWriter:
-    """Returns Spark's writer of a sink's files. `text`: the frame has lines of text already."""
+def save_files(node: Node, data: DataFrame, folder: files.Folder, *, text: bool) -> None:
+    """Writes the files of a sink to a new directory. `text`: the frame has lines of text already."""
     sink = node.transform
     assert isinstance(sink, WriteFiles)
-    if isinstance(sink, WriteCsv):
-        return csvfiles.written(node, data).write.format(sink.format).options(**csvfiles.write_options(sink.csv))
-    return data.write.format("text" if text else sink.format)
+    if isinstance(sink, WriteAvro):
+        write_avro(node, data, folder)
+    elif isinstance(sink, WriteCsv):
+        writer = csvfiles.written(node, data).write.format(sink.format)
+        writer.options(**csvfiles.write_options(sink.csv)).save(str(folder))
+    else:
+        data.write.format("text" if text else sink.format).save(str(folder))
 
 
 def call_for_each_batch(node: Node, data: DataFrame) -> None:

@@ -20,18 +20,30 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from headrace.edges.avrofiles import AvroError
 from headrace.engine.catalyst import badrecords, csvfiles, parsing, relational
 from headrace.engine.catalyst.analysis import analysis_message, quiet_analysis
 from headrace.engine.catalyst.eventtime import event_time_of
+from headrace.engine.connectors.avroframes import FILE, avro_columns, decoded
 from headrace.engine.connectors.tableframes import table_frame
 from headrace.engine.connectors.topicreaders import reader_of
 from headrace.engine.spark.files import located
 from headrace.engine.worker.bundles import BLOCK_SCHEMA, Bundle, to_block
-from headrace.engine.worker.hidden import BAD, BAD_TYPE, TIME
+from headrace.engine.worker.hidden import BAD, BAD_TYPE, PART, TIME
 from headrace.model.arrowtables import rows_table
 from headrace.model.errors import PipelineError
 from headrace.model.pipeline import Node
-from headrace.model.sources import Create, FileSource, ReadCsv, ReadFiles, ReadJson, ReadParquet, ReadRows, ReadText
+from headrace.model.sources import (
+    Create,
+    FileSource,
+    ReadAvro,
+    ReadCsv,
+    ReadFiles,
+    ReadJson,
+    ReadParquet,
+    ReadRows,
+    ReadText,
+)
 from headrace.model.tablesources import TableSource
 from headrace.model.times import MIN_TIME
 
@@ -142,6 +154,8 @@ def as_files(spark: SparkSession, node: Node, source: FileSource) -> Files:
     try:
         with quiet_analysis():
             return _files(spark, node, source, paths)
+    except AvroError as error:
+        raise PipelineError(f"{node}: {error}") from None
     except AnalysisException as error:
         if "PATH_NOT_FOUND" in (error.getCondition() or ""):
             raise PipelineError(
@@ -156,6 +170,9 @@ def _files(spark: SparkSession, node: Node, source: FileSource, paths: list[str]
         data = reader.format(source.format).load(paths)
         return Files(data, data.schema)
     columns = None if source.schema is None else parsing.struct_of(source.schema)
+    if isinstance(source, ReadAvro):
+        data = reader.format(format_of(source)).load(paths)
+        return Files(data, avro_columns(data) if columns is None else columns)
     if isinstance(source, ReadParquet):
         data = (reader if columns is None else reader.schema(columns)).parquet(*paths)
         return Files(data, data.schema)
@@ -216,7 +233,7 @@ def options_of(source: FileSource) -> dict[str, Any]:
 
 def format_of(source: FileSource) -> str:
     """Returns the format in which Spark reads the files of a source."""
-    return "text" if isinstance(source, ReadJson) else source.format
+    return {"json": "text", "avro": "binaryFile"}.get(source.format, source.format)
 
 
 def elements(node: Node, files: Files) -> DataFrame:
@@ -228,8 +245,10 @@ def elements(node: Node, files: Files) -> DataFrame:
         data = data.select(parsing.local_path(F.col("path")).alias("filename"), "content")
         if source.text:
             return parsing.checked(parsing.whole_texts(data), None, F.lit(None).cast("long"))
+    if isinstance(source, ReadAvro):
+        data = decoded(data, files.columns, tuple(name for name in (PART,) if name in data.columns))
     if not isinstance(source, ReadRows | TableSource) or not source.checks:
-        return data.withColumn(TIME, F.lit(None).cast("long"))
+        return data.drop(FILE).withColumn(TIME, F.lit(None).cast("long"))
     position = F.lit(source.what) if isinstance(source, TableSource) else parsing.file_position()
     if isinstance(source, ReadJson):
         lines = data.withColumnRenamed("value", parsing.TEXT).where(F.col(parsing.TEXT).rlike(r"\S"))
@@ -238,9 +257,11 @@ def elements(node: Node, files: Files) -> DataFrame:
         records = csvfiles.csv_records(data, files.columns, files.named, source.csv, position)
     else:
         shown = files.columns.names if source.handles_exceptions else [str(source.event_time)]
+        if isinstance(source, ReadAvro):
+            position = parsing.local_path(F.col(FILE))
         records = parsing.typed_records(data, files.columns, shown, position)
     time = event_time_of(node, records.data.select(*map(parsing.quoted, files.columns.names)), source.event_time)
-    return parsing.checked(records, source.event_time, time)
+    return parsing.checked(records, source.event_time, time).drop(FILE)
 
 
 def _missing(source: FileSource, error: AnalysisException) -> str:

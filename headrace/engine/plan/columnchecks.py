@@ -19,6 +19,7 @@ from headrace.model.errors import PipelineError
 from headrace.model.knowncolumns import VALUES, column_name, columns_of, no_column
 from headrace.model.pipeline import Graph, Node, PCollection
 from headrace.model.sources import Create, FileSource, ReadRows
+from headrace.model.tablesources import TableSource
 from headrace.model.topics import ReadTopic
 
 Columns = Mapping[str, pa.DataType | None]
@@ -131,7 +132,7 @@ def _declared(graph: Graph, pc: PCollection) -> Columns | None:
         return dict(zip(pc.schema.names, pc.schema.types, strict=True))
     node = graph.producer(pc)
     source = node.transform
-    if pc is not node.outputs[0] or not isinstance(source, ReadRows | ReadTopic | Create):
+    if pc is not node.outputs[0] or not isinstance(source, ReadRows | TableSource | ReadTopic | Create):
         return None
     ddl = source.schema
     if isinstance(source, Create) and source.table is not None:

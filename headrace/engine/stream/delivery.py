@@ -185,7 +185,7 @@ class Delivery:
             schema = from_arrow_schema(outlet.output.schema())
             rows = rows.mapInArrow(BodyUnpacker(self.counters.written), schema)
         with blame(outlet.node.label):
-            sinks.files_writer(outlet.node, rows.drop(TIME), text=isinstance(outlet.output, ToText)).save(str(new))
+            sinks.save_files(outlet.node, rows.drop(TIME), new, text=isinstance(outlet.output, ToText))
         if count := self.counters.written.value - before:
             seal(new, stream=self._stream, sink=outlet.node.label, batch=batch_id, rows=count)
             new.rename(folder.folder(name))
