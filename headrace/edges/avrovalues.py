@@ -15,9 +15,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from headrace.edges.registryclient import RegisteredSchema
-
-ELEMENT: Final = "value"
-"""The name of the only column of a schema that is no record."""
+from headrace.model.errors import PipelineError
 
 _PRIMITIVES: Final = {
     "boolean": pa.bool_(),
@@ -43,6 +41,8 @@ _NAME: Final = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 class AvroValues:
     """Decodes and encodes rows by an Avro schema. With `reader`, decoded rows are resolved to that schema.
 
+    `element` is the name of the only column of a schema that is no record, as those of keys often are.
+
     >>> text = '{"type": "record", "name": "Visit", "fields": [{"name": "user", "type": "string"}]}'
     >>> values = AvroValues(RegisteredSchema(1, "avro", text))
     >>> values.column("user")
@@ -51,17 +51,17 @@ class AvroValues:
     {'user': 'ann'}
     """
 
-    def __init__(self, schema: RegisteredSchema, reader: RegisteredSchema | None = None) -> None:
-        import fastavro  # an optional dependency
-
-        self._avro, self.schema = fastavro, schema
+    def __init__(
+        self, schema: RegisteredSchema, reader: RegisteredSchema | None = None, element: str = "value"
+    ) -> None:
+        self._avro, self._element = _package(), element
         self._parsed, self._named = _parse(schema)
         self._reader = None if reader is None or reader == schema else _parse(reader)[0]
         self._is_record = isinstance(self._parsed, dict) and self._parsed["type"] == "record"
-        self._fields = self._parsed["fields"] if self._is_record else [{"name": ELEMENT, "type": self._parsed}]
+        self._fields = self._parsed["fields"] if self._is_record else [{"name": element, "type": self._parsed}]
 
     def names(self) -> list[str]:
-        """Returns the names of the fields; ELEMENT if the schema is no record."""
+        """Returns the names of the fields."""
         return [each["name"] for each in self._fields]
 
     def column(self, name: str) -> pa.Field | None:
@@ -81,12 +81,12 @@ class AvroValues:
         value: Any = self._avro.schemaless_reader(stream, self._parsed, self._reader)
         if left := len(data) - stream.tell():
             raise ValueError(f"it has {left} bytes after its end")
-        return value if self._is_record else {ELEMENT: value}
+        return value if self._is_record else {self._element: value}
 
     def encode(self, row: Mapping[str, Any]) -> bytes:
         """Encodes a row; fields that are missing get their defaults."""
         stream = io.BytesIO()
-        self._avro.schemaless_writer(stream, self._parsed, row if self._is_record else row[ELEMENT])
+        self._avro.schemaless_writer(stream, self._parsed, row if self._is_record else row[self._element])
         return stream.getvalue()
 
 
@@ -99,10 +99,29 @@ def avro_schema(name: str, columns: pa.Schema) -> str:
     return json.dumps(_record(re.sub("[^A-Za-z0-9_]", "_", re.sub("^(?=[0-9])", "_", name)), columns))
 
 
+def avro_key_schema(column: pa.Field) -> str:
+    """Returns the schema for keys of this column, which are never null.
+
+    >>> avro_key_schema(pa.field("n", pa.int64()))
+    '"long"'
+    """
+    if pa.types.is_nested(column.type):
+        raise TypeError(f"the key {column.name!r} is {column.type}, but a key is text or a number; choose another")
+    return json.dumps(_avro_type(column.name, column.name, column.type))
+
+
+def _package() -> Any:
+    """Imports fastavro. Refuses if it is not installed."""
+    try:
+        import fastavro
+    except ImportError:
+        raise PipelineError("format='avro' needs fastavro; install it with pip install 'headrace[registry]'") from None
+    return fastavro
+
+
 def _parse(schema: RegisteredSchema) -> tuple[Any, dict[str, Any]]:
     """Returns a parsed schema, and the types that have names."""
-    import fastavro
-
+    fastavro = _package()
     names: dict[str, Any] = {}
     for _, text in schema.references:
         fastavro.parse_schema(_plain(json.loads(text)), names)

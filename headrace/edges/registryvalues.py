@@ -10,11 +10,12 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from headrace.edges.avrovalues import AvroValues, avro_schema
+from headrace.edges.avrovalues import AvroValues, avro_key_schema, avro_schema
 from headrace.edges.registryclient import RegisteredSchema, UnknownSchema, latest_schema, register, schema_by_id
 from headrace.model.badrecords import MALFORMED, WRONG_TYPE
 from headrace.model.errors import HeadraceError, PipelineError
@@ -23,6 +24,8 @@ from headrace.model.schemaregistry import Format, SchemaRegistry
 _HEADER: Final = struct.Struct(">bI")
 _LONGEST: Final = 100  # characters of a value in a message
 
+Part = Literal["value", "key"]
+"""The parts of a record that have schemas."""
 Flaw = tuple[str, str]
 """The reason why a record is bad, and a message."""
 
@@ -49,23 +52,32 @@ _Writer = tuple[SchemaValues | None, Flaw | None]
 
 @lru_cache(200)
 def values_of(
-    schema: RegisteredSchema, indexes: tuple[int, ...] = (0,), reader: RegisteredSchema | None = None
+    schema: RegisteredSchema,
+    indexes: tuple[int, ...] = (0,),
+    reader: RegisteredSchema | None = None,
+    element: str = "value",
 ) -> SchemaValues:
-    """Returns how rows of a schema, or of one of its messages, are decoded and encoded."""
+    """Returns how rows of a schema, or of one of its messages, are decoded and encoded.
+
+    `element` is the name of the only column, if the schema is that of a single value.
+    """
     if schema.format != "protobuf":
-        return AvroValues(schema, reader)
+        return AvroValues(schema, reader, element)
     from headrace.edges.protobufvalues import ProtobufValues  # whose import takes long, and few need it
 
     return ProtobufValues(schema, indexes)
 
 
-def new_schema(format: Format, name: str, columns: pa.Schema) -> str:
-    """Returns the text of a schema for rows of these columns. Raises TypeError at a column that cannot be its field."""
+def new_schema(format: Format, topic: str, part: Part, columns: pa.Schema) -> str:
+    """Returns the text of a schema for rows of these columns, or for keys of the only one.
+
+    Raises TypeError at a column that cannot be its field.
+    """
     if format == "avro":
-        return avro_schema(name, columns)
+        return avro_schema(topic, columns) if part == "value" else avro_key_schema(columns[0])
     from headrace.edges.protobufvalues import protobuf_schema
 
-    return protobuf_schema(name, columns)
+    return protobuf_schema(topic if part == "value" else f"{topic}_key", columns)
 
 
 def message_indexes(data: bytes, at: int) -> tuple[tuple[int, ...], int]:
@@ -99,15 +111,18 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
             return (number >> 1) ^ -(number & 1), at
 
 
-def subject_of(topic: str, part: str = "value") -> str:
+def subject_of(topic: str, part: Part = "value") -> str:
     """Returns the subject under which the schemas of a topic's values or keys are, by Confluent's default rule."""
     return f"{topic}-{part}"
 
 
 def latest_columns(
-    who: str, registry: SchemaRegistry, subject: str, format: Format
+    who: str, registry: SchemaRegistry, subject: str, format: Format, element: str = "value"
 ) -> tuple[RegisteredSchema, pa.Schema]:
-    """Returns the latest schema of a subject, and its columns. Refuses a subject that has none."""
+    """Returns the latest schema of a subject, and its columns; of a single value, `element` is its name.
+
+    Refuses a subject that has no schema.
+    """
     try:
         schema = latest_schema(who, registry, subject, format)
     except UnknownSchema:
@@ -117,7 +132,7 @@ def latest_columns(
         ) from None
     _check_format(who, schema, format)
     try:
-        values = values_of(schema)
+        values = values_of(schema, element=element)
         return schema, pa.schema([values.column(name) for name in values.names()])
     except (TypeError, ValueError) as error:
         raise PipelineError(
@@ -143,6 +158,7 @@ class RegistryDecoder:
     format: Format
     columns: pa.Schema
     reader: RegisteredSchema | None = None
+    part: Part = "value"
 
     def decode(self, records: Sequence[bytes | None]) -> tuple[list[pa.Array], list[Flaw | None]]:
         """Returns the columns, and for each record what is wrong with it; the columns of such a record are null."""
@@ -157,7 +173,7 @@ class RegistryDecoder:
 
     def _row(self, record: bytes | None, writers: dict[_Message, _Writer]) -> tuple[dict[str, Any], Flaw | None]:
         if record is None:
-            return {}, (MALFORMED, "it has no value")
+            return {}, None if self.part == "key" else (MALFORMED, "it has no value")
         if len(record) < _HEADER.size or record[0] != 0:
             return {}, (MALFORMED, "it does not begin with the id of a schema: a zero byte, and four of the id")
         _, id = _HEADER.unpack_from(record)
@@ -211,12 +227,16 @@ def _known_writer(decoder: RegistryDecoder, id: int, indexes: tuple[int, ...]) -
     if schema.format != decoder.format:
         return None, (MALFORMED, f"its schema {id} is of the format {schema.format!r}, not {decoder.format!r}")
     try:
-        values = values_of(schema, indexes, decoder.reader)
+        values = values_of(
+            schema, indexes, decoder.reader, decoder.columns.names[0] if decoder.part == "key" else "value"
+        )
         for wanted in () if decoder.resolves else decoder.columns:
             written = values.column(wanted.name)
             if written is not None and not fits(written.type, wanted.type):
                 message = f"{wanted.name!r} is {written.type} in its schema {id}, not {wanted.type}"
                 return None, (WRONG_TYPE, message)
+    except HeadraceError:
+        raise
     except TypeError as error:
         return None, (WRONG_TYPE, f"in its schema {id}, {error}")
     except Exception as error:  # a schema that its own library refuses
@@ -273,12 +293,12 @@ class RegistryEncoder:
     registry: SchemaRegistry
     format: Format
     topic: str
-    part: str = "value"
+    part: Part = "value"
     schema: RegisteredSchema | None = None
 
     @classmethod
     def latest(
-        cls, who: str, registry: SchemaRegistry, format: Format, topic: str, part: str = "value"
+        cls, who: str, registry: SchemaRegistry, format: Format, topic: str, part: Part = "value"
     ) -> RegistryEncoder:
         """Returns the encoder for a topic, with the latest schema of its subject, if it has one."""
         try:
@@ -291,7 +311,7 @@ class RegistryEncoder:
     def encode(self, columns: Mapping[str, pa.Array], rows: int) -> pa.BinaryArray:
         """Encodes columns, row by row. Refuses columns that are not those of the schema."""
         schema = self.schema or self._own_schema(columns)
-        values = values_of(schema)
+        values = values_of(schema, element=next(iter(columns)) if self.part == "key" else "value")
         table = {name: self._cast(values, schema, name, column) for name, column in columns.items()}
         if missing := sorted(values.required() - set(columns)):
             raise PipelineError(
@@ -306,6 +326,13 @@ class RegistryEncoder:
             return pa.array([header + values.encode(dict(zip(table, row, strict=True))) for row in cells], pa.binary())
         except (ValueError, TypeError, OverflowError) as error:
             raise PipelineError(f"{self.who}: a row is not of {self._place(schema)}: {error}") from None
+
+    def encode_keys(self, name: str, column: pa.Array) -> pa.BinaryArray:
+        """Encodes the column of keys; a record whose key is null has none."""
+        there = column.is_valid()
+        keys = column.drop_null()
+        encoded = self.encode({name: keys}, len(keys)) if len(keys) else pa.array([], pa.binary())
+        return pc.replace_with_mask(pa.nulls(len(column), pa.binary()), there, encoded)
 
     def types(self, names: list[str]) -> dict[str, pa.DataType]:
         """Returns the types of these columns in the schema. Refuses if there is no schema: nothing else says them."""
@@ -324,7 +351,7 @@ class RegistryEncoder:
     def _own_schema(self, columns: Mapping[str, pa.Array]) -> RegisteredSchema:
         wanted = pa.schema([(name, column.type) for name, column in columns.items()])
         try:
-            text = new_schema(self.format, self.topic, wanted)
+            text = new_schema(self.format, self.topic, self.part, wanted)
         except TypeError as error:
             raise PipelineError(f"{self.who}: {error}") from None
         return RegisteredSchema(register(self.who, self.registry, self._subject, self.format, text), self.format, text)

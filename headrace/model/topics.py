@@ -105,7 +105,8 @@ class ReadTopic(Source, RecordSource):
     Each partition has a watermark, computed by the policy `watermark`; the topic's watermark is the smallest of them.
 
     With `format`, "avro" or "protobuf", values have the schemas of a schema `registry`, an address or a SchemaRegistry.
-    Columns are then those of `schema`, or else of the topic's latest schema there.
+    Columns are then those of `schema`, or else of the topic's latest schema there. `key` is the name of the column with
+    the keys of a topic of Kafka: text, or with `key_format` what their schemas in the registry say.
 
     With a `schema` for JSON values, a `format`, or `event_time`, records may be bad: `bad` is as for ReadJson, and the
     position of a dead letter is topic/partition@offset.
@@ -136,11 +137,14 @@ class ReadTopic(Source, RecordSource):
         bad: Bad = "dead_letters",
         security: KafkaSecurity | None = None,
         format: Format | None = None,
+        key: str | None = None,
+        key_format: Format | None = None,
         registry: str | SchemaRegistry | None = None,
     ) -> None:
         self.address = address(topic, log=log, security=security)
         self.format: Format | None = format
-        self.registry = _registry("ReadTopic", self.address, format, registry)
+        self.key, self.key_format = _key(self.address, key, key_format, schema, format), key_format
+        self.registry = _registry("ReadTopic", self.address, format, key, key_format, registry)
         if self.address.log is None:
             self.values = "bytes"  # Kafka knows no more
         self.schema, self.event_time = schema, event_time
@@ -207,7 +211,8 @@ class WriteTopic(BatchSink):
     a record has the event time of its element.
 
     With `format`, "avro" or "protobuf", values are written by the topic's latest schema in the schema `registry`, an
-    address or a SchemaRegistry; if it has none, by one that is made of the columns and registered.
+    address or a SchemaRegistry; if it has none, by one that is made of the columns and registered. So are keys, with
+    `key_format`.
 
     >>> import headrace as hr
     >>> print(hr.WriteTopic("hits", log="/data/log", key="url"))
@@ -223,11 +228,13 @@ class WriteTopic(BatchSink):
         timestamp: str | Callable[[Any], Any] | None = None,
         security: KafkaSecurity | None = None,
         format: Format | None = None,
+        key_format: Format | None = None,
         registry: str | SchemaRegistry | None = None,
     ) -> None:
         self.address = address(topic, log=log, security=security)
         self.format: Format | None = format
-        self.registry = _registry("WriteTopic", self.address, format, registry)
+        self.key_format: Format | None = key_format
+        self.registry = _registry("WriteTopic", self.address, format, key, key_format, registry)
         for name, value in (("key", key), ("timestamp", timestamp)):
             if not (value is None or isinstance(value, str) or callable(value)):
                 raise PipelineError(f"WriteTopic: {name} must be a column or a function of the element, got {value!r}")
@@ -238,19 +245,42 @@ class WriteTopic(BatchSink):
 
 
 def _registry(
-    name: str, address: Address, format: Format | None, registry: str | SchemaRegistry | None
+    name: str,
+    address: Address,
+    format: Format | None,
+    key: object,
+    key_format: Format | None,
+    registry: str | SchemaRegistry | None,
 ) -> SchemaRegistry | None:
-    """Returns the registry of a format. Refuses one without the other, and both for embedded topics."""
-    if format is not None and format not in get_args(Format):
-        raise PipelineError(
-            f"{name}: format must be 'avro' or 'protobuf', got {format!r}; without it, values with a schema are JSON"
-        )
-    if (format is None) != (registry is None):
-        missing = "format='avro' or 'protobuf'" if format is None else "registry='http://HOST:PORT'"
+    """Returns the registry of formats. Refuses one without the other, and both for embedded topics."""
+    formats = {label: each for label, each in (("format", format), ("key_format", key_format)) if each is not None}
+    for label, each in formats.items():
+        if each not in get_args(Format):
+            raise PipelineError(
+                f"{name}: {label} must be 'avro' or 'protobuf', got {each!r}; without it, values with a schema are "
+                "JSON, and keys are text"
+            )
+        if address.brokers is None:
+            raise PipelineError(f"{name}: {label}={each!r} is for topics of Kafka, but this is {address}; leave it out")
+    if bool(formats) != (registry is not None):
+        missing = "format='avro' or 'protobuf'" if not formats else "registry='http://HOST:PORT'"
         raise PipelineError(f"{name}: format and registry belong together; give {missing}, too")
-    if format is not None and address.brokers is None:
-        raise PipelineError(f"{name}: format={format!r} is for topics of Kafka, but this is {address}; leave it out")
+    if key_format is not None and not isinstance(key, str):
+        raise PipelineError(f"{name}: key_format={key_format!r} is for a column of keys; name it with key=")
     return SchemaRegistry(registry) if isinstance(registry, str) else registry
+
+
+def _key(address: Address, key: str | None, key_format: object, schema: object, format: object) -> str | None:
+    """Returns the name of a source's column of keys. Refuses it where there is none."""
+    if key is not None and address.brokers is None:
+        raise PipelineError(f"ReadTopic: key={key!r} is for topics of Kafka, but this is {address}; leave it out")
+    if key is not None and schema is None and format is None:
+        raise PipelineError(f"ReadTopic: key={key!r} is a column, but values have none; give schema=, or format=")
+    if key_format is not None and format is None:
+        raise PipelineError(
+            f"ReadTopic: key_format={key_format!r} is only for values that have a format, too; give both"
+        )
+    return key
 
 
 def _bound(name: str, value: Any) -> Bound:

@@ -33,6 +33,9 @@ class Registry:
     def register(self, subject: str, schema: dict[str, Any]) -> int:
         """Registers a schema; returns its id."""
         schema = {name: part for name, part in schema.items() if (name, part) != ("schemaType", "AVRO")}
+        if "schemaType" not in schema:
+            parsed = json.loads(schema["schema"])  # {"type": "long"} is "long"
+            schema["schema"] = json.dumps(parsed["type"] if isinstance(parsed, dict) and len(parsed) == 1 else parsed)
         if schema not in self.schemas:
             self.schemas.append(schema)
         id = self.schemas.index(schema) + 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import sys
 from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
@@ -75,14 +76,14 @@ def registry() -> Iterator[Registry]:
         yield served
 
 
-def confluent(registry: Registry, schema: Any, topic: str, row: Any) -> bytes:
-    """Encodes a row as Confluent's own serializer does, which registers the schema."""
+def confluent(registry: Registry, schema: Any, topic: str, row: Any, part: str = "VALUE") -> bytes:
+    """Encodes a row, or a key, as Confluent's own serializer does, which registers the schema."""
     from confluent_kafka.schema_registry import SchemaRegistryClient
     from confluent_kafka.schema_registry.avro import AvroSerializer
     from confluent_kafka.serialization import MessageField, SerializationContext
 
     serialize = AvroSerializer(SchemaRegistryClient({"url": registry.url}), json.dumps(schema))
-    data = serialize(row, SerializationContext(topic, MessageField.VALUE))
+    data = serialize(row, SerializationContext(topic, getattr(MessageField, part)))
     assert isinstance(data, bytes)
     return data
 
@@ -225,6 +226,38 @@ def test_columns_that_are_not_the_schemas_are_refused(registry: Registry) -> Non
     registry.frozen.add("own-value")
     with pytest.raises(hr.PipelineError, match=r"refuses the schema of these elements: .*incompatible; change the"):
         own.encode(user, 1)
+
+
+def test_keys_are_values_or_fields_of_records(registry: Registry) -> None:
+    """As Confluent's serializer writes them, and as we do: a single value, or the field of the column's name."""
+    where = SchemaRegistry(registry.url)
+    own = RegistryEncoder.latest("v", where, "avro", "v", "key")
+    keys = own.encode_keys("n", array([7, None, 8])).to_pylist()
+    assert keys == [confluent(registry, "long", "v", 7, "KEY"), None, confluent(registry, "long", "v", 8, "KEY")]
+    assert registry.subjects == {"v-key": [1]}
+    record = {"type": "record", "name": "K", "fields": [{"name": "n", "type": "int"}]}
+    other = confluent(registry, record, "v", {"n": 9}, "KEY")
+    reader = RegistryDecoder("v", where, "avro", pa.schema([("n", pa.int64())]), part="key")
+    assert decoded(reader, *keys, other) == ([{"n": 7}, {"n": None}, {"n": 8}, {"n": 9}], [None] * 4)
+    latest = RegistryEncoder.latest("v", where, "avro", "v", "key")
+    assert latest.encode_keys("n", array([9])).to_pylist() == [other]
+    _, columns = latest_columns("v", where, "v-key", "avro", "n")
+    assert columns == pa.schema([pa.field("n", pa.int32(), nullable=False)])
+    messages = RegistryEncoder.latest("v", where, "protobuf", "p", "key").encode_keys("n", array([7, None]))
+    by_message = RegistryDecoder("v", where, "protobuf", pa.schema([("n", pa.int64())]), part="key")
+    assert decoded(by_message, *messages.to_pylist()) == ([{"n": 7}, {"n": None}], [None, None])
+    with pytest.raises(hr.PipelineError, match=r"the key 'n' is list.*, but a key is text or a number"):
+        RegistryEncoder.latest("v", where, "avro", "lists", "key").encode_keys("n", array([[1]]))
+
+
+def test_what_is_not_installed_is_said(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = confluent(registry, {**VISIT, "name": "Unseen"}, "visits", ROW)  # by this process
+    monkeypatch.setitem(sys.modules, "fastavro", None)
+    with pytest.raises(hr.PipelineError, match=r"format='avro' needs fastavro; install .*'headrace\[registry\]'"):
+        decoder(registry, COLUMNS).decode([record])
+    monkeypatch.setitem(sys.modules, "confluent_kafka.schema_registry", None)
+    with pytest.raises(hr.PipelineError, match=r"needs a client; install it with pip install 'headrace\[registry\]'"):
+        latest_columns("visits", SchemaRegistry(registry.url), "visits-value", "avro")
 
 
 def test_a_registry_that_is_away_or_refuses_is_named_without_the_password(registry: Registry) -> None:

@@ -86,3 +86,38 @@ def test_start_offsets_are_integers() -> None:
                 hr.PipelineError, match=r"start must be an offset for each partition, e\.g\. \{0: 25, 1: 7\}"
             ):
                 hr.ReadTopic(topic, start=start)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"format": "xml", "registry": "http://h"}, "format must be 'avro' or 'protobuf', got 'xml'"),
+        ({"format": "avro"}, "format and registry belong together; give registry='http://HOST:PORT', too"),
+        ({"registry": "http://h"}, "format and registry belong together; give format='avro' or 'protobuf', too"),
+        ({"format": "avro", "registry": "http://ann:hunter2@h"}, "url has no user or password, got one for 'h'"),
+        ({"format": "avro", "registry": "h:8081"}, "url must be http://HOST:PORT or https://HOST:PORT, got 'h:8081'"),
+        (
+            {"format": "avro", "key_format": "avro", "registry": "http://h"},
+            "is for a column of keys; name it with key=",
+        ),
+        ({"key": "user"}, "key='user' is a column, but values have none; give schema=, or format="),
+        ({"key": "user", "schema": "user string", "key_format": "avro", "registry": "http://h"}, "a format, too; give"),
+    ],
+)
+def test_formats_keys_and_registries_that_do_not_go_together(options: dict[str, Any], match: str) -> None:
+    with pytest.raises(hr.PipelineError, match=match) as refused:
+        hr.ReadTopic("kafka://h:1/visits", **options)
+    assert "hunter2" not in str(refused.value)
+
+
+def test_embedded_topics_have_no_formats_and_no_column_of_keys() -> None:
+    with pytest.raises(hr.PipelineError, match="format='avro' is for topics of Kafka, but this is topic:"):
+        hr.WriteTopic("visits", format="avro", registry="http://h")
+    with pytest.raises(hr.PipelineError, match="key='user' is for topics of Kafka, but this is topic:"):
+        hr.ReadTopic("visits", schema="user string", key="user")
+
+
+def test_a_uri_may_name_the_format_and_the_registry() -> None:
+    read: Any = hr.Read("kafka://h:1/visits?format=avro&registry=http://127.0.0.1:8081&key=user&key_format=avro")
+    assert (read.format, read.key_format, read.key) == ("avro", "avro", "user")
+    assert read.registry == hr.SchemaRegistry("http://127.0.0.1:8081")

@@ -120,6 +120,7 @@ def _options(address: Address) -> dict[str, str]:
 def _records(data: DataFrame) -> DataFrame:
     """Returns records with the columns that `topicframes.elements` reads."""
     return data.select(
+        F.col("key").alias(topicframes.KEY),
         F.col("value").alias(VALUE),
         F.unix_micros("timestamp").alias(TIME),
         F.col("partition").cast("string").alias(PART),

@@ -1,23 +1,23 @@
 """Converts the records of a topic, embedded or Kafka's, to elements in columns.
 
-A frame of records has the values' columns, or VALUE alone, and TIME, PART and OFFSET.
+A frame of records has the values' columns, or VALUE alone, and TIME, PART and OFFSET; of Kafka's also KEY.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
 from headrace.engine.catalyst import parsing
 from headrace.engine.catalyst.analysis import analysis_message, quiet_analysis
 from headrace.engine.catalyst.eventtime import event_time_of
-from headrace.engine.connectors.decodedrecords import DecodedRecords
+from headrace.engine.connectors.decodedrecords import RAW_KEY, DecodedRecords
 from headrace.engine.connectors.fromrecords import OFFSET, value_columns, value_kind
 from headrace.engine.worker.hidden import PART, TIME
 from headrace.log.values import VALUE
@@ -25,17 +25,24 @@ from headrace.model.errors import PipelineError
 from headrace.model.pipeline import Node
 from headrace.model.topics import ReadTopic
 
+KEY: Final = "__key"
+"""The column of the keys of Kafka's records."""
+
 
 def elements(node: Node, records: DataFrame) -> DataFrame:
     """Returns the frame of a topic's elements: their columns, TIME and PART; and BAD, if records may be bad."""
     source, struct = source_of(node), from_arrow_schema(columns(node))
     position = F.concat(F.lit(f"{source.address.name}/"), PART, F.lit("@"), OFFSET)
+    keys = [] if source.key is None or source.key_format is not None else [_key_text(struct[source.key])]
     if source.format is not None:
-        decoded = DecodedRecords.of(node, columns(node))
-        data = records.select(F.col(VALUE).alias(parsing.RAW), TIME, PART, OFFSET)
-        parsed = parsing.decoded_records(decoded.frame(data), struct, position)
+        raw = [F.col(VALUE).alias(parsing.RAW), *([F.col(KEY).alias(RAW_KEY)] if source.key_format else [])]
+        data = records.select(*raw, *keys, TIME, PART, OFFSET)
+        decoded = DecodedRecords.of(node, columns(node)).frame(data)
+        own = [F.col(parsing.quoted(name)) for name in struct.names]
+        rows = decoded.select(*own, parsing.RAW, parsing.FLAW, TIME, PART, OFFSET)
+        parsed = parsing.decoded_records(rows, struct, position)
     elif value_kind(values_of(source)) != "rows" and source.schema is not None:
-        values = records.select(F.col(VALUE).cast("string").alias(parsing.TEXT), TIME, PART, OFFSET)
+        values = records.select(F.col(VALUE).cast("string").alias(parsing.TEXT), *keys, TIME, PART, OFFSET)
         parsed = parsing.json_records(values, struct, position)
     else:
         casts = [F.col(parsing.quoted(field.name)).cast(field.dataType) for field in struct]
@@ -56,6 +63,8 @@ def columns(node: Node) -> pa.Schema:
     if source.schema is None:
         return _with_time(node, available)
     wanted = to_arrow_schema(_struct(node, source.schema), timezone="UTC")
+    if source.key is not None:
+        _check_key(node, source, wanted)
     if value_kind(values) == "rows":
         for field in wanted:
             _check_column(node, available, field)
@@ -84,6 +93,24 @@ def _with_time(node: Node, columns: pa.Schema) -> pa.Schema:
             f"{node}: event_time={source.event_time!r} is no column, since values have none; name them with schema="
         )
     raise PipelineError(f"{node}: event_time={source.event_time!r} is no column; there are {', '.join(columns.names)}")
+
+
+def _check_key(node: Node, source: ReadTopic, columns: pa.Schema) -> None:
+    """Refuses a column of keys that is none, or not of a type that keys have."""
+    if source.key not in columns.names:
+        raise PipelineError(f"{node}: key={source.key!r} is no column; there are {', '.join(columns.names)}")
+    kind = columns.field(source.key).type
+    if source.key_format is None and kind not in (pa.string(), pa.binary()):
+        raise PipelineError(
+            f"{node}: key={source.key!r} is {kind} in schema=, but keys are text: declare a string, or binary, or "
+            "give key_format="
+        )
+
+
+def _key_text(field: StructField) -> Column:
+    """Returns the keys as text, in which bytes that are not UTF-8 are replaced, or as bytes."""
+    text = F.make_valid_utf8(F.col(KEY).cast("string"))
+    return (text if isinstance(field.dataType, StringType) else F.col(KEY)).alias(field.name)
 
 
 def _check_column(node: Node, available: pa.Schema, wanted: pa.Field) -> None:

@@ -5,6 +5,8 @@ No Spark.
 
 from __future__ import annotations
 
+import pyarrow as pa
+
 from headrace.edges.registryvalues import latest_columns, subject_of
 from headrace.edges.topicranges import open_topic
 from headrace.model.errors import PipelineError
@@ -31,12 +33,31 @@ def with_topic_types(graph: Graph) -> Graph:
 def _known(node: Node) -> ReadTopic:
     source = node.transform
     assert isinstance(source, ReadTopic)
-    if source.registry is not None and source.format is not None:
-        subject = subject_of(source.address.name)
-        schema, columns = latest_columns(str(node), source.registry, subject, source.format)
-        return source.with_registered(columns, schema)
+    if source.format is not None:
+        return _registered(node, source)
     values = open_topic(node, source.address).settings.values
     try:
         return source.with_values(values)
     except PipelineError as error:
         raise PipelineError(f"{node}: {error}") from None
+
+
+def _registered(node: Node, source: ReadTopic) -> ReadTopic:
+    """Returns a source with the columns of its latest schema in the registry, and that of its keys."""
+    who, topic = str(node), source.address.name
+    assert source.registry is not None and source.format is not None
+    schema, columns = latest_columns(who, source.registry, subject_of(topic), source.format)
+    if source.key is not None:
+        field = pa.field(source.key, pa.string())
+        if source.key_format is not None:
+            subject = subject_of(topic, "key")
+            _, keys = latest_columns(who, source.registry, subject, source.key_format, source.key)
+            if source.key not in keys.names:
+                raise PipelineError(
+                    f"{node}: key={source.key!r} is no field of the latest schema of {subject!r}; there are "
+                    f"{', '.join(keys.names)}"
+                )
+            field = keys.field(source.key)
+        others = [column for column in columns if column.name != source.key]
+        columns = pa.schema([field, *others])
+    return source.with_registered(columns, schema)

@@ -54,6 +54,7 @@ class ToRecords(BufferedOutput):
     key: Part
     timestamp: Part
     encoder: RegistryEncoder | None = None  # of values that have a schema in a registry
+    key_encoder: RegistryEncoder | None = None  # of keys that have one
 
     def schema(self) -> pa.Schema:
         return BLOCK_SCHEMA
@@ -77,7 +78,7 @@ class ToRecords(BufferedOutput):
 
     def _from_columns(self, columns: Mapping[str, pa.Array], rows: int) -> tuple[pa.Array, pa.Array, pa.Array]:
         return (
-            keys_of(_named(columns, self.key)) if isinstance(self.key, str) else pa.nulls(rows, pa.binary()),
+            self._keys(_named(columns, self.key)) if isinstance(self.key, str) else pa.nulls(rows, pa.binary()),
             timestamps_of(_named(columns, self.timestamp))
             if isinstance(self.timestamp, str)
             else pa.nulls(rows, pa.int64()),
@@ -85,7 +86,7 @@ class ToRecords(BufferedOutput):
         )
 
     def _from_elements(self, elements: Sequence[Any]) -> tuple[pa.Array, pa.Array, pa.Array]:
-        keys = pa.array([_key_bytes(key) for key in _parts(elements, self.key)], pa.binary())
+        keys = self._element_keys(list(_parts(elements, self.key)))
         times = [None if time is None else instant(time) for time in _parts(elements, self.timestamp)]
         if self.element_schema is not None:
             columns = dict(zip(self.element_schema.names, self.element_schema.to_columns(list(elements)), strict=True))
@@ -99,6 +100,20 @@ class ToRecords(BufferedOutput):
         else:
             values = self.values.encode([_mapping(element) for element in elements])
         return keys, pa.array(times, pa.int64()), values
+
+    def _keys(self, column: pa.Array) -> pa.BinaryArray:
+        if self.key_encoder is None:
+            return keys_of(column)
+        assert isinstance(self.key, str)
+        return self.key_encoder.encode_keys(self.key, column)
+
+    def _element_keys(self, keys: list[Any]) -> pa.BinaryArray:
+        if self.key_encoder is None:
+            return pa.array([_key_bytes(key) for key in keys], pa.binary())
+        if self.element_schema is None:
+            assert isinstance(self.key, str)
+            return self._keys(pa.array(keys, self.key_encoder.types([self.key])[self.key]))
+        return self._keys(pa.array(keys))
 
     def _registered_columns(self, elements: Sequence[Any]) -> dict[str, pa.Array]:
         """Returns the columns of elements whose types nobody declared: those of the schema that is registered."""
@@ -259,7 +274,7 @@ def to_records(node: Node, pc: PCollection) -> ToRecords:
     """Returns how a sink's elements are encoded. Refuses those that do not fit the topic's values."""
     sink, schema = node.transform, pc.schema
     assert isinstance(sink, WriteTopic)
-    encoder = _encoder(node, schema)
+    encoder, key_encoder = _encoder(node, schema), _key_encoder(node)
     if sink.address.brokers is not None:
         # The client divides records by partition.
         values, partitions = kafka_values(schema) if encoder is None else Values("bytes"), 1
@@ -272,7 +287,7 @@ def to_records(node: Node, pc: PCollection) -> ToRecords:
         for name in (sink.key, sink.timestamp):
             if isinstance(name, str) and name not in schema.names:
                 raise PipelineError(f"{node}: there is no column {name!r}; there are {', '.join(schema.names)}")
-    return ToRecords(node.label, values, partitions, schema, sink.key, sink.timestamp, encoder)
+    return ToRecords(node.label, values, partitions, schema, sink.key, sink.timestamp, encoder, key_encoder)
 
 
 def _encoder(node: Node, schema: Schema | None) -> RegistryEncoder | None:
@@ -286,6 +301,15 @@ def _encoder(node: Node, schema: Schema | None) -> RegistryEncoder | None:
             f"{node}: format={sink.format!r} needs elements with named columns; write rows, NamedTuples or dataclasses"
         )
     return RegistryEncoder.latest(str(node), sink.registry, sink.format, sink.address.name)
+
+
+def _key_encoder(node: Node) -> RegistryEncoder | None:
+    """Returns how keys are encoded by a schema of a registry, if the sink's have one."""
+    sink = node.transform
+    assert isinstance(sink, WriteTopic)
+    if sink.key_format is None or sink.registry is None:
+        return None
+    return RegistryEncoder.latest(str(node), sink.registry, sink.key_format, sink.address.name, "key")
 
 
 def kafka_values(schema: Schema | None) -> Values:

@@ -165,6 +165,47 @@ def test_protobuf_is_written_and_read_in_batch_and_stream(
         assert {bad.last.message for bad in handle.status().bad.values() if bad.last} == {message}
 
 
+@pytest.mark.slow("a batch and a stream of Kafka")
+def test_keys_are_read_and_written_in_batch_and_stream(spark: SparkSession, broker: Broker, registry: Registry) -> None:
+    """Keys with schemas, keys of text beside values with schemas, and keys of text beside JSON."""
+    both: dict[str, Any] = {"format": "avro", "key_format": "avro", "registry": where(registry)}
+    visits = [Visit("ann", "Rome"), Visit("bob", "Oslo")]
+    uris = {name: broker.create(f"keys-{name}") for name in ("avro", "text", "json")}
+    p = hr.Pipeline(spark=spark)
+    created = p | hr.Create(visits)
+    created | "avro" >> hr.WriteTopic(uris["avro"], key="user", **both)
+    created | "text" >> hr.WriteTopic(uris["text"], key="user", format="avro", registry=where(registry))
+    created | "json" >> hr.WriteTopic(uris["json"], key="user")
+    p.run().wait()
+    broker.send("keys-avro", (b"text", broker.contents("keys-avro")[0].value(), 0))
+    registry.user = None
+    assert {each.key() for each in broker.contents("keys-avro")} == {
+        *[confluent(registry, "string", "keys-avro", name, "KEY") for name in ("ann", "bob")],
+        b"text",
+    }
+    registry.user = "ann:hunter2"
+    for stream in (False, True):
+        p = hr.Pipeline(spark=spark)
+        city = "city string, {} string"
+        sources = {
+            "latest": hr.ReadTopic(uris["avro"], end="latest", key="user", **both),
+            "named": hr.ReadTopic(uris["avro"], end="latest", key="who", schema=city.format("who"), **both),
+            "text": hr.Read(f"{uris['text']}?key=who&end=latest&format=avro", registry=where(registry)),
+            "json": hr.ReadTopic(uris["json"], end="latest", key="who", schema=city.format("who")),
+        }
+        found = {name: p | name >> source | f"c-{name}" >> hr.Collect() for name, source in sources.items()}
+        handle = p.run(stream=stream)
+        handle.wait()
+        assert sorted((row.user, row.city) for row in found["latest"]) == visits
+        for name in ("named", "text", "json"):
+            assert sorted((row.who, row.city) for row in found[name]) == visits, name
+        message = "of its key: it does not begin with the id of a schema: a zero byte, and four of the id"
+        bad = handle.status().bad
+        assert {name: each.last.message for name, each in bad.items() if each.last} == dict.fromkeys(
+            ("latest", "named"), message
+        )
+
+
 def test_what_is_not_there_is_named_before_anything_runs(
     spark: SparkSession, broker: Broker, registry: Registry
 ) -> None:
