@@ -10,7 +10,7 @@ from headrace.engine.batch.execution import Batch
 from headrace.engine.batch.handle import BatchHandle
 from headrace.engine.explain import explain
 from headrace.engine.handle import Handle as Handle
-from headrace.engine.plan import plan
+from headrace.engine.plan import plan, plan_columns
 from headrace.engine.plan.columnchecks import check_columns
 from headrace.engine.plan.topictypes import with_topic_types
 from headrace.engine.settings import current
@@ -21,7 +21,6 @@ from headrace.engine.worker.hidden import END, START, TIME
 from headrace.model.badrecords import RecordSource
 from headrace.model.errors import PipelineError
 from headrace.model.pipeline import Graph, Node, PCollection
-from headrace.model.sinks import ForEachArrow
 from headrace.model.validate import validate
 
 
@@ -57,21 +56,20 @@ def to_spark(graph: Graph, pc: PCollection, *, spark: SparkSession | None, maste
     """Plans the part of a graph that leads to a collection as a batch, and returns the DataFrame of its columns."""
     if not pc.bounded:
         raise PipelineError(f"{pc!r} has no end, as a DataFrame has; write it to files or to a topic, and read these")
-    # A sink of columns: what it reads is what is wanted.
-    end = Node(f"to_spark of {pc.label!r}", ForEachArrow(print, order=()), (pc,), (), pc.place)
-    planned = plan(Graph((*map(_without_losses, graph.leading_to(pc)), end)))
+    for node in graph.leading_to(pc):
+        _check_losses(node)
+    planned, frame = plan_columns(graph, pc, f"to_spark of {pc.label!r}")
     session = spark or spark_session(master)
     ship_modules(session, current().py_files)
     batch = Batch(session, planned, Counters(session.sparkContext), lambda stage: None, persisting=False)
-    return batch.data(planned.stages[-1].inputs[0]).drop(TIME, START, END)
+    return batch.data(frame).drop(TIME, START, END)
 
 
-def _without_losses(node: Node) -> Node:
-    """Returns the node; refuses a source whose bad records nobody would hear of."""
+def _check_losses(node: Node) -> None:
+    """Refuses a source whose bad records nobody would hear of."""
     source = node.transform
     if isinstance(source, RecordSource) and source.checks and source.bad == "dead_letters" and len(node.outputs) == 1:
         raise PipelineError(
             f"{node}: it may have bad records, which a DataFrame cannot report; say bad='fail' or bad='skip', or use "
             "with_exception_handling()"
         )
-    return node

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headrace.model.columnjoins import Join
 from headrace.model.keyed import CombinePerKey, GroupByKey
 from headrace.model.lateoutput import LATE
 from headrace.model.pipeline import Graph, Node, PCollection
@@ -15,7 +16,7 @@ def is_grouping(node: Node) -> bool:
 def in_panes(graph: Graph, pc: PCollection) -> bool:
     """Returns whether the elements of a collection are of panes: they, or what they were made of, were grouped."""
     node = _producer(graph, pc)
-    return (is_grouping(node) and pc.tag != LATE) or any(in_panes(graph, read) for read in node.inputs)
+    return (is_grouping(node) and pc.tag != LATE) or any(in_panes(graph, read) for read in _sources_of(node))
 
 
 def may_retract(graph: Graph, pc: PCollection) -> bool:
@@ -23,7 +24,12 @@ def may_retract(graph: Graph, pc: PCollection) -> bool:
     node = _producer(graph, pc)
     if is_grouping(node):
         return node.inputs[0].windowing.accumulation == "retracting" and pc.tag != LATE
-    return any(may_retract(graph, read) for read in node.inputs)
+    return any(may_retract(graph, read) for read in _sources_of(node))
+
+
+def _sources_of(node: Node) -> tuple[PCollection, ...]:
+    """Returns the collections whose panes a node's elements are of: of a join, the left one."""
+    return node.inputs[:1] if isinstance(node.transform, Join) else node.inputs
 
 
 def _producer(graph: Graph, pc: PCollection) -> Node:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import cloudpickle
 
+from headrace.model.columnjoins import Join
 from headrace.model.columns import Columnwise
 from headrace.model.elementwise import ParDo
 from headrace.model.errors import PipelineError
@@ -72,13 +73,22 @@ def column_inputs_have_columns(graph: Graph) -> None:
     """Checks that the inputs of transforms of columns have columns."""
     for node in graph:
         needs = isinstance(node.transform, Columnwise | WriteCsv | WriteParquet | WriteAvro | ForEachArrow)
-        if needs and not node.inputs[0].has_columns:
-            pc = node.inputs[0]
+        for pc in (pc for pc in node.inputs if needs and not pc.has_columns):
             raise PipelineError(
                 f"{node}: it needs columns, but {pc.label!r} ({pc.place}) gives Python objects of unknown type; "
                 "declare them by the function's return type or .with_output_types(...): a NamedTuple, a dataclass or "
                 "tuple[str, int]"
             )
+
+
+def joined_windows_agree(graph: Graph) -> None:
+    """Checks that the windows of what each Join joins agree, and that no row waits for the end of a stream."""
+    for node in graph:
+        if isinstance(node.transform, Join):
+            try:
+                node.transform.check(*node.inputs)
+            except PipelineError as error:
+                raise PipelineError(f"{node}: {error}") from None
 
 
 def tables_have_named_columns(graph: Graph) -> None:
@@ -196,6 +206,7 @@ RULES: tuple[Callable[[Graph], None], ...] = (
     inputs_belong_to_the_graph,
     keyed_inputs_are_pairs,
     column_inputs_have_columns,
+    joined_windows_agree,
     tables_have_named_columns,
     flattened_windows_agree,
     groupings_fire,

@@ -39,6 +39,7 @@ from headrace.engine.worker.bundles import ToColumns, to_block
 from headrace.engine.worker.hidden import BAD, END, START, TIME
 from headrace.engine.worker.program import Program, unnumbered
 from headrace.engine.worker.sidevalues import BroadcastBlocks, SideValue
+from headrace.model.columnjoins import Join
 from headrace.model.columns import Aggregate, Where
 from headrace.model.elementwise import SideInput
 from headrace.model.errors import PipelineError
@@ -94,13 +95,25 @@ class Batch:
                 self._end(stage)
                 self._check_records()
         finally:
-            for data in self._persisted:
-                data.unpersist()
-            for broadcast in self._sides.values():
-                broadcast.destroy()
-            for writer in self._writers.values():
-                writer.close()
-            self._resources.close()
+            self._release()
+
+    def collected(self, frame: Frame) -> pa.Table:
+        """Computes a frame, and brings it to the driver."""
+        try:
+            table = self.data(frame).toArrow()
+            self._check_records()
+        finally:
+            self._release()
+        return table
+
+    def _release(self) -> None:
+        for data in self._persisted:
+            data.unpersist()
+        for broadcast in self._sides.values():
+            broadcast.destroy()
+        for writer in self._writers.values():
+            writer.close()
+        self._resources.close()
 
     def _check_records(self) -> None:
         """Counts the bad records of sources that were read, and fails if a source had no other."""
@@ -177,7 +190,7 @@ class Batch:
             case Read(node=node):
                 return badrecords.fail_on_bad(node, sources.read(self.spark, node, self._resources))
             case Relational(node=node):
-                return relational.apply(node, inputs[0])
+                return relational.apply(node, *inputs)
             case Python():
                 program = self._programs[id(stage)] = self._bound(stage, inputs[0])
                 return inputs[0].mapInArrow(program, from_arrow_schema(program.schema()))
@@ -245,7 +258,9 @@ def _is_worth_persisting(stage: Stage) -> bool:
 
     That is so, too, if it would run a stage twice that is, and that only this one reads.
     """
-    if isinstance(stage, Python) or (isinstance(stage, Relational) and isinstance(stage.node.transform, Aggregate)):
+    if isinstance(stage, Python) or (
+        isinstance(stage, Relational) and isinstance(stage.node.transform, Aggregate | Join)
+    ):
         return True
     if isinstance(stage, Read) and isinstance(stage.node.transform, TableSource):
         return True

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import DataType, LongType, StructField, StructType
 
+from headrace.engine.catalyst import joining
 from headrace.engine.catalyst.analysis import analysis_message, quiet_analysis
 from headrace.engine.catalyst.partials import partial_expression
 from headrace.engine.plan.columnchecks import wrong_type
@@ -27,6 +28,7 @@ from headrace.model import algebra, sketches
 from headrace.model.agg import Aggregation
 from headrace.model.algebra import CombineFn
 from headrace.model.algebra.partial import PartialFn
+from headrace.model.columnjoins import Join
 from headrace.model.columns import Aggregate, Select, Where
 from headrace.model.errors import PipelineError
 from headrace.model.keyed import Reshuffle, WindowInto
@@ -67,13 +69,39 @@ class RowSubset:
     carried: tuple[str, ...]
 
 
-def apply(node: Node, data: DataFrame, *, marking: bool = False, subset: RowSubset | None = None) -> DataFrame:
-    """Returns the frame after one column transform; with `marking`, rows that it drops stay, marked as no elements."""
+def apply(
+    node: Node,
+    data: DataFrame,
+    other: DataFrame | None = None,
+    *,
+    marking: bool = False,
+    subset: RowSubset | None = None,
+) -> DataFrame:
+    """Returns the frame after one column transform; with `marking`, rows that it drops stay, marked as no elements.
+
+    `other` is the right frame of a join: in a stream, a table with the columns of elements.
+    """
     try:
         with quiet_analysis():
+            if other is not None:
+                return _joined(node, data, other, marking, subset)
             return _transformed_and_marked(node, data) if marking else _transformed(node, data, subset)
     except AnalysisException as error:
         raise PipelineError(f"{node}: {analysis_message(error, element_names(data))}") from None
+
+
+def _joined(node: Node, data: DataFrame, other: DataFrame, marking: bool, subset: RowSubset | None) -> DataFrame:
+    join, own = node.transform, element_names(data)
+    assert isinstance(join, Join)
+    try:
+        if subset is not None:
+            own = [name for name in own if name not in subset.carried]
+            return joining.join_table(join, data, other, own, elements=subset.condition, marking=False)
+        if LOW in data.columns:
+            return joining.join_table(join, data, other, own, elements=F.col(LOW).isNull(), marking=marking)
+        return joining.join_batches(join, data, other, own, element_names(other))
+    except PipelineError as error:
+        raise PipelineError(f"{node}: {error}") from None
 
 
 def _transformed(node: Node, data: DataFrame, subset: RowSubset | None = None) -> DataFrame:

@@ -115,7 +115,7 @@ class CollectionPlaces:
 
     def _chain(self, node: Node) -> ColumnChain | None:
         """Returns the columns of what a node reads, if Catalyst can go on with them."""
-        (pc,) = node.inputs
+        pc = node.inputs[0]  # a join's other input is a table
         chain = self._by_id[id(pc)].columns
         if chain is None or not pc.has_columns:
             return None

@@ -13,6 +13,7 @@ from headrace.model import algebra, sketches
 from headrace.model.agg import Aggregation
 from headrace.model.algebra import CombineFn
 from headrace.model.algebra.partial import PartialFn
+from headrace.model.columnjoins import Join
 from headrace.model.columns import Aggregate, Select, Where
 from headrace.model.ddl import ddl_columns
 from headrace.model.errors import PipelineError
@@ -57,9 +58,20 @@ item, price
             columns = columns_of(graph, node.inputs[0], known)
             if columns is not None:
                 _check(node, columns)
+        elif isinstance(node.transform, Join):
+            left, right = (columns_of(graph, pc, known) for pc in node.inputs)
+            if left is not None and right is not None:
+                _check_join(node, node.transform, left, right)
         elif not node.inputs:
             known(node.outputs[0])  # a schema that cannot be read is refused
     return graph
+
+
+def _check_join(node: Node, join: Join, left: Columns, right: Columns) -> None:
+    try:
+        join.columns(list(left), list(right))
+    except PipelineError as error:
+        raise PipelineError(f"{node}: {error}") from None
 
 
 def _check(node: Node, columns: Columns) -> None:

@@ -105,8 +105,8 @@ class _Fusion:
             isinstance(transform, WindowInto | Reshuffle) and self._in_columns(node.inputs[0])
         ):
             pc = node.outputs[0]
-            frame = self._frame(node.inputs[0], Columns(node.inputs[0].schema))
-            self.places[id(pc)].frame = self._add(Relational([frame], node), Columns(pc.schema), pc)
+            frames = [self._frame(each, Columns(each.schema)) for each in node.inputs]
+            self.places[id(pc)].frame = self._add(Relational(frames, node), Columns(pc.schema), pc)
             self._nothing_late(node)
         elif isinstance(transform, Sink) and not isinstance(transform, ForEach):
             self._sink(node)

@@ -10,6 +10,7 @@ from typing import Any
 from headrace.engine.aggregation.accumulators import RowKind
 from headrace.engine.aggregation.columnsfn import columns_fn, to_keyed
 from headrace.engine.plan.collectionplaces import CollectionPlaces, PythonPlace, all_origins
+from headrace.engine.plan.joinedtables import without_tables
 from headrace.engine.plan.line import Exchange, Line, Origins, Outlet, heard_by, names_of
 from headrace.engine.plan.taps import Reading, with_windows_in_python
 from headrace.engine.plan.translation import operator, readers_of, stateful_fn, step_of
@@ -36,6 +37,7 @@ from headrace.engine.worker.text import text_of
 from headrace.engine.worker.torecords import to_records
 from headrace.model.algebra import CombineFn
 from headrace.model.badrecords import RecordSource
+from headrace.model.columnjoins import Join
 from headrace.model.columns import Aggregate, Columnwise
 from headrace.model.elementwise import ParDo
 from headrace.model.errors import PipelineError
@@ -71,9 +73,10 @@ class _Lowering:
         self.line = Line(graph)
         self.shards, self.partitions, self.numbers = shards, partitions, dict(numbers)
         self.places = CollectionPlaces(self.line)
-        for node in graph:
+        streamed = without_tables(graph)
+        for node in streamed:
             self._add(node)
-        for node in graph:
+        for node in streamed:
             if isinstance(node.transform, Source) and all(tap.source is not node for tap in self.line.taps):
                 self.places.enter(node.outputs[0])  # nobody reads it, but it is opened
             if isinstance(node.transform, RecordSource) and node.transform.checks:
@@ -90,6 +93,11 @@ class _Lowering:
             self.places.add_source(node)
         elif isinstance(transform, Aggregate):
             self._aggregate(node, transform)
+        elif isinstance(transform, Join) and (transform.keeps_right or not node.inputs[1].windowing.is_global):
+            raise PipelineError(
+                f"{node}: in a stream, the collection on the right is a table in the global window, and how is "
+                "'inner' or 'left'"
+            )
         elif isinstance(transform, Columnwise | WindowInto) and self.places.add_columns(node):
             pass  # Catalyst does it
         elif isinstance(transform, Columnwise):

@@ -173,8 +173,8 @@ def _lines(stage: Stage, shown: set[int], first: str, rest: str) -> Iterator[str
     below = [(frame, "") for frame in stage.inputs]
     if isinstance(stage, Python):
         below += [(frame, "side input: ") for frame in stage.sides]
-    for frame, role in below:
-        end = frame is below[-1][0]
+    for number, (frame, role) in enumerate(below, 1):
+        end = number == len(below)
         yield from _lines(
             frame.stage, shown, f"{rest}{'└─ ' if end else '├─ '}{role}", f"{rest}{'   ' if end else '│  '}"
         )

@@ -13,6 +13,7 @@ from typing import ClassVar
 from headrace.engine.plan.translation import operator, step_of
 from headrace.engine.worker.hidden import END, START
 from headrace.engine.worker.program import Readers
+from headrace.model.columnjoins import Join
 from headrace.model.columns import Select, Where
 from headrace.model.keyed import WindowInto
 from headrace.model.pipeline import Node, PCollection
@@ -117,11 +118,12 @@ def _expressions(node: Node) -> list[str]:
 
 
 def _repeating(columns: tuple[Node, ...]) -> int:
-    """Returns the first that may repeat rows: windows that are no expression of a row's time, or explode."""
+    """Returns the first that may repeat rows: windows that are no expression of a row's time, explode, or a join."""
     for number, node in enumerate(columns):
         transform = node.transform
         window = transform.windowing.window if isinstance(transform, WindowInto) else None
-        if generates_rows(node) or not isinstance(window, FixedWindows | GlobalWindows | None):
+        repeats = generates_rows(node) or isinstance(transform, Join)
+        if repeats or not isinstance(window, FixedWindows | GlobalWindows | None):
             return number
     return len(columns)
 

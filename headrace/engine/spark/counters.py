@@ -6,6 +6,7 @@ With them come the metrics that users' functions record.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from typing import Any
 
 from pyspark import SparkContext, TaskContext
@@ -81,6 +82,12 @@ class Counters:
             self._recorded.value.update(recorded)
         else:
             self._recorded.add(recorded)
+
+    def take_over(self, other: Counters, labels: Collection[str]) -> None:
+        """Adds what other counters counted of the transforms with these labels; called in the driver."""
+        counted = {key: count for key, count in other._total.value.items() if key[0] in labels}
+        self._total.add(Counter(counted))
+        self._bad.add({label: last for label, last in other._bad.value.items() if label in labels})
 
     def recorded(self) -> Cells:
         """Returns the metrics of all tasks that are done since they were last forgotten, each task's once."""

@@ -27,6 +27,7 @@ from headrace.engine.connectors.embeddedreader import DirectRead
 from headrace.engine.connectors.receivers import Receivers
 from headrace.engine.connectors.streamtopics import StreamTopics
 from headrace.engine.connectors.topicreaders import reader_of
+from headrace.engine.plan.joinedtables import without_tables
 from headrace.engine.plan.line import Exchange
 from headrace.engine.plan.lowering import lower
 from headrace.engine.plan.taps import Tap
@@ -128,8 +129,8 @@ class Stream:
         control, name = self.checkpoint.control, self.checkpoint.name
         self._topics = StreamTopics(spark, control, name, temporary=self.checkpoint.temporary)
         self._sources = Sources(spark, self.checkpoint.control, self._topics, scripted_clock=scripted_clock)
-        self._sides = BoundedSides(spark, graph)
-        self._columns = CollectionColumns(spark, graph)
+        self._sides = BoundedSides(spark, graph, counters)
+        self._columns = CollectionColumns(spark, without_tables(graph), self._sides.joined_table)
         self._classes = classes_of_script()
         self._programs = 0
         self._run = uuid.uuid4().hex  # what workers remember of an earlier run may be of other functions
@@ -240,7 +241,8 @@ class Stream:
         """Makes the frame and head of a tap whose records Spark reads."""
         read, watermarks = self._columns_read(tap), watermarks_of(tap.source)
         opened = self._columns.opened(tap.source, self._sources.open)
-        data = frame_of(tap, opened, self._columns.note, timed=watermarks in ("from times", "punctuated"))
+        timed = watermarks in ("from times", "punctuated")
+        data = frame_of(tap, opened, self._columns.note, self._sides.joined_table, timed=timed)
         if len(read) == 1 and read[0] is not None:
             data = data.select(*[name for name in data.columns if name in read[0] or name in relational.HIDDEN])
         pcs = [reading.pc for reading in tap.readings]
@@ -292,7 +294,7 @@ class Stream:
         hop = 1
         while here := self.line.at((level, hop)):
             program = segmentprogram.after(here, self._policies)
-            data = self._mapped(segmentprogram.transformed(here, data), program, (level, hop))
+            data = self._mapped(segmentprogram.transformed(here, data, self._sides.joined_table), program, (level, hop))
             hop += 1
         return data
 

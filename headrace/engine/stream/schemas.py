@@ -17,8 +17,8 @@ from headrace.model.pipeline import Graph, Node, PCollection
 class CollectionColumns:
     """The columns of collections of Rows."""
 
-    def __init__(self, spark: SparkSession, graph: Graph) -> None:
-        self.spark, self.graph = spark, graph
+    def __init__(self, spark: SparkSession, graph: Graph, table_of: Callable[[Node], DataFrame | None]) -> None:
+        self.spark, self.graph, self._table_of = spark, graph, table_of
         self._frames: dict[int, DataFrame] = {}
 
     def opened(self, source: Node, open: Callable[[Node], DataFrame]) -> DataFrame:
@@ -56,5 +56,5 @@ class CollectionColumns:
         hidden = [(name, pa.int64()) for name in (TIME, START, END)]
         columns = pa.schema([*self.of(node.inputs[0]), *hidden])
         nothing = self.spark.createDataFrame([], from_arrow_schema(columns))
-        schema = relational.apply(node, nothing).drop(*relational.HIDDEN).schema
+        schema = relational.apply(node, nothing, self._table_of(node)).drop(*relational.HIDDEN).schema
         return to_arrow_schema(schema, timezone="UTC")

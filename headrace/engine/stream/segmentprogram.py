@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import astuple, dataclass, field
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from headrace.engine.worker.bundles import Bundle
 from headrace.engine.worker.columnbundles import PANE_COLUMNS, TIMINGS, ColumnBundle
 from headrace.engine.worker.program import Program, Readers
 from headrace.model.panes import NO_PANE
+from headrace.model.pipeline import Node
 from headrace.model.schema import Schema
 from headrace.model.watermarks import WatermarkPolicy
 
@@ -74,14 +75,19 @@ def opening(program: Program, segments: Iterable[Segment]) -> SegmentOpener:
     return SegmentOpener(program, columns, {segment.dest: segment.column for segment in each})
 
 
-def transformed(segments: Iterable[Segment], data: DataFrame) -> DataFrame:
-    """Applies the transforms of these segments to a frame; each sees its own rows only."""
+def transformed(
+    segments: Iterable[Segment], data: DataFrame, table_of: Callable[[Node], DataFrame | None]
+) -> DataFrame:
+    """Applies the transforms of these segments to a frame; each sees its own rows only.
+
+    `table_of` gives the table that a node joins with, if it is a join.
+    """
     for segment in segments:
         carried = tuple(name for name in data.columns if name != segment.column)
         condition = (F.col(DEST) == segment.dest) & F.col(BODY).isNull()
         rows = data.select(*carried, f"{segment.column}.*")
         for node in segment.nodes:
-            rows = relational.apply(node, rows, subset=relational.RowSubset(condition, carried))
+            rows = relational.apply(node, rows, table_of(node), subset=relational.RowSubset(condition, carried))
         own = [F.col(f"`{name}`") for name in rows.columns if name not in carried]
         data = rows.select(*carried, F.struct(*own).alias(segment.column))
     return data

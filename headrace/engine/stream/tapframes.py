@@ -12,12 +12,21 @@ from headrace.engine.catalyst import relational
 from headrace.engine.plan.taps import Reading, Tap
 from headrace.engine.worker.hidden import BAD, END, LOW, START, TIME
 from headrace.model.keyed import WindowInto
-from headrace.model.pipeline import PCollection
+from headrace.model.pipeline import Node, PCollection
 from headrace.model.times import MIN_TIME
 
 
-def frame_of(tap: Tap, opened: DataFrame, note: Callable[[PCollection, DataFrame], None], *, timed: bool) -> DataFrame:
+def frame_of(
+    tap: Tap,
+    opened: DataFrame,
+    note: Callable[[PCollection, DataFrame], None],
+    table_of: Callable[[Node], DataFrame | None],
+    *,
+    timed: bool,
+) -> DataFrame:
     """Makes the frame of a tap over its opened source. `timed`: the watermark is by the times of its rows.
+
+    `table_of` gives the table that a node joins with, if it is a join.
 
     Bad rows of the source are no elements and do not move its watermark; they stay, unless another tap sees all.
     """
@@ -26,12 +35,12 @@ def frame_of(tap: Tap, opened: DataFrame, note: Callable[[PCollection, DataFrame
         opened = marked if tap.sees_all else opened.where(F.col(BAD).isNull()).drop(BAD)
     if len(tap.readings) == 1:
         (reading,) = tap.readings
-        return _columns(reading, opened, note, marking=timed or BAD in opened.columns)
+        return _columns(reading, opened, note, table_of, marking=timed or BAD in opened.columns)
     clocks = [name for name in opened.columns if name not in (*relational.element_names(opened), LOW)]
     data = opened.select(F.struct(*relational.element_columns(opened), LOW).alias(relational.SHARED), *clocks)
     for number, reading in enumerate(tap.readings):
         branch = data.select(f"{relational.SHARED}.*", *data.columns)
-        branch = _columns(reading, branch, note, marking=True)
+        branch = _columns(reading, branch, note, table_of, marking=True)
         row = F.struct(*relational.element_columns(branch), *[name for name in (START, END) if name in branch.columns])
         data = branch.select(*data.columns, F.when(F.col(LOW).isNull(), row).alias(_name(number)))
     return data.withColumn(LOW, F.col(f"{relational.SHARED}.{LOW}")).drop(relational.SHARED)
@@ -49,10 +58,15 @@ def elements_of(batch: pa.RecordBatch, number: int) -> pa.RecordBatch:
 
 
 def _columns(
-    reading: Reading, data: DataFrame, note: Callable[[PCollection, DataFrame], None], *, marking: bool
+    reading: Reading,
+    data: DataFrame,
+    note: Callable[[PCollection, DataFrame], None],
+    table_of: Callable[[Node], DataFrame | None],
+    *,
+    marking: bool,
 ) -> DataFrame:
     for node in reading.columns:
-        data = relational.apply(node, data, marking=marking)
+        data = relational.apply(node, data, table_of(node), marking=marking)
         if not isinstance(node.transform, WindowInto):  # which changes no columns, and may stand elsewhere
             note(node.outputs[0], data.select(*relational.element_columns(data)))
     return data

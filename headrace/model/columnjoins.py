@@ -1,0 +1,145 @@
+"""Joins of collections with columns: Join, by the values of columns, as SQL joins tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal, get_args
+
+import pyarrow as pa
+
+from headrace.model.columns import Columnwise
+from headrace.model.errors import PipelineError
+from headrace.model.knowncolumns import no_column
+from headrace.model.pipeline import PCollection, Place
+from headrace.model.schema import ROWS, rows_schema
+
+How = Literal["inner", "left", "right", "outer"]
+On = str | Sequence[str | tuple[str, str]] | Mapping[str, str]
+
+_FORMS: Final = "on='id', on=['id', 'day'], or, where names differ, on={'customer_id': 'id'}"
+
+
+class Join(Columnwise):
+    """Joins rows with those of another collection that have the same values in the columns `on`, as SQL joins tables.
+
+    `on` is the name of a column, a list of names or, where names differ, a dict of left and right names. `how` says
+    which rows without a match stay, with nulls for the columns of the other side: none ("inner"), those of the "left",
+    of the "right", or of both ("outer"). Nulls match nothing, and several matches give several rows. The result has the
+    columns of the left and those of the right that are not joined on; a joined column has its left name.
+
+    A row has the time and window of its left row or, without one, of its right row. Rows in windows join with all rows
+    of a collection in the global window, or with those in the same window. The left collection may be a stream: then
+    the other one is bounded, is read when the stream starts, and `how` is "inner" or "left".
+
+    >>> import headrace as hr
+    >>> with hr.Pipeline() as p:
+    ...     orders = p | "orders" >> hr.Create([{"customer": 7, "item": "book"}], schema="customer long, item string")
+    ...     people = p | "people" >> hr.Create([{"id": 7, "name": "amy"}], schema="id long, name string")
+    ...     named = orders | hr.Join(people, on={"customer": "id"}, how="left") | hr.Collect()
+    >>> list(named)
+    [Row(customer=7, item='book', name='amy')]
+    """
+
+    output_type: object = None
+
+    def __init__(self, other: PCollection, on: On, *, how: How = "inner") -> None:
+        if not isinstance(other, PCollection):
+            raise PipelineError(
+                f"Join takes the collection to join with, got {other!r:.80}; write a | Join(b, on='id')"
+            )
+        if how not in get_args(How):
+            raise PipelineError(f"Join: how must be 'inner', 'left', 'right' or 'outer', got {how!r}")
+        self.other, self.pairs, self.how = other, _pairs(on), how
+
+    def default_label(self) -> str:
+        on = ", ".join(left if left == right else f"{left} = {right}" for left, right in self.pairs)
+        return f"Join({self.other.label} on {on}{'' if self.how == 'inner' else f', {self.how}'})"
+
+    def expand(self, inputs: Any) -> Any:
+        name = self.label or self.default_label()
+        if not isinstance(inputs, PCollection):
+            raise PipelineError(f"{name!r}: on the left of | is one collection; write a | Join(b, on='id')")
+        try:
+            self.element_type_from((inputs, self.other))
+        except PipelineError as error:
+            raise PipelineError(f"{name!r} ({Place.of_caller()}): {error}") from None
+        return inputs.pipeline.add(self, (inputs, self.other))
+
+    @property
+    def keeps_left(self) -> bool:
+        """Whether rows of the left stay without a match."""
+        return self.how in ("left", "outer")
+
+    @property
+    def keeps_right(self) -> bool:
+        """Whether rows of the right stay without a match."""
+        return self.how in ("right", "outer")
+
+    def columns(self, left: Sequence[str], right: Sequence[str]) -> list[str]:
+        """Returns the names of the result's columns; refuses columns that are missing, or that both sides have."""
+        for at_left, at_right in self.pairs:
+            for side, name, names in (("left", at_left, left), ("right", at_right, right)):
+                if name not in names:
+                    raise PipelineError(f"on the {side}, {no_column(name, names)}")
+        joined = {name for _, name in self.pairs}
+        rest = [name for name in right if name not in joined]
+        lower = {name.lower() for name in left}  # Spark does not tell them apart by case
+        if twice := [name for name in rest if name.lower() in lower]:
+            raise PipelineError(
+                f"both collections have a column {twice[0]!r}, and the result can have one only; rename or leave out "
+                "one with Select before"
+            )
+        return [*left, *rest]
+
+    def check(self, left: PCollection, right: PCollection) -> None:
+        """Refuses collections whose windows do not join, and streams where there can be none."""
+        windows, others = left.windowing.window, right.windowing.window
+        if not right.bounded:
+            raise PipelineError(
+                f"it joins with {right.label!r}, which is a stream; put a stream on the left and a bounded collection "
+                "on the right, or join two streams with CoGroupByKey or IntervalJoin"
+            )
+        if not left.bounded and self.keeps_right:
+            raise PipelineError(
+                f"how={self.how!r} keeps rows of {right.label!r} that nothing matched, and a stream never knows which "
+                "these are; use 'inner' or 'left'"
+            )
+        if right.windowing.is_global and (left.windowing.is_global or not self.keeps_right):
+            return
+        if right.windowing.is_global:
+            raise PipelineError(
+                f"how={self.how!r} keeps rows of {right.label!r} that nothing matched, but these are in no window of "
+                f"{windows!r}; apply the same WindowInto to both"
+            )
+        if windows != others:
+            raise PipelineError(
+                f"{left.label!r} is in {windows!r}, and {right.label!r} in {others!r}; put the second into "
+                "GlobalWindows(), or apply the same WindowInto to both"
+            )
+        if windows.merging or windows.keyed:
+            raise PipelineError(f"{windows!r} are windows of a key, which columns do not have; use CoGroupByKey")
+
+    def element_type_from(self, inputs: tuple[PCollection, ...]) -> object:
+        left, right = (pc.schema for pc in inputs)
+        if left is None or right is None:
+            return ROWS
+        names = self.columns(left.names, right.names)
+        ours, theirs = (dict(zip(side.names, side.types, strict=True)) for side in (left, right))
+        if any(ours[a] != theirs[b] for a, b in self.pairs):
+            return ROWS  # Spark decides on a type that both have
+        return rows_schema(pa.schema([(name, ours[name] if name in ours else theirs[name]) for name in names]))
+
+
+def _pairs(on: Any) -> tuple[tuple[str, str], ...]:
+    """Returns the pairs of a left and a right column that `on` names."""
+    names = list(on.items()) if isinstance(on, Mapping) else [on] if isinstance(on, str) else on
+    if not isinstance(names, list | tuple) or not names:
+        raise PipelineError(f"Join: on names at least one column, got {on!r}; write {_FORMS}")
+    pairs = tuple((name, name) if isinstance(name, str) else name for name in names)
+    for pair in pairs:
+        if not isinstance(pair, tuple) or len(pair) != 2 or not all(isinstance(name, str) and name for name in pair):
+            raise PipelineError(f"Join: {pair!r} in on is no name of a column and no pair of names; write {_FORMS}")
+    for side in zip(*pairs, strict=True):
+        if twice := [name for name in side if side.count(name) > 1]:
+            raise PipelineError(f"Join: on has the column {twice[0]!r} twice")
+    return pairs

@@ -1,0 +1,116 @@
+"""Join before anything runs: its arguments, its columns, and collections that do not join."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import headrace as hr
+
+ORDERS = pa.table({"id": [1], "customer_id": [7], "day": ["mon"]})
+PEOPLE = pa.table({"id": [7], "name": ["amy"], "day": ["mon"]})
+
+
+def collections(p: hr.Pipeline) -> tuple[Any, Any]:
+    return p | "orders" >> hr.Create(ORDERS), p | "people" >> hr.Create(PEOPLE)
+
+
+@pytest.mark.parametrize(
+    ("on", "pairs"),
+    [
+        ("id", (("id", "id"),)),
+        (["id", "day"], (("id", "id"), ("day", "day"))),
+        ({"customer_id": "id"}, (("customer_id", "id"),)),
+        ([("customer_id", "id"), "day"], (("customer_id", "id"), ("day", "day"))),
+    ],
+)
+def test_columns_to_join_on(on: Any, pairs: Any) -> None:
+    _, people = collections(hr.Pipeline())
+    assert hr.Join(people, on=on).pairs == pairs
+
+
+def test_a_joined_column_has_its_left_name() -> None:
+    p = hr.Pipeline()
+    orders, people = collections(p)
+    joined = orders | hr.Join(people, on={"customer_id": "id", "day": "day"}, how="left")
+    assert joined.schema is not None and joined.schema.names == ("id", "customer_id", "day", "name")
+    assert joined.label == "Join(people on customer_id = id, day, left)"
+    _ = joined | "out" >> hr.WriteParquet("out")
+    assert p.explain() == "\n".join(
+        [
+            "write  out: WriteParquet('out')",
+            "└─ columns  Join(people on customer_id = id, day, left)",
+            "   ├─ read  orders: Create(1 rows of id, customer_id, day)",
+            "   └─ read  people: Create(1 rows of id, name, day)",
+        ]
+    )
+
+
+def test_a_stream_shows_the_join_and_does_not_read_its_table() -> None:
+    p = hr.Pipeline()
+    people = p | "people" >> hr.Create(PEOPLE) | "names" >> hr.Select("id", "name")
+    _ = p | "numbers" >> hr.Rate(1) | hr.Join(people, on={"value": "id"}) | "out" >> hr.WriteText("out")
+    lines = ["read  numbers: Rate(1 a second)", "   columns  Join(names on value = id)", "write  out: WriteText('out')"]
+    assert p.explain().splitlines() == lines
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"on": "customer"}, "on the left, there is no column 'customer', did you mean 'customer_id'"),
+        ({"on": {"customer_id": "nam"}}, "on the right, there is no column 'nam', did you mean 'name'"),
+        ({"on": {"customer_id": "id"}}, "both collections have a column 'day', .* rename or leave out one with Select"),
+        ({"on": []}, r"on names at least one column, got \[\]; write on='id'"),
+        ({"on": 7}, "on names at least one column, got 7"),
+        ({"on": ["id", 7]}, "7 in on is no name of a column and no pair"),
+        ({"on": ["id", "id"]}, "on has the column 'id' twice"),
+        ({"on": "id", "how": "full"}, "how must be 'inner', 'left', 'right' or 'outer', got 'full'"),
+    ],
+)
+def test_what_is_refused_when_it_is_applied(options: Any, message: str) -> None:
+    orders, people = collections(hr.Pipeline())
+    with pytest.raises(hr.PipelineError, match=message):
+        orders | hr.Join(people, **options)
+
+
+def test_columns_that_only_ddl_names_are_checked_before_spark_starts() -> None:
+    p = hr.Pipeline()
+    people = p | "people" >> hr.Create([], schema="id long, name string")
+    orders = p | "orders" >> hr.Create([], schema="customer long") | hr.Where("customer > 0")
+    _ = orders | "join" >> hr.Join(people, on={"custmer": "id"}) | hr.Collect()
+    with pytest.raises(
+        hr.PipelineError, match=r"there is no column 'custmer', did you mean 'customer'"
+    ):
+        p.explain()
+
+
+MINUTES, HOURS, SESSIONS = hr.FixedWindows(60), hr.FixedWindows(3600), hr.Sessions(60)
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "how", "message"),
+    [
+        ("orders", "objects", "inner", "it needs columns, but 'objects'"),
+        ("orders", "numbers", "inner", "'numbers', which is a stream; put a stream on the left"),
+        ("numbers", "people", "outer", "a stream never knows which these are"),
+        ((MINUTES, "orders"), "people", "right", r"these are in no window of FixedWindows"),
+        ((MINUTES, "orders"), (HOURS, "people"), "inner", "apply the same WindowInto to both"),
+        ("orders", (MINUTES, "people"), "inner", "apply the same WindowInto to both"),
+        ((SESSIONS, "orders"), (SESSIONS, "people"), "inner", "windows of a key, .* use CoGroupByKey"),
+        ((MINUTES, "numbers"), (MINUTES, "people"), "inner", "the right is a table in the global window"),
+    ],
+)
+def test_what_does_not_join(left: Any, right: Any, how: Any, message: str) -> None:
+    p = hr.Pipeline()
+    there = {
+        "orders": p | "orders" >> hr.Create(ORDERS) | hr.Select(value="customer_id"),
+        "people": p | "people" >> hr.Create(PEOPLE) | hr.Select("id", "name"),
+        "numbers": p | "numbers" >> hr.Rate(1),
+        "objects": p | "objects" >> hr.Create([1, "a"]),
+    }
+    a, b = (there[each] if isinstance(each, str) else there[each[1]] | hr.WindowInto(each[0]) for each in (left, right))
+    _ = a | "join" >> hr.Join(b, on={"value": "value" if right == "numbers" else "id"}, how=how) | hr.Collect()
+    with pytest.raises(hr.PipelineError, match=f"'join' .*{message}"):
+        p.explain()

@@ -1,0 +1,44 @@
+"""The naive definition of Join: every left row is compared with every right one, as SQL defines joins of tables.
+
+Rows are dicts. A row of the result comes with the place (time and window) of its left row or, without one, of its right
+row.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+Row = dict[str, Any]
+Placed = tuple[Row, Any]
+"""A row, and the window that it is in; None is the global window."""
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two values are the same: nulls never are, and NaN is itself."""
+    if a is None or b is None:
+        return False
+    if isinstance(a, float) and isinstance(b, float) and math.isnan(a) and math.isnan(b):
+        return True
+    return bool(a == b)
+
+
+def join(
+    left: Sequence[Placed], right: Sequence[Placed], pairs: Sequence[tuple[str, str]], how: str, names: Sequence[str]
+) -> list[Placed]:
+    """The rows of a join with the columns `names`: those of the left, and those of the right not joined on."""
+
+    def match(a: Placed, b: Placed) -> bool:
+        return b[1] in (None, a[1]) and all(same(a[0][ours], b[0][theirs]) for ours, theirs in pairs)
+
+    def row(a: Row, b: Row) -> Row:
+        keys = {ours: b.get(theirs) for ours, theirs in pairs}
+        return {name: a[name] if name in a else keys.get(name, b.get(name)) for name in names}
+
+    matched = [(row(a[0], b[0]), a[1]) for a in left for b in right if match(a, b)]
+    if how in ("left", "outer"):
+        matched += [(row(a[0], {}), a[1]) for a in left if not any(match(a, b) for b in right)]
+    if how in ("right", "outer"):
+        matched += [(row({}, b[0]), b[1]) for b in right if not any(match(a, b) for a in left)]
+    return matched
