@@ -80,9 +80,7 @@ def test_columns_that_only_ddl_names_are_checked_before_spark_starts() -> None:
     people = p | "people" >> hr.Create([], schema="id long, name string")
     orders = p | "orders" >> hr.Create([], schema="customer long") | hr.Where("customer > 0")
     _ = orders | "join" >> hr.Join(people, on={"custmer": "id"}) | hr.Collect()
-    with pytest.raises(
-        hr.PipelineError, match=r"there is no column 'custmer', did you mean 'customer'"
-    ):
+    with pytest.raises(hr.PipelineError, match=r"there is no column 'custmer', did you mean 'customer'"):
         p.explain()
 
 
