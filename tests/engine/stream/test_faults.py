@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import fastavro
 import pytest
 
 import headrace as hr
@@ -160,6 +161,10 @@ class Universe:
         self.files[name] = self.folder / name
         return name >> hr.WriteText(str(self.files[name]))
 
+    def avro(self, name: str) -> hr.PTransform:
+        self.files[name] = self.folder / name
+        return name >> hr.WriteAvro(str(self.files[name]))
+
     def collect(self, name: str, pc: hr.PCollection) -> None:
         self.collected[name] = pc | name >> hr.Collect()
 
@@ -207,7 +212,7 @@ class Universe:
         output: dict[str, dict[Any, Counter[str]]] = {**self.effects}
         for name, path in self.files.items():
             output[name] = {
-                batch.name: Counter(line for part in batch.glob("part-*") for line in part.read_text().splitlines())
+                batch.name: Counter(line for part in batch.glob("part-*") for line in lines_of(part))
                 for batch in path.iterdir()
             }
         for name, collected in self.collected.items():
@@ -216,6 +221,14 @@ class Universe:
             )
             output[name] = {number: Counter(map(repr, batch)) for number, batch in collected.batches.items()}
         return output
+
+
+def lines_of(part: Path) -> list[str]:
+    """The lines of a file of text, or the rows of one of Avro."""
+    if part.suffix != ".avro":
+        return part.read_text().splitlines()
+    with part.open("rb") as file:
+        return [repr(row) for row in fastavro.reader(file)]
 
 
 def timed(*triples: tuple[str, int, int]) -> list[hr.TimestampedValue]:
@@ -236,7 +249,7 @@ class Stateless(Universe):
         words | self.text("plain")
         words | self.effect("function")
         self.collect("list", words)
-        words | "upper" >> hr.Map(str.upper) | self.text("upper case")
+        words | "upper" >> hr.Map(str.upper).with_output_types(str) | self.avro("upper case")
 
 
 class OneLevel(Universe):
