@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from headrace.model.columns import Aggregate, Select, Where
 from headrace.model.keyed import Flatten, Reshuffle, WindowInto
 from headrace.model.pipeline import Graph, PCollection
+from headrace.model.sqlnames import column_of, result_name
 
 T = TypeVar("T")
 
-_NAME: Final = re.compile(r"\s*(?:([^\W\d]\w*)|`([^`]+)`)\s*")
-_LITERALS: Final = {"true", "false", "null"}
 VALUES: Final = {"user", "session_user", "localtimestamp"} | {
     f"current_{what}" for what in ("date", "timestamp", "time", "user", "catalog", "database", "schema", "timezone")
 }
@@ -50,24 +48,11 @@ def _selected(select: Select, before: Mapping[str, T | None] | None) -> Mapping[
     for expression in select.columns:
         if expression == "*" and before is not None:
             columns |= before
-        elif (name := column_name(expression)) is not None:
-            columns[name] = (before or {}).get(name)
+        elif (name := result_name(expression)) is not None:
+            columns[name] = (before or {}).get(column_of(expression) or "")
         else:
             return None  # its name is Spark's affair
-    for name, expression in select.named.items():
-        source = column_name(expression)
-        columns[name] = None if source is None else (before or {}).get(source)
-    return columns
-
-
-def column_name(expression: Any) -> str | None:
-    """Returns the column that an expression is, if it is nothing but a column.
-
-    >>> column_name("city"), column_name("`odd.name`"), column_name("n + 1")
-    ('city', 'odd.name', None)
-    """
-    match = _NAME.fullmatch(expression) if isinstance(expression, str) else None
-    return None if match is None or (match[1] or "").lower() in _LITERALS else match[1] or match[2]
+    return columns | {name: (before or {}).get(column_of(each) or "") for name, each in select.named.items()}
 
 
 def no_column(name: str, columns: Iterable[str]) -> str:

@@ -17,9 +17,10 @@ from headrace.model.columnjoins import Join
 from headrace.model.columns import Aggregate, Select, Where
 from headrace.model.ddl import ddl_columns
 from headrace.model.errors import PipelineError
-from headrace.model.knowncolumns import VALUES, column_name, columns_of, no_column
+from headrace.model.knowncolumns import VALUES, columns_of, nearest_name, no_column
 from headrace.model.pipeline import Graph, Node, PCollection
 from headrace.model.sources import Create, FileSource, ReadRows
+from headrace.model.sqlnames import column_of, columns_read
 from headrace.model.tablesources import TableSource
 from headrace.model.topics import ReadTopic
 
@@ -93,9 +94,12 @@ def _check(node: Node, columns: Columns) -> None:
 def _check_names(node: Node, expressions: tuple[Any, ...], columns: Columns) -> None:
     found = {name.lower() for name in columns} | VALUES  # Spark does not distinguish case
     for expression in expressions:
-        name = column_name(expression)
-        if name is not None and name.lower() not in found and not name.startswith("__"):
-            raise PipelineError(f"{node}: {no_column(name, columns)}")
+        alone = column_of(expression)
+        for name in columns_read(expression):
+            missing = name.lower() not in found and not name.startswith("__")
+            # Within an expression it may be something else that only Spark knows, unless there is one much like it.
+            if missing and (name == alone or nearest_name(name, columns) is not None):
+                raise PipelineError(f"{node}: {no_column(name, columns)}")
 
 
 def wrong_type(aggregation: Aggregation, kind: pa.DataType | None) -> str | None:

@@ -36,6 +36,8 @@ WRONG: dict[str, tuple[Any, str]] = {
     "selected": (hr.Select("ctiy"), "there is no column 'ctiy', did you mean 'city'? There are city, price, at"),
     "renamed": (hr.Select(town="`ctiy`"), "there is no column 'ctiy', did you mean 'city'?"),
     "condition": (hr.Where("soldd"), "there is no column 'soldd'; there are city, price, at"),
+    "comparison": (hr.Where("ctiy = 'Rome' AND price > 1"), "there is no column 'ctiy', did you mean 'city'?"),
+    "expression": (hr.Select("city", twice="prise * 2"), "there is no column 'prise', did you mean 'price'? There are"),
     "sum": (hr.GroupBy("city").aggregate(n=hr.sum("city")), "sum needs numbers, and 'city' is a string; convert it"),
     "mean": (hr.GroupBy("city").aggregate(n=hr.mean("at")), "mean needs numbers, and 'at' is a timestamp"),
     "distinct": (hr.GroupBy().aggregate(n=hr.approx_distinct("price")), "approx_distinct counts whole numbers, text"),
@@ -72,9 +74,10 @@ def test_typos_and_wrong_types_are_refused_before_spark_starts(folder: Path, sou
 def test_columns_are_followed_through_select_and_aggregation() -> None:
     p = hr.Pipeline()
     sales = p | hr.Create(SALES).with_output_types(Sale) | hr.Select("*", town="city", day="date(at)")
-    counted = sales | hr.GroupBy("town", "day").aggregate(total=hr.sum("price"))
+    named = sales | "named" >> hr.Select("town", "day AS date", "price")
+    counted = named | hr.GroupBy("town", "date").aggregate(total=hr.sum("price"))
     _ = counted | hr.Select("town", "totla") | hr.Collect()
-    assert "there is no column 'totla', did you mean 'total'? There are town, day, total" in refusal(p)
+    assert "there is no column 'totla', did you mean 'total'? There are town, date, total" in refusal(p)
 
 
 def test_what_may_be_right_is_left_to_spark(tmp_path: Path) -> None:
@@ -85,10 +88,11 @@ def test_what_may_be_right_is_left_to_spark(tmp_path: Path) -> None:
     inferred = p | "inferred" >> hr.ReadCsv(f"{tmp_path}/*.csv")
     _ = inferred | "by city" >> hr.GroupBy("city").aggregate(n=hr.sum("price")) | "cities" >> hr.Collect()
     made = p | "made" >> hr.Create(SALES).with_output_types(Sale)
-    right = ["CITY", "current_date", "null", "true", "1", "'text'", "user", hr.EVENT_TIME, "__time", "upper(ctiy)"]
+    right = ["CITY", "current_date", "null", "true", "1", "'text'", "user", hr.EVENT_TIME, "__time", "upper(nation)"]
+    right += ["transform(array(1), cit -> cit + 1)", "struct(price AS cty).cty", "extract(year FROM at)", "price <"]
     _ = made | hr.Select(**{f"c{number}": text for number, text in enumerate(right)}) | "all" >> hr.Collect()
     named = made | "named" >> hr.Select("city as town", "price * 2")
-    _ = named | "by town" >> hr.GroupBy("town").aggregate(n=hr.count()) | "towns" >> hr.Collect()
+    _ = named | "by town" >> hr.GroupBy("tow").aggregate(n=hr.count()) | "towns" >> hr.Collect()
     twice = made | "twice" >> hr.Select(price="price * 2")
     _ = twice | "of twice" >> hr.GroupBy().aggregate(n=hr.approx_distinct("price")) | "doubled" >> hr.Collect()
     assert check_columns(p.graph()) == p.graph()
