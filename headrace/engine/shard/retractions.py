@@ -113,10 +113,10 @@ class EmittedPanes:
         numbers = np.frombuffer(panes.buffers()[1], PANE_FIELDS)[panes.offset : panes.offset + len(panes)]
         self.replace(slots, numbers, one_array(rows, "emitted"))
         more = one_array(rows, "emitted_more")
-        if more.null_count < len(more):
-            self._more |= {
-                slot: entries for slot, entries in zip(slots.tolist(), decode_cells(more), strict=True) if entries
-            }
+        having = slots[np.asarray(more.is_valid())].tolist()  # blocks of windows with one pane at most have nulls
+        self._more |= {
+            slot: entries for slot, entries in zip(having, decode_cells(more.drop_null()), strict=True) if entries
+        }
 
     def _entries(self, slots: Int64Array) -> list[list[Entry]]:
         panes, cells = self._pane[slots].tolist(), self._cell.take(slots).to_pylist()

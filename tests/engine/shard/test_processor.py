@@ -134,6 +134,22 @@ def test_a_retraction_of_what_was_in_a_finished_session_is_refused_and_begins_no
     assert step(("k", 3, 0, True), ("k", 7, 8, False)) == ([values(5, 7)], 0, 0)  # from one that merges with others
 
 
+def test_panes_that_a_merged_session_has_to_retract_are_restored_beside_those_of_others() -> None:
+    sessions = Sessions("10 us")
+    windowing = Windowing(sessions, Repeatedly(AfterCount(2)), "retracting")
+    shard, restored = ShardProcessor(windowing), ShardProcessor(windowing)
+    shard.step(rows(sessions, ("j", 1, 0), ("j", 2, 0), ("k", 3, 0), ("k", 4, 0), ("k", 5, 15), ("k", 6, 15)))
+    blocks = shard.dump()
+    shard.step(rows(sessions, ("k", 7, 8)))
+    restored.load(blocks + shard.changes())
+    assert restored.dump() == shard.dump()
+    assert signed_values(restored.step(rows(sessions, ("k", 8, 8)))) == [
+        ("-", [3, 4]),
+        ("-", [5, 6]),
+        ("+", [3, 4, 5, 6, 7, 8]),
+    ]
+
+
 def test_finished_sessions_in_the_state_of_earlier_versions_refuse_nothing() -> None:
     sessions = Sessions("10 us")
     shard, windowing = ShardProcessor(Windowing(sessions, AfterCount(2))), Windowing(sessions, AfterCount(2))

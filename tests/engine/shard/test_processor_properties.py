@@ -266,10 +266,10 @@ def test_aggregates_are_those_of_the_values_of_the_definition(
         assert [repr(pane) for pane in actual] == [repr(pane) for pane in finished]
 
 
-@examples(250)
+@examples(400)
 @given(
-    windowing=windowings,
-    script=moves,
+    windowing=windowings | merging_windowings,
+    script=moves | crowded_moves,
     fn=st.sampled_from([None, SumFn(), TopFn(2)]),
     rewrite=st.lists(st.booleans(), min_size=7, max_size=7),
 )
