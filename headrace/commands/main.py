@@ -12,15 +12,19 @@ from __future__ import annotations
 import os
 import runpy
 import sys
+import threading
+import time
 import traceback
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from headrace import HeadraceError, __version__, written
-from headrace.commands.errors import fail
+from headrace.commands.errors import errors_as_messages, fail
 from headrace.commands.init import init
 from headrace.commands.progressbar import watch
 from headrace.commands.storm import storm
@@ -28,6 +32,14 @@ from headrace.commands.system import add_commands
 from headrace.commands.topic import topic
 from headrace.engine.handle import Handle, Metrics, Status
 from headrace.engine.settings import Settings, using
+from headrace.model.pipeline import Graph
+from headrace.server import Tokens
+from headrace.server.http.listening import PORT
+from headrace.system.runs import serve_runs
+
+Started = Callable[[Graph, Handle], None]
+_INTERRUPTED: Final = 130  # the exit status after Ctrl-C, as shells have it
+_FAREWELL: Final = 2.5  # seconds: a page that is open asks once a second, and so does its server
 
 main = typer.Typer(
     no_args_is_help=True,
@@ -105,6 +117,16 @@ def run(
             show_default=False,
         ),
     ] = None,
+    ui: Annotated[
+        bool, typer.Option("--ui", help="Serve a web page and metrics of the pipelines as long as they run.")
+    ] = False,
+    ui_host: Annotated[
+        str, typer.Option(help="The address of the page. Other than loopback, it needs HEADRACE_TOKENS.")
+    ] = "127.0.0.1",
+    ui_port: Annotated[
+        int | None,
+        typer.Option(help=f"The port of the page: {PORT}, or a free one if it is taken.", show_default=False),
+    ] = None,
 ) -> None:
     """Run the pipelines of a script.
 
@@ -114,17 +136,34 @@ def run(
         fail(f"there is no file {str(file)!r}; pass the path of a Python script")
     if master:
         os.environ["SPARK_MASTER"] = master
+    files = tuple(each for option in py_files or [] for each in option.split(","))
+    if not ui or explain:
+        _run(file, args or [], explain=explain, py_files=files)
+        return
+    with _page(file, ui_host, ui_port) as started:
+        _run(file, args or [], py_files=files, started=started)
+
+
+def _run(
+    file: Path,
+    args: list[str],
+    *,
+    explain: bool = False,
+    py_files: tuple[str, ...] = (),
+    started: Started | None = None,
+) -> None:
+    """Runs a script, or prints its plans; what it fails with is printed and ends the process."""
     printer = PlanPrinter()
-    files = tuple(file for option in py_files or [] for file in option.split(","))
-    watching = Settings(watch=watch if sys.stderr.isatty() else None, py_files=files)
-    settings = Settings(instead=printer.show) if explain else watching
+    shown = watch if sys.stderr.isatty() else None
+    running = Settings(watch=shown, py_files=py_files, started=started)
+    settings = Settings(instead=printer.show) if explain else running
     try:
         with using(settings):
-            _run_script(file, args or [])
+            _run_script(file, args)
     except HeadraceError as error:
         fail(str(error))
     except KeyboardInterrupt:
-        fail("interrupted", code=130)
+        fail("interrupted", code=_INTERRUPTED)
     except Exception as error:
         if not printer.plans:
             traceback.print_exception(error.with_traceback(_from_script(error.__traceback__, file)))
@@ -133,6 +172,40 @@ def run(
             f"\nThe script ends here, since pipelines have no results with --explain: {type(error).__name__}: {error}",
             file=sys.stderr,
         )
+
+
+@contextmanager
+def _page(file: Path, host: str, port: int | None) -> Iterator[Started]:
+    """Serves the page of a script; yields what is called with each pipeline that starts.
+
+    When the script is over, the page is still served: on a terminal until Ctrl-C, otherwise long enough that those who
+    look at it see the end.
+    """
+    with ExitStack() as stack:
+        with errors_as_messages(HeadraceError, ValueError, OSError):
+            tokens = Tokens.parse(os.environ.get("HEADRACE_TOKENS", ""))
+            runs, url = stack.enter_context(serve_runs(host=host, port=port, tokens=tokens))
+        print(f"the pipelines of {file} are at {url}", file=sys.stderr, flush=True)
+        interrupted = False
+        try:
+            yield runs.add
+        except SystemExit as ended:
+            interrupted = ended.code == _INTERRUPTED
+            raise
+        finally:
+            runs.end()
+            if not interrupted:
+                _linger(url)
+
+
+def _linger(url: str) -> None:
+    """Waits while those who look at the page may want to go on."""
+    with suppress(KeyboardInterrupt):
+        if sys.stderr.isatty():
+            print(f"{url} is served until Ctrl-C", file=sys.stderr)
+            threading.Event().wait()
+        else:
+            time.sleep(_FAREWELL)
 
 
 class PlanPrinter:

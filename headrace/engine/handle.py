@@ -27,13 +27,17 @@ Metrics = dict[str, dict[str, Any]]
 
 @dataclass
 class Status:
-    """Status of a run: its state, the current sink, the tasks of the current Spark job, and bad records by source."""
+    """Status of a run: its state, the current sink, the tasks of the current Spark job, bad records by source.
+
+    `recorded` has the metrics of functions, by transform and name.
+    """
 
     state: State = "running"
     stage: str = ""
     tasks_done: int = 0
     tasks: int = 0
     bad: dict[str, BadRecords] = field(default_factory=dict)
+    recorded: Cells = field(default_factory=dict)
 
     @property
     def line(self) -> str:

@@ -12,6 +12,7 @@ from headrace.engine.explain import explain
 from headrace.engine.handle import Handle as Handle
 from headrace.engine.plan import plan, plan_columns
 from headrace.engine.plan.columnchecks import check_columns
+from headrace.engine.plan.stages import Plan
 from headrace.engine.plan.topictypes import with_topic_types
 from headrace.engine.settings import current
 from headrace.engine.spark.counters import Counters
@@ -42,7 +43,13 @@ def run(
     names = [name for name, value in options.items() if value is not None]
     if not streaming and names:
         raise PipelineError(f"a batch has no {' and no '.join(names)}; say run(stream=True, ...) to stream it")
-    session = spark or spark_session(master)
+    handle = _start(graph, planned, spark or spark_session(master), options)
+    if (started := current().started) is not None:
+        started(graph, handle)
+    return handle
+
+
+def _start(graph: Graph, planned: Plan | None, session: SparkSession, options: dict[str, Any]) -> Handle:
     ship_modules(session, current().py_files)
     counters = Counters(session.sparkContext)
     if planned is None:

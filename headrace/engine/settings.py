@@ -13,18 +13,21 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headrace.engine.handle import Handle, Status
+    from headrace.model.pipeline import Graph
 
 
 @dataclass(frozen=True)
 class Settings:
     """`instead` is called with each plan as text, which then is not run; `watch` waits where no time limit is given.
 
-    `py_files` are modules, archives and packages that workers can import.
+    `py_files` are modules, archives and packages that workers can import. `started` is called with each graph that
+    runs, and its handle.
     """
 
     instead: Callable[[str], Handle] | None = None
     watch: Callable[[Handle], Status] | None = None
     py_files: tuple[str, ...] = ()
+    started: Callable[[Graph, Handle], None] | None = None
 
 
 _current = Settings()
@@ -34,7 +37,7 @@ def current() -> Settings:
     """Returns the settings in force.
 
     >>> current()
-    Settings(instead=None, watch=None, py_files=())
+    Settings(instead=None, watch=None, py_files=(), started=None)
     """
     return _current
 

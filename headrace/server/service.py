@@ -1,4 +1,7 @@
-"""The service of a server: views and topics of an app, operations of a running system, topologies of a cluster."""
+"""The service of a server: views and topics of an app, operations of a running system, topologies of a cluster.
+
+Or the pipelines of a script.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,7 @@ class Service:
     """Stored views and topics by name, and what else a server offers. A request can name no other views and topics.
 
     A store without a running system has no `operations`. Ad-hoc SQL also reads the archives of topics, and `spark` may
-    run it.
+    run it. With `pipelines`, the operations are those of a script that runs pipelines.
 
     >>> import headrace as hr, tempfile
     >>> clicks = hr.Topic("clicks", schema="user string")
@@ -71,6 +74,7 @@ class Service:
     archives: Mapping[str, Archive] = field(default_factory=dict)
     spark: Engine | None = None
     topologies: Topologies | None = None
+    pipelines: bool = False
 
     @staticmethod
     def of(

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 
 from headrace.engine.handle import ExchangeStatus, StreamStatus
+from headrace.model.metriccells import Cells, DistributionResult, GaugeResult
 from headrace.model.times import SECOND
 from headrace.system.pipelinegraph import graph_json
 from headrace.system.speedsupervisor import SpeedSupervisor
@@ -13,7 +14,7 @@ from headrace.views.feeds import Feed
 from headrace.views.jsonencoding import encode_provenance, encode_time, encode_version
 from headrace.views.offsets import Offsets
 from headrace.views.stores.store import StoredView
-from headrace.views.systemstatus import PartitionStatus, ReaderStatus, StageStatus, TopicStatus, ViewStatus
+from headrace.views.systemstatus import MetricJson, PartitionStatus, ReaderStatus, StageStatus, TopicStatus, ViewStatus
 
 
 def topic_status(feed: Feed, archived: Offsets, rate: float | None, read: Mapping[str, Offsets]) -> TopicStatus:
@@ -58,15 +59,18 @@ def view_status(speed: SpeedSupervisor, stored: StoredView, topic: TopicStatus) 
         "records_per_second": sum(source.rows_per_second or 0 for source in sources) if sources else None,
         "lag": topic["groups"][stored.layout.name]["lag"] if topic["error"] is None else None,
         "watermark": encode_time(min(watermarks, default=None)),
-        "stages": [_stage_status(label, exchange) for label, exchange in status.exchanges.items()],
+        "stages": [stage_status(label, exchange) for label, exchange in status.exchanges.items()],
         "graph": graph_json(speed.layer.pipeline.graph(), metrics),
         "bad": {label: records.counts for label, records in status.bad.items()},
+        "metrics": encode_metrics(status.recorded),
         "provenance": encode_provenance(stored.provenance()),
         "versions": [encode_version(version) for version in stored.versions()],
     }
 
 
-def _stage_status(label: str, status: ExchangeStatus) -> StageStatus:
+def stage_status(label: str, status: ExchangeStatus) -> StageStatus:
+    """Returns the status of a grouping."""
+    waiting = status.waiting
     return {
         "label": label,
         "watermark": encode_time(status.watermark),
@@ -75,7 +79,26 @@ def _stage_status(label: str, status: ExchangeStatus) -> StageStatus:
         "held": status.held,
         "late": status.late,
         "refused": status.refused,
+        "waiting": None if waiting is None else f"has not fired {waiting.window} of {waiting.key}: {waiting.why}",
     }
+
+
+def encode_metrics(cells: Cells) -> list[MetricJson]:
+    """Encodes the metrics that functions recorded, in the order of transforms and names.
+
+    >>> encode_metrics({("parse", "bad"): 2})
+    [{'transform': 'parse', 'name': 'bad', 'kind': 'counter', 'value': 2}]
+    """
+    encoded: list[MetricJson] = []
+    for (label, name), cell in sorted(cells.items(), key=lambda item: item[0]):
+        if isinstance(cell, DistributionResult):
+            rest = {"count": cell.count, "min": cell.min, "max": cell.max}
+            encoded.append({"transform": label, "name": name, "kind": "distribution", "value": cell.sum, **rest})  # type: ignore[typeddict-item]
+        elif isinstance(cell, GaugeResult):
+            encoded.append({"transform": label, "name": name, "kind": "gauge", "value": cell.value})
+        else:
+            encoded.append({"transform": label, "name": name, "kind": "counter", "value": cell})
+    return encoded
 
 
 def _reader_status(partitions: list[PartitionStatus], offsets: Offsets) -> ReaderStatus:

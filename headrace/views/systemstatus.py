@@ -37,7 +37,10 @@ class TopicStatus(TypedDict):
 
 
 class StageStatus(TypedDict):
-    """A stage of a speed layer that groups: its watermarks, and the windows and elements that it counts."""
+    """A stage of a stream that groups: its watermarks, the windows and elements that it counts, and what it waits for.
+
+    `waiting` says why the earliest window with elements has not fired.
+    """
 
     label: str
     watermark: str | None
@@ -46,6 +49,41 @@ class StageStatus(TypedDict):
     held: int
     late: int
     refused: int
+    waiting: NotRequired[str | None]
+
+
+class MetricJson(TypedDict):
+    """A metric that functions of a transform recorded. The value of a distribution is its sum, with the rest beside."""
+
+    transform: str
+    name: str
+    kind: Literal["counter", "distribution", "gauge"]
+    value: float
+    count: NotRequired[int]
+    min: NotRequired[float]
+    max: NotRequired[float]
+
+
+class PipelineStatus(TypedDict):
+    """A pipeline of a script. A batch has the `step` that it is at and its tasks; a stream has what it reads."""
+
+    kind: Literal["batch", "stream"]
+    state: str
+    error: str | None
+    started: str | None
+    seconds: float
+    step: str
+    tasks_done: int
+    tasks: int
+    batches: int | None
+    batch_seconds: float | None
+    records_per_second: float | None
+    lag: int | None
+    watermark: str | None
+    stages: list[StageStatus]
+    graph: dict[str, Any] | None
+    bad: dict[str, dict[str, int]]
+    metrics: list[MetricJson]
 
 
 class ViewStatus(TypedDict):
@@ -62,6 +100,7 @@ class ViewStatus(TypedDict):
     stages: NotRequired[list[StageStatus]]
     graph: NotRequired[dict[str, Any] | None]
     bad: NotRequired[dict[str, dict[str, int]]]
+    metrics: NotRequired[list[MetricJson]]
     provenance: ProvenanceJson
     versions: list[VersionJson]
 
@@ -94,7 +133,10 @@ class DeadLetterJson(TypedDict):
 
 
 class SystemStatus(TypedDict):
-    """The status of a system. `pid` is None if it does not run."""
+    """The status of a system. `pid` is None if it does not run.
+
+    That of a script has `pipelines` and no views, and says when the script is `over`.
+    """
 
     pid: NotRequired[int | None]
     url: NotRequired[str]
@@ -104,3 +146,5 @@ class SystemStatus(TypedDict):
     views: dict[str, ViewStatus]
     dead_letters: NotRequired[dict[str, int]]
     jobs: list[JobStatus]
+    pipelines: NotRequired[dict[str, PipelineStatus]]
+    over: NotRequired[bool]

@@ -6,6 +6,7 @@ import io
 import os
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from headrace.commands import main as cli
 from headrace.commands.progressbar import watch
 from headrace.engine.handle import ExchangeStatus, Handle, Status, StreamStatus
 from headrace.engine.settings import Settings, current, using
+from tests.ports import free_port
 
 
 def invoke(*args: str) -> Result:
@@ -62,6 +64,44 @@ def test_module_is_the_command() -> None:
 def test_run(script: Any, spark: SparkSession) -> None:
     result = invoke("run", script(*DOUBLE, "print(sorted(doubled), __name__)"))
     assert (result.stdout, result.exit_code) == ("[2, 4] __main__\n", 0)
+
+
+WATCHED = (
+    "import json, re, urllib.request",
+    "def get(path): return urllib.request.urlopen(f'http://127.0.0.1:{sys.argv[1]}{path}').read().decode()",
+    "def count(n): return hr.metrics.counter('seen').inc() or n",
+    "with hr.Pipeline() as p:",
+    "    p | hr.Create([1, 2]) | 'count' >> hr.Map(count) | hr.Collect()",
+    "status = json.loads(get('/status'))",
+    "print([(run['kind'], run['state'], run['metrics'][0]['value']) for run in status['pipelines'].values()])",
+    "print(re.search('headrace_metric_counter_total{.*', get('/metrics'))[0], status['over'])",
+    "print('<title>Headrace</title>' in get('/'))",
+)
+
+
+@pytest.mark.slow("the process of a server")
+def test_run_serves_a_page_and_metrics_while_the_script_runs(
+    script: Any, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli, "_FAREWELL", 0)
+    port = free_port()
+    path = script(*WATCHED, "raise hr.PipelineError('and so it ends')")
+    result = invoke("run", "--ui", "--ui-port", str(port), path, str(port))
+    assert result.stdout.splitlines() == [
+        "[('batch', 'done', 2)]",
+        'headrace_metric_counter_total{name="seen",pipeline="1: script.py:7",transform="count"} 2.0 False',
+        "True",
+    ]
+    assert f"the pipelines of {path} are at http://127.0.0.1:{port}" in result.stderr
+    assert result.stderr.endswith("and so it ends\n") and result.exit_code == 1
+    with pytest.raises(OSError, match="refused"):
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz")
+
+
+def test_the_page_of_a_run_listens_on_loopback_only_without_tokens(script: Any) -> None:
+    result = invoke("run", "--ui", "--ui-host", "0.0.0.0", script("print('runs')"))
+    assert (result.stdout, result.exit_code) == ("", 1)
+    assert "0.0.0.0 can be reached from other machines" in result.stderr
 
 
 def test_run_gives_the_script_its_arguments(script: Any) -> None:

@@ -50,7 +50,7 @@ class BatchHandle(LiveDisplay):
 
     def status(self) -> Status:
         """Returns how far the pipeline is."""
-        self._status.bad = self._counters.bad_records()
+        self._status.bad, self._status.recorded = self._counters.bad_records(), self._counters.recorded()
         if self._status.state == "running":
             tracker = self._spark.sparkContext.statusTracker()
             stages = [info for id in tracker.getActiveStageIds() if (info := tracker.getStageInfo(id)) is not None]

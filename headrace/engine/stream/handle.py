@@ -126,6 +126,7 @@ class StreamHandle(LiveDisplay):
             self._status.state,
             f"batch {delivery.batches}",
             bad=stream.counters.bad_records(),
+            recorded=dict(delivery.metrics),
             batches=delivery.batches,
             batch_seconds=None if progress is None else progress["durationMs"]["triggerExecution"] / 1000,
             sources=source_statuses(stream.line, shards, progress),

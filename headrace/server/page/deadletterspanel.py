@@ -1,4 +1,4 @@
-"""The panel of dead letters: records that no view could take, with the reasons, and counts by reason."""
+"""The panel of dead letters: records that no view or source could take, with the reasons, and counts by reason."""
 
 from __future__ import annotations
 
@@ -27,14 +27,20 @@ class DeadLettersPanel:
                 "This server answers from a store alone. A system that runs has dead letters: headrace up."
             ).classes("hr-empty")
             return
+        reader = "Pipeline" if context.service.pipelines else "View"
         with ui.element("div").classes("hr-stack"):
             with ui.element("section").classes("hr-card"):
                 ui.label("By reason").classes("hr-title")
-                self._reasons = Listing(("View", "Step", "Reason", Number("Records")), _NONE, name="bad")
+                self._reasons = Listing((reader, "Step", "Reason", Number("Records")), _NONE, name="bad")
             with ui.element("section").classes("hr-card"):
-                ui.label(f"The newest {_LIMIT}").classes("hr-title")
+                ui.label("The last of each source" if context.service.pipelines else f"The newest {_LIMIT}").classes(
+                    "hr-title"
+                )
                 names = ("Time", "View", "Position", "Reason", "Message", "Record")
-                columns = [{"name": name, "label": name, "field": name, "align": "left"} for name in names]
+                columns = [
+                    {"name": name, "label": reader if name == "View" else name, "field": name, "align": "left"}
+                    for name in names
+                ]
                 self._letters = ui.table(columns=columns, rows=[], row_key="id", pagination=20).props("flat dense")
                 self._letters.classes("hr-grid").props["data-name"] = "letters"
                 self._none = ui.label(_NONE).classes("hr-empty")
@@ -45,7 +51,7 @@ class DeadLettersPanel:
             return
         counts = [
             (name, step, reason, count)
-            for name, view in snapshot.status["views"].items()
+            for name, view in {**snapshot.status["views"], **snapshot.status.get("pipelines", {})}.items()
             for step, reasons in view["bad"].items()
             for reason, count in reasons.items()
         ]

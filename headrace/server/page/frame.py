@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from nicegui import ui
@@ -14,6 +15,7 @@ from headrace.server.page.explorer import ExplorerPanel
 from headrace.server.page.listings import Chip, add_chip
 from headrace.server.page.nicegui_internals import IS_DARK, THEME_SWITCH
 from headrace.server.page.overview import OverviewPanel
+from headrace.server.page.pipelinespanel import PipelinesPanel
 from headrace.server.page.poller import Snapshot
 from headrace.server.page.theme import FAVICON, STYLE
 from headrace.server.page.topicspanel import TopicsPanel
@@ -21,11 +23,13 @@ from headrace.server.page.topologiespanel import TopologiesPanel
 from headrace.server.security.sessions import session_cookie
 from headrace.server.security.tokens import SCOPES, Scope
 from headrace.server.service import Service
+from headrace.views.systemstatus import PipelineStatus
 
 if TYPE_CHECKING:
     from headrace.server.page.mounting import Page
 
 _TABS: Final = {
+    "pipelines": ("Pipelines", "account_tree"),
     "overview": ("Overview", "speed"),
     "views": ("Views", "stacked_bar_chart"),
     "topics": ("Topics", "view_stream"),
@@ -88,7 +92,8 @@ class Frame:
             return ExplorerPanel(self.context, self.request.query_params.get("view"))
         if name == "topologies":
             return TopologiesPanel(self.context, self.request.query_params.get("topology"))
-        panels: dict[str, type[OverviewPanel] | type[TopicsPanel] | type[BatchPanel] | type[DeadLettersPanel]] = {
+        panels: dict[str, Callable[[PageContext], Panel]] = {
+            "pipelines": PipelinesPanel,
             "overview": OverviewPanel,
             "topics": TopicsPanel,
             "batch": BatchPanel,
@@ -122,11 +127,16 @@ def tabs(service: Service) -> list[str]:
 
     >>> tabs(Service({}, {}))
     ['overview', 'views', 'topics', 'batch', 'letters']
+    >>> tabs(Service({}, {}, pipelines=True))
+    ['pipelines', 'letters']
     """
+    if service.pipelines:
+        return ["pipelines", "letters"]
     only_topologies = service.topologies is not None and not service.views and service.operations is None
     return [
         name
         for name in _TABS
+        if name != "pipelines"
         if (name == "topologies" and service.topologies is not None) or (name != "topologies" and not only_topologies)
     ]
 
@@ -147,6 +157,8 @@ def state_chip(snapshot: Snapshot, topologies: bool = False) -> Chip:
         return _topologies_chip(snapshot.topologies)
     if not snapshot.runs:
         return Chip("store only", "plain")
+    if "pipelines" in snapshot.status:
+        return _pipelines_chip(snapshot.status["pipelines"], over=snapshot.status.get("over", False))
     states = [view["state"] for view in snapshot.status["views"].values()]
     for state in ("failed", "stopped"):
         if state in states:
@@ -154,6 +166,15 @@ def state_chip(snapshot: Snapshot, topologies: bool = False) -> Chip:
                 f"{states.count(state)} of {len(states)} views {state}", "bad" if state == "failed" else "plain"
             )
     return Chip("running", "good")
+
+
+def _pipelines_chip(pipelines: dict[str, PipelineStatus], *, over: bool) -> Chip:
+    states = [pipeline["state"] for pipeline in pipelines.values()]
+    if "failed" in states:
+        return Chip(f"{states.count('failed')} of {len(states)} pipelines failed", "bad")
+    if over:
+        return Chip("over", "plain")
+    return Chip("running", "good") if "running" in states else Chip("no pipeline runs", "plain")
 
 
 def _topologies_chip(published: dict[str, Any]) -> Chip:

@@ -36,7 +36,7 @@ class History:
         measured: Measurements = {}
         for name, topic in status["topics"].items():
             measured["in", name] = topic["records_per_second"]
-        for name, view in status["views"].items():
+        for name, view in {**status["views"], **status.get("pipelines", {})}.items():
             measured["rate", name] = view["records_per_second"]
             measured["lag", name] = view["lag"]
             for stage in view["stages"]:

@@ -1,4 +1,4 @@
-"""`/metrics`: requests, views, topics and topologies, in the text format of Prometheus."""
+"""`/metrics`: requests, views, topics, pipelines and topologies, in the text format of Prometheus."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from headrace.server.http.openapi import Operation
 from headrace.server.http.requestmetrics import RequestMetrics
 from headrace.server.http.routing import Application
 from headrace.server.http.workerpool import WorkerPool
+from headrace.server.routes.pipelinemetrics import PipelineMetrics
 from headrace.server.routes.topologymetrics import TopologyMetrics
 from headrace.server.service import Service
 
@@ -43,6 +44,8 @@ class Metrics:
             "headrace_refused_lines", "Lines refused by POST /topics", ["topic"], registry=self.registry
         )
         self.registry.register(_ViewsAndTopics(service))
+        if service.operations is not None:
+            self.registry.register(PipelineMetrics(service.operations))
         if service.topologies is not None:
             self.registry.register(TopologyMetrics(service.topologies))
 

@@ -33,7 +33,12 @@ _MAX_LIMIT: Final = 1_000  # dead letters and the like
 _OBJECT: Final[Schema] = {"type": "object"}
 _STATUS: Final[Schema] = {
     "type": "object",
-    "properties": {"topics": mapping(_OBJECT), "views": mapping(_OBJECT), "jobs": array(_OBJECT)},
+    "properties": {
+        "topics": mapping(_OBJECT),
+        "views": mapping(_OBJECT),
+        "jobs": array(_OBJECT),
+        "pipelines": mapping(_OBJECT),
+    },
 }
 _BATCH: Final = request_body(
     record({"incremental": {**BOOLEAN, "default": False}}, optional=["incremental"]),
