@@ -83,7 +83,6 @@ class ProtobufValues:
     """
 
     def __init__(self, schema: RegisteredSchema, indexes: Sequence[int] = (0,)) -> None:
-        self.schema = schema
         self._descriptor = _message(_file(schema), indexes)
         self._class = message_factory.GetMessageClass(self._descriptor)
 

@@ -1,4 +1,4 @@
-"""Decodes and encodes records whose schemas are in a registry, in columns.
+"""Decodes records whose schemas are in a registry to columns; `registryencoder` encodes them.
 
 A record is Confluent's wire format: a zero byte, the id of its schema in four bytes, for Protobuf the indexes of its
 message in that schema, and the data. A record is decoded by the schema that it was written with.
@@ -13,15 +13,15 @@ from functools import lru_cache
 from typing import Any, Final, Literal, Protocol
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headrace.edges.avrovalues import AvroValues, avro_key_schema, avro_schema
-from headrace.edges.registryclient import RegisteredSchema, UnknownSchema, latest_schema, register, schema_by_id
+from headrace.edges.registryclient import RegisteredSchema, UnknownSchema, latest_schema, schema_by_id
 from headrace.model.badrecords import MALFORMED, WRONG_TYPE
 from headrace.model.errors import HeadraceError, PipelineError
 from headrace.model.schemaregistry import Format, SchemaRegistry
 
-_HEADER: Final = struct.Struct(">bI")
+HEADER: Final = struct.Struct(">bI")
+"""A zero byte, and the id of a schema."""
 _LONGEST: Final = 100  # characters of a value in a message
 
 Part = Literal["value", "key"]
@@ -130,7 +130,7 @@ def latest_columns(
             f"{who}: the schema registry at {registry} has no schema of {subject!r}; register one, or name the columns "
             "with schema="
         ) from None
-    _check_format(who, schema, format)
+    check_format(who, schema, format)
     try:
         values = values_of(schema, element=element)
         return schema, pa.schema([values.column(name) for name in values.names()])
@@ -140,7 +140,8 @@ def latest_columns(
         ) from None
 
 
-def _check_format(who: str, schema: RegisteredSchema, format: Format) -> None:
+def check_format(who: str, schema: RegisteredSchema, format: Format) -> None:
+    """Refuses a schema of another format."""
     if schema.format != format:
         raise PipelineError(f"{who}: its schema {schema.id} is of the format {schema.format!r}, not {format!r}")
 
@@ -174,28 +175,35 @@ class RegistryDecoder:
     def _row(self, record: bytes | None, writers: dict[_Message, _Writer]) -> tuple[dict[str, Any], Flaw | None]:
         if record is None:
             return {}, None if self.part == "key" else (MALFORMED, "it has no value")
-        if len(record) < _HEADER.size or record[0] != 0:
+        if len(record) < HEADER.size or record[0] != 0:
             return {}, (MALFORMED, "it does not begin with the id of a schema: a zero byte, and four of the id")
-        _, id = _HEADER.unpack_from(record)
+        _, id = HEADER.unpack_from(record)
+        indexes: tuple[int, ...] = ()
+        begin = HEADER.size
+        if self.format == "protobuf":
+            try:
+                indexes, begin = message_indexes(record, begin)
+            except ValueError as error:
+                return {}, _unfit(id, error)
+        if (id, indexes) not in writers:
+            writers[id, indexes] = self._writer(id, indexes)
+        values, flaw = writers[id, indexes]
+        if values is None:
+            return {}, flaw
         try:
-            indexes, begin = message_indexes(record, _HEADER.size) if self._has_indexes else ((), _HEADER.size)
-            if (id, indexes) not in writers:
-                writers[id, indexes] = self._writer(id, indexes)
-            values, flaw = writers[id, indexes]
-            return ({}, flaw) if values is None else (values.decode(record[begin:]), None)
-        except HeadraceError:  # of a registry that does not answer, which is no fault of the record
-            raise
+            return values.decode(record[begin:]), None
         except Exception as error:  # whatever a decoder does at bytes that it cannot read
-            return {}, (MALFORMED, f"its schema {id} does not fit: {str(error) or type(error).__name__}")
+            return {}, _unfit(id, error)
+
+    @property
+    def element(self) -> str:
+        """The name of the only column of a schema of a single value."""
+        return self.columns.names[0] if self.part == "key" else "value"
 
     @property
     def resolves(self) -> bool:
         """Whether a reader's schema decides what a row is."""
         return self.reader is not None and self.format == "avro"
-
-    @property
-    def _has_indexes(self) -> bool:
-        return self.format == "protobuf"
 
     def _writer(self, id: int, indexes: tuple[int, ...]) -> _Writer:
         """Returns how records of a schema are decoded. One that is unknown may be known later, so it is asked again."""
@@ -220,6 +228,10 @@ class RegistryDecoder:
         return pa.array(values, field.type)
 
 
+def _unfit(id: int, error: Exception) -> Flaw:
+    return MALFORMED, f"its schema {id} does not fit: {str(error) or type(error).__name__}"
+
+
 @lru_cache(1000)
 def _known_writer(decoder: RegistryDecoder, id: int, indexes: tuple[int, ...]) -> _Writer:
     """Returns how records of a schema are decoded, or why they are bad. Raises UnknownSchema if there is none."""
@@ -227,9 +239,7 @@ def _known_writer(decoder: RegistryDecoder, id: int, indexes: tuple[int, ...]) -
     if schema.format != decoder.format:
         return None, (MALFORMED, f"its schema {id} is of the format {schema.format!r}, not {decoder.format!r}")
     try:
-        values = values_of(
-            schema, indexes, decoder.reader, decoder.columns.names[0] if decoder.part == "key" else "value"
-        )
+        values = values_of(schema, indexes, decoder.reader, decoder.element)
         for wanted in () if decoder.resolves else decoder.columns:
             written = values.column(wanted.name)
             if written is not None and not fits(written.type, wanted.type):
@@ -280,105 +290,3 @@ def _is_text(kind: pa.DataType) -> bool:
 
 def _is_bytes(kind: pa.DataType) -> bool:
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
-
-
-@dataclass(frozen=True)
-class RegistryEncoder:
-    """Encodes rows as records: by `schema`, the latest of the subject when the run began, or else by one of its own.
-
-    A schema of its own is made of the columns, and registered before the first record is encoded.
-    """
-
-    who: str
-    registry: SchemaRegistry
-    format: Format
-    topic: str
-    part: Part = "value"
-    schema: RegisteredSchema | None = None
-
-    @classmethod
-    def latest(
-        cls, who: str, registry: SchemaRegistry, format: Format, topic: str, part: Part = "value"
-    ) -> RegistryEncoder:
-        """Returns the encoder for a topic, with the latest schema of its subject, if it has one."""
-        try:
-            schema = latest_schema(who, registry, subject_of(topic, part), format)
-            _check_format(who, schema, format)
-        except UnknownSchema:
-            schema = None
-        return cls(who, registry, format, topic, part, schema)
-
-    def encode(self, columns: Mapping[str, pa.Array], rows: int) -> pa.BinaryArray:
-        """Encodes columns, row by row. Refuses columns that are not those of the schema."""
-        schema = self.schema or self._own_schema(columns)
-        values = values_of(schema, element=next(iter(columns)) if self.part == "key" else "value")
-        table = {name: self._cast(values, schema, name, column) for name, column in columns.items()}
-        if missing := sorted(values.required() - set(columns)):
-            raise PipelineError(
-                f"{self.who}: {self._place(schema)} has the field {missing[0]!r}, which has no default, but there "
-                f"is no such column; there are {', '.join(columns)}"
-            )
-        # Of a Protobuf schema it is the first message, whose indexes are a zero byte.
-        header = _HEADER.pack(0, schema.id) + (b"\0" if self.format == "protobuf" else b"")
-        lists = [column.to_pylist(maps_as_pydicts="strict") for column in table.values()]
-        cells = zip(*lists, strict=True) if lists else [()] * rows
-        try:
-            return pa.array([header + values.encode(dict(zip(table, row, strict=True))) for row in cells], pa.binary())
-        except (ValueError, TypeError, OverflowError) as error:
-            raise PipelineError(f"{self.who}: a row is not of {self._place(schema)}: {error}") from None
-
-    def encode_keys(self, name: str, column: pa.Array) -> pa.BinaryArray:
-        """Encodes the column of keys; a record whose key is null has none."""
-        there = column.is_valid()
-        keys = column.drop_null()
-        encoded = self.encode({name: keys}, len(keys)) if len(keys) else pa.array([], pa.binary())
-        return pc.replace_with_mask(pa.nulls(len(column), pa.binary()), there, encoded)
-
-    def types(self, names: list[str]) -> dict[str, pa.DataType]:
-        """Returns the types of these columns in the schema. Refuses if there is no schema: nothing else says them."""
-        if self.schema is None:
-            raise PipelineError(
-                f"{self.who}: {self._subject!r} has no schema at {self.registry}, and the types of the elements are "
-                "not known; register a schema, or declare them with with_output_types, a NamedTuple or a dataclass"
-            )
-        values = values_of(self.schema)
-        return {name: self._field(values, self.schema, name).type for name in names}
-
-    @property
-    def _subject(self) -> str:
-        return subject_of(self.topic, self.part)
-
-    def _own_schema(self, columns: Mapping[str, pa.Array]) -> RegisteredSchema:
-        wanted = pa.schema([(name, column.type) for name, column in columns.items()])
-        try:
-            text = new_schema(self.format, self.topic, self.part, wanted)
-        except TypeError as error:
-            raise PipelineError(f"{self.who}: {error}") from None
-        return RegisteredSchema(register(self.who, self.registry, self._subject, self.format, text), self.format, text)
-
-    def _cast(self, values: SchemaValues, schema: RegisteredSchema, name: str, column: pa.Array) -> pa.Array:
-        """Returns a column in the type of its field. Refuses one that has no field, or not of that type."""
-        field, place = self._field(values, schema, name), self._place(schema)
-        if not fits(column.type, field.type):
-            raise PipelineError(f"{self.who}: {name!r} is {field.type} in {place}, but the column is {column.type}")
-        if column.null_count and not field.nullable:
-            raise PipelineError(f"{self.who}: {name!r} cannot be null in {place}, but a row has none")
-        try:
-            return column.cast(field.type)
-        except pa.ArrowException as error:
-            raise PipelineError(f"{self.who}: {name!r} is {field.type} in {place}: {error}") from None
-
-    def _field(self, values: SchemaValues, schema: RegisteredSchema, name: str) -> pa.Field:
-        try:
-            field = values.column(name)
-        except TypeError as error:
-            raise PipelineError(f"{self.who}: in {self._place(schema)}, {error}") from None
-        if field is None:
-            raise PipelineError(
-                f"{self.who}: {self._place(schema)} has no field {name!r}; it has {', '.join(values.names())}: leave "
-                "the column out with Select, or register a schema that has it"
-            )
-        return field
-
-    def _place(self, schema: RegisteredSchema) -> str:
-        return f"schema {schema.id} of {self._subject!r}"

@@ -82,7 +82,7 @@ class Broker:
             for strength in ("256", "512"):
                 settings += f"listener.name.{name}.scram-sha-{strength}.sasl.jaas.config={_SCRAM} required;\n"
         (folder / "settings").write_text(settings)
-        _make_certificates(folder)
+        make_certificates(folder)
         subprocess.run(
             self._java("kafka.tools.StorageTool", "format", "-t", _CLUSTER, "-c", str(folder / "settings")),
             check=True,
@@ -185,14 +185,20 @@ class Broker:
         return [java, *small, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", f"{jars()}/*", *command]
 
 
-def _make_certificates(folder: Path) -> None:
-    """Makes an authority, and certificates that it signs for the broker and for a client, by openssl."""
+def make_certificates(folder: Path) -> None:
+    """Makes an authority, and certificates that it signs for the broker and for a client, by openssl.
+
+    `encrypted.key` is the client's key, encrypted with PASSWORD, in the only way that Java 17 reads, too.
+    """
     curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
     signed = ["-CA", "ca.pem", "-CAkey", "ca.key", "-addext", "subjectAltName=IP:127.0.0.1"]
     for name, options in (("ca", []), ("broker", signed), ("client", signed)):
         names = ["-subj", f"/CN=headrace-{name}", "-keyout", f"{name}.key", "-out", f"{name}.pem"]
         command = ["openssl", "req", "-x509", *curve, *options, *names]
         subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=_PATIENCE)
+    cipher, files = ["-v1", "PBE-SHA1-3DES"], ["-in", "client.key", "-out", "encrypted.key"]
+    encrypt = ["openssl", "pkcs8", "-topk8", *cipher, *files, "-passout", f"pass:{PASSWORD}"]
+    subprocess.run(encrypt, cwd=folder, check=True, capture_output=True, timeout=_PATIENCE)
     with (folder / "broker.pem").open("a") as broker:  # Kafka reads key and certificate from one file
         broker.write((folder / "broker.key").read_text())
 

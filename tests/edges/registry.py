@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import base64
 import json
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -68,8 +70,8 @@ class Registry:
 
 
 @contextmanager
-def serving(registry: Registry) -> Iterator[Registry]:
-    """Serves a registry on a free port of loopback; its `url` is then the address."""
+def serving(registry: Registry, certificate: Path | None = None) -> Iterator[Registry]:
+    """Serves a registry on a free port of loopback; its `url` is then the address. With a certificate, by TLS."""
 
     class Handler(BaseHTTPRequestHandler):
         def _do(self) -> None:
@@ -95,9 +97,13 @@ def serving(registry: Registry) -> Iterator[Registry]:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    if certificate is not None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
-    registry.url = f"http://127.0.0.1:{server.server_port}"
+    registry.url = f"{'http' if certificate is None else 'https'}://127.0.0.1:{server.server_port}"
     try:
         yield registry
     finally:

@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.edges.registryvalues import RegistryDecoder, RegistryEncoder, latest_columns
+from headrace.edges.registryencoder import RegistryEncoder
+from headrace.edges.registryvalues import RegistryDecoder, latest_columns
 from headrace.model.badrecords import MALFORMED, WRONG_TYPE
 from headrace.model.schemaregistry import SchemaRegistry
 from tests.edges.registry import Registry, serving

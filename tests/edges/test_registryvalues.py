@@ -6,7 +6,9 @@ import datetime as dt
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -16,9 +18,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.edges.registryvalues import RegistryDecoder, RegistryEncoder, fits, latest_columns
+from headrace.edges.registryencoder import RegistryEncoder
+from headrace.edges.registryvalues import RegistryDecoder, fits, latest_columns
 from headrace.model.badrecords import MALFORMED, WRONG_TYPE
 from headrace.model.schemaregistry import SchemaRegistry
+from tests.edges.kafka import make_certificates
 from tests.edges.registry import Registry, serving
 from tests.scale import examples
 
@@ -243,6 +247,7 @@ def test_keys_are_values_or_fields_of_records(registry: Registry) -> None:
     assert latest.encode_keys("n", array([9])).to_pylist() == [other]
     _, columns = latest_columns("v", where, "v-key", "avro", "n")
     assert columns == pa.schema([pa.field("n", pa.int32(), nullable=False)])
+    assert latest.types(["n"]) == {"n": pa.int32()}
     messages = RegistryEncoder.latest("v", where, "protobuf", "p", "key").encode_keys("n", array([7, None]))
     by_message = RegistryDecoder("v", where, "protobuf", pa.schema([("n", pa.int64())]), part="key")
     assert decoded(by_message, *messages.to_pylist()) == ([{"n": 7}, {"n": None}], [None, None])
@@ -279,6 +284,18 @@ def test_a_registry_that_is_away_or_refuses_is_named_without_the_password(regist
     registry.user = None
     with pytest.raises(hr.PipelineError, match="has no schema of 'none-value'; register one, or name the columns"):
         latest_columns("visits", SchemaRegistry(registry.url), "none-value", "avro")
+
+
+def test_a_registry_may_speak_tls(tmp_path: Path) -> None:
+    make_certificates(tmp_path)
+    with serving(Registry(user="ann:hunter2"), tmp_path / "broker.pem") as registry:
+        registry.register("visits-value", {"schema": json.dumps(VISIT)})
+        trusted = SchemaRegistry(registry.url, username="ann", password="hunter2", ca=str(tmp_path / "ca.pem"))
+        assert latest_columns("visits", trusted, "visits-value", "avro")[0].id == 1
+        with pytest.raises(hr.PipelineError, match=r"no schema registry answers at https.*CERTIFICATE_VERIFY_FAILED"):
+            latest_columns("visits", replace(trusted, ca=None), "visits-value", "avro")
+        with pytest.raises(hr.PipelineError, match=r"registry at https.* cannot be asked: .*No such file"):
+            latest_columns("visits", replace(trusted, ca=str(tmp_path / "none")), "visits-value", "avro")
 
 
 def test_schemas_may_refer_to_others(registry: Registry) -> None:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.edges.jsoncolumns import json_arrays, json_objects, json_text, json_values
-from headrace.edges.registryvalues import RegistryEncoder
+from headrace.edges.registryencoder import RegistryEncoder
 from headrace.edges.topicranges import open_topic
 from headrace.engine.columns.arrowbytes import arrow_bytes
 from headrace.engine.worker.blame import blame

@@ -35,6 +35,9 @@ def securities(broker: Broker) -> dict[str, hr.KafkaSecurity]:
         "scram 256": replace(scram, mechanism="SCRAM-SHA-256"),
         "plain": hr.KafkaSecurity(username=USER, password=PASSWORD, mechanism="PLAIN", ca=ca),
         "certificate": hr.KafkaSecurity(ca=ca, certificate=certificate, key=key),
+        "encrypted key": hr.KafkaSecurity(
+            ca=ca, certificate=certificate, key=str(broker.folder / "encrypted.key"), key_password=PASSWORD
+        ),
         "no tls": hr.KafkaSecurity(username="bob", password=SECRET, tls=False),
     }
 
