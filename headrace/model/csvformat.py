@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import codecs
+import csv
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from headrace.model.errors import PipelineError
 
@@ -79,6 +80,19 @@ class CsvFormat:
             return ENCODINGS.get(codecs.lookup(self.encoding).name)
         except (LookupError, TypeError):
             return None
+
+    def names(self, header: list[str]) -> list[str]:
+        """Returns the names of columns in a header, which is names already or, without multi_line, a whole line.
+
+        >>> CsvFormat("ReadCsv").names(['id,"name, or firm"'])
+        ['id', 'name, or firm']
+        """
+        if self.multi_line:
+            return header
+        quotes: dict[str, Any] = {"quotechar": self.quote, "doublequote": self.escape == self.quote}
+        quotes |= {"quoting": csv.QUOTE_NONE} if self.quote is None else {}
+        quotes |= {} if self.escape == self.quote else {"escapechar": self.escape}
+        return [name for line in csv.reader(header, delimiter=self.separator, **quotes) for name in line]
 
     def _error(self, message: str) -> PipelineError:
         return PipelineError(f"{self.owner}: {message}")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.types import (
@@ -195,26 +195,35 @@ def _csv_files(
     in_paths: Sequence[str],
 ) -> Files:
     """Opens CSV files; the columns `in_paths` are in the names of directories."""
-    inferring = spark.read.options(**csvfiles.infer_options(source.csv))
+    header = _header(spark, source, paths, in_paths)
     if columns is None:
-        columns = inferring.csv(paths).schema
-    elif source.csv.header:
-        _check_order(node, [field.name for field in columns if field.name not in in_paths], inferring, paths)
+        columns = spark.read.options(**csvfiles.infer_options(source.csv)).csv(paths).schema
+    else:
+        _check_order(node, [name for name in columns.names if name not in in_paths], source.csv.names(header))
     csvfiles.check_columns(node, columns)
     named = [field for field in columns if field.name not in in_paths]
-    texts = [*(field.name for field in named), parsing.CORRUPT] if source.csv.multi_line else [parsing.TEXT]
+    # The column of lines has the header as its name: of each file whose header is another name, Spark warns.
+    texts = [*(field.name for field in named), parsing.CORRUPT] if source.csv.multi_line else header or [parsing.TEXT]
     read = [*(StructField(name, StringType()) for name in texts), *(each for each in columns if each not in named)]
     data = spark.read.options(**options_of(source)).schema(StructType(read)).csv(paths)
     others = [field for field in data.schema if field.name in in_paths]
     return Files(data, StructType([*named, *others]), tuple(field.name for field in named))
 
 
-def _check_order(node: Node, names: list[str], reader: DataFrameReader, paths: list[str]) -> None:
-    """Refuses a schema that has a name of the first file's header in another place than the header."""
+def _header(spark: SparkSession, source: ReadCsv, paths: list[str], in_paths: Sequence[str]) -> list[str]:
+    """Returns the header of the first file, as columns of Spark's: names or a whole line; nothing if there is none."""
+    if not source.csv.header:
+        return []
     try:
-        header = reader.option("inferSchema", False).csv(paths).columns
+        columns = spark.read.options(**options_of(source)).csv(paths).columns
     except AnalysisException:  # there is no file yet
-        return
+        return []
+    others = {name.casefold() for name in in_paths}
+    return [name for name in columns if name.casefold() not in others]
+
+
+def _check_order(node: Node, names: list[str], header: list[str]) -> None:
+    """Refuses a schema that has a name of the header in another place than the header."""
     places = {name.casefold(): place for place, name in reversed([*enumerate(header, 1)])}
     for place, name in enumerate(names, 1):
         if places.get(name.casefold(), place) != place:

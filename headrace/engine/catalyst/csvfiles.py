@@ -98,7 +98,8 @@ def csv_records(
         rows = data.withColumn(parsing.PARSED, F.struct(*map(parsing.quoted, strings))).drop(*strings)
     else:
         schema = ", ".join(f"{parsing.quoted(name)} string" for name in strings)
-        rows = data.withColumn(parsing.PARSED, F.from_csv(F.col(parsing.TEXT), schema, parse_options(format)))
+        lines = data.withColumnRenamed(data.columns[0], parsing.TEXT)
+        rows = lines.withColumn(parsing.PARSED, F.from_csv(F.col(parsing.TEXT), schema, parse_options(format)))
     parsed, corrupt = F.col(parsing.PARSED), F.col(parsing.PARSED)[parsing.CORRUPT]
     texts = {name: _text(format, parsed[name], columns[name].dataType) for name in named}
     typed = {name: _typed(text, columns[name].dataType) for name, text in texts.items()}

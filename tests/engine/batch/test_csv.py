@@ -15,6 +15,7 @@ from hypothesis import Phase, given
 from hypothesis import strategies as st
 
 import headrace as hr
+from headrace.engine.batch.sources import as_files
 from headrace.engine.spark.files import Folder
 from headrace.model.badrecords import MALFORMED, WRONG_TYPE
 from tests.scale import examples
@@ -221,6 +222,23 @@ def test_bad_records_as_they_stand_in_the_file(p: hr.Pipeline, tmp_path: pathlib
     p.run().wait()
     assert sorted((row.user, row.n) for row in fine) == [("", None), ("ok", 1), ("q", None)]
     assert {letter.element: (letter.error, letter.message) for letter in dead} == bad
+
+
+def test_nothing_is_warned_of(spark: SparkSession, tmp_path: pathlib.Path) -> None:
+    """Spark's reader would warn of each file whose header is not the name of the column that its lines become."""
+    for day in (1, 2):
+        (tmp_path / f"day={day}").mkdir()
+        (tmp_path / f"day={day}" / "a.csv").write_text('"id","odd.`name`"\n1,amy\n')
+    p = hr.Pipeline(spark=spark)
+    p | "rows" >> hr.ReadCsv(str(tmp_path), schema="id long, name string") | hr.Collect()
+    (node, *_) = p.graph()
+    assert isinstance(node.transform, hr.ReadCsv)
+    assert as_files(spark, node, node.transform).data.columns == ['"id","odd.`name`"', "day"]
+    p.run().wait()
+    inferred = hr.Pipeline(spark=spark)
+    rows = inferred | hr.ReadCsv(str(tmp_path)) | hr.Collect()
+    inferred.run().wait()
+    assert sorted(map(tuple, rows)) == [(1, "amy", 1), (1, "amy", 2)]
 
 
 def test_a_schema_in_another_order_than_the_header_is_refused(p: hr.Pipeline, tmp_path: pathlib.Path) -> None:
