@@ -101,9 +101,14 @@ def csv_records(
         lines = data.withColumnRenamed(data.columns[0], parsing.TEXT)
         rows = lines.withColumn(parsing.PARSED, F.from_csv(F.col(parsing.TEXT), schema, parse_options(format)))
     parsed, corrupt = F.col(parsing.PARSED), F.col(parsing.PARSED)[parsing.CORRUPT]
-    texts = {name: _text(format, parsed[name], columns[name].dataType) for name in named}
-    typed = {name: _typed(text, columns[name].dataType) for name, text in texts.items()}
-    wrong = [texts[name].isNotNull() & value.isNull() for name, value in typed.items() if not _is_text(columns[name])]
+    kinds = {name: columns[name].dataType for name in named}
+    texts = {name: _text(format, parsed[name], kind) for name, kind in kinds.items()}
+    typed = {name: _typed(text, kinds[name]) for name, text in texts.items()}
+    wrong = [
+        texts[name].isNotNull() & F.col(parsing.quoted(name)).isNull()  # the column, so that it is not cast again
+        for name, kind in kinds.items()
+        if not isinstance(kind, _TEXT)
+    ]
     few = F.lit(f"it is not a record of {len(named)} fields")
     if format.multi_line:
         text = F.coalesce(F.rtrim(corrupt), F.to_csv(parsed.dropFields(parsing.CORRUPT), _characters(format)))
@@ -136,7 +141,8 @@ def _unpaired(format: CsvFormat, line: Column) -> Column:
         return F.lit(False)
     if format.escape != format.quote:
         line = F.regexp_replace(line, rf"\Q{format.escape}\E.", "")
-    return (F.length(line) - F.length(F.translate(line, format.quote, ""))) % 2 == 1
+    without, size = F.replace(line, F.lit(format.quote), F.lit("")), len(format.quote.encode())
+    return (F.octet_length(line) - F.octet_length(without)) % (2 * size) == size
 
 
 def _text(format: CsvFormat, text: Column, kind: DataType) -> Column:
@@ -151,10 +157,6 @@ def _typed(text: Column, kind: DataType) -> Column:
     if isinstance(kind, TimestampType):
         return parsing.text_time(text)
     return text.cast(kind) if isinstance(kind, _TEXT) else text.try_cast(kind)
-
-
-def _is_text(field: StructField) -> bool:
-    return isinstance(field.dataType, _TEXT)
 
 
 def check_columns(node: Node, columns: StructType) -> None:
