@@ -273,6 +273,7 @@ def test_what_could_not_be_read_back_is_not_written(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow("four runs of a stream")
 def test_a_stream_writes_each_batch_once_with_a_manifest(
     spark: SparkSession, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
