@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from headrace.model.errors import PipelineError
 from headrace.model.htmltables import html_table, html_text
+from headrace.model.panes import OP, PANE, TIMING, WINDOW_BOUNDS
 from headrace.model.schema import common_type, schema_of
 
 if TYPE_CHECKING:
@@ -28,7 +29,8 @@ class Collected(Sequence[Any]):
     """The elements that Collect gathered, as a sequence; `windowed` has their times and windows, too.
 
     Of a batch it has the elements when the pipeline has run; of a stream, those of the micro-batches so far. A batch
-    that runs again after a crash replaces its elements. `columns` are those of the elements, if they have any.
+    that runs again after a crash replaces its elements. `columns` are those of the elements, if they have any; `added`
+    are those of windows and panes that a table of them has; in count windows, bounds are `counted` and no times.
     """
 
     label: str
@@ -36,6 +38,8 @@ class Collected(Sequence[Any]):
     stream: str | None = None
     batches: dict[int, list[WindowedValue]] = field(default_factory=dict)
     columns: pa.Schema | None = None
+    added: Collection[str] = ()
+    counted: bool = False
 
     def begin(self, stream: str, columns: pa.Schema | None = None) -> None:
         """Starts a stream; one that continues keeps its elements so far."""
@@ -67,8 +71,12 @@ class Collected(Sequence[Any]):
     def __len__(self) -> int:
         return len(self.windowed)
 
-    def to_arrow(self) -> pa.Table:
+    def to_arrow(self, *, window: bool | None = None) -> pa.Table:
         """Returns the elements as an Arrow table: their columns or, of Python objects, what their values say.
+
+        As in files, elements whose windows are not global have the columns `window_start` and `window_end` and, if they
+        were grouped, `pane` and `timing`; `window=False` leaves these out, and `window=True` has the pane in the global
+        window, too. If there are retractions, the column `op` is "retract" in them and "insert" in other elements.
 
         >>> import headrace as hr
         >>> with hr.Pipeline() as p:
@@ -76,11 +84,30 @@ class Collected(Sequence[Any]):
         >>> pairs.to_arrow().to_pylist()
         [{'word': 'a', 'n': 1}]
         """
-        if back := sum(element.retraction for element in self.windowed):
-            raise PipelineError(
-                f"{self.label!r}: {back:,} of its elements are retractions, which a table would not tell from others; "
-                "use .windowed, or say accumulation='accumulating' in WindowInto"
-            )
+        table = self._own_columns()
+        for name, column in self._added_columns(window).items():
+            if name not in table.column_names:
+                table = table.append_column(name, column)
+            elif name == OP:
+                raise PipelineError(
+                    f"{self.label!r}: elements have a column {OP!r}, which marks retractions in tables; rename it with "
+                    "Select"
+                )
+        return table
+
+    def _added_columns(self, window: bool | None) -> dict[str, pa.Array]:
+        elements = self.windowed
+        columns: dict[str, pa.Array] = {}
+        if window or (window is None and WINDOW_BOUNDS[0] in self.added):
+            kind = pa.int64() if self.counted else pa.timestamp("us", tz="UTC")
+            columns[WINDOW_BOUNDS[0]] = pa.array([element.window.start for element in elements], kind)
+            columns[WINDOW_BOUNDS[1]] = pa.array([element.window.end for element in elements], kind)
+            columns[PANE] = pa.array([element.pane.index for element in elements], pa.int64())
+            columns[TIMING] = pa.array([element.pane.timing for element in elements], pa.string())
+        columns[OP] = pa.array(["retract" if element.retraction else "insert" for element in elements], pa.string())
+        return {name: column for name, column in columns.items() if name in self.added}
+
+    def _own_columns(self) -> pa.Table:
         elements = list(self)
         try:
             if self.columns is not None:
@@ -96,8 +123,10 @@ class Collected(Sequence[Any]):
                 f"{str(error).splitlines()[0]}; make rows of them, e.g. with Map(f).with_output_types(tuple[str, int])"
             ) from None
 
-    def to_pandas(self) -> pd.DataFrame:
-        """Returns the elements as a DataFrame of pandas; ints and booleans with nulls are in its nullable types.
+    def to_pandas(self, *, window: bool | None = None) -> pd.DataFrame:
+        """Returns the elements as a DataFrame of pandas, with the columns of `to_arrow`.
+
+        Ints and booleans with nulls are in the nullable types of pandas.
 
         >>> import headrace as hr
         >>> with hr.Pipeline() as p:
@@ -108,7 +137,7 @@ class Collected(Sequence[Any]):
         """
         import pandas as pd
 
-        table = self.to_arrow()
+        table = self.to_arrow(window=window)
         exact = {
             name: _NULLABLE.get(str(column.type))
             for name, column in zip(table.column_names, table.columns, strict=True)
@@ -119,8 +148,8 @@ class Collected(Sequence[Any]):
                 frame[name] = pd.array(table.column(name).to_pylist(), dtype=kind)
         return frame
 
-    def to_polars(self) -> pl.DataFrame:
-        """Returns the elements as a DataFrame of polars, which must be installed.
+    def to_polars(self, *, window: bool | None = None) -> pl.DataFrame:
+        """Returns the elements as a DataFrame of polars, which must be installed, with the columns of `to_arrow`.
 
         >>> import headrace as hr
         >>> with hr.Pipeline() as p:
@@ -128,7 +157,7 @@ class Collected(Sequence[Any]):
         >>> pairs.to_polars().rows()
         [('a', 1)]
         """
-        table = self.to_arrow()
+        table = self.to_arrow(window=window)
         try:
             import polars as pl
         except ImportError:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from headrace.model.collected import Collected
 from headrace.model.csvformat import CsvFormat
 from headrace.model.errors import PipelineError
-from headrace.model.panes import PaneInfo
+from headrace.model.grouping import in_panes, may_retract
+from headrace.model.panes import OP, PANE, TIMING, WINDOW_BOUNDS, PaneInfo
 from headrace.model.pipeline import PCollection, Primitive
-from headrace.model.windows import Window
+from headrace.model.windows import CountWindows, Window
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -280,4 +281,11 @@ class Collect(BatchSink):
         applied = copy.copy(self)  # each application gathers for itself
         applied.collected = Collected(self.label or f"Collect of {inputs.label!r}")
         super(Collect, applied).expand(inputs)
+        graph, windowing = inputs.pipeline.snapshot(), inputs.windowing
+        applied.collected.added = (
+            *(() if windowing.is_global else WINDOW_BOUNDS),
+            *((PANE, TIMING) if in_panes(graph, inputs) else ()),
+            *((OP,) if may_retract(graph, inputs) else ()),
+        )
+        applied.collected.counted = isinstance(windowing.window, CountWindows)
         return applied.collected

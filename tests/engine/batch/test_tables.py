@@ -188,10 +188,39 @@ def test_python_objects_are_tables_by_their_values() -> None:
         assert collected(*elements).to_arrow().to_pylist() == rows
     with pytest.raises(hr.PipelineError, match=r"'counts': its elements are no rows of a table, .* make rows of them"):
         collected(1, "a").to_arrow()
-    with pytest.raises(hr.PipelineError, match="'counts': 1 of its elements are retractions"):
-        collected(1, 2, retracted=1).to_arrow()
     with pytest.raises(RuntimeError, match="run it first"):
         Collected("counts").to_pandas()
+
+
+def test_tables_tell_windows_panes_and_retractions_apart(spark: SparkSession) -> None:
+    at = hr.TimestampedValue
+    script = hr.TestStream().with_output_types(tuple[str, int]).add([at(("a", 1), 1)]).advance_watermark(60)
+    windowing = hr.WindowInto(
+        hr.FixedWindows(60),
+        trigger=hr.AfterWatermark(late=hr.AfterCount(1)),
+        accumulation="retracting",
+        allowed_lateness=3600,
+    )
+    p = hr.Pipeline(spark=spark)
+    pairs = p | script.add([at(("a", 2), 2)]).finish() | windowing
+    sums = pairs | hr.GroupBy("_1").aggregate(total=hr.sum("_2")) | "sums" >> hr.Collect()
+    plain = pairs | "plain" >> hr.Collect()
+    p.run().wait()
+    bounds = {
+        "window_start": dt.datetime(1970, 1, 1, tzinfo=dt.UTC),
+        "window_end": dt.datetime(1970, 1, 1, 0, 1, tzinfo=dt.UTC),
+    }
+    assert sums.to_arrow().to_pylist() == [
+        {"_1": "a", "total": total, **bounds, "pane": pane, "timing": timing, "op": op}
+        for total, pane, timing, op in [
+            (1, 0, "on_time", "insert"),
+            (1, 0, "on_time", "retract"),
+            (3, 1, "late", "insert"),
+        ]
+    ]
+    assert sums.to_polars(window=False).columns == ["_1", "total", "op"]
+    assert plain.to_pandas().columns.tolist() == ["_1", "_2", "window_start", "window_end"]
+    assert plain.to_pandas(window=False).columns.tolist() == ["_1", "_2"]
 
 
 def test_pandas_keeps_large_ints_beside_nulls() -> None:
