@@ -18,6 +18,7 @@ from sqlalchemy.types import NullType, TypeEngine
 from headrace.edges.columntypes import column_kind, sql_type
 from headrace.edges.databases import DatabaseError, error_text, open_database
 from headrace.edges.tablestatements import DatabaseTable, split_name
+from headrace.model.knowncolumns import nearest_name, no_column
 
 _ROWS: Final = 20_000  # rows of a batch
 _VIEW: Final = "headrace_query"
@@ -102,7 +103,7 @@ def table_scan(
             return scan
         known = {name: type for name, type, _ in columns}
         if partition_column not in known:
-            raise DatabaseError(f"there is no column {partition_column!r}; there are {', '.join(known)}")
+            raise DatabaseError(no_column(partition_column, known))
         column = _source(table, query, columns).columns[partition_column]
         low, high = connection.execute(sa.select(sa.func.min(column), sa.func.max(column))).one()
         return replace(scan, splits=_splits(partition_column, low, high, partitions))
@@ -153,7 +154,7 @@ def _columns(connection: Connection, table: str | None, query: str | None, wante
     if table is not None:
         found = DatabaseTable.find(connection, table)
         if found is None:
-            raise DatabaseError(f"there is no table {table!r}; tables of another schema are written SCHEMA.TABLE")
+            raise DatabaseError(_no_table(connection, table))
         types = found.types
     else:
         types = _query_types(connection, str(query))
@@ -163,6 +164,13 @@ def _columns(connection: Connection, table: str | None, query: str | None, wante
         (name, NullType(), observed[name]) if name in observed else (name, type, _arrow_type(name, type))
         for name, type in types.items()
     )
+
+
+def _no_table(connection: Connection, table: str) -> str:
+    schema, name = split_name(table)
+    nearest = nearest_name(name, sa.inspect(connection).get_table_names(schema=schema))
+    hint = "; tables" if nearest is None else f", did you mean {nearest!r}? Tables"
+    return f"there is no table {table!r}{hint} of another schema are written SCHEMA.TABLE"
 
 
 def _untyped(types: dict[str, TypeEngine[Any]]) -> ScanColumns:

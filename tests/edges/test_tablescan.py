@@ -131,8 +131,10 @@ def test_partitions_of_postgresql_are_of_one_instant(postgresql: str) -> None:
 
 def test_what_cannot_be_read(database: str) -> None:
     execute(database, "CREATE TABLE t (name text, at time)", "INSERT INTO t VALUES ('a', '12:00')")
+    execute(database, "CREATE TABLE visits (n int)")
     for options, match in [
         ({"table": "nowhere"}, "there is no table 'nowhere'; tables of another schema are written SCHEMA.TABLE"),
+        ({"table": "visit"}, "there is no table 'visit', did you mean 'visits'. Tables of another schema are"),
         ({"table": "t"}, r"the column 'at' is TIME, which no column of a collection can be; read it as text: query="),
         ({"query": "SELECT name FROM nowhere"}, "nowhere"),
         ({"query": "SELECT name FROM t", "partition_column": "n"}, "there is no column 'n'; there are name"),

@@ -20,6 +20,7 @@ from headrace.edges.tablescan import TableScan, one_snapshot, table_scan
 from headrace.engine.catalyst import parsing
 from headrace.engine.worker.blame import blame
 from headrace.model.errors import PipelineError
+from headrace.model.knowncolumns import no_column
 from headrace.model.pipeline import Node
 from headrace.model.tablesources import ReadJdbc, ReadTable, TableSource
 
@@ -35,6 +36,8 @@ def table_frame(spark: SparkSession, node: Node, source: TableSource, resources:
     assert isinstance(source, ReadJdbc)
     try:
         return _read_by_jdbc(spark, source, columns, partitions)
+    except PipelineError as error:
+        raise PipelineError(f"{node}: {error}") from None
     except (Py4JJavaError, PySparkException) as error:
         message = str(error.java_exception) if isinstance(error, Py4JJavaError) else str(error)
         if any(sign in message for sign in _NO_DRIVER):
@@ -109,7 +112,7 @@ def _jdbc_bounds(
     """Returns the least and the greatest value of a column, as Spark takes them; None if there is none."""
     field = next((field for field in data.schema if field.name.lower() == column.lower()), None)
     if field is None:
-        raise PipelineError(f"there is no column {column!r}; there are {', '.join(data.columns)}")
+        raise PipelineError(no_column(column, data.columns))
     jvm: Any = spark._jvm
     name = jvm.org.apache.spark.sql.jdbc.JdbcDialects.get(options["url"]).quoteIdentifier(field.name)
     least_and_greatest = _jdbc(spark, options, f"(SELECT MIN({name}) AS low, MAX({name}) AS high FROM {table}) b")

@@ -57,6 +57,7 @@ def test_a_batch_reads_tables_in_partitions(spark: SparkSession, database: str) 
     assert list(found) == [Sale(99, "Rome")]
 
 
+@pytest.mark.slow("a stream that fails and is run again")
 def test_a_stream_reads_a_table_once(spark: SparkSession, sqlite: str, tmp_path: Path) -> None:
     """What it read is in the checkpoint: it goes on when the table has changed, and when the database is gone."""
     expected = fill(sqlite)
@@ -133,7 +134,10 @@ def test_jdbc_without_a_driver_says_what_to_do(spark: SparkSession, derby: str) 
         (hr.ReadJdbc("jdbc:mysql://127.0.0.1/shop", "sales"), r"'load' .* no JDBC driver for 'jdbc:mysql'; make the"),
         (hr.ReadJdbc("jdbc:mysql://h/shop", "sales", driver="com.mysql.cj.jdbc.Driver"), "no JDBC driver for"),
         (hr.ReadJdbc(derby, "nowhere"), "'load' .*NOWHERE"),
-        (hr.ReadJdbc(derby, "sales", partition_column="n", partitions=2), "there is no column 'n'; there are Id, CITY"),
+        (
+            hr.ReadJdbc(derby, "sales", partition_column="n", partitions=2),
+            "'load' .*there is no column 'n'; there are Id, CITY",
+        ),
     ]:
         p = hr.Pipeline(spark=spark)
         p | "load" >> source | hr.Collect()
