@@ -67,6 +67,7 @@ class Scheduler(LoadScopeScheduling):
 def group_of(item: pytest.Item) -> str:
     """The server that a test shares with others, or its module."""
     fixtures = {*getattr(item, "fixturenames", ())}
-    if "postgresql" in getattr(getattr(item, "callspec", None), "params", {}).values():
+    parameters = getattr(getattr(item, "callspec", None), "params", {}).values()
+    if any(isinstance(value, str) and value == "postgresql" for value in parameters):
         fixtures.add("postgresql_server")  # the fixture that has this parameter asks for it
     return next((name for name in SERVERS if name in fixtures), item.nodeid.partition("::")[0])
