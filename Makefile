@@ -6,7 +6,7 @@ RUN := scripts/with-java .venv/bin/python
 PYTEST := $(RUN) -m pytest -q
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kafka demo test check format bench chaos clean
+.PHONY: help setup kafka demo test check docs format bench chaos clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s%s\n", $$1, $$2 }' Makefile
@@ -46,6 +46,10 @@ test: setup ## check, and run every kind of test in two processes; FULL=1: every
 check: setup ## formatting, lint, types, and the examples in docstrings, README and docs
 	$(static_checks)
 	$(PYTEST) tests/test_docs.py
+
+docs: setup ## the pages and the API reference as a site in out/site
+	.venv/bin/mkdocs build --quiet --strict
+	@echo "See out/site/guide.html"
 
 format: setup ## rewrite the code in the house format
 	.venv/bin/ruff check --fix .
