@@ -29,7 +29,6 @@ LAYERS = (
     "headrace.engine.sides",
     "headrace.engine.plan",
     "headrace.engine.handle",
-    "headrace.engine.refusedrecords",
     "headrace.engine.settings",
     "headrace.engine.explain",
     "headrace.engine.spark",

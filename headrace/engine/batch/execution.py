@@ -20,6 +20,7 @@ from headrace.engine.batch import sinks, sources
 from headrace.engine.batch.writers import RecordWriter, Writer, writer_of
 from headrace.engine.catalyst import badrecords, relational
 from headrace.engine.catalyst.panecolumns import with_added
+from headrace.engine.connectors.refusedrecords import RefusedRecords
 from headrace.engine.plan.stages import (
     DEAD,
     Columns,
@@ -33,7 +34,6 @@ from headrace.engine.plan.stages import (
     Union,
     Write,
 )
-from headrace.engine.refusedrecords import RefusedRecords
 from headrace.engine.spark.counters import Counters
 from headrace.engine.worker.bundles import ToColumns, to_block
 from headrace.engine.worker.hidden import BAD, END, START, TIME

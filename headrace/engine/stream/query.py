@@ -25,13 +25,13 @@ from headrace.engine.catalyst.badrecords import BadRecordReader
 from headrace.engine.checkpoint.checkpoint import Checkpoint
 from headrace.engine.connectors.embeddedreader import DirectRead
 from headrace.engine.connectors.receivers import Receivers
+from headrace.engine.connectors.refusedrecords import RefusedRecords
 from headrace.engine.connectors.streamtopics import StreamTopics
 from headrace.engine.connectors.topicreaders import reader_of
 from headrace.engine.plan.joinedtables import without_tables
 from headrace.engine.plan.line import Exchange
 from headrace.engine.plan.lowering import lower
 from headrace.engine.plan.taps import Tap
-from headrace.engine.refusedrecords import RefusedRecords
 from headrace.engine.shard.columnrows import columns_read
 from headrace.engine.shard.wire import WIRE, Station
 from headrace.engine.spark.admission import FIRST_RECORDS, Admission

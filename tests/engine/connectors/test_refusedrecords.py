@@ -10,8 +10,8 @@ import pytest
 
 import headrace as hr
 from headrace.engine.catalyst.badrecords import BadRecordReader
+from headrace.engine.connectors.refusedrecords import RefusedRecords
 from headrace.engine.handle import StreamStatus
-from headrace.engine.refusedrecords import RefusedRecords
 from headrace.engine.worker.hidden import BAD, BAD_TYPE, LOW
 from headrace.model.badrecords import BadRecords
 from headrace.model.times import MAX_TIME, MIN_TIME
