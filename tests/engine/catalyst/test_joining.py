@@ -56,7 +56,7 @@ def found(collected: Any, *, windowed: bool) -> Counter[str]:
 
 
 @pytest.mark.slow("some dozens of joins on Spark")
-@examples(60)
+@examples(40)
 @given(left_rows, right_rows, st.sampled_from(PAIRS), st.sampled_from(["inner", "left", "right", "outer"]))
 def test_batches_join_as_tables_of_sql(
     spark: SparkSession, left: list[dict[str, Any]], right: list[dict[str, Any]], pairs: Any, how: Any
@@ -84,7 +84,7 @@ class Visit(NamedTuple):
 
 
 @pytest.mark.slow("a stream for each example")
-@examples(15)
+@examples(10)
 @given(st.lists(left_rows, min_size=1, max_size=3), right_rows, st.sampled_from(PAIRS))
 def test_streams_join_with_a_table(
     spark: SparkSession, batches: list[list[dict[str, Any]]], right: list[dict[str, Any]], pairs: Any
