@@ -36,7 +36,7 @@ _TYPES: Final[dict[str, pa.DataType | None]] = {
     ),
     **dict.fromkeys(("time", "variant", "geometry", "geography")),
 }
-_COLUMN: Final = re.compile(r"\s*(?:`((?:[^`]|``)+)`|(\w+))\s*:?\s*([A-Za-z_]+)")
+_COLUMN: Final = re.compile(r"\s*(?:`((?:[^`]|``)+)`\s*:?\s*|(\w+)(?:\s*:\s*|\s+))([A-Za-z_]+)")
 _PART: Final = re.compile(r"`(?:[^`]|``)*`|'(?:[^'\\]|\\.)*'|.", re.DOTALL)
 
 

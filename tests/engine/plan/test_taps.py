@@ -125,7 +125,8 @@ def test_branches_of_one_frame_are_what_each_would_be_alone(spark: SparkSession)
     columns = "user string, n long, `odd.name` int, __time long, __now long, __low long"
     data = spark.createDataFrame([*elements, clock], columns).coalesce(1)
     noted: list[str] = []
-    batch = frame_of(tap, data, lambda pc, frame: noted.append(pc.label), timed=True).toArrow().to_batches()[0]
+    frame = frame_of(tap, data, lambda pc, frame: noted.append(pc.label), lambda node: None, timed=True)
+    batch = frame.toArrow().to_batches()[0]
     assert sorted(batch.column("__time").to_pylist(), key=str) == [0, 3, 9, None]
     assert noted == ["some", "some", "named", "some", "named", "few", "others", "odd"]
     alone = data.where("__low is null")
