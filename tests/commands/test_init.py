@@ -31,6 +31,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     sys.modules.pop("pipeline", None)
 
 
+@pytest.mark.slow("a batch, and the tests of the project")
 def test_its_pipeline_runs_and_its_tests_pass(project: Path, spark: SparkSession) -> None:
     result = CliRunner().invoke(main, ["run", "pipeline.py"])
     assert result.exit_code == 0, result.stderr

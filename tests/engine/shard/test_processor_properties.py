@@ -266,6 +266,7 @@ def test_aggregates_are_those_of_the_values_of_the_definition(
         assert [repr(pane) for pane in actual] == [repr(pane) for pane in finished]
 
 
+@pytest.mark.slow("every step of hundreds of scripts is restored")
 @examples(400)
 @given(
     windowing=windowings | merging_windowings,
