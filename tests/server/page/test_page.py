@@ -271,7 +271,7 @@ def test_dark_light_and_narrow(opened: Opened) -> None:
             page.get_by_role("tab").nth(TABS.index(tab)).click()
             expect(page.locator(".hr-panel").first).to_be_visible()
             expect(page).to_have_url(re.compile(f"(tab={tab}|/)$"))
-            assert page.evaluate("document.documentElement.scrollWidth") <= 400
+            page.wait_for_function("document.documentElement.scrollWidth <= 400")
         page.get_by_role("tab").first.click()
         expect(page.locator(".hr-graph.hr-down").first).to_be_visible()
         expect(page.locator(".hr-graph.hr-across").first).to_be_hidden()

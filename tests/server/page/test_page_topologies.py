@@ -136,7 +136,7 @@ def test_beside_views_for_those_who_read(opened: Opened, cluster: Cluster, tmp_p
         assert card.get_by_role("button").count() == 0
         page.set_viewport_size({"width": 420, "height": 800})
         expect(card.locator(".hr-down")).to_be_visible()
-        assert page.evaluate("document.documentElement.scrollWidth") <= 420
+        page.wait_for_function("document.documentElement.scrollWidth <= 420")
         page.set_viewport_size({"width": 1280, "height": 860})
 
 
