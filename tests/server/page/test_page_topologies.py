@@ -128,6 +128,7 @@ def test_beside_views_for_those_who_read(opened: Opened, cluster: Cluster, tmp_p
         expect(page.locator(".hr-state")).to_have_text("running")
         page.get_by_role("tab", name="Topologies").click()
         page.emulate_media(color_scheme="dark")
+        expect(page.locator('[data-name="topologies"] tbody tr').first).to_contain_text("failed")
         assert [(row[0], row[1]) for row in rows(page, "topologies")] == [("odd", "failed"), ("word-count", "active")]
         expect(page.locator('section[data-topology="odd"] .hr-error')).to_have_text(SCRIPT)
         page.get_by_role("button", name="word-count").click()
