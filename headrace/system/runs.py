@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from headrace.engine.handle import Handle, Metrics, Status, StreamStatus
+from headrace.engine.plan.graphjson import graph_json
 from headrace.model.elementwise import DeadLetter
 from headrace.model.pipeline import Graph
 from headrace.model.times import SECOND, now
@@ -17,7 +18,6 @@ from headrace.server.http.listening import PORT
 from headrace.server.process.childprocess import ServerProcess
 from headrace.server.security.tokens import Tokens
 from headrace.server.service import Operations, Service
-from headrace.system.pipelinegraph import graph_json
 from headrace.system.rates import Rate
 from headrace.system.statusjson import encode_metrics, stage_status
 from headrace.views.errors import ViewError

@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 
 from headrace.engine.handle import ExchangeStatus, StreamStatus
+from headrace.engine.plan.graphjson import graph_json
 from headrace.model.metriccells import Cells, DistributionResult, GaugeResult
 from headrace.model.times import SECOND
-from headrace.system.pipelinegraph import graph_json
 from headrace.system.speedsupervisor import SpeedSupervisor
 from headrace.views.feeds import Feed
 from headrace.views.jsonencoding import encode_provenance, encode_time, encode_version

@@ -7,8 +7,8 @@ from typing import Final
 
 from nicegui import ui
 
+from headrace.engine.plan.graphsvg import graph_svg
 from headrace.server.page import humantext
-from headrace.server.page.graphsvg import graph_svg
 from headrace.server.page.listings import Cell, Chip, Kind, Listing, Number, add_chip
 from headrace.views.systemstatus import MetricJson, PipelineStatus, ViewStatus
 

@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from nicegui import ui
 
+from headrace.engine.plan.graphsvg import graph_svg
 from headrace.server.page import humantext
 from headrace.server.page.context import PageContext
 from headrace.server.page.dialogs import add_choices, button, confirm
-from headrace.server.page.graphsvg import graph_svg
 from headrace.server.page.history import Measure
 from headrace.server.page.listings import Cell, Listing, Number
 from headrace.server.page.nicegui_internals import wait_for_dialog

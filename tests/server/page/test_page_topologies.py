@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from playwright.sync_api import BrowserContext, Page, expect
 
 from headrace.dialects.storm.cluster.control import Control
+from headrace.engine.plan.graphsvg import graph_svg
 from headrace.server import Server, Service, Tokens
-from headrace.server.page.graphsvg import graph_svg
 from headrace.server.page.topologygraph import topology_graph
 from headrace.server.page.topologyhistory import TopologyHistory
 from tests.dialects.storm.clusters import Cluster, WordCount, write_reports

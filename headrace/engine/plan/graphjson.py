@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
-from headrace.engine.handle import Metrics
 from headrace.model.badrecords import REASONS
 from headrace.model.columns import Aggregate, Select
 from headrace.model.elementwise import DEAD_LETTERS
@@ -12,6 +12,8 @@ from headrace.model.keyed import WindowInto
 from headrace.model.pipeline import Graph, Node
 from headrace.model.sinks import Sink
 from headrace.model.sources import Source
+
+Metrics = Mapping[str, Mapping[str, Any]]
 
 
 def graph_json(graph: Graph, metrics: Metrics) -> dict[str, Any]:

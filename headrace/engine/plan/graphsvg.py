@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any, Final
 
-from headrace.server.page.humantext import count
-
 _HEIGHT, _GAP, _ROW, _MARGIN = 38.0, 96.0, 66.0, 6.0
 _CHARACTER: Final = 7.3  # pixels of a character, about
 _MAX_LABEL: Final = 34  # characters
@@ -140,6 +138,6 @@ def _edge(a: Box, b: Box, edge: Mapping[str, Any], across: bool) -> str:
         tip = f"M{u - 4:.1f} {v - 7:.1f}L{u:.1f} {v:.1f}L{u + 4:.1f} {v - 7:.1f}"
     # Above a level line, beside a vertical one, and on a curve.
     x_label, y_label = (x + u) / 2 + (0 if across else 8), (y + v) / 2 + (-7 if across and y == v else 4)
-    text = "" if elements is None else f'<text x="{x_label:.1f}" y="{y_label:.1f}">{count(elements)}</text>'
+    text = "" if elements is None else f'<text x="{x_label:.1f}" y="{y_label:.1f}">{elements:,}</text>'
     title = f"<title>{escape(edge['title'])}</title>" if "title" in edge else ""
     return f'<g class="hr-edge">{title}<path d="M{x:.1f} {y:.1f}{bend}"></path><path d="{tip}"></path>{text}</g>'

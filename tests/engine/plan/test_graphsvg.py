@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.server.page.graphsvg import graph_svg, layers
+from headrace.engine.plan.graphsvg import graph_svg, layers
 
 NODES = [f"node {number}" for number in range(8)]
 EDGES = st.lists(st.tuples(st.sampled_from(range(8)), st.sampled_from(range(8))), max_size=20, unique=True)
