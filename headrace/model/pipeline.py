@@ -402,8 +402,10 @@ class Pipeline:
         return f"{head}\n{self._explained()}" if count else head
 
     def _repr_html_(self) -> str:
-        """Returns the stages, as a notebook shows them."""
-        return html_text(repr(self))
+        """Returns a drawing of the graph and its stages, as a notebook shows them."""
+        from headrace.engine.explain import draw
+
+        return (draw(self.snapshot()) if self._nodes else "") + html_text(repr(self))
 
     def _explained(self) -> str:
         """Describes the stages of the pipeline as it is now, or says why it cannot run."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 import types
@@ -22,8 +23,11 @@ def test_a_pipeline_shows_its_stages_and_may_still_change() -> None:
     words = p | "<words>" >> hr.Create(["a"])
     lines = ["<Pipeline of 1 transform>", "read  <words>: Create(1 elements)"]
     assert repr(p).splitlines() == lines
-    assert p._repr_html_() == "<pre>&lt;Pipeline of 1 transform&gt;\nread  &lt;words&gt;: Create(1 elements)</pre>"
+    drawing, stages = p._repr_html_().split("</svg>")
+    assert stages == "<pre>&lt;Pipeline of 1 transform&gt;\nread  &lt;words&gt;: Create(1 elements)</pre>"
+    assert re.findall("<text[^>]*>([^<]*)</text>", drawing) == ["&lt;words&gt;"]
     _ = words | "grouped" >> hr.GroupByKey()
+    assert p._repr_html_().count("hr-edge") == 1
     assert "it cannot run as it is: 'grouped'" in repr(p) and "needs pairs" in repr(p)
     _ = p | "numbers" >> hr.Rate(1)
     assert repr(p).startswith("<Pipeline of 3 transforms>")
