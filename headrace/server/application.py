@@ -113,7 +113,7 @@ def _bad_request(request: Request, error: Exception) -> Response:
 def _no_route(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     hint = "GET /views lists what there is" if error.status_code == 404 else "GET /openapi.json lists what can be asked"
-    reason = f"{error.detail}: {request.method} {request.url.path}; {hint}"
+    reason = f"{error.detail}: {request.method} {request.scope['path']}; {hint}"
     return JsonResponse({"reason": reason}, error.status_code, error.headers)
 
 
@@ -123,7 +123,7 @@ def _client_left(request: Request, error: Exception) -> Response:
 
 def _store_unavailable(request: Request, error: Exception) -> Response:
     # The message may name the host and the user of the database: that is for the log.
-    _log.error("the store does not answer %s %r", request.method, request.url.path, exc_info=error)
+    _log.error("the store does not answer %s %r", request.method, request.scope["path"], exc_info=error)
     return JsonResponse({"reason": "the store does not answer now; ask again, /readyz says when it does"}, 503)
 
 

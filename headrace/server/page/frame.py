@@ -20,7 +20,7 @@ from headrace.server.page.poller import Snapshot
 from headrace.server.page.theme import FAVICON, STYLE
 from headrace.server.page.topicspanel import TopicsPanel
 from headrace.server.page.topologiespanel import TopologiesPanel
-from headrace.server.security.sessions import session_cookie
+from headrace.server.security.cookies import session_cookie
 from headrace.server.security.tokens import SCOPES, Scope
 from headrace.server.service import Service
 from headrace.views.systemstatus import PipelineStatus

@@ -1,8 +1,10 @@
 """The guard: middleware that every request passes first, and every response last.
 
-It refuses requests without a token that allows them, requests that pages of other sites send, and, where there are no
-tokens, host names that only a hostile resolver would give to this machine. It writes what fails inside to the log of
-the process and does not show it to the client.
+It refuses requests without a token that allows them, requests that pages of other sites send, heads that can be read in
+two ways, and, where there are no tokens, host names that only a hostile resolver would give to this machine. It writes
+what fails inside to the log of the process and does not show it to the client.
+
+What it does before a token is found valid takes time in proportion to the head, which the protocol limits.
 """
 
 from __future__ import annotations
@@ -10,9 +12,8 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
-from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Send
@@ -20,8 +21,9 @@ from starlette.types import Scope as Request
 
 from headrace.server.http.jsonresponse import JsonResponse
 from headrace.server.http.refusals import Refusal
-from headrace.server.security.sessions import Sessions, session_cookie
-from headrace.server.security.tokens import Scope, Tokens
+from headrace.server.security.cookies import own_cookies, session_cookie
+from headrace.server.security.sessions import Sessions
+from headrace.server.security.tokens import Grant, Scope, Tokens
 
 _log = logging.getLogger("headrace.server")
 
@@ -29,8 +31,24 @@ _OPEN: Final = ("/healthz", "/readyz")
 _SIGN_IN: Final = ("/login", "/logout")
 _SAFE: Final = ("GET", "HEAD")
 _LOOPBACK: Final = re.compile(r"(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d{1,5})?", re.IGNORECASE)
+_HOST: Final = re.compile(r"([\w.~-]{0,255}|\[[0-9a-f:.]{2,45}\])(:\d{0,5})?", re.IGNORECASE | re.ASCII)
+# Of two of a kind, one program would believe the first and the next one the last.
+_ONCE: Final = frozenset(
+    (
+        b"host",
+        b"authorization",
+        b"origin",
+        b"sec-fetch-site",
+        b"content-type",
+        b"idempotency-key",
+        b"idempotency-sequence",
+    )
+)
 _NO_SNIFF: Final = (b"x-content-type-options", b"nosniff")
 _NO_STORE: Final = (b"cache-control", b"no-store")
+
+GRANT: Final = "headrace.grant"
+"""The key of a request's grant in its scope."""
 
 OnResponse = Callable[[str, str, int, float], None]
 """Called after each response with the method, the path of the route, the status and the seconds it took."""
@@ -90,7 +108,11 @@ class Guard:
 
         method = request.get("method", "GET")  # a WebSocket begins as one
         try:
-            self.check(method, request["path"], Headers(scope=request), request["type"])
+            https = request.get("scheme") in ("https", "wss")
+            needs_host = request.get("http_version") == "1.1"
+            request["headers"] = _unambiguous(request["headers"], https=https, needs_host=needs_host)
+            headers = Headers(scope=request)
+            request[GRANT] = self.check(method, request["path"], headers, request["type"], https=https)
             await self.app(request, receive, send_guarded)
         except Refusal as refusal:
             if request["type"] == "websocket":
@@ -108,43 +130,69 @@ class Guard:
             route = getattr(request.get("route"), "path", "none")
             self._on_response(method, route, status, time.perf_counter() - started)
 
-    def check(self, method: str, path: str, headers: Headers, kind: str = "http") -> None:
-        """Refuses a request that is not allowed."""
+    def check(self, method: str, path: str, headers: Headers, kind: str = "http", *, https: bool = False) -> Grant:
+        """Refuses a request that is not allowed; returns what its token grants, if it needs one."""
         if not self.tokens and not _LOOPBACK.fullmatch(headers.get("host", "")):
             raise Refusal(
                 421, "without tokens only localhost and addresses of loopback are served; ask for one of these by name"
             )
         if method not in _SAFE or kind == "websocket" or self._is_live(path):
-            _refuse_other_sites(headers)
+            _refuse_other_sites(headers, https=https)
         scope = required_scope(method, path)
         if scope is None or not self.tokens:
-            return
-        allowed = self.scopes(headers)
-        if not allowed:
+            return Grant()
+        grant = self.grant(headers)
+        if not grant.scopes:
             if path == "/" and self.sessions is not None:
                 raise Refusal(303, "sign in at /login", headers={"Location": "/login"})
             raise Refusal(
                 401, "give a token: Authorization: Bearer ...", headers={"WWW-Authenticate": 'Bearer realm="headrace"'}
             )
-        if scope not in allowed:
-            raise Refusal(403, f"this needs a token for {scope!r}; yours allows {', '.join(sorted(allowed))}")
+        if scope not in grant.scopes:
+            raise Refusal(403, f"this needs a token for {scope!r}; yours allows {', '.join(sorted(grant.scopes))}")
+        return grant
 
-    def scopes(self, headers: Headers) -> frozenset[Scope]:
-        """Returns the scopes of a request's token, or of its browser's session."""
+    def grant(self, headers: Headers) -> Grant:
+        """Returns what the token of a request grants, or that of its browser's session."""
         scheme, _, secret = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer":
-            return self.tokens.scopes(secret.strip())
+            return self.tokens.grant(secret.strip())
         if self.sessions is not None and "cookie" in headers:
-            return self.sessions.scopes(session_cookie(headers["cookie"]))
-        return frozenset()
+            return self.sessions.grant(session_cookie(headers["cookie"]))
+        return Grant()
 
     def _is_live(self, path: str) -> bool:
         return self._live_prefix is not None and path.startswith(self._live_prefix)
 
 
-def _refuse_other_sites(headers: Headers) -> None:
+def _unambiguous(headers: Iterable[tuple[bytes, bytes]], *, https: bool, needs_host: bool) -> list[tuple[bytes, bytes]]:
+    """Returns the headers of a request, with the cookies of this server alone; refuses what can be read in two ways."""
+    passed, cookies, seen = [], [], set()
+    for name, value in headers:
+        if name == b"cookie":
+            cookies.append(value)
+            continue
+        if name in _ONCE:
+            if name in seen:
+                raise Refusal(400, f"the header {name.decode().title()} is given twice; give it once")
+            seen.add(name)
+            if name == b"host" and not _HOST.fullmatch(value.decode("latin-1")):
+                raise Refusal(400, "the header Host is a name or an address, with or without a port")
+        passed.append((name, value))
+    if needs_host and b"host" not in seen:
+        raise Refusal(400, "the header Host is missing; HTTP/1.1 requires it")
+    if cookies:
+        passed.append((b"cookie", own_cookies(cookies, https=https)))
+    return passed
+
+
+def _refuse_other_sites(headers: Headers, *, https: bool) -> None:
     """Refuses what a browser sends for a page of another site. Other clients do not send these headers."""
-    origin = headers.get("origin")
-    elsewhere = origin is not None and (urlsplit(origin).netloc.lower() != headers.get("host", "").lower())
-    if elsewhere or headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
-        raise Refusal(403, "this comes from a page of another site, which may not change anything here")
+    host = headers.get("host", "")
+    own = f"{'https' if https else 'http'}://{host}".lower()
+    origin = headers.get("origin", own).lower()
+    if headers.get("sec-fetch-site", "none") not in ("same-origin", "none") or origin != own:
+        remedy = ""
+        if not https and origin == f"https://{host}".lower():
+            remedy = "; if a proxy with TLS is in front of the server, give the server its address"
+        raise Refusal(403, f"this comes from a page of another site, which may not change anything here{remedy}")

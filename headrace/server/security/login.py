@@ -11,10 +11,14 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from headrace.server.http.bodies import BodyLimits, read_body
+from headrace.server.http.refusals import Refusal
 from headrace.server.http.routing import Application
-from headrace.server.security.sessions import COOKIE, SECONDS, Sessions, session_cookie
+from headrace.server.security.cookies import SECURE_SESSION, SESSION, session_cookie
+from headrace.server.security.sessions import SECONDS, Sessions
 
 _FORM: Final = "application/x-www-form-urlencoded"  # the guard refuses those of other sites
+_MAX_BYTES: Final = 2_048  # of the form; a token has at most 512 characters, each of which may be written as %XX
+_MAX_FIELDS: Final = 4
 _HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:; form-action 'self'; "
     "frame-ancestors 'none'; base-uri 'none'",
@@ -34,23 +38,36 @@ def add_login(app: Application, sessions: Sessions, limits: BodyLimits) -> None:
         return HTMLResponse(_PAGE.substitute(note=""), headers=_HEADERS)
 
     async def login(request: Request) -> Response:
-        form = parse_qs((await read_body(request, limits, _FORM)).decode("utf-8", "replace"))
-        token = form.get("token", [""])[0].strip()
+        token = _token(await read_body(request, limits, _FORM, at_most=_MAX_BYTES))
         secret = sessions.open(token) if "read" in sessions.tokens.scopes(token) else None
         if secret is None:
             return HTMLResponse(_PAGE.substitute(note=_WRONG_TOKEN), 401, headers=_HEADERS)
         response = RedirectResponse("/", 303)
-        response.set_cookie(
-            COOKIE, secret, max_age=SECONDS, httponly=True, samesite="strict", secure=request.url.scheme == "https"
-        )
+        name, https = _cookie(request)
+        response.set_cookie(name, secret, max_age=SECONDS, httponly=True, samesite="strict", secure=https)
         return response
 
     async def logout(request: Request) -> Response:
         sessions.close(session_cookie(request.headers.get("cookie", "")))
         response = RedirectResponse("/login", 303)
-        response.delete_cookie(COOKIE, httponly=True, samesite="strict")
+        name, https = _cookie(request)
+        response.delete_cookie(name, httponly=True, samesite="strict", secure=https)
         return response
 
     app.add("GET", "/login", show)
     app.add("POST", "/login", login)
     app.add("POST", "/logout", logout)
+
+
+def _token(form: bytes) -> str:
+    try:
+        fields = parse_qs(form.decode("utf-8", "replace"), max_num_fields=_MAX_FIELDS)
+    except ValueError:
+        raise Refusal(400, f"the form has at most {_MAX_FIELDS} fields; it needs one, the token") from None
+    return fields.get("token", [""])[0].strip()
+
+
+def _cookie(request: Request) -> tuple[str, bool]:
+    """Returns the name of the session's cookie, and whether it is for https alone."""
+    https = request.scope["scheme"] == "https"
+    return (SECURE_SESSION if https else SESSION), https

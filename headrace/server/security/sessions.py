@@ -9,20 +9,20 @@ import secrets
 import time
 from collections.abc import Callable
 from hashlib import sha256
-from http.cookies import CookieError, SimpleCookie
 from typing import Final
 
-from headrace.server.security.tokens import Scope, Tokens
+from headrace.server.security.tokens import Grant, Scope, Tokens
 
-COOKIE: Final = "headrace_session"
 SECONDS: Final = 12 * 3600
 """The lifetime of a session."""
 
-_MAX_SESSIONS: Final = 1_000
+_MAX_SESSIONS: Final = 1_000  # of one token
 
 
 class Sessions:
     """The sessions of one server. `clock` returns the time in seconds.
+
+    Each token has room for a thousand; the next takes the place of its oldest, and never of another token's.
 
     >>> sessions = Sessions(Tokens.parse("read:correct-horse-battery"))
     >>> secret = sessions.open("correct-horse-battery")
@@ -34,43 +34,40 @@ class Sessions:
 
     def __init__(self, tokens: Tokens, clock: Callable[[], float] = time.monotonic) -> None:
         self.tokens, self.clock = tokens, clock
-        self._open: dict[bytes, tuple[float, frozenset[Scope]]] = {}  # oldest first
+        self._open: dict[bytes, dict[bytes, tuple[float, Grant]]] = {}  # by token, oldest first
 
     def open(self, token: str) -> str | None:
         """Opens a session with the scopes of a token and returns its secret; None if the token is not valid."""
-        scopes = self.tokens.scopes(token)
-        if not scopes:
+        grant = self.tokens.grant(token)
+        if not grant.scopes:
             return None
-        if len(self._open) >= _MAX_SESSIONS:
-            del self._open[next(iter(self._open))]
+        sessions = self._open.setdefault(grant.token, {})
+        if len(sessions) >= _MAX_SESSIONS:
+            del sessions[next(iter(sessions))]
         secret = secrets.token_urlsafe(32)
-        self._open[_digest(secret)] = self.clock() + SECONDS, scopes
+        sessions[_digest(secret)] = self.clock() + SECONDS, grant
         return secret
 
-    def scopes(self, secret: str) -> frozenset[Scope]:
-        """Returns the scopes of a session; none if there is no such session.
+    def grant(self, secret: str) -> Grant:
+        """Returns the grant of a session's token; an empty one if there is no such session.
 
         Digests are looked up, so the time that it takes reveals nothing about secrets.
         """
-        ends, scopes = self._open.get(_digest(secret), (0.0, frozenset[Scope]()))
-        return scopes if self.clock() < ends else frozenset()
+        digest = _digest(secret)
+        for sessions in self._open.values():
+            ends, grant = sessions.get(digest, (0.0, Grant()))
+            if self.clock() < ends:
+                return grant
+        return Grant()
+
+    def scopes(self, secret: str) -> frozenset[Scope]:
+        """Returns the scopes of a session; none if there is no such session."""
+        return self.grant(secret).scopes
 
     def close(self, secret: str) -> None:
         """Ends a session."""
-        self._open.pop(_digest(secret), None)
-
-
-def session_cookie(header: str) -> str:
-    """Returns the session's secret from a Cookie header; empty if it has none.
-
-    >>> session_cookie("theme=dark; headrace_session=abc"), session_cookie("a=b"), session_cookie('"')
-    ('abc', '', '')
-    """
-    try:
-        cookie = SimpleCookie(header).get(COOKIE)
-    except CookieError:
-        return ""
-    return "" if cookie is None else cookie.value
+        for sessions in self._open.values():
+            sessions.pop(_digest(secret), None)
 
 
 def _digest(secret: str) -> bytes:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hmac
 import re
 from dataclasses import dataclass, field
-from hashlib import sha256
-from typing import Final, Literal, get_args
+from hashlib import blake2b, sha256
+from typing import Final, Literal, NamedTuple, get_args
 
 Scope = Literal["read", "write", "admin"]
 """What a token allows: to query views, to append to topics, or to change which version answers (which allows all)."""
@@ -19,6 +19,21 @@ _RULE: Final = (
     "tokens are SCOPES:SECRET, separated by spaces or lines: scopes are read, write or admin, joined by +, and a "
     "secret has 16 to 512 letters, digits or . _ ~ + / = -"
 )
+
+
+class Grant(NamedTuple):
+    """The scopes that a token grants, and its digest; without either, no valid token was given."""
+
+    scopes: frozenset[Scope] = frozenset()
+    token: bytes = b""
+
+    @property
+    def owner(self) -> str:
+        """The name of the token in what its clients store, such as keys of requests; empty without a token.
+
+        It is a digest of a digest, and the same after a restart.
+        """
+        return blake2b(self.token, digest_size=8, person=b"headrace owner").hexdigest() if self.token else ""
 
 
 @dataclass(frozen=True)
@@ -51,14 +66,18 @@ and a secret has 16 to 512 letters, digits or . _ ~ + / = -; the one in place 1 
             granted.append((_digest(secret), frozenset(SCOPES) if "admin" in scopes else scopes))
         return Tokens(tuple(granted))
 
-    def scopes(self, secret: str) -> frozenset[Scope]:
-        """Returns the scopes of a token; none if it is not valid. Takes the same time for any secret."""
+    def grant(self, secret: str) -> Grant:
+        """Returns what a token grants: nothing if it is not valid. Takes the same time for any secret."""
         presented = _digest(secret)
         granted: frozenset[Scope] = frozenset()
         for digest, scopes in self.granted:
             if hmac.compare_digest(digest, presented):
                 granted = granted | scopes
-        return granted
+        return Grant(granted, presented) if granted else Grant()
+
+    def scopes(self, secret: str) -> frozenset[Scope]:
+        """Returns the scopes of a token; none if it is not valid."""
+        return self.grant(secret).scopes
 
     def dump(self) -> list[tuple[str, list[str]]]:
         """Returns the digests and their scopes, for another process of the same server.

@@ -15,7 +15,8 @@ from starlette.types import Message, Receive, Scope, Send
 
 from headrace.server import Limits, Server, Service, Tokens, application
 from headrace.server.page import mounting
-from headrace.server.security.sessions import COOKIE, SECONDS, Sessions
+from headrace.server.security.cookies import SESSION
+from headrace.server.security.sessions import SECONDS, Sessions
 from headrace.views.stores.store import StoredView
 from tests.server.conftest import LIMITS, feed, partial_row
 
@@ -65,9 +66,9 @@ def test_signing_in_and_out(service: Service) -> None:
         assert "httponly" in cookie and "samesite=strict" in cookie and READ not in cookie
         assert client.get("/").status_code == client.get("/views").status_code == 200  # the client has the cookie
         assert client.post("/views/visitors/rollback", json={}).status_code == 403  # a token for reading
-        secret = client.cookies[COOKIE]
+        secret = client.cookies[SESSION]
         client.post("/logout")
-        assert client.get("/views", headers={"Cookie": f"{COOKIE}={secret}"}).status_code == 401
+        assert client.get("/views", headers={"Cookie": f"{SESSION}={secret}"}).status_code == 401
 
 
 def test_sessions_end() -> None:
@@ -81,6 +82,17 @@ def test_sessions_end() -> None:
     opened = [sessions.open(READ) or "" for _ in range(1_001)]
     assert sessions.scopes(opened[0]) == frozenset()  # the oldest makes room
     assert sessions.scopes(opened[-1]) == {"read"}
+
+
+def test_a_token_takes_no_session_of_another() -> None:
+    sessions = Sessions(TOKENS)
+    admin = sessions.open(ADMIN) or ""
+    read = [sessions.open(READ) or "" for _ in range(1_001)]
+    assert "admin" in sessions.scopes(admin)
+    assert sum("read" in sessions.scopes(secret) for secret in read) == 1_000  # as many as a token may have
+    sessions.close(admin)
+    assert sessions.scopes(admin) == frozenset()
+    assert sessions.scopes(read[-1]) == {"read"}
 
 
 @pytest.mark.parametrize("headers", [{"Origin": "https://evil.example"}, {"Sec-Fetch-Site": "cross-site"}])
