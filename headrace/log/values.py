@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -100,9 +101,9 @@ class Values:
         """Encodes rows as a column of structs; times may be text or seconds, as JSON has them."""
         fields = list(self.type())
         names = {field.name for field in fields}
-        if unknown := sorted({name for value in values for name in value} - names):
+        if unknown := {name for value in values for name in value} - names:
             raise ValueError(
-                f"there is no column {unknown[0]!r}; there are {', '.join(field.name for field in fields)}"
+                f"there is no column {_shown(min(unknown))}; there are {', '.join(field.name for field in fields)}"
             )
         columns = []
         for field in fields:
@@ -110,7 +111,7 @@ class Values:
             try:
                 columns.append(_column(column, field.type))
             except _WRONG:
-                wrong = next(value for value in column if not _fits(value, field.type))
+                wrong = _first_wrong(column, field.type)
                 raise ValueError(f"column {field.name!r} is {self._kind(field.name)}, got {_shown(wrong)}") from None
         return pa.StructArray.from_arrays(columns, fields=fields)
 
@@ -151,10 +152,26 @@ def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     return pa.array(values, kind)
 
 
-def _fits(value: Any, kind: pa.DataType) -> bool:
-    """Returns whether a value can be in a column of this type."""
+def _first_wrong(values: Sequence[Any], kind: pa.DataType) -> Any:
+    """Returns the first of values that cannot be in a column of this type, though one or more cannot: by bisection.
+
+    >>> _first_wrong([1, 2, "x", 4, "y"], pa.int64())
+    'x'
+    """
+    low, high = 0, len(values)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _fit(values[low:middle], kind):
+            low = middle
+        else:
+            high = middle
+    return values[low]
+
+
+def _fit(values: Sequence[Any], kind: pa.DataType) -> bool:
+    """Returns whether values can be in a column of this type."""
     try:
-        _column([value], kind)
+        _column(values, kind)
     except _WRONG:
         return False
     return True
@@ -168,6 +185,10 @@ def _refuse_fractions(values: Sequence[Any]) -> None:
 
 
 def _shown(value: Any) -> str:
-    """Shows a value, not all of a long one."""
-    text = repr(value)
+    """Shows a value, not all of a long or a deep one."""
+    text = _brief.repr(value)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+
+
+_brief: Final = reprlib.Repr()
+_brief.maxstring = _brief.maxlong = _brief.maxother = 4 * _LONGEST

@@ -50,6 +50,7 @@ def application(service: Service, *, tokens: Tokens = Tokens(), limits: Limits =
     # As many threads as the database has connections, less some for its other users.
     queries = WorkerPool("queries", 8, limits.queries, limits.query_seconds)
     posts = WorkerPool("appends", 4, limits.posts, limits.query_seconds)
+    bulk = WorkerPool("large appends", 2, limits.posts, limits.query_seconds)
     seconds = limits.query_seconds + limits.sql.seconds
     statements = WorkerPool("statements", limits.statements, limits.statements, seconds)
     engines: dict[str, tuple[WorkerPool, Sandbox | Engine]] = {"duckdb": (statements, Sandbox(limits.sql))}
@@ -66,7 +67,7 @@ def application(service: Service, *, tokens: Tokens = Tokens(), limits: Limits =
     async def lifespan(_: Any) -> AsyncIterator[None]:
         async with page_lifespan():
             yield
-        for pool in (queries, posts):
+        for pool in (queries, posts, bulk):
             pool.close()
         if commands is not None:
             commands.close()
@@ -77,7 +78,7 @@ def application(service: Service, *, tokens: Tokens = Tokens(), limits: Limits =
     app = Application(_ERROR_HANDLERS, lifespan)
     add_views(app, service.views, limits, queries)
     add_health(app, service, queries)
-    add_topics(app, service.topics, limits, posts, metrics)
+    add_topics(app, service.topics, limits, posts, bulk, metrics)
     add_sql(app, service.views, service.archives, limits, engines)
     if service.operations is not None:
         add_operations(app, service.operations, list(service.views), limits, queries)

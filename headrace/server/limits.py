@@ -12,6 +12,7 @@ class Limits:
     """Limits of requests.
 
     - body_bytes, body_seconds: the size of a body, and how long it may take to arrive
+    - body_lines: the lines of a body that is posted to a topic
     - queries, query_seconds: queries of the store at once, and how long a request waits for one
     - posts: requests to topics at once
     - statements, sql: SQL statements at once, and what each may use; sql_rows: rows of views that one may read
@@ -25,6 +26,7 @@ class Limits:
 
     body_bytes: int = 4 << 20
     body_seconds: float = 10
+    body_lines: int = 100_000
     queries: int = 64
     query_seconds: float = 30
     posts: int = 16

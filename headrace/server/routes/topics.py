@@ -32,12 +32,13 @@ from headrace.server.http.openapi import (
 from headrace.server.http.refusals import Refusal
 from headrace.server.http.routing import Application
 from headrace.server.http.workerpool import WorkerPool
-from headrace.server.ingestion import BadLines, Ingestion
+from headrace.server.ingestion import MAX_BAD, BadLines, Ingestion
 from headrace.server.limits import Limits
 from headrace.server.routes.metrics import Metrics
 from headrace.views.declare.declarations import Topic
 from headrace.views.feeds import RequestConflict, RequestKey, TopicUnavailable
 
+_SMALL: Final = 256 << 10  # bytes of a body that takes milliseconds
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,200}")
 _SEQUENCE: Final = re.compile(r"\d{1,18}", re.ASCII)
 _PARAMETERS: Final = (
@@ -78,12 +79,17 @@ _COLUMNS: Final[Mapping[str, Schema]] = {
 
 
 def add_topics(
-    app: Application, topics: Mapping[str, Ingestion], limits: Limits, pool: WorkerPool, metrics: Metrics
+    app: Application,
+    topics: Mapping[str, Ingestion],
+    limits: Limits,
+    pool: WorkerPool,
+    bulk: WorkerPool,
+    metrics: Metrics,
 ) -> None:
-    """Adds a route for each topic."""
+    """Adds a route for each topic. Large bodies are appended in the pool `bulk`, so that small ones need not wait."""
     gate = Gate(limits.posts, "requests to topics")
     for name, ingestion in topics.items():
-        _add_topic(app, name, ingestion, limits, pool, metrics, gate)
+        _add_topic(app, name, ingestion, limits, pool, bulk, metrics, gate)
 
 
 def _add_topic(
@@ -92,6 +98,7 @@ def _add_topic(
     ingestion: Ingestion,
     limits: Limits,
     pool: WorkerPool,
+    bulk: WorkerPool,
     metrics: Metrics,
     gate: Gate,
 ) -> None:
@@ -99,8 +106,11 @@ def _add_topic(
         with gate.entered():  # before the body is read: bodies that wait take memory
             attempt = _attempt(request)
             lines = await read_body(request, limits, NDJSON, JSON)
+            if lines.count(b"\n") + (not lines.endswith(b"\n")) > limits.body_lines:
+                raise Refusal(413, f"a body has at most {limits.body_lines:,} lines; send it in parts")
             try:
-                receipt = await pool.run(lambda: ingestion.append(lines, attempt))
+                chosen = pool if len(lines) <= _SMALL else bulk
+                receipt = await chosen.run(lambda: ingestion.append(lines, attempt))
             except BadLines as bad:
                 metrics.count_bad_lines(name, bad.count)
                 reasons = [{"line": line, "reason": reason} for line, reason in bad.reasons.items()]
@@ -121,7 +131,15 @@ def _add_topic(
 
     receipt = record({"topic": {"const": name}, "records": COUNT, "offsets": mapping(COUNT), "repeated": BOOLEAN})
     bad_lines = record(
-        {"reason": STRING, "bad": COUNT, "lines": array(record({"line": COUNT, "reason": STRING}))},
+        {
+            "reason": STRING,
+            "bad": {
+                **COUNT,
+                "maximum": MAX_BAD,
+                "description": f"The number of bad lines; the search ends with {MAX_BAD}, and there may be more",
+            },
+            "lines": array(record({"line": COUNT, "reason": STRING})),
+        },
         optional=["bad", "lines"],
     )
     operation = Operation(

@@ -6,6 +6,7 @@ sent again, also after a restart; a header of its first record in each partition
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 from collections.abc import Mapping, Sequence
@@ -37,23 +38,22 @@ class Requests:
 
     def __init__(self, topic: Topic, key: str | None) -> None:
         self.topic, self.key = topic, key
-        self._lock = threading.Lock()  # a partition is for one thread at a time
-        self._turn = 0
+        self._lock = threading.Lock()  # a partition is for one thread at a time; to encode records needs no lock
+        self._turns = itertools.count(1)
 
     def append(self, events: Sequence[_Event], times: Sequence[int] | None, request: RequestKey | None) -> Receipt:
         """Appends the events of a request durably, with these times or the log's current one."""
         if times is None:
             times = [self.topic.log.clock()] * len(events)
+        if request is None:
+            batches = self._batches(events, times, spare=next(self._turns) % len(self.topic.partitions))
+            with self._lock:
+                offsets = {number: self.topic.append(number, batch) for number, batch in batches.items()}
+            return Receipt(len(events), offsets)
+        digest = _digest(events)
+        spare = partition_of(request.key.encode(), len(self.topic.partitions))
+        batches = self._batches(events, times, spare, {_REQUEST: digest})
         with self._lock:
-            if request is None:
-                self._turn = (self._turn + 1) % len(self.topic.partitions)
-                batches = self._batches(events, times, spare=self._turn)
-                return Receipt(
-                    len(events), {number: self.topic.append(number, batch) for number, batch in batches.items()}
-                )
-            digest = _digest(events)
-            spare = partition_of(request.key.encode(), len(self.topic.partitions))
-            batches = self._batches(events, times, spare, {_REQUEST: digest})
             return self._append_once(batches, request, digest, len(events))
 
     def _append_once(

@@ -87,7 +87,9 @@ def test_bad_lines_are_told_and_nothing_is_appended(client: httpx.Client, servic
 
 def test_of_many_bad_lines_a_hundred_are_told(client: httpx.Client) -> None:
     answer = post(client, *["x"] * 1_000, status=422)
-    assert (answer["bad"], len(answer["lines"])) == (1_000, 100)
+    assert (answer["bad"], len(answer["lines"])) == (100, 100)
+    assert answer["reason"] == "at least 100 lines are no events of the topic; none of the request was appended"
+    assert post(client, *["x"] * 99, status=422)["reason"].startswith("99 lines are no events")
 
 
 def test_a_request_that_comes_again_is_there_once(client: httpx.Client, service: Service) -> None:
@@ -159,9 +161,12 @@ def test_too_large_or_of_another_kind(started: Callable[..., httpx.Client], serv
     assert client.post("/topics/visits", content=b"x" * 1_001, headers=LINES).status_code == 413
     chunks = client.post("/topics/visits", content=iter([b"x" * 600] * 2), headers=LINES)
     assert (chunks.status_code, "at most 1,000 bytes" in chunks.json()["reason"]) == (413, True)
+    assert post(started(limits=Limits(body_lines=2)), line("ann"), line("bob"), "")["records"] == 2
+    many = started(limits=Limits(body_lines=2)).post("/topics/visits", content="\n\n\n", headers=LINES)
+    assert (many.status_code, many.json()["reason"]) == (413, "a body has at most 2 lines; send it in parts")
     for wrong in ({"Content-Type": "text/plain"}, {}, {**LINES, "Content-Encoding": "gzip"}):
         assert client.post("/topics/visits", content=line("ann"), headers=wrong).status_code == 415
-    assert users(service) == []
+    assert users(service) == ["ann", "bob"]
 
 
 def test_when_too_much_is_under_way(started: Callable[..., httpx.Client], service: Service) -> None:
