@@ -36,8 +36,8 @@ class AdHoc:
     ...     adhoc.query("SELECT * FROM read_csv('/etc/passwd')", {"hits": hits})
     Traceback (most recent call last):
         ...
-    headrace.views.errors.ViewError: the function read_csv is not allowed in ad-hoc SQL; table functions are range \
-and unnest
+    headrace.views.errors.ViewError: the function read_csv is not allowed in ad-hoc SQL; table functions are \
+generate_series, json_each, json_tree, range, unnest
     """
 
     def __init__(self, limits: Limits = Limits()) -> None:

@@ -49,8 +49,7 @@ def connection(master: list[str]) -> Iterator[duckdb.DuckDBPyConnection]:
     ],
 )
 def test_queries_are_answered(connection: duckdb.DuckDBPyConnection, sql: str, rows: list[Any]) -> None:
-    check(connection, sql, {"hits", "master"})
-    assert connection.execute(sql).fetchall() == rows
+    assert connection.execute(check(connection, sql, {"hits", "master"})).fetchall() == rows
 
 
 ATTACKS = {
@@ -91,7 +90,7 @@ ATTACKS = {
     "SELECT * FROM information_schema.tables": "no table 'information_schema.tables'",
     "SELECT * FROM duckdb_tables": "no table 'duckdb_tables'",
     "SELECT * FROM main.hits": "no table 'main.hits'",
-    "FROM (WITH duckdb_tables AS (SELECT 1) FROM duckdb_tables), duckdb_tables": "name of a system table",
+    "FROM (WITH duckdb_tables AS (SELECT 1) FROM duckdb_tables), duckdb_tables": "no table 'duckdb_tables'",
     "SELECT HITS FROM tables": "no table 'tables'",
     "SELECT current_setting('memory_limit')": "current_setting is not allowed in ad-hoc SQL",
     "SELECT getenv('HOME')": "getenv is not allowed in ad-hoc SQL",
