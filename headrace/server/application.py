@@ -99,7 +99,14 @@ def application(service: Service, *, tokens: Tokens = Tokens(), limits: Limits =
         return JsonResponse(document)
 
     app.add("GET", "/openapi.json", openapi_document)
-    return Guard(app, tokens=tokens, sessions=sessions, on_response=metrics.count_response, live_prefix=live_prefix)
+    return Guard(
+        app,
+        tokens=tokens,
+        sessions=sessions,
+        on_response=metrics.count_response,
+        live_prefix=live_prefix,
+        live_limit=2 * limits.listeners,  # a page that is loaded again has two for a moment
+    )
 
 
 def _refuse(request: Request, error: Exception) -> Response:

@@ -16,9 +16,10 @@ class Limits:
     - queries, query_seconds: queries of the store at once, and how long a request waits for one
     - posts: requests to topics at once
     - statements, sql: SQL statements at once, and what each may use; sql_rows: rows of views that one may read
-    - listeners, poll, heartbeat: open event streams, and the seconds between two polls of the store and between two
-      heartbeats
-    - connections, header_seconds: open connections, and how long the head of a request may take to arrive
+    - listeners, poll, heartbeat: open event streams, and open pages (whose connections may be twice as many), and the
+      seconds between two polls of the store and between two heartbeats
+    - connections, header_seconds: open connections (fewer if the process may not open so many files), and how long the
+      head of a request may take to arrive; one connection too many closes one that waits for its client
 
     >>> Limits(body_bytes=1_000).body_bytes
     1000

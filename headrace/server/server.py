@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import socket
 import threading
 from types import TracebackType
@@ -17,6 +18,7 @@ from headrace.server.security.tokens import Tokens
 from headrace.server.service import Service
 
 _SHUTDOWN: Final = 1  # seconds for open event streams, once the server is to end
+_OTHER_FILES: Final = 256  # that a process may have open beside connections
 
 
 class Server:
@@ -58,8 +60,7 @@ or listen on 127.0.0.1
         self.port, self.url = self._socket.getsockname()[1], url_of(host, self._socket)
         config = uvicorn.Config(
             self.application,
-            http=prompt_protocol(limits.header_seconds),
-            limit_concurrency=limits.connections,
+            http=prompt_protocol(limits.header_seconds, _most_connections(limits.connections)),
             timeout_graceful_shutdown=_SHUTDOWN,
             ws_max_size=limits.body_bytes,
             access_log=False,
@@ -88,3 +89,9 @@ or listen on 127.0.0.1
         self.stop()
         self._thread.join()
         self._socket.close()
+
+
+def _most_connections(limit: int) -> int:
+    """Returns the limit, or less if the process may not open so many files: without one it could open no store."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return limit if files == resource.RLIM_INFINITY else max(1, min(limit, files - _OTHER_FILES))

@@ -13,12 +13,14 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from typing import Final
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as Request
 
+from headrace.server.http.gate import Gate
 from headrace.server.http.jsonresponse import JsonResponse
 from headrace.server.http.refusals import Refusal
 from headrace.server.security.cookies import own_cookies, session_cookie
@@ -75,7 +77,7 @@ class Guard:
     """Wraps an application and checks its requests.
 
     `live_prefix` is where open pages have their connections, if there is a page: requests of other sites are refused
-    there, as are those that change something.
+    there, as are those that change something, and more than `live_limit` at once.
     """
 
     def __init__(
@@ -86,9 +88,11 @@ class Guard:
         on_response: OnResponse,
         sessions: Sessions | None = None,
         live_prefix: str | None = None,
+        live_limit: int = 200,
     ) -> None:
         self.app, self.tokens, self.sessions = app, tokens, sessions
         self._on_response, self._live_prefix = on_response, live_prefix
+        self._live = Gate(live_limit, "connections of pages")
 
     async def __call__(self, request: Request, receive: Receive, send: Send) -> None:
         if request["type"] == "lifespan":
@@ -113,7 +117,9 @@ class Guard:
             request["headers"] = _unambiguous(request["headers"], https=https, needs_host=needs_host)
             headers = Headers(scope=request)
             request[GRANT] = self.check(method, request["path"], headers, request["type"], https=https)
-            await self.app(request, receive, send_guarded)
+            live = request["type"] == "websocket" or self._is_live(request["path"])
+            with self._live.entered() if live else nullcontext():
+                await self.app(request, receive, send_guarded)
         except Refusal as refusal:
             if request["type"] == "websocket":
                 await send({"type": "websocket.close", "code": 1008, "reason": str(refusal)})

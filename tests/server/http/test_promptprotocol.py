@@ -28,7 +28,7 @@ async def echo(scope: Any, receive: Any, send: Any) -> None:
 def test_a_websocket_outlives_the_time_for_heads() -> None:
     pytest.importorskip("websockets", reason="uvicorn speaks WebSocket with this package only")
     listening = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(echo, http=prompt_protocol(0.05), log_config=None, lifespan="off")
+    config = uvicorn.Config(echo, http=prompt_protocol(0.05, 10), log_config=None, lifespan="off")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()

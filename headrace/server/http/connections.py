@@ -1,0 +1,83 @@
+"""Open connections by address, and which of them makes room when there are too many.
+
+Nobody is refused as long as a connection waits for its client. So idle connections keep nobody out, wherever they come
+from: those of the address with the most go first, and of these the one that has waited longest. A client that sends its
+request right after it has connected is among the last.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import Counter
+from itertools import count
+from typing import Generic, TypeVar
+
+C = TypeVar("C")
+
+
+class Connections(Generic[C]):
+    """The open connections of a server. One that waits for its client may have to make room, one that works may not.
+
+    >>> connections = Connections()
+    >>> for name, address in (("a", "10.0.0.1"), ("b", "10.0.0.2"), ("c", "10.0.0.2"), ("d", "10.0.0.2")):
+    ...     connections.add(name, address)
+    >>> connections.set_waiting("b", False)
+    >>> connections.next_to_close()
+    'c'
+    >>> connections.remove("c"), connections.remove("d"), connections.next_to_close()
+    (None, None, 'a')
+    """
+
+    def __init__(self) -> None:
+        self._addresses: dict[C, str] = {}
+        self._open: Counter[str] = Counter()
+        self._waiting: dict[str, dict[C, int]] = {}  # by address, in the order in which they began to wait
+        self._turns = count()
+
+    def __len__(self) -> int:
+        return len(self._addresses)
+
+    def add(self, connection: C, address: str) -> None:
+        """Adds a connection, which waits for its first request."""
+        self._addresses[connection] = address
+        self._open[address] += 1
+        self.set_waiting(connection, True)
+
+    def set_waiting(self, connection: C, waiting: bool) -> None:
+        """Notes that a connection waits for its client, from now on if it did not before, or does not wait any more."""
+        if (address := self._addresses.get(connection)) is None:
+            return
+        others = self._waiting.setdefault(address, {})
+        if waiting:
+            others.setdefault(connection, next(self._turns))
+        else:
+            others.pop(connection, None)
+            if not others:
+                del self._waiting[address]
+
+    def remove(self, connection: C) -> None:
+        """Removes a connection, if it is still there."""
+        self.set_waiting(connection, False)
+        if (address := self._addresses.pop(connection, None)) is not None:
+            self._open[address] -= 1
+            if not self._open[address]:
+                del self._open[address]
+
+    def next_to_close(self) -> C | None:
+        """Returns the connection that makes room: of the address with the most, the one that has waited longest."""
+        if not self._waiting:
+            return None
+        longest = {address: next(iter(waiting.items())) for address, waiting in self._waiting.items()}
+        address = max(longest, key=lambda each: (self._open[each], -longest[each][1]))
+        return longest[address][0]
+
+
+def network_of(host: str) -> str:
+    """Returns the address that a client is counted by: of IPv6 the network, since a client has all addresses of one.
+
+    >>> network_of("10.0.0.1"), network_of("2001:db8::7"), network_of("")
+    ('10.0.0.1', '2001:db8::/64', '')
+    """
+    if ":" not in host:
+        return host
+    return str(ipaddress.ip_network((host.partition("%")[0], 64), strict=False))
