@@ -17,8 +17,8 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "headrace"
 
 LAYERS = (
-    "headrace.local",
     "headrace.model",
+    "headrace.local",
     "headrace.log",
     "headrace.edges",
     "headrace.engine.columns",

@@ -16,6 +16,7 @@ from headrace.dialects.storm.api.topology import TopologyError
 from headrace.dialects.storm.cluster.control import POLL_SECONDS, Control
 from headrace.dialects.storm.cluster.controlthread import submit_file
 from headrace.dialects.storm.cluster.localcluster import LocalCluster
+from headrace.model.errors import HeadraceError
 from headrace.model.times import format_instant
 
 storm = typer.Typer(help="Run Storm topologies.", no_args_is_help=True)
@@ -40,9 +41,9 @@ def submit(
 
     A stopped topology of the same name continues where it was.
     """
-    control = Control(directory)
     path = str(file.resolve())
-    with errors_as_messages(TopologyError):
+    with errors_as_messages(HeadraceError):
+        control = Control(directory)
         if control.served:
             control.ask("submit", name=name, file=path)
             print(f"{name} is running in the cluster of {directory}")
@@ -70,7 +71,7 @@ def _wait(cluster: LocalCluster, stop: threading.Event) -> None:
 @storm.command("list")
 def list_(directory: Directory = _DIRECTORY) -> None:
     """List the running topologies."""
-    with errors_as_messages(TopologyError):
+    with errors_as_messages(HeadraceError):
         for topology in Control(directory).statuses():
             print(f"{topology.name}  {topology.state}  {len(topology.tasks)} tasks  {topology.trees} pending trees")
 
@@ -78,21 +79,21 @@ def list_(directory: Directory = _DIRECTORY) -> None:
 @storm.command()
 def status(name: Name, directory: Directory = _DIRECTORY) -> None:
     """Show the tuples that every task emitted, executed, acked and failed, and its times."""
-    with errors_as_messages(TopologyError):
+    with errors_as_messages(HeadraceError):
         print(Control(directory).status(name))
 
 
 @storm.command()
 def activate(name: Name, directory: Directory = _DIRECTORY) -> None:
     """Let the spouts emit again."""
-    with errors_as_messages(TopologyError):
+    with errors_as_messages(HeadraceError):
         Control(directory).ask("activate", name=name)
 
 
 @storm.command()
 def deactivate(name: Name, directory: Directory = _DIRECTORY) -> None:
     """Let the spouts emit no more; pending tuples are processed."""
-    with errors_as_messages(TopologyError):
+    with errors_as_messages(HeadraceError):
         Control(directory).ask("deactivate", name=name)
 
 
@@ -109,7 +110,7 @@ def rebalance(
         if not bolt or not number.isdigit():
             fail(f"write BOLT=TASKS, e.g. count=4, got {change!r}")
         wanted[bolt] = int(number)
-    with errors_as_messages(TopologyError):
+    with errors_as_messages(HeadraceError):
         Control(directory).ask("rebalance", name=name, tasks=wanted)
 
 
@@ -122,14 +123,14 @@ def kill(
     ] = None,
 ) -> None:
     """End a topology once no tuple is pending."""
-    with errors_as_messages(TopologyError):
+    with errors_as_messages(HeadraceError):
         Control(directory).ask("kill", name=name, wait=wait)
 
 
 @storm.command()
 def errors(name: Name, directory: Directory = _DIRECTORY) -> None:
     """Show the newest 1,000 errors that components reported, oldest first."""
-    with errors_as_messages(TopologyError):
+    with errors_as_messages(HeadraceError):
         for error in Control(directory).errors(name, _MAX_ERRORS):
             print(f"{format_instant(error['time'])}  {error['component']}  task {error['task']}  {error['error']}")
 
@@ -149,7 +150,7 @@ def ui(
     # Imported here, because other commands need no server.
     from headrace.server import Server, Service, Tokens
 
-    with errors_as_messages(ValueError, OSError):
+    with errors_as_messages(HeadraceError, ValueError, OSError):
         tokens = Tokens.parse(os.environ.get("HEADRACE_TOKENS", ""))
         server = Server(Service({}, {}, topologies=Control(directory)), host=host, port=port, tokens=tokens, page=True)
     print(f"the topologies of {directory} are at {server.url}; Ctrl-C stops the server", flush=True)

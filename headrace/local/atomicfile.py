@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from headrace.local.privatefile import private_opener
+
 
 def replace_file(path: Path, data: bytes) -> None:
     """Replaces the content of a file atomically and durably.
@@ -17,7 +19,12 @@ def replace_file(path: Path, data: bytes) -> None:
     (b'two', ['note'])
     """
     new = path.with_name(f".{path.name}.new")
-    with new.open("wb") as file:
+    try:
+        file = open(new, "xb", opener=private_opener)  # noqa: SIM115 (closed below)
+    except FileExistsError:  # a process died while it wrote
+        new.unlink()
+        file = open(new, "xb", opener=private_opener)  # noqa: SIM115 (closed below)
+    with file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

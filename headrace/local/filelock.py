@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 import fcntl
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
+
+from headrace.local.privatefile import private_opener
+
+
+def open_lock(path: Path) -> IO[bytes]:
+    """Opens a lock file for this user only: whoever can open it can lock it, and keep everybody else waiting."""
+    file = open(path, "a+b", opener=private_opener)  # noqa: SIM115 (its lock ends when it is closed)
+    status = os.fstat(file.fileno())
+    if status.st_mode & 0o077 and status.st_uid == os.geteuid():
+        os.fchmod(file.fileno(), 0o600)  # an earlier version made it
+    return file
 
 
 def try_lock(file: IO[bytes], *, shared: bool = False) -> bool:
@@ -28,7 +40,7 @@ def file_lock(path: Path, *, wait: bool = True) -> Iterator[bool]:
     ...     first, second
     (True, False)
     """
-    with path.open("ab") as file:
+    with open_lock(path) as file:
         if wait:
             fcntl.flock(file, fcntl.LOCK_EX)
         yield wait or try_lock(file)

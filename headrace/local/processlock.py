@@ -11,7 +11,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Final
 
-from headrace.local.filelock import try_lock
+from headrace.local.filelock import open_lock, try_lock
+from headrace.local.privatefile import private_opener
+from headrace.local.privatefolder import check_folder, make_folder
 
 _PATIENCE: Final = 0.2  # seconds; `lock_holder` itself locks the file for an instant, which must not refuse anybody
 
@@ -54,8 +56,8 @@ def exclusive(path: Path, refusal: Callable[[LockHolder], Exception]) -> Iterato
     >>> lock_holder(path) is None
     True
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "a+b") as file:
+    make_folder(path.parent)
+    with open_lock(path) as file:
         deadline = time.monotonic() + _PATIENCE
         while not try_lock(file):
             if time.monotonic() > deadline:
@@ -68,8 +70,9 @@ def exclusive(path: Path, refusal: Callable[[LockHolder], Exception]) -> Iterato
 
 def lock_holder(path: Path) -> LockHolder | None:
     """Returns the process that holds a lock now; None if none does."""
+    check_folder(path.parent)
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=private_opener) as file:
             return None if try_lock(file, shared=True) else _read(file)
     except FileNotFoundError:
         return None

@@ -15,6 +15,8 @@ from types import TracebackType
 from typing import IO, Literal
 
 from headrace.local.filelock import file_lock, try_lock
+from headrace.local.privatefile import private_opener
+from headrace.local.privatefolder import make_folder
 from headrace.log import offsets
 from headrace.log.errors import LogError
 from headrace.log.topics import Log, Topic
@@ -137,7 +139,7 @@ class Group:
         """Returns the members whose files are locked, and removes the files of others. The caller holds the lock."""
         alive = []
         for path in (self.folder / "members").glob("*"):
-            with path.open("rb") as file:
+            with open(path, "rb", opener=private_opener) as file:
                 if try_lock(file):
                     path.unlink()
                 else:
@@ -147,7 +149,7 @@ class Group:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Holds the group's lock."""
-        (self.folder / "members").mkdir(parents=True, exist_ok=True)
+        make_folder(self.folder / "members")
         with file_lock(self.folder / "lock"):
             yield
 
@@ -174,7 +176,8 @@ class Consumer:
         self.positions: dict[int, int] = {}
         self._turn = 0
         with self.group.locked():
-            self._file: IO[bytes] = (self.group.folder / "members" / self.id).open("wb")
+            place = self.group.folder / "members" / self.id
+            self._file: IO[bytes] = open(place, "xb", opener=private_opener)  # noqa: SIM115 (closed when it leaves)
             try_lock(self._file)  # succeeds: nobody else knows the name of a new member
             self._update_assignment()
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.local.filelock import file_lock
+from headrace.local.privatefolder import make_folder
 from headrace.log.errors import LogError
 from headrace.log.retention import RemovedBatches, Retention
 from headrace.log.segments import ENTRY, Entries, Segment
@@ -85,7 +86,7 @@ class Partition:
         self._first = 0  # batches that were removed before this offset are in `_last_of`
 
     def create(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self.folder)
         self._segment(0).create()
 
     def append(self, batch: pa.RecordBatch, *, producer: int = 0, sequence: int = 0, durable: bool = True) -> int:

@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.local.atomicfile import sync_path
+from headrace.local.privatefile import private_opener
 from headrace.log.errors import CorruptionError
 
 ENTRY: Final = np.dtype(
@@ -74,7 +75,7 @@ class Segment:
     def create(self) -> None:
         """Creates an empty segment: a schema without batches."""
         for path, start in ((self.data, self.schema.serialize().to_pybytes()), (self.index, b"")):
-            with path.open("wb") as file:
+            with open(path, "wb", opener=private_opener) as file:
                 file.write(start)
                 os.fsync(file.fileno())
         sync_path(self.folder)
@@ -106,14 +107,14 @@ class Segment:
         # Columns are serialized and summed once: their checksum is put into the head afterwards.
         entries["checksum"] = zlib.crc32(body)
         head = memoryview(head.tobytes().replace(carried, entries.tobytes()[:_CARRIED], 1))
-        with self.data.open("r+b", buffering=0) as data:
+        with open(self.data, "r+b", buffering=0, opener=private_opener) as data:
             data.seek(end)
             _write(data, head)
             _write(data, body)
             if durable:
                 os.fsync(data.fileno())
         entries = _complete(entries, end, head, body)
-        with self.index.open("ab", buffering=0) as index:
+        with open(self.index, "ab", buffering=0, opener=private_opener) as index:
             _write(index, memoryview(entries.tobytes()))
         return entries
 
@@ -162,13 +163,14 @@ class Segment:
                 end = self.end(entry)
         entries = np.concatenate(complete)
         new = self.index.with_suffix(".new")
-        new.write_bytes(entries.tobytes())
+        with open(new, "wb", opener=private_opener) as file:
+            file.write(entries.tobytes())
         new.rename(self.index)
         if end == size:
             return None
-        with self.data.open("rb") as data:
+        with self.data.open("rb") as data, open(self.torn, "wb", opener=private_opener) as torn:
             data.seek(end)
-            self.torn.write_bytes(data.read())
+            torn.write(data.read())
         os.truncate(self.data, end)
         last = int(entries[-1]["base"] + entries[-1]["count"]) - 1 if len(entries) else self.base - 1
         return (

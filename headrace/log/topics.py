@@ -16,6 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.local.atomicfile import sync_path
+from headrace.local.privatefile import private_opener, read_private
+from headrace.local.privatefolder import check_folder
 from headrace.log import offsets
 from headrace.log.errors import LogError
 from headrace.log.partitions import Partition
@@ -84,7 +86,8 @@ class Log:
         shutil.rmtree(new, ignore_errors=True)
         for number in range(partitions):
             Partition(new / str(number), Values(values).schema(), f"{name}/{number}").create()
-        (new / _META).write_text(json.dumps({"format": _FORMAT, **asdict(settings)}, indent=1))
+        with open(new / _META, "xb", opener=private_opener) as file:
+            file.write(json.dumps({"format": _FORMAT, **asdict(settings)}, indent=1).encode())
         try:
             new.rename(folder)
         except OSError:
@@ -95,8 +98,9 @@ class Log:
 
     def topic(self, name: str) -> Topic:
         """Opens an existing topic."""
+        check_folder(self._topics / name)
         try:
-            stored = json.loads((self._topics / name / _META).read_text())
+            stored = json.loads(read_private(self._topics / name / _META))
         except (FileNotFoundError, NotADirectoryError):
             topics = ", ".join(self.topics()) or "none"
             raise LogError(

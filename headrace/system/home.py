@@ -12,6 +12,8 @@ from typing import Self
 import sqlalchemy as sa
 
 from headrace.local.atomicfile import replace_file
+from headrace.local.privatefile import read_private
+from headrace.local.privatefolder import check_folder
 from headrace.local.processlock import LockHolder, ProcessLock, exclusive, lock_holder
 from headrace.model.secrets import strip_passwords
 from headrace.views.errors import ViewError
@@ -74,8 +76,9 @@ class Home:
 
     def config(self) -> SystemConfig | None:
         """Reads the configuration of the last run; None if there was none."""
+        check_folder(self.path)  # the app that it names is run
         try:
-            return SystemConfig(**json.loads((self.path / "runs.json").read_bytes()))
+            return SystemConfig(**json.loads(read_private(self.path / "runs.json")))
         except FileNotFoundError:
             return None
         except (ValueError, TypeError) as error:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from headrace.engine.spark.session import spark_session
+from headrace.local.privatefolder import check_folder
 from headrace.server import Tokens
 from headrace.server.process.childprocess import ServerProcess
 from headrace.system.home import Home, SystemConfig
@@ -65,6 +66,8 @@ def run_system(
 ) -> Iterator[tuple[System, ServerProcess]]:
     """Runs a system and its server in the `with` block."""
     app = App.load(deployment.app)  # one that cannot be loaded leaves no directory behind
+    if deployment.storm is not None:
+        check_folder(deployment.storm)
     with (
         deployment.home.exclusive() as lock,
         _open_system(app, deployment, schedule) as system,

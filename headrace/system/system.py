@@ -18,6 +18,7 @@ from typing import Final, Self
 from pyspark.sql import SparkSession
 
 from headrace.engine.spark.session import spark_session
+from headrace.local.privatefolder import make_folder
 from headrace.model.times import SECOND, now
 from headrace.server.service import Service
 from headrace.system.home import Home
@@ -93,7 +94,7 @@ class System:
     def at(cls, path: Path, app: App, *, spark: SparkSession | None = None) -> Self:
         """Makes a system with store and log in a directory, for notebooks and examples: nothing is scheduled."""
         home = Home(path)
-        path.mkdir(parents=True, exist_ok=True)
+        make_folder(path)
         spark, store = spark or spark_session(), Store(home.store)
         return cls(app, home, spark=spark, store=store, log=home.log, schedule=Schedule(None, None))
 

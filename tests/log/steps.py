@@ -6,6 +6,7 @@ that follows it.
 
 from __future__ import annotations
 
+import builtins
 import fcntl
 import io
 import os
@@ -48,7 +49,7 @@ class Steps:
 
         def open_in_steps(path: Any, mode: str = "r", *args: Any, **named: Any) -> Any:
             file = opened(path, mode, *args, **named)
-            if mode[0] == "w":
+            if mode[0] in "wx":
                 self(f"{called(path)} created")
             return Written(file, called(path), self) if mode != "rb" and mode != "r" else file
 
@@ -72,7 +73,8 @@ class Steps:
             self(f"before {called(path)} is cut")
             truncate(path, length)
 
-        io.open, fcntl.flock = open_in_steps, flock_in_steps
+        io.open = builtins.open = open_in_steps  # pathlib has its own
+        fcntl.flock = flock_in_steps
         os.fsync, os.rename, os.unlink, os.truncate = (
             fsync_in_steps,
             rename_in_steps,

@@ -21,6 +21,7 @@ from headrace.engine.checkpoint.savepoints import copy
 from headrace.engine.plan.line import Line
 from headrace.engine.spark.files import Folder
 from headrace.engine.spark.offsetlog import OffsetLog
+from headrace.local.privatefolder import check_tree, make_folder
 from headrace.model.errors import PipelineError
 
 _MANIFEST: Final = "headrace-{:06d}.json"
@@ -41,6 +42,7 @@ class Checkpoint:
         self._temporary = tempfile.mkdtemp(prefix="headrace-stream-") if path is None else None
         self.folder = Folder(spark, path or f"{self._temporary}/checkpoint")
         self.local = str(self.folder).startswith("file:")
+        _check(self.folder)
         self.spark_path = str(self.folder.folder("spark"))
         self.control = self.folder.folder("control")
         if self.folder.is_file():
@@ -83,7 +85,9 @@ class Checkpoint:
         return new
 
     def prepare(self) -> None:
-        """Makes the directory, and checks that it can be written."""
+        """Makes the directory, for this user only, and checks that it can be written."""
+        if (local := self.folder.local) is not None:
+            make_folder(local)
         trial = self.folder.folder(".trial")
         try:
             trial.make()
@@ -121,6 +125,7 @@ class Checkpoint:
             shutil.rmtree(self._temporary, ignore_errors=True)
 
     def _restore(self, savepoint: Folder) -> None:
+        _check(savepoint)
         if not (written := _manifests(savepoint)):
             raise PipelineError(f"there is no savepoint at {savepoint}; give the path that handle.savepoint(path) got")
         with copy(savepoint, self.folder) as copied:
@@ -140,6 +145,12 @@ def _manifests(folder: Folder) -> int:
 def newest_manifest(folder: Folder) -> Manifest:
     """Reads the newest manifest of a checkpoint."""
     return Manifest.read(folder.read(_MANIFEST.format(_manifests(folder) - 1)) or b"", f"the checkpoint {folder}")
+
+
+def _check(folder: Folder) -> None:
+    """Refuses a directory on this machine that others may write to: state may contain pickles, which run code."""
+    if (local := folder.local) is not None:
+        check_tree(local)
 
 
 def _reason(error: Exception) -> str:

@@ -13,6 +13,7 @@ from py4j.protocol import Py4JJavaError
 
 from headrace.engine.spark.filelogs import names_files, relocated
 from headrace.engine.spark.files import Folder, copy_file
+from headrace.local.privatefolder import make_folder
 from headrace.model.errors import PipelineError
 
 
@@ -25,10 +26,15 @@ def copy(source: Folder, target: Folder) -> Iterator[Folder]:
         target.delete()
     new = Folder(target.spark, f"{target}.new")
     new.delete()
-    new.make()
+    if (local := new.local) is None:
+        new.make()
+    else:
+        make_folder(local, exist_ok=False)
     for name in source.files():
         _copied(source, new, target, name)
     yield new
+    for path in local.rglob("*") if local is not None else ():
+        path.chmod(0o700 if path.is_dir() else 0o600)  # they were made by the umask of Spark's JVM
     new.rename(target)
 
 

@@ -11,6 +11,9 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
+from headrace.local.privatefile import private_opener
+from headrace.local.privatefolder import make_folder
+
 
 class Folder:
     """A directory.
@@ -141,10 +144,10 @@ class Folder:
 
 
 def _put_locally(folder: Path, name: str, data: bytes) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     new = folder / f".{name}.{uuid.uuid4().hex}.new"
     try:
-        with open(new, "xb") as file:
+        with open(new, "xb", opener=private_opener) as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

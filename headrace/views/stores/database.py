@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final
 
 import sqlalchemy as sa
 
 from headrace.edges.databases import lock_table_creation, open_database
+from headrace.local.privatefile import private_opener
+from headrace.local.privatefolder import UntrustedPath, check_folder
 from headrace.model.secrets import redact_url
 from headrace.views.errors import ViewError
 
@@ -33,6 +36,8 @@ class Database:
         backend = parsed.get_backend_name()
         if backend not in _DRIVERS or (backend == "sqlite" and not parsed.database):
             raise ViewError(f"a store is sqlite:///FILE or postgresql://USER@HOST/NAME, got {redact_url(parsed)}")
+        if backend == "sqlite":
+            _make_private(parsed)
         self.backend = backend
         self.engine = open_database(parsed.set(drivername=_DRIVERS[backend]))
         self._readers = self.engine.execution_options(reads=True)
@@ -99,6 +104,22 @@ class Database:
         while self._idle:
             self._idle.pop()[0].close()
         self.engine.dispose()
+
+
+def _make_private(url: sa.URL) -> None:
+    """Makes the file of an SQLite database for this user only; the files beside it get its mode."""
+    if url.database is None or ":memory:" in url.database or url.query.get("mode") == "memory":
+        return
+    path = Path(url.database.removeprefix("file:"))
+    check_folder(path.parent)
+    path = path.resolve()  # it may be a link
+    check_folder(path.parent)
+    try:
+        open(path, "ab", opener=private_opener).close()
+    except UntrustedPath:
+        raise
+    except OSError:
+        return  # SQLite says what is wrong
 
 
 def cursor_of(connection: sa.Connection) -> Any:

@@ -19,6 +19,8 @@ from headrace.dialects.storm.cluster.messages import Answer, Publication, Reques
 from headrace.dialects.storm.cluster.topologystatus import TopologyStatus
 from headrace.dialects.storm.graph.topologytopics import TopologyTopics
 from headrace.local.atomicfile import replace_file
+from headrace.local.privatefile import read_private
+from headrace.local.privatefolder import check_folder, make_folder
 from headrace.local.processlock import lock_holder
 from headrace.log import Log, Record
 
@@ -43,6 +45,7 @@ class Control:
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self.directory = Path(directory)
+        check_folder(self.directory)
         self.requests, self.status_file = self.directory / "requests", self.directory / "status.json"
 
     @property
@@ -61,7 +64,7 @@ class Control:
             if not self.served:
                 return None
             try:
-                published: dict[str, Any] = json.loads(self.status_file.read_bytes())
+                published: dict[str, Any] = json.loads(read_private(self.status_file))
                 return published
             except FileNotFoundError:  # it has only just started
                 time.sleep(POLL_SECONDS)
@@ -109,7 +112,7 @@ class Control:
         """Sends a command to the cluster; returns the result."""
         if not self.served:
             raise self._no_cluster()
-        self.requests.mkdir(exist_ok=True, mode=0o700)
+        make_folder(self.requests)
         number = uuid.uuid4().hex
         request, answer_file = self.requests / f"{number}.request", self.requests / f"{number}.answer"
         replace_file(request, Request(command, arguments).dump())
@@ -119,7 +122,7 @@ class Control:
                 if not self.served or time.monotonic() > deadline:
                     raise TopologyError(f"the cluster in {str(self.directory)!r} has not answered {command!r}")
                 time.sleep(POLL_SECONDS)
-            answer = Answer.load(answer_file.read_bytes())
+            answer = Answer.load(read_private(answer_file))
         finally:
             request.unlink(missing_ok=True)
             answer_file.unlink(missing_ok=True)

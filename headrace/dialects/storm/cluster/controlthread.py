@@ -20,6 +20,8 @@ from headrace.dialects.storm.api.topology import Topology, TopologyError
 from headrace.dialects.storm.cluster.control import POLL_SECONDS, Control
 from headrace.dialects.storm.cluster.messages import Answer, Publication, Request
 from headrace.local.atomicfile import replace_file
+from headrace.local.privatefile import read_private
+from headrace.local.privatefolder import make_folder
 
 if TYPE_CHECKING:
     from headrace.dialects.storm.cluster.localcluster import LocalCluster
@@ -42,7 +44,7 @@ class ControlThread:
 
     def __enter__(self) -> ControlThread:
         requests = self.control.requests
-        requests.mkdir(exist_ok=True, mode=0o700)
+        make_folder(requests)
         for abandoned in requests.iterdir():  # requests to an earlier cluster
             abandoned.unlink()
         self._publish()
@@ -61,8 +63,10 @@ class ControlThread:
         while not self._stopping.wait(POLL_SECONDS):
             try:
                 for request in sorted(self.control.requests.glob("*.request")):
-                    data = request.read_bytes()
-                    request.unlink()
+                    try:
+                        data = read_private(request)
+                    finally:  # also one that is refused: it would be refused for ever
+                        request.unlink()
                     self._threads.submit(self._answer, request.with_suffix(".answer"), data)
                 if monotonic() - published >= _PUBLISH_SECONDS:
                     published = monotonic()

@@ -73,7 +73,6 @@ class LocalCluster:
         self._resources: ExitStack | None = None
 
     def __enter__(self) -> LocalCluster:
-        self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         with ExitStack() as resources:
             resources.enter_context(exclusive(self.directory / "lock", self._refusal))
             resources.callback(self._stop)

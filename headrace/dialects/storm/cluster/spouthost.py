@@ -25,6 +25,8 @@ from headrace.dialects.storm.cluster.spoutlog import SpoutLog, UnwritableTuple
 from headrace.dialects.storm.task.loggedtuple import WAKE, LoggedTuple
 from headrace.dialects.storm.task.treeoutcomes import TreeOutcomes
 from headrace.local.atomicfile import replace_file
+from headrace.local.privatefile import read_private
+from headrace.local.privatefolder import make_folder
 from headrace.model.pickling import dumps
 
 MAX_UNREAD: Final = 20_000
@@ -87,7 +89,7 @@ class SpoutHost:
         streams = topology.node(node).streams
         self._collector = SpoutOutputCollector(node, context.task, streams, topology.direct_tasks(node))
         spout.context, spout._collector = context, self._collector
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         self.pending = PendingTuples.load(self._pending_file)
         self.pending.add(log.read(self.pending.emissions))
         if not context.config.acking:
@@ -337,7 +339,7 @@ class SpoutHost:
     def _restore_state(self) -> None:
         file = self._state_file(self._next)
         if file.exists():
-            vars(self.spout).update(pickle.loads(file.read_bytes()))
+            vars(self.spout).update(pickle.loads(read_private(file)))
 
     def _state_file(self, place: int) -> Path:
         return self.folder / f"state-{place}"

@@ -9,6 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from headrace.engine.columns.arrowbytes import arrow_bytes
+from headrace.local.privatefile import private_opener, read_private
+from headrace.local.privatefolder import make_folder
 
 
 @dataclass(frozen=True)
@@ -26,14 +28,15 @@ class Seeds:
 
     def write(self, component: str, blocks: Sequence[Sequence[bytes]]) -> None:
         """Writes the blocks of all tasks of a component."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self.folder)
         for number, task_blocks in enumerate(blocks):
             column = pa.array(list(task_blocks), pa.large_binary())
-            self._file(component, number).write_bytes(arrow_bytes(pa.record_batch({"block": column})))
+            with open(self._file(component, number), "wb", opener=private_opener) as file:
+                file.write(arrow_bytes(pa.record_batch({"block": column})))
 
     def read(self, component: str, number: int) -> list[bytes]:
         """Reads the blocks of one task."""
-        rows = pa.ipc.open_stream(self._file(component, number).read_bytes()).read_all()
+        rows = pa.ipc.open_stream(read_private(self._file(component, number))).read_all()
         blocks: list[bytes] = rows["block"].to_pylist()
         return blocks
 
