@@ -18,6 +18,10 @@ class Limits:
     - statements, sql: SQL statements at once, and what each may use; sql_rows: rows of views that one may read
     - listeners, poll, heartbeat: open event streams, and open pages (whose connections may be twice as many), and the
       seconds between two polls of the store and between two heartbeats
+    - pages: open pages of one session; one token has half as many as there are `listeners`; those that never connect
+      make room for others, and end after page_seconds
+    - event_bytes, events: the size of a message of a page, and how many a second it may send for long; ten times as
+      many at once
     - connections, header_seconds: open connections (fewer if the process may not open so many files), and how long the
       head of a request may take to arrive; one connection too many closes one that waits for its client
 
@@ -37,5 +41,9 @@ class Limits:
     listeners: int = 100
     poll: float = 0.5
     heartbeat: float = 15
+    pages: int = 20
+    page_seconds: float = 30
+    event_bytes: int = 64 << 10
+    events: int = 20
     connections: int = 1_000
     header_seconds: float = 10

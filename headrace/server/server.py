@@ -13,6 +13,7 @@ import uvicorn
 from headrace.server.application import application
 from headrace.server.http.listening import PORT, listen, require_tokens_off_loopback, url_of
 from headrace.server.http.promptprotocol import prompt_protocol
+from headrace.server.http.quietsockets import QuietSocketProtocol
 from headrace.server.limits import Limits
 from headrace.server.security.tokens import Tokens
 from headrace.server.service import Service
@@ -61,8 +62,9 @@ or listen on 127.0.0.1
         config = uvicorn.Config(
             self.application,
             http=prompt_protocol(limits.header_seconds, _most_connections(limits.connections)),
+            ws=QuietSocketProtocol,
             timeout_graceful_shutdown=_SHUTDOWN,
-            ws_max_size=limits.body_bytes,
+            ws_max_size=limits.event_bytes,
             access_log=False,
             log_config=None,
             server_header=False,

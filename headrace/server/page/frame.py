@@ -13,15 +13,15 @@ from headrace.server.page.context import PageContext, Panel
 from headrace.server.page.deadletterspanel import DeadLettersPanel
 from headrace.server.page.explorer import ExplorerPanel
 from headrace.server.page.listings import Chip, add_chip
-from headrace.server.page.nicegui_internals import IS_DARK, THEME_SWITCH
+from headrace.server.page.nicegui_internals import IS_DARK, SOCKET, THEME_SWITCH
 from headrace.server.page.overview import OverviewPanel
+from headrace.server.page.pagesockets import VISITOR
 from headrace.server.page.pipelinespanel import PipelinesPanel
 from headrace.server.page.poller import Snapshot
 from headrace.server.page.theme import FAVICON, STYLE
 from headrace.server.page.topicspanel import TopicsPanel
 from headrace.server.page.topologiespanel import TopologiesPanel
-from headrace.server.security.cookies import session_cookie
-from headrace.server.security.tokens import SCOPES, Scope
+from headrace.server.security.visitors import Visitor
 from headrace.server.service import Service
 from headrace.views.systemstatus import PipelineStatus
 
@@ -45,20 +45,24 @@ _TOGGLE: Final = f"""() => {{
   document.cookie = `{_THEME}=${{dark ? "dark" : "light"}}; path=/; samesite=strict; max-age=${{maxAge}}`;
 }}"""
 
+# A connection that is refused does not say why. If it is for want of a session, the page goes to where one signs in.
+_ASK_WHETHER_SIGNED_IN: Final = f"""{SOCKET}.io.on("reconnect_error", () =>
+  fetch("/", {{method: "HEAD", redirect: "manual"}})
+    .then((answer) => answer.type === "opaqueredirect" && window.location.assign("/login"))
+    .catch(() => {{}})
+)"""
+
 
 class Frame:
     """One page in one browser."""
 
     def __init__(self, page: Page, request: Request) -> None:
         self.poller, self.sessions, self.request = page.poller, page.sessions, request
-        self._secret = session_cookie(request.headers.get("cookie", ""))
-        self.context = PageContext(page.service, page.poller, page.pool, self._scopes, page.commands)
+        self._visitor: Visitor = request.scope[VISITOR]
+        self.context = PageContext(page.service, page.poller, page.pool, self._visitor.scopes, page.commands)
         self._names = tabs(page.service)
         self._shown_chip: Chip | None = None
         self._panels: dict[str, Panel] = {}
-
-    def _scopes(self) -> frozenset[Scope]:
-        return self.sessions.scopes(self._secret) if self.sessions.tokens else frozenset(SCOPES)
 
     def build(self) -> None:
         """Adds the elements of the page, which are updated once a second from then on."""
@@ -86,6 +90,8 @@ class Frame:
                 with ui.tab_panel(name).classes("hr-panel"):
                     self._panels[name] = self._panel(name)
         ui.timer(1.0, self._update)
+        if self.sessions.tokens:
+            ui.run_javascript(_ASK_WHETHER_SIGNED_IN)
 
     def _panel(self, name: str) -> Panel:
         if name == "views":
@@ -102,16 +108,17 @@ class Frame:
         return panels[name](self.context)
 
     async def _open_tab(self) -> None:
-        ui.run_javascript(f"history.replaceState(null, '', '/?tab={self._tabs.value}')")
-        await self._update()
+        if self._tabs.value in self._names:  # it is what the browser sent
+            ui.run_javascript(f"history.replaceState(null, '', '/?tab={self._tabs.value}')")
+            await self._update()
 
     async def _update(self) -> None:
-        if "read" not in self._scopes():
-            ui.navigate.to("/login")
+        if "read" not in self._visitor.scopes():
+            ui.navigate.to("/login")  # with which its connection ends
             return
         snapshot = self.poller.snapshot
         self._show_state(snapshot)
-        await self._panels[self._tabs.value or self._names[0]].show(snapshot)
+        await self._panels[self._tabs.value if self._tabs.value in self._names else self._names[0]].show(snapshot)
 
     def _show_state(self, snapshot: Snapshot) -> None:
         chip = state_chip(snapshot, topologies=self._names == ["topologies"])

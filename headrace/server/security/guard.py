@@ -23,9 +23,10 @@ from starlette.types import Scope as Request
 from headrace.server.http.gate import Gate
 from headrace.server.http.jsonresponse import JsonResponse
 from headrace.server.http.refusals import Refusal
-from headrace.server.security.cookies import own_cookies, session_cookie
+from headrace.server.security.cookies import own_cookies
 from headrace.server.security.sessions import Sessions
 from headrace.server.security.tokens import Grant, Scope, Tokens
+from headrace.server.security.visitors import visitor_of
 
 _log = logging.getLogger("headrace.server")
 
@@ -160,12 +161,7 @@ class Guard:
 
     def grant(self, headers: Headers) -> Grant:
         """Returns what the token of a request grants, or that of its browser's session."""
-        scheme, _, secret = headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer":
-            return self.tokens.grant(secret.strip())
-        if self.sessions is not None and "cookie" in headers:
-            return self.sessions.grant(session_cookie(headers["cookie"]))
-        return Grant()
+        return visitor_of(headers, self.tokens, self.sessions).grant()
 
     def _is_live(self, path: str) -> bool:
         return self._live_prefix is not None and path.startswith(self._live_prefix)

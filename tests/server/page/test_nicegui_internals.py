@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
+import ast
+import asyncio
 import inspect
 import re
+import time
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.parse import urlencode
 
 import httpx
-import nicegui
+import nicegui.logging
 import pytest
-from nicegui import Client, app, ui
+from nicegui import Client, app, core, ui
 from nicegui.props import Props
+from starlette.routing import BaseRoute
 
 from headrace.server import Server, Service
 from headrace.server.page import nicegui_internals
-from headrace.server.page.nicegui_internals import IS_DARK, JS_OPTION, SOCKET_PREFIX, STATIC_PREFIX, THEME_SWITCH
+from headrace.server.page.nicegui_internals import (
+    IS_DARK,
+    JS_OPTION,
+    SOCKET_PATH,
+    SOCKET_PREFIX,
+    STATIC_PREFIX,
+    THEME_SWITCH,
+)
 
 PAGE = Path(__file__).parents[3] / "docs" / "upgrading.md"
 PACKAGE = Path(nicegui.__file__).parent
+SCRIPT = (PACKAGE / "static" / "nicegui.js").read_text()
 
 
 @pytest.fixture(scope="module")
@@ -66,14 +80,107 @@ def serves_scripts_under_its_prefix(client: httpx.Client) -> None:
 
 
 def has_its_socket_under_its_prefix(client: httpx.Client) -> None:
-    answer = client.get(f"{SOCKET_PREFIX}socket.io/?EIO=4&transport=polling")
-    assert (answer.status_code, answer.text[:1]) == (200, "0")
-    assert f"{SOCKET_PREFIX}socket.io" in (PACKAGE / "static" / "nicegui.js").read_text()
+    assert f"{SOCKET_PREFIX}socket.io/" == SOCKET_PATH
+    assert f"{SOCKET_PREFIX}socket.io" in SCRIPT
+    assert client.get(SOCKET_PATH, params={"EIO": "4", "transport": "polling"}).status_code == 404
 
 
 def hands_the_scope_on(client: httpx.Client) -> None:
     """The page is found in the scope: without it, there is no answer but a failure."""
     assert "Headrace" in client.get("/?tab=views").text
+
+
+def has_routes(client: httpx.Client) -> None:
+    """A route that is new is one that the page refuses until somebody has looked at it."""
+    kinds = {path.split("/")[3] for path in map(_path, app.routes) if path.startswith(STATIC_PREFIX)}
+    assert kinds == {"static", "libraries", "components", "resources", "esm", "dynamic_resources"}
+
+
+def _path(route: BaseRoute) -> str:
+    return str(getattr(route, "path", ""))
+
+
+def answers_what_is_not_there(client: httpx.Client) -> None:
+    assert {app.exception_handlers[404], app.exception_handlers[Exception]} == {
+        nicegui_internals._not_found,
+        nicegui_internals._failed,
+    }
+    before = nicegui_internals.count_clients()
+    assert asyncio.run(_status("/none")) == 404 and nicegui_internals.count_clients() == before
+
+
+async def _status(path: str) -> int:
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as direct:
+        return (await direct.get(path)).status_code
+
+
+def keeps_the_request(client: httpx.Client) -> None:
+    client.get("/?tab=topics")
+    client_id, scope = list(nicegui_internals.client_scopes())[-1]
+    assert scope["query_string"] == b"tab=topics" and nicegui_internals.client_scope(client_id) is scope
+
+
+def knows_who_is_connected(client: httpx.Client) -> None:
+    client.get("/")
+    client_id = list(Client.instances)[-1]
+    assert not nicegui_internals.is_connected(client_id)
+    Client.instances[client_id].tab_id = "a tab"
+    assert nicegui_internals.is_connected(client_id)
+    assert "self._delete_tasks[document_id] =" in inspect.getsource(Client.handle_disconnect)
+    assert not nicegui_internals.is_expected(client_id)
+    assert 0 <= nicegui_internals.age(client_id, time.time()) < 60
+
+
+def connects_with_a_query(client: httpx.Client) -> None:
+    shown = re.search(r"query: (\{.*\}),", client.get("/").text)
+    assert shown is not None
+    query = {key: str(value) for key, value in ast.literal_eval(shown[1]).items()}
+    assert query["implicit_handshake"] == "True"
+    query |= dict(re.findall(r"options\.query\.(\w+) = (?:window\.documentId|TAB_ID)()", SCRIPT))
+    assert {"document_id", "tab_id"} <= set(query)
+    ids = dict.fromkeys(("document_id", "tab_id"), str(uuid.uuid4()))
+    sent = query | ids | {"EIO": "4", "transport": "websocket"}
+    assert nicegui_internals.socket_query(urlencode(sent).encode()) is not None
+    assert "Implicit handshake failed" in SCRIPT
+
+
+def sends_messages(client: httpx.Client) -> None:
+    """A message that is new is one that the page refuses until somebody has looked at it."""
+    assert set(re.findall(r"socket\??\.emit\(\s*\"(\w+)\"", SCRIPT)) == {
+        "event",
+        "log",
+        "ack",
+        "handshake",
+        "javascript_response",
+    }
+    for field in ("id", "client_id", "listener_id", "args", "next_message_id"):
+        assert re.search(rf"\b{field}: ", SCRIPT)
+    assert set(core.sio.handlers["/"]) == {
+        "connect",
+        "disconnect",
+        "handshake",
+        "event",
+        "javascript_response",
+        "ack",
+        "log",
+    }
+    assert re.search(r"\bopen: \(msg\) =>", SCRIPT)
+
+
+def has_queues(client: httpx.Client) -> None:
+    assert isinstance(core.sio.environ, dict) and isinstance(core.sio.eio.sockets, dict)
+    assert nicegui_internals.unsent_messages("headrace.socket", object()) == 0
+    assert core.sio.eio.create_queue().qsize() == 0
+
+
+def has_loggers(client: httpx.Client) -> None:
+    for logger in (core.sio.logger, core.sio.eio.logger, nicegui.logging.log):
+        assert logger.filters, logger
+
+
+def has_a_socket(client: httpx.Client) -> None:
+    assert f"{nicegui_internals.SOCKET} = io(" in SCRIPT and f"{nicegui_internals.SOCKET}.io.on(" in SCRIPT
 
 
 def evaluates_options(client: httpx.Client) -> None:
@@ -83,9 +190,8 @@ def evaluates_options(client: httpx.Client) -> None:
 
 
 def switches_the_theme(client: httpx.Client) -> None:
-    script = (PACKAGE / "static" / "nicegui.js").read_text()
-    assert "function setDark(dark)" in script and "setDark(" in THEME_SWITCH
-    assert "Quasar." in script and IS_DARK == "Quasar.Dark.isActive"
+    assert "function setDark(dark)" in SCRIPT and "setDark(" in THEME_SWITCH
+    assert "Quasar." in SCRIPT and IS_DARK == "Quasar.Dark.isActive"
     assert "Dark" in (quasar := (PACKAGE / "static" / "quasar.umd.prod.js").read_text()) and "isActive" in quasar
 
 
@@ -106,7 +212,16 @@ ITEMS: dict[str, Callable[[httpx.Client], None]] = {
     "app.config.socket_io_js_transports": has_transports,
     "/_nicegui/": serves_scripts_under_its_prefix,
     "/_nicegui_ws/": has_its_socket_under_its_prefix,
+    "routes below /_nicegui/": has_routes,
+    "exception handlers": answers_what_is_not_there,
     "request.scope": hands_the_scope_on,
+    "Client.request": keeps_the_request,
+    "Client.has_socket_connection": knows_who_is_connected,
+    "query of a connection": connects_with_a_query,
+    "messages": sends_messages,
+    "core.sio": has_queues,
+    "loggers": has_loggers,
+    "window.socket": has_a_socket,
     "keys with a colon": evaluates_options,
     "setDark": switches_the_theme,
     "ui.dialog": has_dialogs_that_are_awaited,

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import httpx
+import nicegui
 import pytest
 from nicegui import Client, app
 from starlette.types import Message, Receive, Scope, Send
@@ -147,7 +148,8 @@ def _routes(metrics: str) -> set[str]:
 
 def test_pages_are_limited_and_end_with_their_server(service: Service) -> None:
     with served(service, tokens=Tokens(), limits=Limits(listeners=2)) as client:
-        assert [client.get("/").status_code for _ in range(4)] == [200, 200, 429, 429]
+        assert [client.get("/").status_code for _ in range(4)] == [200] * 4
+        assert len(Client.instances) == 2  # those that have not connected made room
     assert not Client.instances and app.is_stopped
     with served(service, tokens=Tokens()) as client:
         assert client.get("/").status_code == 200  # one after the other is fine
@@ -186,7 +188,8 @@ def test_who_leaves_before_the_answer_is_no_failure(
     async def send(message: Message) -> None:
         sent.append(message)
 
-    scope = {"type": "http", "method": "GET", "path": "/_nicegui/vue.js", "query_string": b"", "http_version": "1.1"}
+    path = f"/_nicegui/{nicegui.__version__}/static/vue.js"
+    scope = {"type": "http", "method": "GET", "path": path, "query_string": b"", "http_version": "1.1"}
     rest = {"scheme": "http", "root_path": "", "headers": [(b"host", b"localhost")], "server": ("localhost", 80)}
     left = message_type == "http.disconnect"
     asyncio.run(application(service, page=True)({**scope, **rest}, receive, send))

@@ -1,0 +1,147 @@
+"""The connections of open pages: who may use one, what may come over it, and when it ends.
+
+NiceGUI knows a page by the id of its client, and obeys whoever names it. So nothing reaches NiceGUI that has not passed
+here: a connection belongs to the visitor who loaded its page, carries the messages of that page, and ends when the
+visitor's session does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from headrace.server.http.refusals import Refusal
+from headrace.server.limits import Limits
+from headrace.server.page import nicegui_internals
+from headrace.server.page.pagemessages import GREETING, BadMessage, read_message
+from headrace.server.security.visitors import Visitor
+
+VISITOR: Final = "headrace.visitor"
+"""The name of the visitor in the scope of a request."""
+
+_SOCKET: Final = "headrace.socket"  # of a connection, in its scope
+_DISCONNECT: Final[Message] = {"type": "websocket.disconnect", "code": 1008}
+_SEND_SECONDS: Final = 30  # for one message; who is slower gets no more
+_MAX_UNSENT: Final = 100  # messages: those of more than a minute, for a browser that hardly reads
+_BURST: Final = 10  # seconds whose events may come at once
+
+
+class PageSockets:
+    """The connections of one server's pages. A page has one: another that comes ends the first."""
+
+    def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
+        self.limits, self.clock = limits, clock
+        self._open: dict[str, PageSocket] = {}
+
+    async def serve(self, app: ASGIApp, visitor: Visitor, scope: Scope, receive: Receive, send: Send) -> None:
+        """Connects a page with NiceGUI, which is `app`, if it is the visitor's own; another is told to load anew."""
+        query = nicegui_internals.socket_query(scope["query_string"])
+        if scope["type"] != "websocket" or scope["path"] != nicegui_internals.SOCKET_PATH or query is None:
+            raise Refusal(404, "Not Found: a page has one WebSocket here, and there is nothing else")
+        loaded = nicegui_internals.client_scope(query["client_id"])
+        is_own = loaded is not None and loaded[VISITOR] == visitor
+        client_id = query["client_id"] if is_own else nicegui_internals.UNKNOWN_CLIENT
+        socket = PageSocket(client_id, visitor, _Pace(self.limits.events, self.clock), receive, send)
+        written = nicegui_internals.write_socket_query({**query, "client_id": client_id})
+        if is_own:
+            if client_id in self._open:
+                await self._open[client_id].close("this page has connected again")
+            self._open[client_id] = socket
+        try:
+            await app({**scope, "query_string": written, _SOCKET: socket}, socket.receive, socket.send)
+        finally:
+            if self._open.get(client_id) is socket:
+                del self._open[client_id]
+
+
+class PageSocket:
+    """One connection: it passes what its page may send and its visitor may see."""
+
+    def __init__(self, client_id: str, visitor: Visitor, pace: _Pace, receive: Receive, send: Send) -> None:
+        self.client_id, self.visitor = client_id, visitor
+        self._pace, self._receive, self._send = pace, receive, send
+        self._has_greeted = self._is_over = False
+
+    async def receive(self) -> Message:
+        """Receives the next message that NiceGUI shall read."""
+        while True:
+            message = await self._receive()
+            if message["type"] != "websocket.receive" or self._is_over:
+                return _DISCONNECT if self._is_over else message
+            if "read" not in self.visitor.scopes():
+                await self._sign_out()
+                return _DISCONNECT
+            try:
+                text = self._read(message)
+            except BadMessage as refused:
+                await self.close(str(refused))
+                return _DISCONNECT
+            if text is not None:
+                return {"type": "websocket.receive", "text": text}
+
+    def _read(self, message: Message) -> str | None:
+        text = message.get("text")
+        if not isinstance(text, str):
+            raise BadMessage("pages send text only")
+        if not self._pace.allows():
+            raise BadMessage("this page sends too much")
+        if text != GREETING:
+            return read_message(text, self.client_id)
+        if self._has_greeted:
+            raise BadMessage("a page connects once")
+        self._has_greeted = True
+        return text
+
+    async def send(self, message: Message) -> None:
+        """Sends a message of NiceGUI, unless the visitor's session is over: then the page is."""
+        if self._is_over:
+            return
+        if message["type"] == "websocket.send" and "read" not in self.visitor.scopes():
+            await self._sign_out()
+            return
+        self._is_over = message["type"] == "websocket.close"
+        async with asyncio.timeout(_SEND_SECONDS):
+            await self._send(message)
+        if (message.get("text") or "").startswith(nicegui_internals.REFUSED):
+            await self.close("this page is to be loaded anew")
+        elif nicegui_internals.unsent_messages(_SOCKET, self) > _MAX_UNSENT:
+            await self.close("this page reads too slowly")
+
+    async def close(self, reason: str) -> None:
+        """Ends the connection; the page may come with another."""
+        if not self._is_over:
+            self._is_over = True
+            await self._say({"type": "websocket.close", "code": 1008, "reason": reason})
+
+    async def _sign_out(self) -> None:
+        """Sends the page to where one signs in, and forgets it."""
+        if not self._is_over:
+            self._is_over = True
+            await self._say({"type": "websocket.send", "text": nicegui_internals.open_message("/login")})
+            await self._say({"type": "websocket.close", "code": 1008, "reason": "signed out"})
+            nicegui_internals.delete_client(self.client_id)
+
+    async def _say(self, message: Message) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_SEND_SECONDS):
+                await self._send(message)
+
+
+class _Pace:
+    """Allows so many messages a second for long, and those of some seconds at once."""
+
+    def __init__(self, per_second: float, clock: Callable[[], float]) -> None:
+        self._per_second, self._clock, self._at = per_second, clock, clock()
+        self._left = per_second * _BURST
+
+    def allows(self) -> bool:
+        """Tells whether one more message may come now, and counts it."""
+        now = self._clock()
+        self._left = min(self._left + (now - self._at) * self._per_second, self._per_second * _BURST) - 1
+        self._at = now
+        return self._left >= 0
