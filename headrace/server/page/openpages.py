@@ -24,9 +24,9 @@ class OpenPages:
         """Makes room for one more page of a visitor, or refuses it."""
         owners = {client_id: scope[VISITOR] for client_id, scope in nicegui_internals.client_scopes()}  # oldest first
         of_visitor, of_token = Counter(owners.values()), Counter(owner.grant().token for owner in owners.values())
-        mine = [client_id for client_id, owner in owners.items() if owner == visitor]
-        if self._has_tokens and len(mine) >= self.limits.pages:
-            competing = mine
+        of_session = [client_id for client_id, owner in owners.items() if owner == visitor]
+        if self._has_tokens and len(of_session) >= self.limits.pages:
+            competing = of_session
         elif self._has_tokens and of_token[visitor.grant().token] >= self.limits.listeners // 2:
             competing = [each for each, owner in owners.items() if owner.grant().token == visitor.grant().token]
         elif len(owners) >= self.limits.listeners:
