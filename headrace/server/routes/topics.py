@@ -35,6 +35,7 @@ from headrace.server.http.workerpool import WorkerPool
 from headrace.server.ingestion import MAX_BAD, BadLines, Ingestion
 from headrace.server.limits import Limits
 from headrace.server.routes.metrics import Metrics
+from headrace.server.security.guard import GRANT
 from headrace.views.declare.declarations import Topic
 from headrace.views.feeds import RequestConflict, RequestKey, TopicUnavailable
 
@@ -45,7 +46,7 @@ _PARAMETERS: Final = (
     parameter(
         "Idempotency-Key",
         {"type": "string", "pattern": "^[!-~]{1,200}$"},
-        "A name for this request: sent again under the same, it is appended once",
+        "A name for this request: sent again under the same, with the same token, it is appended once",
         "header",
     ),
     parameter(
@@ -175,4 +176,4 @@ def _attempt(request: Request) -> RequestKey | None:
         raise Refusal(400, "an Idempotency-Key has 1 to 200 letters, digits or signs, and no spaces")
     if sequence is not None and not _SEQUENCE.fullmatch(sequence):
         raise Refusal(400, f"an Idempotency-Sequence is a whole number from 0 on, got {sequence!r}")
-    return RequestKey(key, int(sequence or 0))
+    return RequestKey(key, int(sequence or 0), request.scope[GRANT].owner)

@@ -33,10 +33,23 @@ class TopicUnavailable(HeadraceError):
 
 
 class RequestKey(NamedTuple):
-    """The idempotency key under which a client may send a request again, and the number of the request."""
+    """The idempotency key under which a client may send a request again, and the number of the request.
+
+    Keys of different owners are different keys, also with the same text. An owner is a word of its own; without one,
+    the key is everybody's.
+
+    >>> RequestKey("a1").name, RequestKey("a1", owner="5d41402abc4b2a76").name
+    ('a1', '5d41402abc4b2a76 a1')
+    """
 
     key: str
     sequence: int = 0
+    owner: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name under which requests with the key are stored; a key has no spaces."""
+        return f"{self.owner} {self.key}" if self.owner else self.key
 
 
 @dataclass(frozen=True)

@@ -69,12 +69,12 @@ class KafkaRequests:
         messages = messages_of(events, self.topic, now() // 1000)
         if request is None:
             return Receipt(len(messages), self._send(messages))
-        with self._locks[hash(request.key) % _LOCKS]:
+        with self._locks[hash(request.name) % _LOCKS]:
             return self._send_once(messages, request)
 
     def _send_once(self, messages: list[Message], request: RequestKey) -> Receipt:
         digest = blake2b(repr([message[:2] for message in messages]).encode(), digest_size=16).hexdigest()
-        name = f"headrace-request-{self.topic.name}-{request.key}"
+        name = f"headrace-request-{self.topic.name}-{request.name}"
         writer: TransactionalProducer | None = None
 
         def write_note() -> str:

@@ -1,7 +1,8 @@
 """Appends requests to an embedded topic: each once, however often it is sent.
 
 A request with a key is appended as a batch of a producer of that name, so that the log itself recognises one that is
-sent again, also after a restart; a header of its first record in each partition has the digest of the request.
+sent again, also after a restart; a header of its first record in each partition has the digest of the request. Keys are
+their owners': nobody sees or takes those of another.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import itertools
 import json
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from hashlib import blake2b
 from typing import Any, Final
 
@@ -59,7 +61,7 @@ class Requests:
     def _append_once(
         self, batches: dict[int, pa.RecordBatch], request: RequestKey, digest: bytes, count: int
     ) -> Receipt:
-        producer, sequence = producer_id(f"request/{request.key}"), request.sequence
+        producer, sequence = self._producer(batches, request, digest), request.sequence
         # What exists is looked at first: if it is of another request, nothing of this one may be appended.
         offsets = {}
         for number, partition in enumerate(self.topic.partitions):
@@ -68,13 +70,28 @@ class Requests:
                 raise RequestConflict(refusal(request))
             if last >= sequence and number in batches:
                 offsets[number] = partition.append(batches[number], producer=producer, sequence=sequence)
-                if not _is_of_request(partition, offsets[number], digest):
+                if _stored_digest(partition, offsets[number]) not in (digest, None):
                     raise RequestConflict(refusal(request))
         repeated = 0 < len(offsets) == len(batches)
         for number in sorted(batches.keys() - offsets.keys()):
             partition = self.topic.partition(number)
             offsets[number] = partition.append(batches[number], producer=producer, sequence=sequence)
         return Receipt(count, dict(sorted(offsets.items())), repeated)
+
+    def _producer(self, batches: dict[int, pa.RecordBatch], request: RequestKey, digest: bytes) -> int:
+        """Returns the producer of a request: its owner's, or everybody's if that has appended the same request before.
+
+        So a request that came before keys had owners, or before there were tokens, is recognised when it is sent again.
+        """
+        everybody, owner = producer_id(f"request/{request.key}"), producer_id(f"request/{request.name}")
+        for number, batch in batches.items() if request.owner else ():
+            partition = self.topic.partition(number)
+            if partition.last_sequence(everybody) >= request.sequence:
+                with suppress(LogError):  # it skipped this number
+                    offset = partition.append(batch, producer=everybody, sequence=request.sequence)
+                    if _stored_digest(partition, offset) == digest:
+                        return everybody
+        return owner
 
     def _batches(
         self, events: Sequence[_Event], times: Sequence[int], spare: int, header: dict[str, bytes] | None = None
@@ -111,13 +128,14 @@ def _digest(events: Sequence[_Event]) -> bytes:
     return blake2b(json.dumps(events, sort_keys=True).encode(), digest_size=16).digest()
 
 
-def _is_of_request(partition: Partition, offset: int, digest: bytes) -> bool:
-    """Returns whether the batch at an offset is of the request with this digest."""
+def _stored_digest(partition: Partition, offset: int) -> bytes | None:
+    """Returns the digest of the request that the batch at an offset is of; None if retention has removed the batch."""
     try:
         _, batch = next(partition.read(offset))
     except LogError:
-        return True  # removed by retention meanwhile; only its number is known
-    return dict(batch.column(HEADERS)[0].as_py()).get(_REQUEST) == digest
+        return None
+    headers: dict[str, bytes] = dict(batch.column(HEADERS)[0].as_py())
+    return headers.get(_REQUEST, b"")
 
 
 def refusal(request: RequestKey) -> str:

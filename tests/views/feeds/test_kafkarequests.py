@@ -75,7 +75,9 @@ def test_a_request_with_a_key_is_there_once(broker: Broker) -> None:
         feed.append(events("dan"), None, RequestKey("k"))
     assert not feed.append(events("dan"), None, RequestKey("k", 1)).repeated
     assert feed.append(events("ann"), None, RequestKey("k", 0)) == Receipt(1, {}, repeated=True)
-    assert users(broker, "once") == ["ann", "bob", "cleo", "dan"]
+    for owner in ("x", "y"):  # whose keys are others
+        assert [feed.append(events(owner), None, RequestKey("k", owner=owner)).repeated for _ in "12"] == [False, True]
+    assert users(broker, "once") == ["ann", "bob", "cleo", "dan", "x", "y"]
 
 
 def test_one_key_from_many_threads_is_one_request(broker: Broker) -> None:
