@@ -40,6 +40,7 @@ endef
 test: setup ## check, and run every kind of test in two processes; FULL=1: every test there is, on all its examples
 	$(static_checks)
 	-@scripts/with-java scripts/fetch-kafka
+	-@scripts/with-java .venv/bin/headrace warmup
 	-@command -v chromium >/dev/null || scripts/apt-install "Tests of the web page need a browser" chromium
 	$(if $(FULL),HEADRACE_FULL=1) $(PYTEST) -n 2 --durations=10
 

@@ -78,7 +78,8 @@ def _session_runs() -> bool:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The suite's Spark session: two cores and two partitions, so that small data still crosses a shuffle."""
-    from headrace.engine.spark.session import JAVA_OPTIONS, spark_session
+    from headrace.engine.spark.classarchive import archive_options
+    from headrace.engine.spark.session import java_options, spark_session
 
     session = spark_session(
         "local[2]",
@@ -89,7 +90,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.ui.showConsoleProgress": "false",
             "spark.log.level": "ERROR",
             **_SMALL_DATA,
-            "spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} {_SMALL_JVM}",
+            "spark.driver.extraJavaOptions": f"{java_options()} {archive_options()} {_SMALL_JVM}",
         },
     )
     yield session

@@ -1,5 +1,7 @@
 """Tests in two processes at once, with pytest-xdist: those that share a server or a module stay in one.
 
+Each process has a Spark session of its own: with one for all, the other process would be done long before.
+
 pytest-xdist 3.8 has groups of its own (`--dist loadgroup`), but takes no notice of them with pytest 9.2.
 """
 
@@ -15,7 +17,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
-SERVERS: Final = ("spark", "spark_cluster", "broker", "postgresql_server", "browser")
+SERVERS: Final = ("spark_cluster", "broker", "postgresql_server", "browser")
 """Fixtures that start what many tests share: a test that uses several goes with the first of them."""
 
 

@@ -1,7 +1,7 @@
 """The `headrace` command: its subcommands, of which `run`, `verify` and `version` are here.
 
-`headrace init` is in `commands/init`, `headrace topic` in `commands/topic`; `headrace up`, `batch`, `query`, `status`
-and `rollback` are in `commands/system`.
+`headrace init` is in `commands/init`, `headrace warmup` in `commands/warmup`, `headrace topic` in `commands/topic`;
+`headrace up`, `batch`, `query`, `status` and `rollback` are in `commands/system`.
 
 `headrace run FILE` runs a script that builds pipelines, or prints their stages with --explain. The script runs as it
 would under `python FILE`, except for how its pipelines run and how their errors are printed.
@@ -30,6 +30,7 @@ from headrace.commands.progressbar import watch
 from headrace.commands.storm import storm
 from headrace.commands.system import add_commands
 from headrace.commands.topic import topic
+from headrace.commands.warmup import warmup
 from headrace.engine.handle import Handle, Metrics, Status
 from headrace.engine.settings import Settings, using
 from headrace.model.pipeline import Graph
@@ -48,6 +49,7 @@ main = typer.Typer(
 main.add_typer(topic, name="topic")
 main.add_typer(storm, name="storm")
 main.command()(init)
+main.command()(warmup)
 add_commands(main)
 
 

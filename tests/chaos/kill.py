@@ -32,6 +32,8 @@ import stormjob
 from events import FileEvents
 from job import Output
 
+from headrace.engine.spark.session import WORKER_DAEMON
+
 JOBS: Final = {"job": job, "logjob": logjob, "stormjob": stormjob, "retryjob": retryjob}
 """The streams that can be killed."""
 
@@ -154,7 +156,7 @@ def is_worker(process: psutil.Process) -> bool:
     """Whether a process is one that Spark's daemon forked to run Python tasks."""
     try:
         parent = process.parent()
-        return parent is not None and all("pyspark.daemon" in each.cmdline() for each in (process, parent))
+        return parent is not None and all(WORKER_DAEMON in each.cmdline() for each in (process, parent))
     except psutil.NoSuchProcess:
         return False
 

@@ -11,13 +11,14 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from headrace.engine.spark import kafkajars
+from headrace.engine.spark.classarchive import archive_options
 from headrace.engine.spark.java import check_java
 from headrace.engine.spark.jvmstderr import launch_gateway
 from headrace.engine.spark.pythonpath import python_path
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
-JAVA_OPTIONS = f"-Xss8m -Dlog4j2.configurationFile={_LOGGING.as_uri()}"
-"""Options of Spark's JVM: deep plans, and a stop in mid-batch, overflow the default stack."""
+WORKER_DAEMON = "headrace.engine.stream.workerdaemon"
+"""The module that forks Python workers on this machine. Those of a cluster may not have it."""
 
 _PATIENCE = "1800s"
 """What is not there after so long will not come; on a busy machine much is there after minutes only."""
@@ -25,7 +26,6 @@ _PATIENCE = "1800s"
 _SETTINGS: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.showConsoleProgress": "false",
-    "spark.driver.extraJavaOptions": JAVA_OPTIONS,
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # How long Python and the JVM wait for each other when they connect. The default, 15 s, is short on a busy machine.
@@ -48,7 +48,8 @@ def spark_session(master: str | None = None, config: Mapping[str, str] | None = 
     where = master or os.environ.get("SPARK_MASTER") or "local[*]"
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # or workers run another interpreter
     local = _LOCAL if where.startswith("local") else {}
-    settings = {**_SETTINGS, **local, **kafkajars.session_settings(where, kafkajars.jars()), **(config or {})}
+    java = {"spark.driver.extraJavaOptions": f"{java_options()} {archive_options()}"}
+    settings = {**_SETTINGS, **java, **local, **kafkajars.session_settings(where, kafkajars.jars()), **(config or {})}
     if where.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # or Spark asks for the address of this machine's name
         settings["spark.executorEnv.PYTHONPATH"] = python_path()
@@ -57,6 +58,15 @@ def spark_session(master: str | None = None, config: Mapping[str, str] | None = 
         check_java()
         SparkContext(conf=conf, gateway=launch_gateway(conf))
     return SparkSession.builder.config(conf=conf).getOrCreate()
+
+
+def java_options() -> str:
+    """Returns the options of Spark's JVM: deep plans, and a stop in mid-batch, overflow the default stack.
+
+    >>> java_options().split()[0]
+    '-Xss8m'
+    """
+    return f"-Xss8m -Dlog4j2.configurationFile={_LOGGING.as_uri()}"
 
 
 _LOCAL: Mapping[str, str] = {
@@ -68,4 +78,5 @@ _LOCAL: Mapping[str, str] = {
     "spark.sql.shuffle.partitions": str(4 * (os.cpu_count() or 1)),
     # A stream lists its directories before each batch; for more than 32 Spark would start a job of as many tasks.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
+    "spark.python.daemon.module": WORKER_DAEMON,
 }

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,6 +26,7 @@ from headrace.engine.plan.taps import _GENERATOR
 from headrace.engine.spark.filelogs import names_files
 from headrace.engine.spark.files import Folder
 from headrace.engine.spark.offsetlog import OffsetLog
+from headrace.engine.spark.session import WORKER_DAEMON
 from headrace.views.sparksql.sparkfunctions import FUNCTIONS
 from headrace.views.sparksql.sparkplans import check
 
@@ -230,6 +232,13 @@ def _(stream: Stream) -> None:
     from pyspark import daemon
 
     assert "gc.collect()" in inspect.getsource(daemon)
+
+
+@item("daemon of Python workers")
+def _(stream: Stream) -> None:
+    numbers = stream.spark.sparkContext.parallelize([0], 1)
+    (command,) = numbers.map(lambda _: Path("/proc", str(os.getppid()), "cmdline").read_text()).collect()
+    assert command.rstrip("\0").split("\0")[-3:] == ["-m", WORKER_DAEMON, "pyspark.worker"]
 
 
 @item("file systems of Hadoop")

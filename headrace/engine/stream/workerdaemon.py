@@ -1,0 +1,22 @@
+"""Spark's daemon of Python workers, which has imported what workers need before it forks them.
+
+`spark.python.daemon.module` names it. Spark's own daemon imports nothing, so that each new worker spends most of a
+second on imports: in the first micro-batch, and whenever another one is needed. PySpark imports nothing there because
+libraries may start threads, which a fork loses. Those that are imported here start none but the allocator's of Arrow
+(jemalloc), which stops it before a fork. What belongs to users is imported in workers only, as it always was.
+"""
+
+from __future__ import annotations
+
+import gc
+
+import pandas  # noqa: F401
+import pyspark.worker  # noqa: F401
+from pyspark.daemon import manager
+
+import headrace.engine.stream.programs
+import headrace.engine.stream.shards  # noqa: F401
+
+if __name__ == "__main__":
+    gc.freeze()  # modules are no garbage, and a collection in a worker would copy their pages
+    manager()
