@@ -54,7 +54,7 @@ def _declaring() -> type:
                 for name, arguments in self.calls:
                     getattr(handle, name)(*arguments)
             else:
-                from headrace.engine.worker.warmup import freeze_imports
+                from headrace.engine.worker.frozenimports import freeze_imports
 
                 self.processor = pickle.loads(self.pickled)
                 freeze_imports()

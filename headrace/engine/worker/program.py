@@ -16,9 +16,9 @@ import pyarrow as pa
 from headrace.engine.columns.arrowbytes import arrow_bytes
 from headrace.engine.worker.bundles import BLOCK_SCHEMA, Bundle
 from headrace.engine.worker.columnbundles import Columnar, ColumnBundle
+from headrace.engine.worker.frozenimports import freeze_imports
 from headrace.engine.worker.operators import Operator
 from headrace.engine.worker.sidevalues import SideResolver
-from headrace.engine.worker.warmup import freeze_imports
 from headrace.model.elementwise import DeadLetter
 from headrace.model.metriccells import Cells, recording
 from headrace.model.pickling import define_in_script
