@@ -21,7 +21,7 @@ from headrace.engine.checkpoint.savepoints import copy
 from headrace.engine.plan.line import Line
 from headrace.engine.spark.files import Folder
 from headrace.engine.spark.offsetlog import OffsetLog
-from headrace.local.privatefolder import check_tree, make_folder
+from headrace.local.privatefolder import UntrustedPath, check_tree, make_folder
 from headrace.model.errors import PipelineError
 
 _MANIFEST: Final = "headrace-{:06d}.json"
@@ -86,11 +86,13 @@ class Checkpoint:
 
     def prepare(self) -> None:
         """Makes the directory, for this user only, and checks that it can be written."""
-        if (local := self.folder.local) is not None:
-            make_folder(local)
-        trial = self.folder.folder(".trial")
+        trial, local = self.folder.folder(".trial"), self.folder.local
         try:
+            if local is not None:
+                make_folder(local)
             trial.make()
+        except UntrustedPath:
+            raise
         except (Py4JJavaError, OSError) as error:
             raise PipelineError(
                 f"the checkpoint {self.folder} cannot be written: {_reason(error)}; give another directory"
