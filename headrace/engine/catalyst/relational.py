@@ -21,11 +21,11 @@ from pyspark.sql.types import DataType, LongType, StructField, StructType
 from headrace.engine.catalyst import joining
 from headrace.engine.catalyst.analysis import analysis_message, quiet_analysis
 from headrace.engine.catalyst.partials import partial_expression
-from headrace.engine.plan.columnchecks import wrong_type
 from headrace.engine.plan.taps import generates_rows
 from headrace.engine.worker.hidden import BAD, END, LOW, NOW, PART, PUNCTUATION, START, TIME
 from headrace.model import algebra, sketches
 from headrace.model.agg import Aggregation
+from headrace.model.aggregationtypes import wrong_type
 from headrace.model.algebra import CombineFn
 from headrace.model.algebra.partial import PartialFn
 from headrace.model.columnjoins import Join

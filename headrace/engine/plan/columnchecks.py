@@ -5,14 +5,11 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 
-from headrace.model import algebra, sketches
-from headrace.model.agg import Aggregation
-from headrace.model.algebra import CombineFn
-from headrace.model.algebra.partial import PartialFn
+from headrace.model.aggregationtypes import wrong_type
 from headrace.model.columnjoins import Join
 from headrace.model.columns import Aggregate, Select, Where
 from headrace.model.ddl import ddl_columns
@@ -25,13 +22,6 @@ from headrace.model.tablesources import TableSource
 from headrace.model.topics import ReadTopic
 
 Columns = Mapping[str, pa.DataType | None]
-
-_OF_NUMBERS: Final[dict[type[CombineFn[Any, Any, Any]], str]] = {
-    algebra.SumFn: "sum",
-    algebra.MeanFn: "mean",
-    algebra.VarianceFn: "variance",
-    sketches.QuantilesFn: "quantiles",
-}
 
 
 def check_columns(graph: Graph) -> Graph:
@@ -100,46 +90,6 @@ def _check_names(node: Node, expressions: tuple[Any, ...], columns: Columns) -> 
             # Within an expression it may be something else that only Spark knows, unless there is one much like it.
             if missing and (name == alone or nearest_name(name, columns) is not None):
                 raise PipelineError(f"{node}: {no_column(name, columns)}")
-
-
-def wrong_type(aggregation: Aggregation, kind: pa.DataType | None) -> str | None:
-    """Returns why an aggregation cannot be of a column of this type; None if it can, or if the type is not known.
-
-    >>> import headrace as hr
-    >>> wrong_type(hr.sum("city"), pa.string())
-    "sum needs numbers, and 'city' is a string; convert it first, e.g. Select(city='cast(city as double)')"
-    """
-    fn, column = aggregation.fn, aggregation.column
-    while isinstance(fn, PartialFn):
-        fn = fn.fn
-    if kind is None or column is None:
-        return None
-    if (name := _OF_NUMBERS.get(type(fn))) is not None and not _is_number(kind):
-        return (
-            f"{name} needs numbers, and {column!r} is a {kind}; convert it first, e.g. "
-            f"Select({column}='cast({column} as double)')"
-        )
-    approximate = fn.approximate if isinstance(fn, algebra.EitherFn) else fn
-    if isinstance(approximate, sketches.ApproxDistinctFn) and not _is_hashed(kind):
-        return (
-            f"approx_distinct counts whole numbers, text and bytes, and {column!r} is a {kind}; use count_distinct, or "
-            f"convert it first, e.g. Select({column}='cast({column} as string)')"
-        )
-    return None
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
-
-
-def _is_hashed(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_integer(kind)
-        or pa.types.is_string(kind)
-        or pa.types.is_large_string(kind)
-        or pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
-    )
 
 
 def _declared(graph: Graph, pc: PCollection) -> Columns | None:

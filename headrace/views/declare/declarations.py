@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NoReturn
 
-from headrace.engine.plan.columnchecks import wrong_type
+from headrace.model.aggregationtypes import wrong_type
 from headrace.model.columns import Aggregate
 from headrace.model.ddl import ddl_columns
 from headrace.model.errors import PipelineError
