@@ -34,7 +34,7 @@ from headrace.commands.warmup import warmup
 from headrace.engine.handle import Handle, Metrics, Status
 from headrace.engine.settings import Settings, using
 from headrace.model.pipeline import Graph
-from headrace.server import Tokens
+from headrace.server import Proxies, Tokens
 from headrace.server.http.listening import PORT
 from headrace.system.runs import serve_runs
 
@@ -129,6 +129,18 @@ def run(
         int | None,
         typer.Option(help=f"The port of the page: {PORT}, or a free one if it is taken.", show_default=False),
     ] = None,
+    ui_proxy: Annotated[
+        list[str] | None,
+        typer.Option(
+            envvar="HEADRACE_PROXIES",
+            help="The address or network of a proxy whose X-Forwarded-Proto and X-Forwarded-For are believed.",
+            show_default=False,
+        ),
+    ] = None,
+    ui_https: Annotated[
+        bool,
+        typer.Option("--ui-https", help="Browsers reach the page by https alone: a proxy with TLS is in front of it."),
+    ] = False,
 ) -> None:
     """Run the pipelines of a script.
 
@@ -142,7 +154,9 @@ def run(
     if not ui or explain:
         _run(file, args or [], explain=explain, py_files=files)
         return
-    with _page(file, ui_host, ui_port) as started:
+    with errors_as_messages(ValueError):
+        proxies = Proxies(ui_proxy or (), ui_https)
+    with _page(file, ui_host, ui_port, proxies) as started:
         _run(file, args or [], py_files=files, started=started)
 
 
@@ -177,7 +191,7 @@ def _run(
 
 
 @contextmanager
-def _page(file: Path, host: str, port: int | None) -> Iterator[Started]:
+def _page(file: Path, host: str, port: int | None, proxies: Proxies) -> Iterator[Started]:
     """Serves the page of a script; yields what is called with each pipeline that starts.
 
     When the script is over, the page is still served: on a terminal until Ctrl-C, otherwise long enough that those who
@@ -186,7 +200,7 @@ def _page(file: Path, host: str, port: int | None) -> Iterator[Started]:
     with ExitStack() as stack:
         with errors_as_messages(HeadraceError, ValueError, OSError):
             tokens = Tokens.parse(os.environ.get("HEADRACE_TOKENS", ""))
-            runs, url = stack.enter_context(serve_runs(host=host, port=port, tokens=tokens))
+            runs, url = stack.enter_context(serve_runs(host=host, port=port, tokens=tokens, proxies=proxies))
         print(f"the pipelines of {file} are at {url}", file=sys.stderr, flush=True)
         interrupted = False
         try:

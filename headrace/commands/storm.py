@@ -11,6 +11,7 @@ from typing import Annotated, Final
 import typer
 
 from headrace.commands.errors import errors_as_messages, fail
+from headrace.commands.proxyoptions import Https, ProxyAddresses
 from headrace.commands.signals import stopped_by_signals
 from headrace.dialects.storm.api.topology import TopologyError
 from headrace.dialects.storm.cluster.control import POLL_SECONDS, Control
@@ -142,16 +143,19 @@ def ui(
         str, typer.Option(help="The address to listen on. Only loopback works without HEADRACE_TOKENS.")
     ] = ("127.0.0.1"),
     port: Annotated[int, typer.Option(help="The port of the server.")] = 8788,
+    proxy: ProxyAddresses = None,
+    https: Https = False,
 ) -> None:
     """Serve a web page, an API and metrics of the topologies of a directory, until Ctrl-C.
 
     A cluster may start and stop there meanwhile. HEADRACE_TOKENS has the tokens of the server.
     """
     # Imported here, because other commands need no server.
-    from headrace.server import Server, Service, Tokens
+    from headrace.server import Proxies, Server, Service, Tokens
 
     with errors_as_messages(HeadraceError, ValueError, OSError):
         tokens = Tokens.parse(os.environ.get("HEADRACE_TOKENS", ""))
-        server = Server(Service({}, {}, topologies=Control(directory)), host=host, port=port, tokens=tokens, page=True)
+        service, proxies = Service({}, {}, topologies=Control(directory)), Proxies(proxy or (), https)
+        server = Server(service, host=host, port=port, tokens=tokens, page=True, proxies=proxies)
     print(f"the topologies of {directory} are at {server.url}; Ctrl-C stops the server", flush=True)
     server.run()

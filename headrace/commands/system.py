@@ -17,10 +17,11 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.commands.errors import errors_as_messages, fail
+from headrace.commands.proxyoptions import Https, ProxyAddresses
 from headrace.commands.signals import stopped_by_signals
 from headrace.model.errors import HeadraceError
 from headrace.model.times import duration, now
-from headrace.server import Tokens
+from headrace.server import Proxies, Tokens
 from headrace.server.http.listening import PORT
 from headrace.system.client import HttpClient, client_of, view_of
 from headrace.system.home import Home
@@ -69,6 +70,8 @@ def up(
         str, typer.Option(help="The address of the server. Other than loopback, it needs HEADRACE_TOKENS.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port of the server.")] = PORT,
+    proxy: ProxyAddresses = None,
+    https: Https = False,
     batch_every: Annotated[
         str, typer.Option(help='The interval of batch versions of each view, e.g. "10 minutes", or never.')
     ] = "10 minutes",
@@ -93,7 +96,7 @@ def up(
         console.print(f"starting {file}, data in {dir} ...", markup=False, highlight=False)
         deployment = Deployment(file, Home(dir), master, store, log, storm)
         with (
-            run_system(deployment, schedule, host, port, tokens) as (system, server),
+            run_system(deployment, schedule, host, port, tokens, Proxies(proxy or (), https)) as (system, server),
             StatusDisplay(console) as display,
         ):
             console.print(

@@ -37,11 +37,19 @@ from headrace.views.errors import ViewError
 _log = logging.getLogger("headrace.server")
 
 
-def application(service: Service, *, tokens: Tokens = Tokens(), limits: Limits = Limits(), page: bool = False) -> Guard:
+def application(
+    service: Service,
+    *,
+    tokens: Tokens = Tokens(),
+    limits: Limits = Limits(),
+    page: bool = False,
+    https: bool = False,
+) -> Guard:
     """Builds the ASGI application of a service.
 
     With tokens, every request but those for health needs one. With `page`, there is a web page at `/`, where one signs
-    in with a token. Without tokens it must be reachable from this machine only: `Server` sees to that.
+    in with a token. Without tokens it must be reachable from this machine only: `Server` sees to that. With `https`,
+    every request counts as one over https.
 
     >>> sorted(path for _, path in application(Service({}, {})).app.operations)
     ['/healthz', '/metrics', '/readyz', '/sql', '/views']
@@ -104,6 +112,7 @@ def application(service: Service, *, tokens: Tokens = Tokens(), limits: Limits =
         tokens=tokens,
         sessions=sessions,
         on_response=metrics.count_response,
+        https=https,
         live_prefix=live_prefix,
         live_limit=2 * limits.listeners,  # a page that is loaded again has two for a moment
     )

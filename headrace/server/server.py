@@ -15,6 +15,7 @@ from headrace.server.http.listening import PORT, listen, require_tokens_off_loop
 from headrace.server.http.promptprotocol import prompt_protocol
 from headrace.server.http.quietsockets import QuietSocketProtocol
 from headrace.server.limits import Limits
+from headrace.server.security.proxies import Proxies
 from headrace.server.security.tokens import Tokens
 from headrace.server.service import Service
 
@@ -29,7 +30,7 @@ class Server:
     one such server at a time.
 
     It listens at a host and port, or `on` a socket that listens already. Off loopback it wants tokens. They are sent
-    in the clear, so put a proxy with TLS in front of it there.
+    in the clear, so put a proxy with TLS in front of it there, and name it in `proxies`.
 
     >>> import json, urllib.request
     >>> with Server(Service({}, {}), port=0) as server:
@@ -52,12 +53,13 @@ or listen on 127.0.0.1
         limits: Limits = Limits(),
         on: socket.socket | None = None,
         page: bool = False,
+        proxies: Proxies = Proxies(),
     ) -> None:
         if on is not None:
             address = on.getsockname()[0]
             require_tokens_off_loopback(address, address, has_tokens=bool(tokens))
         self._socket = on or listen(host, port, has_tokens=bool(tokens))
-        self.application = application(service, tokens=tokens, limits=limits, page=page)
+        self.application = application(service, tokens=tokens, limits=limits, page=page, https=proxies.https)
         self.port, self.url = self._socket.getsockname()[1], url_of(host, self._socket)
         config = uvicorn.Config(
             self.application,
@@ -68,7 +70,8 @@ or listen on 127.0.0.1
             access_log=False,
             log_config=None,
             server_header=False,
-            proxy_headers=False,
+            proxy_headers=bool(proxies.addresses),
+            forwarded_allow_ips=list(proxies.addresses),
         )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self.run, name="headrace-server", daemon=True)

@@ -13,7 +13,7 @@ from typing import Final
 
 from headrace.engine.spark.session import spark_session
 from headrace.local.privatefolder import check_folder
-from headrace.server import Tokens
+from headrace.server import Proxies, Tokens
 from headrace.server.process.childprocess import ServerProcess
 from headrace.system.home import Home, SystemConfig
 from headrace.system.jobs import Job
@@ -62,7 +62,7 @@ class Deployment:
 
 @contextmanager
 def run_system(
-    deployment: Deployment, schedule: Schedule, host: str, port: int, tokens: Tokens
+    deployment: Deployment, schedule: Schedule, host: str, port: int, tokens: Tokens, proxies: Proxies = Proxies()
 ) -> Iterator[tuple[System, ServerProcess]]:
     """Runs a system and its server in the `with` block."""
     app = App.load(deployment.app)  # one that cannot be loaded leaves no directory behind
@@ -71,7 +71,7 @@ def run_system(
     with (
         deployment.home.exclusive() as lock,
         _open_system(app, deployment, schedule) as system,
-        server_process(deployment.served, system, host=host, port=port, tokens=tokens) as server,
+        server_process(deployment.served, system, host=host, port=port, tokens=tokens, proxies=proxies) as server,
     ):
         lock.publish_url(server.url)
         yield system, server

@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from headrace.model.pipeline import Graph
 from headrace.model.times import SECOND, now
 from headrace.server.http.listening import PORT
 from headrace.server.process.childprocess import ServerProcess
+from headrace.server.security.proxies import Proxies
 from headrace.server.security.tokens import Tokens
 from headrace.server.service import Operations, Service
 from headrace.system.rates import Rate
@@ -163,20 +165,22 @@ def service_of(arguments: Mapping[str, Any], operations: Operations) -> Service:
 
 @contextmanager
 def serve_runs(
-    *, host: str = "127.0.0.1", port: int | None = None, tokens: Tokens = Tokens()
+    *, host: str = "127.0.0.1", port: int | None = None, tokens: Tokens = Tokens(), proxies: Proxies = Proxies()
 ) -> Iterator[tuple[Runs, str]]:
     """Serves the page and the metrics of runs for the duration of the block; yields the runs and the URL.
 
     Without a port it takes the default one, or if that is taken any free one.
     """
     runs = Runs()
-    process = f"{__name__}:{service_of.__name__}"
+    make = partial(
+        ServerProcess, f"{__name__}:{service_of.__name__}", {}, runs, host=host, tokens=tokens, proxies=proxies
+    )
     try:
-        server = ServerProcess(process, {}, runs, host=host, port=PORT if port is None else port, tokens=tokens)
+        server = make(port=PORT if port is None else port)
     except OSError:
         if port is not None:
             raise
-        server = ServerProcess(process, {}, runs, host=host, port=0, tokens=tokens)
+        server = make(port=0)
     with server:
         yield runs, server.url
 

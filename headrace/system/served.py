@@ -10,6 +10,7 @@ from typing import Any
 from headrace.dialects.storm.cluster.control import Control
 from headrace.server.http.listening import PORT
 from headrace.server.process.childprocess import ServerProcess
+from headrace.server.security.proxies import Proxies
 from headrace.server.security.tokens import Tokens
 from headrace.server.service import Operations, Service
 from headrace.views.adhoc.sparkengine import SparkAdHoc
@@ -43,9 +44,21 @@ def service_of(arguments: Mapping[str, Any], operations: Operations) -> Service:
 
 
 def server_process(
-    served: Served, operations: Operations, *, host: str = "127.0.0.1", port: int = PORT, tokens: Tokens = Tokens()
+    served: Served,
+    operations: Operations,
+    *,
+    host: str = "127.0.0.1",
+    port: int = PORT,
+    tokens: Tokens = Tokens(),
+    proxies: Proxies = Proxies(),
 ) -> ServerProcess:
     """Makes the server of a system, in a process of its own."""
     return ServerProcess(
-        f"{__name__}:{service_of.__name__}", asdict(served), operations, host=host, port=port, tokens=tokens
+        f"{__name__}:{service_of.__name__}",
+        asdict(served),
+        operations,
+        host=host,
+        port=port,
+        tokens=tokens,
+        proxies=proxies,
     )

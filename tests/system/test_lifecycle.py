@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from headrace.commands import system as commands
 from headrace.commands.main import main
+from headrace.server import Proxies
 from headrace.system import lifecycle
 from headrace.views.errors import ViewError
 
@@ -59,3 +60,21 @@ def test_a_server_shows_the_topologies_beside_its_views(tmp_path: Path, monkeypa
     for words in ([], ["--storm", "storm"]):
         assert CliRunner().invoke(main, ["up", "app.py", *words]).exit_code == 1
     assert [deployment.served.storm for deployment in deployments] == ["", str(tmp_path / "storm")]
+
+
+def test_proxies_are_named_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Proxies] = []
+
+    def noted(*arguments: Any) -> Any:
+        seen.append(arguments[-1])
+        raise ViewError("it was only to be noted")
+
+    monkeypatch.setattr(commands, "run_system", noted)
+    monkeypatch.chdir(tmp_path)
+    for words in ([], ["--proxy", "10.0.0.5", "--proxy", "fd00::/8"], ["--https"]):
+        assert CliRunner().invoke(main, ["up", "app.py", *words]).exit_code == 1
+    assert seen == [Proxies(), Proxies(("10.0.0.5", "fd00::/8")), Proxies(https=True)]
+    for command in (["up", "app.py", "--proxy", "*"], ["storm", "ui", "--proxy", "*"]):
+        refused = CliRunner().invoke(main, command)
+        assert refused.exit_code == 1
+        assert "a proxy is an address or a network" in refused.output

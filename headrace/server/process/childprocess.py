@@ -17,11 +17,13 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import asdict
 from types import TracebackType
 from typing import Any, Final, Self
 
 from headrace.server.http.listening import PORT, listen, url_of
 from headrace.server.process.rpc import Client, Endpoint, send_message
+from headrace.server.security.proxies import Proxies
 from headrace.server.security.tokens import Tokens
 from headrace.server.server import Server
 from headrace.server.service import Operations, Service
@@ -50,9 +52,10 @@ class ServerProcess:
         host: str = "127.0.0.1",
         port: int = PORT,
         tokens: Tokens = Tokens(),
+        proxies: Proxies = Proxies(),
     ) -> None:
         self._factory, self._arguments = factory, dict(arguments)
-        self._operations, self._tokens = operations, tokens
+        self._operations, self._tokens, self._proxies = operations, tokens, proxies
         self._socket = listen(host, port, has_tokens=bool(tokens))
         self.url = url_of(host, self._socket)
 
@@ -79,7 +82,13 @@ class ServerProcess:
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
                 start_new_session=True,  # Ctrl-C is for this process, which then ends that one
             )
-        send_message(self._channel, factory=self._factory, arguments=self._arguments, tokens=self._tokens.dump())
+        send_message(
+            self._channel,
+            factory=self._factory,
+            arguments=self._arguments,
+            tokens=self._tokens.dump(),
+            proxies=asdict(self._proxies),
+        )
         endpoint = Endpoint(self._channel, self._operations)
         self._channel.settimeout(_START_SECONDS)
         try:
@@ -126,7 +135,8 @@ def serve() -> None:
     message = operations.receive()
     try:
         service = _load_factory(message["factory"])(message["arguments"], operations)
-        server = Server(service, tokens=Tokens.load(message["tokens"]), on=listening, page=True)
+        tokens, proxies = Tokens.load(message["tokens"]), Proxies(**message["proxies"])
+        server = Server(service, tokens=tokens, on=listening, page=True, proxies=proxies)
     except Exception as error:
         send_message(channel, failed=f"{type(error).__name__}: {error}")
         raise SystemExit(1) from None

@@ -78,7 +78,8 @@ class Guard:
     """Wraps an application and checks its requests.
 
     `live_prefix` is where open pages have their connections, if there is a page: requests of other sites are refused
-    there, as are those that change something, and more than `live_limit` at once.
+    there, as are those that change something, and more than `live_limit` at once. With
+    `https`, every request counts as one over https.
     """
 
     def __init__(
@@ -90,8 +91,9 @@ class Guard:
         sessions: Sessions | None = None,
         live_prefix: str | None = None,
         live_limit: int = 200,
+        https: bool = False,
     ) -> None:
-        self.app, self.tokens, self.sessions = app, tokens, sessions
+        self.app, self.tokens, self.sessions, self.https = app, tokens, sessions, https
         self._on_response, self._live_prefix = on_response, live_prefix
         self._live = Gate(live_limit, "connections of pages")
 
@@ -113,6 +115,8 @@ class Guard:
 
         method = request.get("method", "GET")  # a WebSocket begins as one
         try:
+            if self.https:
+                request["scheme"] = "wss" if request["type"] == "websocket" else "https"
             https = request.get("scheme") in ("https", "wss")
             needs_host = request.get("http_version") == "1.1"
             request["headers"] = _unambiguous(request["headers"], https=https, needs_host=needs_host)

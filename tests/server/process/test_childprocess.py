@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from headrace.log import Log
-from headrace.server import Service, Tokens
+from headrace.server import Proxies, Service, Tokens
 from headrace.server.process.childprocess import ServerProcess
 from headrace.system.served import Served, server_process
 from headrace.views.declare.app import App
@@ -144,7 +144,7 @@ def _hits(count: int) -> Partial:
 
 
 def test_one_that_ends_is_started_anew_where_it_was(served: Served) -> None:
-    with server_process(served, Scripted(), port=0, tokens=Tokens.parse(SECRET)) as server:
+    with server_process(served, Scripted(), port=0, tokens=Tokens.parse(SECRET), proxies=Proxies(https=True)) as server:
         first, headers = server.pid, {"Authorization": f"Bearer {SECRET.partition(':')[2]}"}
         for file in ("cmdline", "environ"):
             assert SECRET.partition(":")[2].encode() not in Path(f"/proc/{first}/{file}").read_bytes()
@@ -154,6 +154,8 @@ def test_one_that_ends_is_started_anew_where_it_was(served: Served) -> None:
         assert server.pid != first
         assert httpx.get(f"{server.url}/views/hits", timeout=60).status_code == 401
         assert httpx.get(f"{server.url}/status", headers=headers, timeout=60).json() == {"pid": 7, "jobs": []}
+        signed_in = httpx.post(f"{server.url}/login", data={"token": SECRET.partition(":")[2]}, timeout=60)
+        assert "; Secure" in signed_in.headers["set-cookie"]
     assert not Path(f"/proc/{server.pid}").exists()
 
 
