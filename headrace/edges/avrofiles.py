@@ -11,10 +11,12 @@ from typing import Any, Final
 
 import fastavro
 import pyarrow as pa
+from fastavro import _read_py
 from fastavro.write import Writer
 
 from headrace.edges.avrovalues import AvroValues, avro_schema
 from headrace.edges.registryclient import RegisteredSchema
+from headrace.edges.schemaguards import contains_itself
 from headrace.model.errors import HeadraceError
 
 HEADER_BYTES: Final = 1 << 20
@@ -55,11 +57,19 @@ def encode(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[tup
 def decode(file: bytes, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Decodes the rows of a file to columns of a schema; a column that the file does not have is null."""
     try:
-        rows = fastavro.reader(io.BytesIO(file))
+        rows = _reader(file)
         while part := list(islice(rows, _ROWS)):
             yield pa.record_batch([_array(field, part) for field in schema], schema=schema)
-    except (ValueError, EOFError, IndexError, OverflowError, TypeError, pa.ArrowException) as error:
+    except (ValueError, EOFError, IndexError, OverflowError, TypeError, RecursionError, pa.ArrowException) as error:
         raise AvroError(f"it cannot be read as Avro: {error}") from None
+
+
+def _reader(file: bytes) -> Any:
+    """Opens a file; one whose values may nest without end by the reader in Python, which limits their depth."""
+    rows = fastavro.reader(io.BytesIO(file))
+    names: dict[str, Any] = {}
+    schema = fastavro.parse_schema(json.loads(rows.metadata["avro.schema"]), names)
+    return _read_py.reader(io.BytesIO(file)) if contains_itself(schema, names) else rows
 
 
 def schema_of_rows(columns: pa.Schema) -> dict[str, Any]:

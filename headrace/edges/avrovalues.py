@@ -15,6 +15,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from headrace.edges.registryclient import RegisteredSchema
+from headrace.edges.schemaguards import FieldCount, contains_itself
 from headrace.model.errors import PipelineError
 
 _PRIMITIVES: Final = {
@@ -58,6 +59,8 @@ class AvroValues:
         self._parsed, self._named = _parse(schema)
         self._reader = None if reader is None or reader == schema else _parse(reader)[0]
         self._is_record = isinstance(self._parsed, dict) and self._parsed["type"] == "record"
+        self._read = _deep_reader() if contains_itself(self._parsed, self._named) else self._avro.schemaless_reader
+        self._count, self._columns = FieldCount(), dict[str, pa.Field]()
         self._fields = self._parsed["fields"] if self._is_record else [{"name": element, "type": self._parsed}]
 
     def names(self) -> list[str]:
@@ -66,10 +69,10 @@ class AvroValues:
 
     def column(self, name: str) -> pa.Field | None:
         """Returns the column of a field, or None if there is no such field. Raises TypeError if no column can be it."""
-        for each in self._fields:
+        for each in self._fields if name not in self._columns else ():
             if each["name"] == name:
-                return _field(name, each["type"], self._named, ())
-        return None
+                self._columns[name] = _field(name, each["type"], self._named, (), self._count)
+        return self._columns.get(name)
 
     def required(self) -> set[str]:
         """Returns the names of fields that have no default."""
@@ -78,7 +81,7 @@ class AvroValues:
     def decode(self, data: bytes) -> dict[str, Any]:
         """Decodes a row. Raises an exception if the bytes are not of the schema, or are more than that."""
         stream = io.BytesIO(data)
-        value: Any = self._avro.schemaless_reader(stream, self._parsed, self._reader)
+        value: Any = self._read(stream, self._parsed, self._reader)
         if left := len(data) - stream.tell():
             raise ValueError(f"it has {left} bytes after its end")
         return value if self._is_record else {self._element: value}
@@ -119,6 +122,13 @@ def _package() -> Any:
     return fastavro
 
 
+def _deep_reader() -> Any:
+    """Returns fastavro's reader in Python. It is slow, but Python limits how deeply the values of a record nest."""
+    from fastavro import _read_py
+
+    return _read_py.schemaless_reader
+
+
 def _parse(schema: RegisteredSchema) -> tuple[Any, dict[str, Any]]:
     """Returns a parsed schema, and the types that have names."""
     fastavro = _package()
@@ -146,17 +156,17 @@ def _plain_fields(fields: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{**field, "type": _plain(field["type"])} for field in fields]
 
 
-def _field(name: str, schema: Any, names: Mapping[str, Any], path: tuple[str, ...]) -> pa.Field:
+def _field(name: str, schema: Any, names: Mapping[str, Any], path: tuple[str, ...], count: FieldCount) -> pa.Field:
     """Returns the column of a field; `path` has the names of the records that it is in."""
     if isinstance(schema, list):
         others = [each for each in schema if each != "null"]
         if len(others) != 1:
             raise TypeError(f"{name!r} is a union of {len(others)} types, which is no column")
-        return _field(name, others[0], names, path).with_nullable(True)
-    return pa.field(name, _type(name, schema, names, path), nullable=schema == "null")
+        return _field(name, others[0], names, path, count).with_nullable(True)
+    return pa.field(name, _type(name, schema, names, path, count), nullable=schema == "null")
 
 
-def _type(name: str, schema: Any, names: Mapping[str, Any], path: tuple[str, ...]) -> pa.DataType:
+def _type(name: str, schema: Any, names: Mapping[str, Any], path: tuple[str, ...], count: FieldCount) -> pa.DataType:
     if isinstance(schema, str) and schema in names:
         schema = names[schema]
     if isinstance(schema, str):
@@ -167,14 +177,15 @@ def _type(name: str, schema: Any, names: Mapping[str, Any], path: tuple[str, ...
     if logical is not None:
         return _LOGICAL[logical]
     if kind == "array":
-        return pa.list_(_field("element", schema["items"], names, path))
+        return pa.list_(_field("element", schema["items"], names, path, count))
     if kind == "map":
-        return pa.map_(pa.string(), _field("value", schema["values"], names, path))
+        return pa.map_(pa.string(), _field("value", schema["values"], names, path, count))
     if kind == "record":
         if schema["name"] in path:
             raise TypeError(f"{name!r} is a record that contains itself, which is no column")
+        count.add(name, len(schema["fields"]))
         inner = (*path, schema["name"])
-        return pa.struct([_field(each["name"], each["type"], names, inner) for each in schema["fields"]])
+        return pa.struct([_field(each["name"], each["type"], names, inner, count) for each in schema["fields"]])
     if kind in _PRIMITIVES:
         return _PRIMITIVES[kind]
     raise TypeError(f"{name!r} is {kind}, which is no column")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any, Final
+
 import sqlalchemy as sa
 from sqlalchemy.engine import URL, Connection, Engine
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError
 
 from headrace.model.errors import HeadraceError, PipelineError
 from headrace.model.secrets import redact_text, redact_url
@@ -18,6 +20,15 @@ _BATCHES = sa.Table(
 )
 _CREATION_LOCK = 7_241_523_305_918_214_001  # a number that Headrace, and nobody else, locks in PostgreSQL
 _LOCK_TIMEOUT = 30.0  # seconds to wait for SQLite's one writer
+_POSTGRESQL: Final = {
+    "connect_timeout": 10,  # seconds for all of it: to connect, and to be admitted
+    "keepalives_idle": 30,  # seconds; a machine that is gone is missed after twice that
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 60_000,  # milliseconds
+}
+"""How long to wait for a server that does not answer; the URL may say otherwise."""
+_LONGEST: Final = 500  # characters of a server's message
 
 
 class DatabaseError(HeadraceError, RuntimeError):
@@ -26,7 +37,8 @@ class DatabaseError(HeadraceError, RuntimeError):
 
 def open_database(url: URL) -> Engine:
     """Returns an engine that has connected to its database once."""
-    waits = {"timeout": _LOCK_TIMEOUT} if url.get_backend_name() == "sqlite" and "timeout" not in url.query else {}
+    waits: dict[str, Any] = {"timeout": _LOCK_TIMEOUT} if url.get_backend_name() == "sqlite" else _POSTGRESQL
+    waits = {name: value for name, value in waits.items() if name not in url.query}
     try:
         # Parameters are elements, which do not belong in messages. A connection that died while idle is replaced.
         engine = sa.create_engine(url, hide_parameters=True, pool_pre_ping=True, connect_args=waits)
@@ -40,26 +52,35 @@ def open_database(url: URL) -> Engine:
             f"{redact_url(url)}: {error_text(error, url)}; pip install 'headrace[postgresql]' installs it"
         ) from None
     if engine.dialect.name == "postgresql":
+        sa.event.listen(engine, "do_connect", _connect)
         sa.event.listen(engine, "connect", _in_utc)
+        sa.event.listen(engine, "checkin", _reset_patience)
     try:
         with engine.connect():
             return engine
-    except SQLAlchemyError as error:
+    except Exception as error:  # whatever a server that is none makes the driver do
         engine.dispose()
         raise PipelineError(
             f"cannot open the database {redact_url(url)}: {error_text(error, url)}{_remedy(url)}"
         ) from None
 
 
+def set_patience(connection: Connection, seconds: float) -> None:
+    """Allows the statements of a connection so many seconds each, until it is given back; by default they have 30."""
+    if connection.dialect.name == "postgresql":
+        driver: Any = connection.connection.driver_connection
+        driver.patience = seconds
+
+
 def error_text(error: Exception, url: URL) -> str:
     """Returns the message of a database's error, in one line and without the password."""
     cause = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
-    text = " ".join(str(cause).split())
+    text = " ".join(redact_text(str(cause), url).split()) or type(cause).__name__
     if text == "database is locked":
         text = (
             "database is locked: another process has been writing to it for too long; add ?timeout=SECONDS to the URL"
         )
-    return redact_text(text, url)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
 def lock_table_creation(connection: Connection) -> None:
@@ -88,6 +109,18 @@ class BatchProgress:
         """Tells whether the batch is new; it counts as written once the transaction is committed."""
         update = sa.update(_BATCHES).where(self._row, _BATCHES.c.batch < batch_id).values(batch=batch_id)
         return connection.execute(update).rowcount == 1
+
+
+def _connect(dialect: object, record: object, arguments: Any, options: Any) -> object:
+    """Connects with a limit for every statement."""
+    from headrace.edges.boundedconnection import BoundedConnection  # psycopg is optional
+
+    return BoundedConnection.connect(*arguments, **options)
+
+
+def _reset_patience(connection: Any, record: object) -> None:
+    if connection is not None:  # it was not closed meanwhile
+        vars(connection).pop("patience", None)
 
 
 def _in_utc(connection: object, record: object) -> None:

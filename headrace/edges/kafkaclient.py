@@ -22,6 +22,7 @@ _PATIENCE: Final = 15.0
 """Seconds to wait for an answer."""
 _AWAY: Final = 2.0
 """Seconds in which brokers that did not answer are not asked again, so that not every topic waits for them."""
+_LONGEST: Final = 500  # characters of a broker's message
 _PAUSE: Final = 0.05  # seconds until brokers that have not agreed yet are asked again
 _silent: Final[dict[str, float]] = {}  # brokers that did not answer, and until when they are not asked
 _log: Final = logging.getLogger("headrace.kafka")
@@ -63,6 +64,8 @@ def create(who: object, address: Address, count: int) -> None:
     try:
         admin = _admin(address.brokers, address.security)
         admin.ask(lambda client: client.create_topics([wanted], request_timeout=_PATIENCE), 2 * _PATIENCE)
+    except TimeoutError:
+        raise _no_answer(who, address) from None
     except kafka.KafkaException as error:
         if error.args[0].code() != kafka.KafkaError.TOPIC_ALREADY_EXISTS:
             raise refused(who, address, error.args[0]) from None
@@ -120,6 +123,8 @@ def _answers(
     while True:
         try:
             return _admin(address.brokers, address.security).ask(lambda client: ask(client, wait), 2 * wait)
+        except TimeoutError:  # of the client, which answers by itself when brokers do not
+            raise _no_answer(who, address) from None
         except kafka.KafkaException as failure:
             code = failure.args[0].code()
             if code in _unreachable(kafka):
@@ -183,10 +188,19 @@ def refused(who: object, address: Address, error: Any) -> PipelineError:
         return _no_answer(who, address)
     if error.code() in _refusals(package):
         return PipelineError(
-            f"{who}: the Kafka broker at {address.brokers} refuses the connection: {error.str()}; check user, "
-            "password, mechanism and certificates of security=hr.KafkaSecurity(...), and that the port is one for them"
+            f"{who}: the Kafka broker at {address.brokers} refuses the connection: {_text(error, address)}; check "
+            "user, password, mechanism and certificates of security=hr.KafkaSecurity(...), and that the port is one "
+            "for them"
         )
-    return PipelineError(f"{who}: the Kafka broker at {address.brokers} says: {error.str()}")
+    return PipelineError(f"{who}: the Kafka broker at {address.brokers} says: {_text(error, address)}")
+
+
+def _text(error: Any, address: Address) -> str:
+    """Returns the message of an error. It may be the broker's own, who knows the password that PLAIN sends."""
+    text, security = " ".join(str(error.str()).split()), address.security
+    if security is not None and security.password:
+        text = text.replace(security.password, "***")
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
 def _unreachable(kafka: Any) -> set[int]:

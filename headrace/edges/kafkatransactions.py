@@ -6,14 +6,13 @@ the open transaction of its predecessor, which can then write no more, and reads
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+from headrace.edges.deadlines import within
 from headrace.edges.kafkaclient import client, refused, settings
 from headrace.model.errors import PipelineError
 from headrace.model.topics import Address
@@ -88,17 +87,8 @@ class TransactionalProducer:
 
     def _within(self, seconds: float, call: Callable[[], object]) -> None:
         """Calls a function that may ignore its own time-out (librdkafka's issue 5456); its thread is then abandoned."""
-        done: Future[object] = Future()
-
-        def run() -> None:
-            try:
-                done.set_result(call())
-            except BaseException as error:
-                done.set_exception(error)
-
-        threading.Thread(target=run, daemon=True).start()
         try:
-            done.result(seconds + 1)
+            within(seconds + 1, call)
         except TimeoutError:
             raise self._timed_out() from None
 

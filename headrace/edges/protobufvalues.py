@@ -28,6 +28,7 @@ from google.protobuf import (
 )
 
 from headrace.edges.registryclient import RegisteredSchema
+from headrace.edges.schemaguards import FieldCount
 
 _KNOWN_FILES: Final = [
     module.DESCRIPTOR
@@ -84,6 +85,7 @@ class ProtobufValues:
 
     def __init__(self, schema: RegisteredSchema, indexes: Sequence[int] = (0,)) -> None:
         self._descriptor = _message(_file(schema), indexes)
+        self._count, self._columns = FieldCount(), dict[str, pa.Field]()
         self._class = message_factory.GetMessageClass(self._descriptor)
 
     def names(self) -> list[str]:
@@ -93,7 +95,9 @@ class ProtobufValues:
     def column(self, name: str) -> pa.Field | None:
         """Returns the column of a field, or None if there is no such field. Raises TypeError if no column can be it."""
         field = self._descriptor.fields_by_name.get(name)
-        return None if field is None else _column(field, ())
+        if field is not None and name not in self._columns:
+            self._columns[name] = _column(field, (), self._count)
+        return self._columns.get(name)
 
     def required(self) -> set[str]:
         """Returns nothing: every field has a default."""
@@ -165,17 +169,17 @@ def _is_map(field: Any) -> bool:
     return bool(field.message_type is not None and field.message_type.GetOptions().map_entry)
 
 
-def _column(field: Any, path: tuple[str, ...]) -> pa.Field:
+def _column(field: Any, path: tuple[str, ...], count: FieldCount) -> pa.Field:
     """Returns the column of a field; `path` has the names of the messages that it is in."""
     if _is_map(field):
         key, value = (field.message_type.fields_by_name[name] for name in ("key", "value"))
-        return pa.field(field.name, pa.map_(_type(key, path), _type(value, path)), nullable=False)
+        return pa.field(field.name, pa.map_(_type(key, path, count), _type(value, path, count)), nullable=False)
     if field.is_repeated:
-        return pa.field(field.name, pa.list_(_type(field, path)), nullable=False)
-    return pa.field(field.name, _type(field, path), nullable=field.has_presence)
+        return pa.field(field.name, pa.list_(_type(field, path, count)), nullable=False)
+    return pa.field(field.name, _type(field, path, count), nullable=field.has_presence)
 
 
-def _type(field: Any, path: tuple[str, ...]) -> pa.DataType:
+def _type(field: Any, path: tuple[str, ...], count: FieldCount) -> pa.DataType:
     message = field.message_type
     if message is None:
         return _SCALARS[field.type]
@@ -185,7 +189,8 @@ def _type(field: Any, path: tuple[str, ...]) -> pa.DataType:
         return _SCALARS[message.fields_by_name["value"].type]
     if message.full_name in path:
         raise TypeError(f"{field.name!r} is a message that contains itself, which is no column")
-    return pa.struct([_column(each, (*path, message.full_name)) for each in message.fields])
+    count.add(field.name, len(message.fields))
+    return pa.struct([_column(each, (*path, message.full_name), count) for each in message.fields])
 
 
 def _row(message: Any) -> dict[str, Any]:

@@ -134,9 +134,12 @@ def latest_columns(
     try:
         values = values_of(schema, element=element)
         return schema, pa.schema([values.column(name) for name in values.names()])
-    except (TypeError, ValueError) as error:
+    except HeadraceError:
+        raise
+    except Exception as error:  # also a schema that its own library refuses
         raise PipelineError(
-            f"{who}: the latest schema of {subject!r} has no columns: {error}; name those that are wanted with schema="
+            f"{who}: the latest schema of {subject!r} has no columns: {str(error)[:_LONGEST]}; name those that are "
+            "wanted with schema="
         ) from None
 
 

@@ -16,11 +16,12 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.types import NullType, TypeEngine
 
 from headrace.edges.columntypes import column_kind, sql_type
-from headrace.edges.databases import DatabaseError, error_text, open_database
+from headrace.edges.databases import DatabaseError, error_text, open_database, set_patience
 from headrace.edges.tablestatements import DatabaseTable, split_name
 from headrace.model.knowncolumns import nearest_name, no_column
 
 _ROWS: Final = 20_000  # rows of a batch
+_PATIENCE: Final = 3_600.0  # seconds for a statement: users' queries may take long
 _VIEW: Final = "headrace_query"
 """The name of a temporary view that tells the types of a query's columns; it is dropped at once."""
 _SPLIT: Final = (int, float, Decimal, date, datetime)
@@ -125,6 +126,7 @@ def _connected(url: URL) -> Iterator[Connection]:
     engine = open_database(url)
     try:
         with engine.connect() as connection:
+            set_patience(connection, _PATIENCE)
             yield connection
     except SQLAlchemyError as error:
         raise DatabaseError(error_text(error, url)) from None

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import logging
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+import sqlalchemy as sa
 
+from headrace.edges import databases
+from headrace.edges.boundedconnection import BoundedConnection
+from headrace.log import Log
 from headrace.model.errors import PipelineError
+from headrace.server import Server, Service
+from headrace.views.declare.app import App
 from headrace.views.stores import Store
 from headrace.views.stores.store import StoredView
+from tests.edges.hostile import Proxy, playing
 from tests.edges.postgresql import PASSWORD, administering
-from tests.server.conftest import LINES, feed, partial_row
+from tests.server.conftest import LINES, feed, partial_row, visitors
 
 
 @pytest.mark.parametrize("store_url", ["postgresql"], indirect=True)
@@ -66,3 +76,36 @@ def test_a_password_is_in_no_message(store_url: str, caplog: pytest.LogCaptureFi
             Store(wrong)
         texts = str(refused.value) + repr(refused.value) + caplog.text
         assert PASSWORD not in texts and "wr0ng" not in texts
+
+
+@pytest.mark.parametrize("store_url", ["postgresql"], indirect=True)
+def test_while_the_database_stalls_other_routes_answer(
+    store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It accepts connections and statements, and is silent: each question waits for a limited time."""
+    caplog.set_level(logging.DEBUG)
+    monkeypatch.setattr(BoundedConnection, "patience", 1.0)
+    monkeypatch.setitem(databases._POSTGRESQL, "connect_timeout", 2)
+    real = sa.make_url(store_url)
+    assert real.host is not None and real.port is not None
+    proxy = Proxy(real.host, real.port)
+    with playing(proxy.play) as port:
+        store = Store(real.set(port=port).render_as_string(hide_password=False))
+        service = Service.of(App.of({"visitors": visitors}), store, Log(tmp_path / "log"))
+        feed(service.views["visitors"], partial_row("a", 0, "x", "y"))
+        with Server(service, port=0) as server, httpx.Client(base_url=server.url, timeout=30) as client:
+            before = client.get("/views/visitors?url=a").json()["rows"]
+            proxy.stalled = True
+            with ThreadPoolExecutor(12) as asking:  # more than there are threads for queries
+                answers = [asking.submit(client.get, "/views/visitors?url=a") for _ in range(12)]
+                began = time.monotonic()
+                assert client.get("/healthz").status_code == 200
+                event = '{"user": "u", "url": "a", "ts": 5}'
+                assert client.post("/topics/visits", content=event, headers=LINES).status_code == 200
+                assert time.monotonic() - began < 5
+                assert [answer.result().status_code for answer in answers] == [503] * 12
+            assert client.post("/views/visitors/rollback", json={}).status_code == 503
+            proxy.stalled = False
+            assert client.get("/views/visitors?url=a").json()["rows"] == before
+        store.close()
+    assert PASSWORD not in caplog.text

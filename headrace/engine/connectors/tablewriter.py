@@ -7,7 +7,8 @@ if several elements of one key remain, and then windows and panes decide.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final
@@ -17,7 +18,14 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from headrace.edges.columntypes import Kind, column_kind, converted, element_columns
-from headrace.edges.databases import BatchProgress, DatabaseError, error_text, lock_table_creation, open_database
+from headrace.edges.databases import (
+    BatchProgress,
+    DatabaseError,
+    error_text,
+    lock_table_creation,
+    open_database,
+    set_patience,
+)
 from headrace.edges.tablestatements import DatabaseTable, Row, TableTarget
 from headrace.engine.worker.blame import blame
 from headrace.model.errors import PipelineError
@@ -29,6 +37,7 @@ from headrace.model.tables import SIGN, WriteTable
 from headrace.model.windows import CountWindows
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_PATIENCE: Final = 600.0  # seconds for a statement, which may wait for what others have locked
 
 
 class TableWriter:
@@ -82,17 +91,23 @@ class TableWriter:
     def _begin(self, stream: str) -> None:
         if self._kinds is None and (schema := self._columns()) is not None:
             self._set_kinds(schema.names, schema.types)
-        with self._engine.begin() as connection:
+        with self._transaction() as connection:
             lock_table_creation(connection)
             self._progress = BatchProgress(connection, stream, self.node.label)
             if self._kinds is not None:
                 self._table = self._find_or_create(connection, self._kinds)
 
+    @contextmanager
+    def _transaction(self) -> Iterator[Connection]:
+        with self._engine.begin() as connection:
+            set_patience(connection, _PATIENCE)
+            yield connection
+
     def _set_kinds(self, names: Sequence[str], types: Sequence[pa.DataType]) -> None:
         self._kinds = {name: column_kind(name, type) for name, type in zip(names, types, strict=True)}
 
     def _write(self, elements: list[WindowedValue], batch_id: int) -> None:
-        with self._engine.begin() as connection:
+        with self._transaction() as connection:
             if not self._progress.advance(connection, batch_id):
                 return  # it was written before a crash
             kinds: dict[str, Kind] = {}

@@ -9,13 +9,14 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from headrace.edges.databases import lock_table_creation, open_database
+from headrace.edges.databases import lock_table_creation, open_database, set_patience
 from headrace.local.privatefile import private_opener
 from headrace.local.privatefolder import UntrustedPath, check_folder
 from headrace.model.secrets import redact_url
 from headrace.views.errors import ViewError
 
 _DRIVERS: Final = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg"}
+_PATIENCE: Final = 3_600.0  # seconds for a statement on many rows, such as copying a part
 _IDLE_READERS: Final = 4  # connections that readers keep, of the fifteen that the pool has for all
 
 
@@ -50,9 +51,14 @@ class Database:
             self._readers = self._readers.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
 
     @contextmanager
-    def reading(self) -> Iterator[sa.Connection]:
-        """Opens a transaction that sees one snapshot of the store, whatever is written meanwhile."""
+    def reading(self, *, patient: bool = False) -> Iterator[sa.Connection]:
+        """Opens a transaction that sees one snapshot of the store, whatever is written meanwhile.
+
+        Its statements have 30 seconds each, so that those who ask over HTTP do not wait for ever; an hour if `patient`.
+        """
         with self._readers.begin() as connection:
+            if patient:
+                set_patience(connection, _PATIENCE)
             yield connection
 
     @contextmanager
@@ -81,9 +87,11 @@ class Database:
             pooled.close()
 
     @contextmanager
-    def writing(self) -> Iterator[sa.Connection]:
+    def writing(self, *, patient: bool = True) -> Iterator[sa.Connection]:
         """Opens a writing transaction, which is committed at the end of the block or rolled back."""
         with self.engine.begin() as connection:
+            if patient:
+                set_patience(connection, _PATIENCE)
             yield connection
 
     @contextmanager

@@ -98,7 +98,7 @@ class Parts:
 
     def count_exclusive(self, part: int, others: list[int]) -> int:
         """Returns the number of rows of a part whose keys and windows no other part has."""
-        with self.database.reading() as connection:
+        with self.database.reading(patient=True) as connection:
             cursor = cursor_of(connection)
             cursor.execute(*self.statements.count_exclusive(part, others))
             count: int = cursor.fetchone()[0]
@@ -107,7 +107,7 @@ class Parts:
     def remove(self, low: int, high: int) -> None:
         """Deletes the rows of the parts from `low` to `high`, which nobody reads any more."""
         while True:
-            with self.database.reading() as connection:
+            with self.database.reading(patient=True) as connection:
                 cursor = cursor_of(connection)
                 cursor.execute(*self.statements.parts(low, high))
                 part = cursor.fetchone()[0]
@@ -121,7 +121,7 @@ class Parts:
         """Yields the rows of a part in order, some at a time."""
         width, rest = self.statements.width, Condition()
         while True:
-            with self.database.reading() as connection:
+            with self.database.reading(patient=True) as connection:
                 cursor = cursor_of(connection)
                 cursor.execute(*self.statements.select([part], rest, _STEP))
                 rows = [(tuple(row[:width]), tuple(row[width:])) for row in cursor.fetchall()]
@@ -135,7 +135,7 @@ class Parts:
         statements, rest = self.statements, Condition()
         last: Place | None = () if self.database.backend == "sqlite" else None
         while last is not None:
-            with self.database.reading() as connection:
+            with self.database.reading(patient=True) as connection:
                 cursor = cursor_of(connection)
                 cursor.execute(*statements.nth(part, rest, _STEP - 1))
                 last = cursor.fetchone()

@@ -168,7 +168,7 @@ class StoredView:
 
     def rollback(self, version: int | None = None) -> int:
         """Makes a version current, by default the one before the current; returns its number."""
-        with self.database.writing() as connection:
+        with self.database.writing(patient=False) as connection:
             state = self.lock(connection)
             is_ready = (VERSIONS.c.view == self.layout.name, VERSIONS.c.state == "ready")
             ready = list(connection.scalars(sa.select(VERSIONS.c.number).where(*is_ready).order_by(VERSIONS.c.number)))
