@@ -128,6 +128,8 @@ def check(connection: duckdb.DuckDBPyConnection, sql: str, tables: set[str]) -> 
         raise Refused(f"one statement is run at a time, got {len(statements)}")
     (row,) = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
     tree = json.loads(row[0])
+    if tree["error"] and tree["error_type"] == "serialization":
+        raise Refused(f"the statement cannot be checked: {tree['error_message']}; write it differently")
     if statements[0].type != duckdb.StatementType.SELECT or tree["error"]:
         raise Refused("only SELECT is run")
     _check_tree(tree["statements"], tables)

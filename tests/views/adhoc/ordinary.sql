@@ -147,3 +147,8 @@ WITH firsts AS (SELECT user, min(ts)::DATE AS cohort FROM visits GROUP BY user)
   SELECT cohort, date_diff('week', cohort, ts::DATE) AS week, count(DISTINCT user) FROM visits JOIN firsts USING (user) GROUP BY ALL;
 SELECT url, n, sum(n) OVER (ORDER BY n DESC) / sum(n) OVER () AS share FROM visits ORDER BY share;
 SELECT width, count(*) FROM (SELECT floor(n / 2) * 2 AS width FROM visits) GROUP BY width ORDER BY width;
+SELECT * EXCLUDE (v.n) FROM visits v;
+SELECT * LIKE 'u%' FROM visits;
+SELECT ARRAY(SELECT n FROM visits), coalesce(*COLUMNS('url|user')) FROM visits;
+SELECT url GLOB 'f*', url ~ 'f.*', url !~ 'f.*', url IS NOT DISTINCT FROM 'x', n IS NOT NULL, n NOTNULL, n == 1, n <> 2 FROM visits;
+WITH RECURSIVE paths(a, b) USING KEY (a) AS (SELECT 1, 2 UNION SELECT a, b + 1 FROM paths WHERE b < 5) FROM paths;

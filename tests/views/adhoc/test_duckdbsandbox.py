@@ -182,6 +182,7 @@ REFUSED = {
     "FROM events AT (VERSION => 1)": "has no versions",
     "SELECT 'x'::main.thing": "no type 'thing'",
     "SELECT 'x'::thing": "no type 'thing'",
+    "SELECT [x]::STRUCT(a ENUM ('b'))[] FROM visits": "cannot be checked: Cannot serialize",
     "PIVOT visits ON user": "one statement",
     "PIVOT visits ON user IN (SELECT name FROM sqlite_master)": "one statement",
 }
@@ -191,6 +192,42 @@ REFUSED = {
 def test_what_stands_in_the_tree(connection: duckdb.DuckDBPyConnection, file: str, sql: str) -> None:
     with pytest.raises(Refused, match=REFUSED[sql]):
         check(connection, sql.replace(PATH, file), NAMES)
+
+
+PLACES = """
+SELECT {f}|SELECT 1 WHERE {f}|VALUES ({f})|SELECT DISTINCT ON ({f}) 1|FROM hits ORDER BY {f}|FROM hits LIMIT {f}
+FROM hits LIMIT {f} %|FROM hits OFFSET {f}|SELECT 1 GROUP BY {f}|SELECT 1 HAVING {f}|FROM hits QUALIFY {f}
+FROM hits GROUP BY GROUPING SETS (({f}), ())|FROM hits a JOIN hits b ON {f}
+FROM hits a ASOF JOIN hits b ON {f} > 1|SELECT sum(1 ORDER BY {f})|SELECT sum(1) FILTER ({f})
+SELECT sum({f}) OVER ()|SELECT sum(1 ORDER BY {f}) OVER ()|SELECT sum(1) FILTER ({f}) OVER ()
+SELECT sum(1) OVER (PARTITION BY {f})|SELECT sum(1) OVER (ORDER BY {f})|SELECT lag(1, {f}, 2) OVER ()
+SELECT lag(1, 2, {f}) OVER ()|SELECT percentile_cont({f}) WITHIN GROUP (ORDER BY 1)
+SELECT sum(1) OVER (ROWS BETWEEN {f} PRECEDING AND CURRENT ROW)
+SELECT sum(1) OVER w FROM hits WINDOW w AS (ORDER BY {f})
+SELECT sum(1) OVER (ROWS BETWEEN CURRENT ROW AND {f} FOLLOWING)|SELECT * REPLACE ({f} AS n) FROM hits
+SELECT COLUMNS({f}) FROM hits|SELECT COLUMNS(c -> {f}) FROM hits|SELECT *COLUMNS([{f}]) FROM hits
+SELECT * LIKE {f} FROM hits|FROM unnest({f})|FROM range(stop := {f})|FROM range((SELECT {f}))
+FROM hits, LATERAL (SELECT {f})|SELECT (SELECT {f})|SELECT EXISTS (SELECT {f})|SELECT 1 IN ({f})
+SELECT {f} IN (SELECT 1)|SELECT 1 = ALL (SELECT {f})|SELECT ARRAY(SELECT {f})
+PIVOT hits ON n IN (1) USING sum({f})|UNPIVOT hits ON ({f})|UNPIVOT hits ON COLUMNS(c -> {f})
+UNPIVOT (SELECT {f}) ON n|WITH a AS (SELECT {f}) SELECT 1|WITH a AS MATERIALIZED (SELECT {f}) FROM a
+SELECT 1 UNION ALL BY NAME SELECT {f}|WITH RECURSIVE a AS (SELECT {f} UNION ALL FROM a) FROM a
+WITH RECURSIVE a(n) AS (SELECT 1 UNION ALL SELECT {f} FROM a) FROM a|SELECT CASE {f} WHEN 1 THEN 2 END
+SELECT CASE 1 WHEN {f} THEN 2 END|SELECT CASE WHEN true THEN {f} END|SELECT CASE WHEN true THEN 1 ELSE {f} END
+SELECT {f}::VARCHAR|SELECT TRY_CAST({f} AS INTEGER)|SELECT {f} COLLATE NOCASE|SELECT [1][{f}:1]
+SELECT [1][1:2:{f}]|SELECT [{f}]|SELECT {'a': {f}}|SELECT MAP {'a': {f}}|SELECT struct_pack(a := {f})
+SELECT [1 FOR x IN [1] IF {f}]|SELECT [x FOR x IN {f}]|SELECT list_transform([1], lambda x: {f})
+SELECT {f}.upper()|SELECT INTERVAL ({f}) DAY|SELECT EXTRACT(year FROM {f})|SELECT {f} AT TIME ZONE 'UTC'
+SELECT now() AT TIME ZONE {f}|SELECT {f} BETWEEN 1 AND 2|SELECT 1 BETWEEN 1 AND {f}|SELECT {f} IS NULL
+SELECT NOT {f}|SELECT {f} AND true|SELECT {f} || 'a'|SELECT coalesce(1, {f})|SELECT try({f})|SELECT upper({f})
+SELECT POSITION({f} IN 'a')|SELECT 'a' LIKE {f} ESCAPE '$'|SELECT -{f}
+"""
+
+
+def test_a_function_is_found_wherever_a_statement_may_have_one(connection: duckdb.DuckDBPyConnection) -> None:
+    for place in PLACES.replace("hits", "visits").strip().replace(" || ", " \0 ").replace("\n", "|").split("|"):
+        with pytest.raises(Refused, match="the function getvariable is not allowed"):
+            check(connection, place.replace("\0", "||").replace("{f}", "getvariable('x')"), NAMES)
 
 
 @pytest.mark.parametrize(
