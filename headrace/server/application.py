@@ -13,8 +13,10 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from headrace.model.jsontext import TooLarge, dumps
 from headrace.server.http import openapi
-from headrace.server.http.jsonresponse import JsonResponse
+from headrace.server.http.gate import Gate
+from headrace.server.http.jsonresponse import JsonResponse, PiecesResponse, shorten, split_text
 from headrace.server.http.refusals import Refusal
 from headrace.server.http.routing import Application, ErrorHandlers
 from headrace.server.http.workerpool import WorkerPool
@@ -44,6 +46,7 @@ def application(
     limits: Limits = Limits(),
     page: bool = False,
     https: bool = False,
+    metrics: Metrics | None = None,
 ) -> Guard:
     """Builds the ASGI application of a service.
 
@@ -54,18 +57,19 @@ def application(
     >>> sorted(path for _, path in application(Service({}, {})).app.operations)
     ['/healthz', '/metrics', '/readyz', '/sql', '/views']
     """
-    metrics = Metrics(service)
+    metrics = metrics or Metrics(service)
     # As many threads as the database has connections, less some for its other users.
-    queries = WorkerPool("queries", 8, limits.queries, limits.query_seconds)
+    unsent = Gate(limits.unsent_bytes, "bytes of unsent answers")
+    queries = WorkerPool("queries", 8, limits.queries, limits.query_seconds, unsent)
     posts = WorkerPool("appends", 4, limits.posts, limits.query_seconds)
     bulk = WorkerPool("large appends", 2, limits.posts, limits.query_seconds)
     seconds = limits.query_seconds + limits.sql.seconds
-    statements = WorkerPool("statements", limits.statements, limits.statements, seconds)
+    statements = WorkerPool("statements", limits.statements, limits.statements, seconds, unsent)
     engines: dict[str, tuple[WorkerPool, Sandbox | Engine]] = {"duckdb": (statements, Sandbox(limits.sql))}
     if service.spark is not None:
         # One after the other; the first waits for Spark to start.
         seconds = limits.query_seconds + 120 + service.spark.limits.seconds
-        engines["spark"] = (WorkerPool("statements on Spark", 1, 1, seconds), service.spark)
+        engines["spark"] = (WorkerPool("statements on Spark", 1, 1, seconds, unsent), service.spark)
     sessions = Sessions(tokens) if page else None
     commands = None if service.topologies is None else Commands(service.topologies)
     page_lifespan: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
@@ -101,10 +105,10 @@ def application(
         shown = Page(service, queries, sessions, limits, Poller(service, limits.query_seconds), commands)
         mount_page(app, shown)
         page_lifespan, live_prefix = shown.lifespan, SOCKET_PREFIX
-    document = openapi.document("Headrace", app.operations, required_scope, has_tokens=bool(tokens))
+    document = dumps(openapi.document("Headrace", app.operations, required_scope, has_tokens=bool(tokens)))
 
     async def openapi_document(request: Request) -> Response:
-        return JsonResponse(document)
+        return PiecesResponse(split_text(document))
 
     app.add("GET", "/openapi.json", openapi_document)
     return Guard(
@@ -120,18 +124,18 @@ def application(
 
 def _refuse(request: Request, error: Exception) -> Response:
     assert isinstance(error, Refusal)
-    return JsonResponse(error.body, error.status, error.headers)
+    return JsonResponse({**error.body, "reason": shorten(str(error))}, error.status, error.headers)
 
 
 def _bad_request(request: Request, error: Exception) -> Response:
-    return JsonResponse({"reason": str(error)}, 400)
+    return JsonResponse({"reason": shorten(str(error))}, 400)
 
 
 def _no_route(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     hint = "GET /views lists what there is" if error.status_code == 404 else "GET /openapi.json lists what can be asked"
     reason = f"{error.detail}: {request.method} {request.scope['path']}; {hint}"
-    return JsonResponse({"reason": reason}, error.status_code, error.headers)
+    return JsonResponse({"reason": shorten(reason)}, error.status_code, error.headers)
 
 
 def _client_left(request: Request, error: Exception) -> Response:
@@ -149,6 +153,7 @@ _ERROR_HANDLERS: Final[ErrorHandlers] = {
     OperationalError: _store_unavailable,
     PoolTimeout: _store_unavailable,
     ViewError: _bad_request,
+    TooLarge: _bad_request,
     HTTPException: _no_route,
     ClientDisconnect: _client_left,
 }

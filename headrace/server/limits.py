@@ -15,6 +15,9 @@ class Limits:
     - body_lines: the lines of a body that is posted to a topic
     - queries, query_seconds: queries of the store at once, and how long a request waits for one
     - posts: requests to topics at once
+    - answer_cells, answer_bytes: the size of an answer, of which every element of a list is a cell
+    - unsent_bytes: of answers that wait for their clients to read them, all together; small ones do not count
+    - send_seconds: in which time a client must take an answer, or the next event of a stream
     - statements, sql: SQL statements at once, and what each may use; sql_rows: rows of views that one may read
     - listeners, poll, heartbeat: open event streams, and open pages (whose connections may be twice as many), and the
       seconds between two polls of the store and between two heartbeats
@@ -35,6 +38,10 @@ class Limits:
     queries: int = 64
     query_seconds: float = 30
     posts: int = 16
+    answer_cells: int = 1_000_000
+    answer_bytes: int = 16 << 20
+    unsent_bytes: int = 128 << 20
+    send_seconds: float = 30
     statements: int = 2
     sql: adhoc.Limits = field(default_factory=adhoc.Limits)
     sql_rows: int = 200_000

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import resource
 import socket
+import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Final, Self
 
@@ -14,13 +18,33 @@ from headrace.server.application import application
 from headrace.server.http.listening import PORT, listen, require_tokens_off_loopback, url_of
 from headrace.server.http.promptprotocol import prompt_protocol
 from headrace.server.http.quietsockets import QuietSocketProtocol
+from headrace.server.http.slowreaders import cut_off_slow_readers
 from headrace.server.limits import Limits
+from headrace.server.routes.metrics import Metrics
 from headrace.server.security.proxies import Proxies
 from headrace.server.security.tokens import Tokens
 from headrace.server.service import Service
 
 _SHUTDOWN: Final = 1  # seconds for open event streams, once the server is to end
 _OTHER_FILES: Final = 256  # that a process may have open beside connections
+_SWITCH: Final = 0.0005  # seconds that one thread runs while others wait
+
+
+@contextmanager
+def _prompt_python() -> Iterator[None]:
+    """Lets the event loop wait less for threads that make large answers, in all of this process.
+
+    By default a thread gives way after 5 ms, several times in each answer; and the garbage that a large answer makes
+    is reason to look through all objects there are, for 0.2 s, though most came with the modules and stay.
+    """
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH)
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        sys.setswitchinterval(interval)
 
 
 class Server:
@@ -59,11 +83,18 @@ or listen on 127.0.0.1
             address = on.getsockname()[0]
             require_tokens_off_loopback(address, address, has_tokens=bool(tokens))
         self._socket = on or listen(host, port, has_tokens=bool(tokens))
-        self.application = application(service, tokens=tokens, limits=limits, page=page, https=proxies.https)
+        metrics = Metrics(service)
+        self.application = application(
+            service, tokens=tokens, limits=limits, page=page, https=proxies.https, metrics=metrics
+        )
         self.port, self.url = self._socket.getsockname()[1], url_of(host, self._socket)
         config = uvicorn.Config(
             self.application,
-            http=prompt_protocol(limits.header_seconds, _most_connections(limits.connections)),
+            http=cut_off_slow_readers(
+                prompt_protocol(limits.header_seconds, _most_connections(limits.connections)),
+                limits.send_seconds,
+                metrics.count_cut_off,
+            ),
             ws=QuietSocketProtocol,
             timeout_graceful_shutdown=_SHUTDOWN,
             ws_max_size=limits.event_bytes,
@@ -78,7 +109,8 @@ or listen on 127.0.0.1
 
     def run(self) -> None:
         """Serves until SIGINT or SIGTERM."""
-        self._server.run(sockets=[self._socket])
+        with _prompt_python():
+            self._server.run(sockets=[self._socket])
 
     def stop(self) -> None:
         """Ends `run`, which takes a moment."""

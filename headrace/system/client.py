@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol, cast
 from urllib.parse import urlencode
 
-from headrace.server.http.jsonresponse import dumps
+from headrace.model.jsontext import dumps
 from headrace.server.routes.querystring import query_of
 from headrace.system.home import Home
 from headrace.views.declare.app import App

@@ -75,7 +75,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     async def begun(self: EventStreams, view: StoredView, *query: Any) -> AsyncIterator[bytes]:
         async for event in whole(self, view, *query):
             yield event
-            if event.startswith(b"event: progress"):
+            if b"event: progress" in event:
                 return
 
     monkeypatch.setattr(EventStreams, "_events", begun)

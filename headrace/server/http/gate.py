@@ -17,25 +17,25 @@ class Gate:
     ...         pass
     Traceback (most recent call last):
         ...
-    headrace.server.http.refusals.Refusal: at most 1 queries may run at once, and as many do; ask again in a second
+    headrace.server.http.refusals.Refusal: at most 1 queries at once, and there are as many; ask again in a second
     """
 
     def __init__(self, limit: int, noun: str) -> None:
         self.limit, self.noun, self.inside = limit, noun, 0
 
-    def enter(self) -> None:
-        """Takes a place; refused if all are taken."""
-        if self.inside >= self.limit:
+    def enter(self, count: int = 1) -> None:
+        """Takes a place, or several; refused if there are fewer."""
+        if self.inside + count > self.limit:
             raise Refusal(
                 429,
-                f"at most {self.limit} {self.noun} may run at once, and as many do; ask again in a second",
+                f"at most {self.limit:,} {self.noun} at once, and there are as many; ask again in a second",
                 headers={"Retry-After": "1"},
             )
-        self.inside += 1
+        self.inside += count
 
-    def leave(self) -> None:
-        """Gives the place back."""
-        self.inside -= 1
+    def leave(self, count: int = 1) -> None:
+        """Gives the place back, or several."""
+        self.inside -= count
 
     @contextmanager
     def entered(self) -> Iterator[None]:

@@ -1,39 +1,32 @@
-"""JSON responses. Dates and times are ISO 8601, durations are seconds, bytes are Base64.
-
-Numbers that JSON lacks are strings: "NaN", "Infinity", "-Infinity". So are decimals with more digits than a double has,
-which most readers would round.
-"""
+"""JSON responses: small ones are encoded at once, large ones in pieces, which are sent as fast as the client reads."""
 
 from __future__ import annotations
 
-import base64
-import datetime as dt
-import json
-import math
-from collections.abc import Mapping
-from decimal import Decimal
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
 
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from headrace.model.jsontext import PIECE, dumps, encode_pieces
+
+_LONGEST: Final = 2_000  # characters of a reason: it may repeat the request, which may be long
 
 
-def dumps(value: Any) -> bytes:
-    """Encodes as JSON any value that a view or a SQL statement can give.
+class AnswerLimits(Protocol):
+    """The limits of an answer: its cells, and its bytes as JSON."""
 
-    orjson is faster (15 µs instead of 190 for a hundred rows), but writes NaN as null without a word; to look for NaN
-    first takes what it saves.
+    @property
+    def answer_cells(self) -> int:
+        """The maximal number of cells."""
 
-    >>> dumps({"p": float("nan"), "n": 3, "day": dt.date(2026, 1, 31), "sketch": b"\\x00"}).decode()
-    '{"p":"NaN","n":3,"day":"2026-01-31","sketch":"AA=="}'
-    """
-    try:
-        return _JSON.encode(value).encode()
-    except (ValueError, TypeError):  # numbers that JSON lacks, lone surrogates, keys that are not strings
-        return _ASCII.encode(_json_value(value)).encode()
+    @property
+    def answer_bytes(self) -> int:
+        """The size limit."""
 
 
 class JsonResponse(Response):
-    """A response whose body is JSON.
+    """A response whose body is JSON of a few rows at most, since it is encoded where it is made.
 
     >>> JsonResponse({"n": 3}, 400, {"Retry-After": "1"}).raw_headers
     [(b'content-length', b'7'), (b'content-type', b'application/json'), (b'retry-after', b'1')]
@@ -50,45 +43,53 @@ class JsonResponse(Response):
             self.raw_headers += [(name.lower().encode(), value.encode()) for name, value in headers.items()]
 
 
-def _encode_other(value: Any) -> Any:
-    if isinstance(value, dt.datetime):
-        return value.isoformat().replace("+00:00", "Z")
-    if isinstance(value, dt.date | dt.time):
-        return value.isoformat()
-    if isinstance(value, dt.timedelta):
-        return value / dt.timedelta(seconds=1)
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if isinstance(value, set | frozenset):
-        return sorted(value, key=repr)
-    if isinstance(value, Decimal):
-        return _decimal_number(value)
-    return str(value)  # identifiers
+class PiecesResponse(Response):
+    """A response of any size: the next piece is sent when the client has read most of those before.
 
-
-def _decimal_number(value: Decimal) -> int | float | str:
-    """Returns a decimal as a number of JSON if that has the same digits; otherwise as text.
-
-    >>> [_decimal_number(Decimal(text)) for text in ("12345678901234567890", "1.10", "0.1234567890123456789")]
-    [12345678901234567890, 1.1, '0.1234567890123456789']
+    >>> PiecesResponse([b"[1,", b"2]"]).raw_headers
+    [(b'content-length', b'5'), (b'content-type', b'application/json')]
     """
-    if not value.is_finite():
-        return str(value)
-    if value == value.to_integral_value():
-        return int(value)
-    return float(value) if Decimal(repr(float(value))) == value else str(value)
+
+    def __init__(self, pieces: list[bytes], status_code: int = 200, media_type: str = "application/json") -> None:
+        self.status_code, self.background, self.media_type = status_code, None, media_type
+        length = sum(map(len, pieces))
+        self.pieces = pieces if length > PIECE else [b"".join(pieces)]
+        self.on_end: Callable[[], None] | None = None
+        self.raw_headers = [(b"content-length", b"%d" % length), (b"content-type", media_type.encode())]
+
+    @staticmethod
+    def of(content: Any, limits: AnswerLimits, status_code: int = 200) -> PiecesResponse:
+        """Encodes an answer as JSON, within limits. To be called in a thread: it may take a second."""
+        return PiecesResponse(encode_pieces(content, cells=limits.answer_cells, size=limits.answer_bytes), status_code)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            self.pieces.reverse()
+            while self.pieces:  # what is sent is not kept
+                piece = self.pieces.pop()
+                await send({"type": "http.response.body", "body": piece, "more_body": bool(self.pieces)})
+        finally:
+            if self.on_end is not None:
+                self.on_end()
 
 
-def _json_value(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if isinstance(value, Mapping):
-        return {key if isinstance(key, str) else dumps(key).decode(): _json_value(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_json_value(item) for item in value]
-    return value if isinstance(value, str | int | float | None) else _json_value(_encode_other(value))
+def split_text(text: bytes) -> list[bytes]:
+    """Splits a text into pieces.
+
+    >>> [len(piece) for piece in split_text(b"x" * 150_000)]
+    [65536, 65536, 18928]
+    """
+    return [text[start : start + PIECE] for start in range(0, len(text), PIECE)]
+
+
+def shorten(reason: str) -> str:
+    """Shortens a reason that repeats too much of a request.
+
+    >>> shorten("no parameter 'x'"), len(shorten("x" * 5_000))
+    ("no parameter 'x'", 2000)
+    """
+    return reason if len(reason) <= _LONGEST else reason[: _LONGEST - 1] + "…"
 
 
 _CONTENT_TYPE: Final = (b"content-type", b"application/json")
-_JSON: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_encode_other)
-_ASCII: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":"))

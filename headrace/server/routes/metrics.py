@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from headrace.model.times import SECOND
 from headrace.server.http import openapi
+from headrace.server.http.jsonresponse import PiecesResponse, split_text
 from headrace.server.http.openapi import Operation
 from headrace.server.http.requestmetrics import RequestMetrics
 from headrace.server.http.routing import Application
@@ -43,6 +44,9 @@ class Metrics:
         self._lines = Counter(
             "headrace_refused_lines", "Lines refused by POST /topics", ["topic"], registry=self.registry
         )
+        self._cut_off = Counter(
+            "headrace_http_cut_off", "Clients that took an answer too slowly", registry=self.registry
+        )
         self.registry.register(_ViewsAndTopics(service))
         if service.operations is not None:
             self.registry.register(PipelineMetrics(service.operations))
@@ -60,6 +64,10 @@ class Metrics:
     def count_bad_lines(self, topic: str, lines: int) -> None:
         """Counts lines that were refused."""
         self._lines.labels(topic).inc(lines)
+
+    def count_cut_off(self) -> None:
+        """Counts a client that took an answer too slowly."""
+        self._cut_off.inc()
 
     def text(self) -> bytes:
         """Returns all metrics in the text format of Prometheus."""
@@ -109,7 +117,7 @@ def add_metrics(app: Application, metrics: Metrics, pool: WorkerPool) -> None:
     """Adds the route."""
 
     async def text(request: Request) -> Response:
-        return Response(await pool.run(metrics.text), media_type=CONTENT_TYPE_LATEST)
+        return await pool.respond(lambda: PiecesResponse(split_text(metrics.text()), media_type=CONTENT_TYPE_LATEST))
 
     described = openapi.response(openapi.STRING, "Metrics in the text format of Prometheus", CONTENT_TYPE_LATEST)
     app.add("GET", "/metrics", text, Operation("Metrics for Prometheus", {200: described}))

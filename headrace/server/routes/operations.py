@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from headrace.server.http.bodies import read_json
-from headrace.server.http.jsonresponse import JsonResponse
+from headrace.server.http.jsonresponse import PiecesResponse
 from headrace.server.http.openapi import (
     BOOLEAN,
     ERROR,
@@ -64,11 +64,11 @@ def add_operations(
     """Adds the routes. Each view has its own for batches."""
 
     async def status(request: Request) -> Response:
-        return JsonResponse(await pool.run(operations.status))
+        return await pool.respond(lambda: PiecesResponse.of(operations.status(), limits))
 
     async def dead_letters(request: Request) -> Response:
         limit = limit_of(request)
-        return JsonResponse({"dead_letters": await pool.run(lambda: operations.dead_letters(limit))})
+        return await pool.respond(lambda: PiecesResponse.of({"dead_letters": operations.dead_letters(limit)}, limits))
 
     for name in views:
         _add_batch(app, operations, name, limits, pool)
@@ -83,7 +83,9 @@ def _add_batch(app: Application, operations: Operations, view: str, limits: Limi
         if type(incremental) is not bool:
             raise Refusal(400, f"incremental is true or false, got {incremental!r}")
         try:
-            return JsonResponse(await pool.run(lambda: operations.compute(view, incremental=incremental)), 202)
+            return await pool.respond(
+                lambda: PiecesResponse.of(operations.compute(view, incremental=incremental), limits, 202)
+            )
         except ViewError as error:
             raise Refusal(409, str(error)) from None
 

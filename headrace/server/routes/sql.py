@@ -11,8 +11,9 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
+from headrace.model.jsontext import dumps
 from headrace.server.http.bodies import read_json
-from headrace.server.http.jsonresponse import JsonResponse
+from headrace.server.http.jsonresponse import PiecesResponse, split_text
 from headrace.server.http.openapi import (
     ANYTHING,
     BOOLEAN,
@@ -102,11 +103,11 @@ class Sandbox:
         self._limits, self._lock = limits, threading.Lock()
         self._adhoc: adhoc.AdHoc | None = None
 
-    def query(self, sql: str, tables: adhoc.Tables) -> adhoc.SqlResult:
+    def query_json(self, sql: str, tables: adhoc.Tables, limits: adhoc.JsonLimits) -> adhoc.JsonResult:
         """Runs a statement."""
         with self._lock:
             self._adhoc = self._adhoc or adhoc.AdHoc(self._limits)
-        return self._adhoc.query(sql, tables)
+        return self._adhoc.query_json(sql, tables, limits)
 
     def close(self) -> None:
         """Ends its process."""
@@ -127,7 +128,7 @@ def add_sql(
     taken = {name.lower() for name in views}
     topics = {name: archive for name, archive in archives.items() if name.lower() not in taken}
 
-    def run(asked: SqlRequest, engine: Sandbox | Engine) -> dict[str, Any]:
+    def run(asked: SqlRequest, engine: Sandbox | Engine) -> PiecesResponse:
         words = {word.lower() for word in _WORD.findall(asked.sql)}
         since, until = asked.since, asked.until
         read = {
@@ -145,21 +146,21 @@ def add_sql(
             **{name: read[name][0] if name in read else table(view.layout, []) for name, view in views.items()},
             **{name: archived[name][0] if name in archived else topic.empty() for name, topic in topics.items()},
         }
-        result = engine.query(asked.sql, tables)
-        return {
-            "columns": result.table.column_names,
-            "rows": [list(row) for row in zip(*(column.to_pylist() for column in result.table.columns), strict=True)],
+        result = engine.query_json(asked.sql, tables, {"cells": limits.answer_cells, "bytes": limits.answer_bytes})
+        rest = {
             "truncated": result.truncated,
             "views": {name: jsonencoding.encode_provenance(where) for name, (_, where) in read.items()},
             "topics": {name: {"archived": offsets} for name, (_, offsets) in archived.items()},
         }
+        columns = dumps({"columns": result.columns})[:-1] + b',"rows":'
+        return PiecesResponse([columns, *split_text(result.rows), b"," + dumps(rest)[1:]])
 
     async def ask(request: Request) -> Response:
         asked = SqlRequest.of(await read_json(request, limits, "sql", "from", "to", "asof", "engine"))
         if asked.engine not in engines:
             raise Refusal(400, "this server has no Spark; leave engine out")
         pool, engine = engines[asked.engine]
-        return JsonResponse(await pool.run(lambda: run(asked, engine)))
+        return await pool.respond(lambda: run(asked, engine))
 
     operation = Operation("Query in SQL", {200: response(_RESULT, "The rows")}, body=_body(list(engines)))
     app.add("POST", "/sql", ask, operation)

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from headrace.model.errors import HeadraceError
 from headrace.model.times import duration
 from headrace.server.http.bodies import read_json
-from headrace.server.http.jsonresponse import JsonResponse
+from headrace.server.http.jsonresponse import JsonResponse, PiecesResponse
 from headrace.server.http.openapi import (
     BOOLEAN,
     ERROR,
@@ -107,20 +107,22 @@ def add_topologies(
     """Adds the routes. Names are those of topologies that run now, so all are under one pattern."""
 
     async def list_topologies(request: Request) -> Response:
-        return JsonResponse(encode_published(await pool.run(topologies.published)))
+        return await pool.respond(lambda: PiecesResponse.of(encode_published(topologies.published()), limits))
 
     async def show_topology(request: Request) -> Response:
-        return JsonResponse(await pool.run(lambda: status_of(topologies, request.path_params["name"])))
+        name = request.path_params["name"]
+        return await pool.respond(lambda: PiecesResponse.of(status_of(topologies, name), limits))
 
     def newest(field: str, read: Callable[[str, int], list[dict[str, Any]]]) -> Handler:
         async def answer(request: Request) -> Response:
             limit, name = limit_of(request), request.path_params["name"]
 
-            def entries() -> list[dict[str, Any]]:
+            def entries() -> PiecesResponse:
                 status_of(topologies, name)
-                return [{**entry, "time": encode_time(entry["time"])} for entry in reversed(read(name, limit))]
+                newest = [{**entry, "time": encode_time(entry["time"])} for entry in reversed(read(name, limit))]
+                return PiecesResponse.of({"topology": name, field: newest}, limits)
 
-            return JsonResponse({"topology": name, field: await pool.run(entries)})
+            return await pool.respond(entries)
 
         return answer
 

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from headrace.server.http.bodies import read_json
-from headrace.server.http.jsonresponse import JsonResponse
+from headrace.server.http.jsonresponse import JsonResponse, PiecesResponse
 from headrace.server.http.openapi import COUNT, Operation, event_stream, nullable, record, request_body, response
 from headrace.server.http.refusals import Refusal
 from headrace.server.http.routing import Application
@@ -22,17 +22,22 @@ from headrace.views.jsonencoding import encode_answer, encode_layout, encode_pro
 from headrace.views.query.queries import Between, Prefix, Query
 from headrace.views.stores.store import StoredView
 
-_QUICK: Final = 100  # rows
+_QUICK_ROWS: Final = 100
+_QUICK_BYTES: Final = 64 << 10  # of accumulators in the store
+_QUICK_QUERY: Final = 2_000  # characters, since every row repeats the key
 
 
 def add_views(app: Application, views: Mapping[str, StoredView], limits: Limits, pool: WorkerPool) -> None:
     """Adds the routes. Each view has its own, so a name that is not declared has none."""
 
     async def list_views(request: Request) -> Response:
-        rows = await pool.run(lambda: [(view.layout, view.provenance()) for view in views.values()])
-        return JsonResponse(
-            {"views": [{**encode_layout(layout), **encode_provenance(provenance)} for layout, provenance in rows]}
-        )
+        def listed() -> PiecesResponse:
+            described = [
+                {**encode_layout(view.layout), **encode_provenance(view.provenance())} for view in views.values()
+            ]
+            return PiecesResponse.of({"views": described}, limits)
+
+        return await pool.respond(listed)
 
     streams = EventStreams(limits, pool)
     for name, view in views.items():
@@ -46,16 +51,23 @@ def _add_view(
     layout = view.layout
 
     async def answer(request: Request) -> Response:
-        query = query_of(layout, _query_string(request))
-        rows = view.answer(query) if _is_quick(view, query) else await pool.run(lambda: view.answer(query))
-        return JsonResponse(encode_answer(name, rows))
+        text = _query_string(request)
+        query = query_of(layout, text)
+        if len(text) <= _QUICK_QUERY and _is_quick(view, query):
+            rows = view.small_answer(query, _QUICK_BYTES)
+            if rows is not None:
+                return JsonResponse(encode_answer(name, rows))
+        return await pool.respond(lambda: PiecesResponse.of(encode_answer(name, view.answer(query)), limits))
 
     async def changes(request: Request) -> Response:
         return await streams.response(view, query_of(layout, _query_string(request)))
 
     async def versions(request: Request) -> Response:
-        stored = await pool.run(view.versions)
-        return JsonResponse({"view": name, "versions": [encode_version(version) for version in stored]})
+        def listed() -> PiecesResponse:
+            stored = [encode_version(version) for version in view.versions()]
+            return PiecesResponse.of({"view": name, "versions": stored}, limits)
+
+        return await pool.respond(listed)
 
     async def roll_back(request: Request) -> Response:
         version = (await read_json(request, limits, "version")).get("version")
@@ -90,7 +102,7 @@ def _is_quick(view: StoredView, query: Query) -> bool:
     return (
         view.database.backend == "sqlite"
         and len(query.key) == len(view.layout.keys)
-        and query.limit <= _QUICK
+        and query.limit <= _QUICK_ROWS
         and query.by is None
         and query.top is None
         and not query.across_windows

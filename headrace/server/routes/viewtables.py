@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from headrace.model.jsontext import dumps
 from headrace.model.times import MAX_TIME, MIN_TIME
-from headrace.server.http.jsonresponse import dumps
 from headrace.views.declare.layout import Layout
 from headrace.views.errors import ViewError
 from headrace.views.query.queries import MOST_ROWS, Provenance, Query, Row

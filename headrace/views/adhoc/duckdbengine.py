@@ -13,11 +13,11 @@ import sys
 import threading
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import pyarrow as pa
 
-from headrace.views.adhoc.sqlrequest import DUCKDB, Limits, SqlResult, Tables, encode_request
+from headrace.views.adhoc.sqlrequest import DUCKDB, JsonLimits, JsonResult, Limits, SqlResult, Tables, encode_request
 from headrace.views.errors import ViewError
 
 __all__ = ["AdHoc", "Limits", "SqlResult", "Tables"]
@@ -47,7 +47,16 @@ generate_series, json_each, json_tree, range, unnest
 
     def query(self, sql: str, tables: Tables) -> SqlResult:
         """Runs one SELECT over these tables."""
-        request = encode_request(sql, tables, self.limits, DUCKDB)
+        reply, rows = self._ask(encode_request(sql, tables, self.limits, DUCKDB))
+        return SqlResult(pa.ipc.open_stream(rows).read_all(), reply["truncated"])
+
+    def query_json(self, sql: str, tables: Tables, limits: JsonLimits) -> JsonResult:
+        """Runs one SELECT over these tables; encodes the result in the process that runs it."""
+        reply, rows = self._ask(encode_request(sql, tables, self.limits, DUCKDB, limits))
+        return JsonResult(reply["columns"], rows, reply["truncated"])
+
+    def _ask(self, request: bytes) -> tuple[dict[str, Any], bytes]:
+        """Sends a request to a process; returns the head of its reply and the rows."""
         with self._lock:
             process, self._spare = self._spare or _start(), _start()
         with process:
@@ -66,10 +75,10 @@ generate_series, json_each, json_tree, range, unnest
                 f"the statement ended its process (status {process.returncode}), most likely by needing more than "
                 f"{self.limits.megabytes} MB of memory; query less at once"
             )
-        reply = json.loads(line)
+        reply: dict[str, Any] = json.loads(line)
         if "error" in reply:
             raise ViewError(reply["error"])
-        return SqlResult(pa.ipc.open_stream(rows).read_all(), reply["truncated"])
+        return reply, rows
 
     def close(self) -> None:
         """Ends the process that was started ahead."""

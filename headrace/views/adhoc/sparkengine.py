@@ -19,11 +19,11 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import pyarrow as pa
 
-from headrace.views.adhoc.sqlrequest import SPARK, Limits, SqlResult, Tables, encode_request
+from headrace.views.adhoc.sqlrequest import SPARK, JsonLimits, JsonResult, Limits, SqlResult, Tables, encode_request
 from headrace.views.errors import ViewError
 
 _SANDBOX: Final = Path(__file__).parents[1] / "sparksql" / "sparksandbox.py"
@@ -49,7 +49,16 @@ class SparkAdHoc:
 
     def query(self, sql: str, tables: Tables) -> SqlResult:
         """Runs one SELECT over these tables."""
-        request = encode_request(sql, tables, self.limits, SPARK)
+        reply, rows = self._ask(encode_request(sql, tables, self.limits, SPARK))
+        return SqlResult(pa.ipc.open_stream(rows).read_all(), reply["truncated"])
+
+    def query_json(self, sql: str, tables: Tables, limits: JsonLimits) -> JsonResult:
+        """Runs one SELECT over these tables; encodes the result in the process that runs it."""
+        reply, rows = self._ask(encode_request(sql, tables, self.limits, SPARK, limits))
+        return JsonResult(reply["columns"], rows, reply["truncated"])
+
+    def _ask(self, request: bytes) -> tuple[dict[str, Any], bytes]:
+        """Sends a request to the process; returns the head of its reply and the rows."""
         with self._lock:
             process = self._start()
             assert process.stdin is not None
@@ -59,7 +68,7 @@ class SparkAdHoc:
                     process.stdin.write(request)
                     process.stdin.flush()
                     line = process.stdout.readline()
-                    reply = json.loads(line) if line else {}
+                    reply: dict[str, Any] = json.loads(line) if line else {}
                     rows = process.stdout.read(reply.get("bytes", 0))
                 except (BrokenPipeError, ValueError):
                     reply = {}
@@ -74,7 +83,7 @@ class SparkAdHoc:
                 )
         if "error" in reply:
             raise ViewError(reply["error"])
-        return SqlResult(pa.ipc.open_stream(rows).read_all(), reply["truncated"])
+        return reply, rows
 
     def close(self) -> None:
         """Ends its process."""

@@ -80,6 +80,22 @@ class Limits:
     megabytes: int = 256
 
 
+class JsonLimits(TypedDict):
+    """The limits of a result as JSON: its cells, of which every element of a list is one, and its bytes."""
+
+    cells: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class JsonResult:
+    """The rows of a statement as the JSON text of a list of lists; `truncated` if there were more than the limit."""
+
+    columns: list[str]
+    rows: bytes
+    truncated: bool
+
+
 @dataclass(frozen=True)
 class SqlResult:
     """The rows of a statement; `truncated` if there were more than the limit."""
@@ -109,10 +125,14 @@ class StatementLimits(TypedDict):
 
 
 class RequestHead(TypedDict):
-    """The head of a request: the statement, its limits, the sizes of its Arrow tables in bytes, and Parquet tables."""
+    """The head of a request: the statement, its limits, the sizes of its Arrow tables in bytes, and Parquet tables.
+
+    `json` has the limits of the result as JSON; without, it is an Arrow stream.
+    """
 
     sql: str
     limits: StatementLimits
+    json: JsonLimits | None
     arrow: dict[str, int]
     parquet: dict[str, ParquetTable]
 
@@ -126,11 +146,16 @@ class Engine(Protocol):
     def query(self, sql: str, tables: Tables) -> SqlResult:
         """Runs one SELECT over these tables."""
 
+    def query_json(self, sql: str, tables: Tables, limits: JsonLimits) -> JsonResult:
+        """Runs one SELECT over these tables; encodes the result in the process that runs it."""
+
     def close(self) -> None:
         """Ends its processes."""
 
 
-def encode_request(sql: str, tables: Tables, limits: Limits, dialect: Dialect) -> bytes:
+def encode_request(
+    sql: str, tables: Tables, limits: Limits, dialect: Dialect, json_limits: JsonLimits | None = None
+) -> bytes:
     """Encodes a statement for a sandbox process: a line of JSON, and the Arrow tables after it.
 
     >>> encode_request("SELECT 1", {}, Limits(), SPARK).partition(b', "limits"')[0]
@@ -154,6 +179,7 @@ def encode_request(sql: str, tables: Tables, limits: Limits, dialect: Dialect) -
     head: RequestHead = {
         "sql": sql,
         "limits": {"seconds": limits.seconds, "rows": limits.rows, "megabytes": limits.megabytes},
+        "json": json_limits,
         "arrow": {name: len(data) for name, data in arrow.items()},
         "parquet": parquet,
     }

@@ -19,7 +19,8 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace.views.adhoc.sqlrequest import ParquetTable, RequestHead
+from headrace.model.jsontext import TooLarge, encode_pieces, rows_of
+from headrace.views.adhoc.sqlrequest import JsonLimits, ParquetTable, RequestHead
 from headrace.views.sparksql.sparkplans import Refused, check, check_read
 
 _GROUP: Final = "ad-hoc"
@@ -87,11 +88,25 @@ def answer(spark: SparkSession, source: BinaryIO) -> bytes | None:
         return _line(error=_message(error))
     finally:
         timer.cancel()
+    truncated = result.num_rows > limits["rows"]
+    result = result.slice(0, limits["rows"])
+    if request["json"] is not None:
+        return _json_reply(result, truncated, request["json"])
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, result.schema) as writer:
-        writer.write_table(result.slice(0, limits["rows"]))
+        writer.write_table(result)
     rows = bytes(sink.getvalue())
-    return _line(truncated=result.num_rows > limits["rows"], bytes=len(rows)) + rows
+    return _line(truncated=truncated, bytes=len(rows)) + rows
+
+
+def _json_reply(result: pa.Table, truncated: bool, limits: JsonLimits) -> bytes:
+    rows = (row for batch in result.to_batches() for row in rows_of(batch, limits["cells"]))
+    try:
+        pieces = encode_pieces(rows, cells=limits["cells"], size=limits["bytes"])
+    except TooLarge as error:
+        return _line(error=str(error))
+    head = _line(columns=result.schema.names, truncated=truncated, bytes=sum(map(len, pieces)))
+    return b"".join([head, *pieces])
 
 
 def run(

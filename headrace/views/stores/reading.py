@@ -46,6 +46,19 @@ def answer_rows(cursor: Any, parts: Parts, live: list[int], query: Query) -> tup
     return [finish_row(layout, row, by) for row in page[: query.limit]], following
 
 
+def stored_length(cursor: Any, parts: Parts, live: list[int], query: Query) -> int:
+    """Returns the bytes of accumulators of any length that a page has in the store, without reading them."""
+    if not parts.statements.variable:
+        return 0
+    wanted, total = condition(parts, query), 0
+    if query.after is not None:
+        wanted = parts.statements.beyond(wanted, load_place(parts.layout, query.after))
+    for some in range(0, len(live), _PARTS):
+        cursor.execute(*parts.statements.lengths(live[some : some + _PARTS], wanted, query.limit + 1))
+        total += int(cursor.fetchone()[0])
+    return total
+
+
 def condition(parts: Parts, query: Query) -> Condition:
     """Returns the SQL condition of the rows that a query selects."""
     layout, keys, mark = parts.layout, parts.statements.keys, parts.statements.mark

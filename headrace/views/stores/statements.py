@@ -39,6 +39,9 @@ class Statements:
         self.columns = ", ".join([*places, *accumulators])
         self.every = f'"__part", {self.columns}'
         marks = ", ".join([self.mark] * (1 + self.width + len(accumulators)))
+        texts = [f'"{name}"' for name, kind in zip(layout.aggregations, layout.kinds, strict=True) if kind == "bytes"]
+        self.variable = bool(texts)  # whether accumulators may have any length
+        self._lengths = " + ".join(f"coalesce(length({name}), 0)" for name in texts)
         self.insert = f"INSERT INTO {self.table} ({self.every}) VALUES ({marks})"
         changes = ", ".join(f"{name} = excluded.{name}" for name in accumulators)
         self.upsert = f'{self.insert} ON CONFLICT ("__part", {self.places}) DO UPDATE SET {changes}'
@@ -76,6 +79,13 @@ class Statements:
         """Selects the first rows of each part that satisfy a condition."""
         values = [value for part in parts for value in (part, *condition.values, limit)]
         return self._select(len(parts), condition.sql), values
+
+    def lengths(self, parts: list[int], condition: Condition, limit: int) -> tuple[str, list[Any]]:
+        """Selects the total length of accumulators in the first rows of each part."""
+        where = f'"__part" = {self.mark}{condition.sql} ORDER BY {self.places} LIMIT {self.mark}'
+        each = f"SELECT * FROM (SELECT {self._lengths} AS length FROM {self.table} WHERE {where}) AS r"
+        values = [value for part in parts for value in (part, *condition.values, limit)]
+        return f"SELECT coalesce(sum(length), 0) FROM ({' UNION ALL '.join([each] * len(parts))}) AS lengths", values
 
     def largest(
         self, parts: list[int], condition: Condition, name: str, n: int, *, groups: str

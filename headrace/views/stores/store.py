@@ -23,7 +23,7 @@ from headrace.views.query.queries import Answer, Provenance, Query
 from headrace.views.stores.database import Database, cursor_of
 from headrace.views.stores.deadletters import DeadLetters
 from headrace.views.stores.parts import Parts
-from headrace.views.stores.reading import answer_rows
+from headrace.views.stores.reading import answer_rows, stored_length
 from headrace.views.stores.storetables import VERSIONS, VIEWS, make_tables, rows_table
 from headrace.views.stores.versions import Build, Cut, Version
 
@@ -201,6 +201,16 @@ class StoredView:
         with self.database.snapshot() as cursor:
             state = self.state(cursor)
             rows, following = answer_rows(cursor, self.parts, self._live(state, query), query)
+        return Answer(rows, self._provenance(state), following)
+
+    def small_answer(self, query: Query, most: int) -> Answer | None:
+        """Answers a query for some rows of a key; None if their accumulators have more bytes than this in the store."""
+        with self.database.snapshot() as cursor:
+            state = self.state(cursor)
+            live = self._live(state, query)
+            if stored_length(cursor, self.parts, live, query) > most:
+                return None
+            rows, following = answer_rows(cursor, self.parts, live, query)
         return Answer(rows, self._provenance(state), following)
 
     def pages(self, query: Query) -> Iterator[Answer]:

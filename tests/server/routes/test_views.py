@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
+from headrace.model.jsontext import dumps
 from headrace.server import Service
-from headrace.server.http.jsonresponse import dumps
 from headrace.views.jsonencoding import encode_answer, encode_time
 from headrace.views.query.queries import Between, Prefix, Query
 from headrace.views.stores.store import StoredView

@@ -206,7 +206,7 @@ def test_no_secret_in_logs_or_errors(
     def failing(*_: Any) -> Any:
         raise OSError("disk of postgresql://user:hunter2@host is gone")
 
-    monkeypatch.setattr(service.views["visitors"], "answer", failing)
+    monkeypatch.setattr(service.views["visitors"], "small_answer", failing)
     with caplog.at_level(logging.DEBUG):
         broken = client.get("/views/visitors?url=PRIVATE", headers=headers)
         wrong = client.get("/views", headers={"Authorization": "Bearer almost-the-secret"})

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headrace.server.http.jsonresponse import dumps
+from headrace.model.jsontext import dumps
 
 
 @pytest.mark.parametrize(

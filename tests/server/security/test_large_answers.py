@@ -1,0 +1,283 @@
+"""Attacks with answers: too large ones, and ones that nobody reads."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+import headrace as hr
+from headrace.log import Log
+from headrace.server import Limits, Server, Service
+from headrace.server.routes import serversentevents, views
+from headrace.views import adhoc, jsonencoding
+from headrace.views.declare.app import App
+from headrace.views.declare.layout import Layout, Partial
+from headrace.views.query.queries import Query
+from headrace.views.stores import Store
+from headrace.views.stores.store import StoredView
+from tests.server.conftest import HOUR, feed, on_both, partial_row, visitors
+
+LONG_KEYS = 100  # rows whose answer has 8 MB: more than the operating system takes for a client that does not read
+SQL = adhoc.Limits(seconds=30)
+
+
+def fill(view: StoredView) -> None:
+    feed(view, *(partial_row(f"{number:03}{'x' * 80_000}", 0, "ann") for number in range(LONG_KEYS)))
+
+
+def request_of(path: str, sql: str | None = None) -> bytes:
+    if sql is None:
+        return f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+    body = json.dumps({"sql": sql}).encode()
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+    return head.encode() + b"\r\n\r\n" + body
+
+
+@contextmanager
+def sending(port: int | None, request: bytes) -> Iterator[socket.socket]:
+    """A client that has sent a request and reads nothing yet."""
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.settimeout(30)
+        client.connect(("127.0.0.1", port))
+        client.sendall(request)
+        yield client
+
+
+def count_cut_off(client: httpx.Client) -> int:
+    found = re.search(r"^headrace_http_cut_off_total (\d+)", client.get("/metrics").text, re.MULTILINE)
+    return int(found[1]) if found else 0
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to pass"
+        time.sleep(0.02)
+
+
+NAME = "n" * 50_000
+
+
+@pytest.mark.parametrize(
+    ("sql", "reason"),
+    [
+        ("SELECT list_transform(range(100), x -> true) FROM range(1000)", "at most 10,000 cells"),
+        ("SELECT range(10001)", "at most 10,000 cells"),
+        ("SELECT [[range(5000)], [range(5001)]]", "at most 10,000 cells"),
+        ("SELECT MAP {1: range(9999)}, {'a': 1, 'b': 2}", "at most 10,000 cells"),
+        (f"SELECT {{'{NAME}': 1}} FROM range(1000)", "at most 2,000,000 bytes"),  # small in Arrow, as are the next
+        (f"SELECT list_transform(range(100), x -> {{'{NAME}': x}})", "at most 2,000,000 bytes"),
+        ("SELECT repeat(chr(1), 400000)", "at most 2,000,000 bytes"),
+        (f"SELECT {'[' * 100}1{']' * 100}", "nested too deeply"),
+    ],
+    ids=lambda text: text[:30],
+)
+def test_a_statement_with_a_huge_answer(started: Callable[..., httpx.Client], sql: str, reason: str) -> None:
+    client = started(limits=Limits(answer_cells=10_000, answer_bytes=2_000_000, sql=SQL))
+    answer = client.post("/sql", json={"sql": sql})
+    assert (answer.status_code, reason in answer.json()["reason"]) == (400, True), answer.text
+
+
+def test_answers_up_to_the_limits(started: Callable[..., httpx.Client], view: StoredView) -> None:
+    client = started(limits=Limits(answer_cells=10_000, answer_bytes=2_000_000, sql=SQL))
+    assert client.post("/sql", json={"sql": "SELECT range(10000)"}).json()["rows"] == [[list(range(10_000))]]
+    text = client.post("/sql", json={"sql": "SELECT repeat('x', 1999900)"}).json()["rows"][0][0]
+    assert text == "x" * 1_999_900
+    feed(view, *(partial_row(f"{number}{'x' * 10_000}", 0, "ann") for number in range(300)))
+    assert len(client.get("/views/visitors?limit=190").json()["rows"]) == 190
+    for path in ("/views/visitors?limit=210", "/views/visitors/changes?limit=210"):
+        refused = client.get(path)
+        assert (refused.status_code, "at most 2,000,000 bytes" in refused.json()["reason"]) == (400, True)
+
+
+def test_no_route_encodes_rows_on_the_event_loop(
+    started: Callable[..., httpx.Client], view: StoredView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = set()
+
+    def noting(encode: Callable[..., Any]) -> Callable[..., Any]:
+        def encode_and_note(*arguments: Any) -> Any:
+            threads.add(threading.current_thread().name)
+            return encode(*arguments)
+
+        return encode_and_note
+
+    for module, name in ((views, "encode_answer"), (views, "encode_version"), (serversentevents, "encode_row")):
+        monkeypatch.setattr(module, name, noting(getattr(jsonencoding, name)))
+    client = started()
+    feed(view, *(partial_row(f"{number}", 0, "ann") for number in range(200)))
+    assert len(client.get("/views/visitors?limit=200").json()["rows"]) == 200
+    with client.stream("GET", "/views/visitors/changes?limit=200") as response:
+        next(response.iter_bytes())
+    assert threads
+    assert not {name for name in threads if not name.startswith("headrace-queries")}
+
+
+@on_both
+def test_a_few_rows_may_be_large(service: Service, view: StoredView) -> None:
+    """Then they are not read on the event loop, though they are few."""
+    store = view.database
+    layout = Layout.of("users_of", keys={"url": "string"}, aggregations={"n": hr.count(), "all": hr.collect("user")})
+    large = StoredView(store, layout, view.clock)
+    large.create()
+    for url, users in (("a", ["ann"]), ("b", ["x" * 1000] * 100)):
+        feed(large, Partial((url,), 0, HOUR, (len(users), layout.fns[1].dump(users))))
+    small = large.small_answer(Query(key={"url": "a"}), 10_000)
+    assert small is not None
+    assert small.rows == large.answer(Query(key={"url": "a"})).rows
+    assert large.small_answer(Query(key={"url": "b"}), 10_000) is None
+    first = large.answer(Query(limit=1))
+    assert large.small_answer(Query(limit=1, after=first.next), 10_000) is None
+    feed(view, partial_row("a", 0, "ann"))
+    assert view.small_answer(Query(key={"url": "c"}), 0) == view.answer(Query(key={"url": "c"}))
+
+
+UNREAD = {
+    "a view": request_of(f"/views/visitors?limit={LONG_KEYS}"),
+    "pages of a view": request_of("/views/visitors?limit=5") * 20,
+    "statements": request_of("/sql", "SELECT repeat('x', 8000000)") * 2,
+    "events": request_of(f"/views/visitors/changes?limit={LONG_KEYS}"),
+    "closing": request_of(f"/views/visitors?limit={LONG_KEYS}").replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"),
+}
+
+
+@pytest.mark.parametrize("request_", UNREAD.values(), ids=UNREAD)
+def test_answers_that_nobody_reads(
+    started: Callable[..., httpx.Client], service: Service, view: StoredView, request_: bytes
+) -> None:
+    """They are dropped after a time, and until then their places are taken."""
+    client = started(limits=Limits(queries=2, listeners=1, statements=1, send_seconds=1, poll=0.01, sql=SQL))
+    fill(view)
+    with sending(client.base_url.port, request_) as silent:
+        wait_for(lambda: count_cut_off(client) == 1)
+        with pytest.raises(ConnectionError):
+            while silent.recv(1 << 20):
+                pass
+    # All places are free again.
+    assert client.post("/sql", json={"sql": "SELECT 1"}).status_code == 200
+    for _ in range(3):
+        assert client.get(f"/views/visitors?limit={LONG_KEYS}").status_code == 200
+    with client.stream("GET", "/views/visitors/changes?limit=1") as response:
+        assert response.status_code == 200
+
+
+def test_places_are_taken_until_answers_are_sent(started: Callable[..., httpx.Client], view: StoredView) -> None:
+    client = started(limits=Limits(queries=1, send_seconds=30, unsent_bytes=12_000_000, sql=SQL))
+    fill(view)
+    large = f"/views/visitors?limit={LONG_KEYS}"
+    with sending(client.base_url.port, request_of(large)) as silent:
+        wait_for(lambda: client.get("/views").status_code == 429)
+        assert "at most 1 queries at once" in client.get("/views").json()["reason"]
+        assert client.get("/views/visitors?url=a").status_code == 200  # a few rows of a key need no place
+        refused = client.post("/sql", json={"sql": "SELECT repeat('x', 8000000)"})
+        assert (refused.status_code, "12,000,000 bytes of unsent answers" in refused.json()["reason"]) == (429, True)
+        silent.close()
+    wait_for(lambda: client.get("/views").status_code == 200)
+    assert client.post("/sql", json={"sql": "SELECT repeat('x', 8000000)"}).status_code == 200
+
+
+def test_a_client_that_reads_too_slowly(started: Callable[..., httpx.Client], view: StoredView) -> None:
+    client = started(limits=Limits(send_seconds=1, poll=0.01))
+    fill(view)
+    begun = time.monotonic()
+    request = request_of(f"/views/visitors?limit={LONG_KEYS}")
+    with sending(client.base_url.port, request) as slow, pytest.raises(ConnectionError):
+        while slow.recv(1000):
+            assert time.monotonic() < begun + 30
+            time.sleep(0.01)
+    assert count_cut_off(client) == 1
+
+
+def test_a_stream_that_is_read_goes_on(started: Callable[..., httpx.Client], view: StoredView) -> None:
+    client = started(limits=Limits(send_seconds=0.2, poll=0.01))
+    fill(view)
+    with client.stream("GET", f"/views/visitors/changes?limit={LONG_KEYS}") as response:
+        seen, number, begun = b"", 0, time.monotonic()
+        for piece in response.iter_bytes():
+            seen = (seen + piece)[-2_000:]
+            if b"event: progress" in seen:
+                seen, number = b"", number + 1
+                if time.monotonic() > begun + 1:
+                    break
+                feed(view, *(partial_row(f"{row:03}{'x' * 80_000}", 0, f"{number}") for row in range(50)))
+    assert number > 2
+    assert count_cut_off(client) == 0
+
+
+def test_many_requests_at_once_in_one_connection(client: httpx.Client) -> None:
+    def answers(count: int) -> bytes:
+        with sending(client.base_url.port, request_of("/healthz") * count + b"GET /healthz HTTP/1.0\r\n\r\n") as many:
+            return b"".join(iter(lambda: many.recv(1 << 16), b""))
+
+    assert answers(20).count(b'{"status":"alive"}') == 20
+    try:
+        refused = answers(5_000)
+    except ConnectionResetError:  # it was closed before all of them were read
+        return
+    assert b"HTTP/1.1 400" in refused
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/views/visitors/rollback", {"version": "x" * 3_000_000}),
+        ("/sql", {"sql": "SELECT 1", "engine": "x" * 3_000_000}),
+        ("/sql", {"sql": f"SELECT {'x' * 90_000}"}),
+        ("/sql", {"sql": "SELECT 1", "asof": {"x" * 90_000: {}}}),
+    ],
+)
+def test_reasons_do_not_repeat_long_requests(client: httpx.Client, path: str, body: Any) -> None:
+    answer = client.post(path, json=body)
+    assert answer.status_code == 400
+    assert len(answer.content) < 5_000
+
+
+def serve(folder: Path, told: Connection) -> None:
+    service = Service.of(App.of({"visitors": visitors}), Store(f"sqlite:///{folder}/views.db"), Log(folder / "log"))
+    limits = Limits(unsent_bytes=32 << 20, send_seconds=60)
+    server = Server(service, port=0, limits=limits)
+    told.send(server.port)
+    server.run()
+
+
+def test_the_memory_of_answers_that_nobody_reads(tmp_path: Path) -> None:
+    """40 clients ask for 8 MB each: the server keeps 32 MB of them, and no copies."""
+    store = Store(f"sqlite:///{tmp_path}/views.db")
+    fill(Service.of(App.of({"visitors": visitors}), store, Log(tmp_path / "log")).views["visitors"])
+    store.close()
+    hears, tells = multiprocessing.Pipe(duplex=False)
+    process = multiprocessing.get_context("spawn").Process(target=serve, args=(tmp_path, tells))
+    process.start()
+    try:
+        port = hears.recv()
+        large = f"/views/visitors?limit={LONG_KEYS}"
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client, ExitStack() as clients:
+            assert client.get(large).status_code == 200
+            before = psutil.Process(process.pid).memory_info().rss
+            for _ in range(40):
+                clients.enter_context(sending(port, request_of(large)))
+            wait_for(lambda: _count_requests(client, "/views/visitors", 429) >= 30)
+            assert psutil.Process(process.pid).memory_info().rss - before < 150 << 20
+    finally:
+        process.terminate()
+        process.join()
+
+
+def _count_requests(client: httpx.Client, route: str, status: int) -> int:
+    pattern = rf'^headrace_http_requests_total{{method="GET",route="{route}",status="{status}"}} (\d+)'
+    found = re.search(pattern, client.get("/metrics").text, re.MULTILINE)
+    return int(found[1]) if found else 0
