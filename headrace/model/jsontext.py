@@ -42,12 +42,12 @@ def dumps(value: Any) -> bytes:
 
 
 def encode_pieces(value: Any, *, cells: int, size: int) -> list[bytes]:
-    """Encodes as JSON, in pieces; refused if there are more cells or bytes. Lists may be iterators.
+    """Encodes as JSON, in pieces; refused if there are more cells or bytes. An iterator is a list.
 
     A cell is a value that is no list and no object, or an empty one.
 
-    >>> encode_pieces({"rows": iter([[1, "a"], [2, "b"]])}, cells=4, size=100)
-    [b'{"rows":[[1,"a"],[2,"b"]]}']
+    >>> encode_pieces(iter([[1, "a"], [2, "b"]]), cells=4, size=100)
+    [b'[[1,"a"],[2,"b"]]']
     >>> encode_pieces([[[1, 2, 3]]] * 2, cells=5, size=100)
     Traceback (most recent call last):
         ...
