@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from headrace.model.errors import HeadraceError
-from headrace.model.times import duration
+from headrace.model.times import SECOND, duration
 from headrace.server.http.bodies import read_json
 from headrace.server.http.jsonresponse import JsonResponse, PiecesResponse
 from headrace.server.http.openapi import (
     BOOLEAN,
     ERROR,
-    MAX_SECONDS,
     STRING,
     TIME,
     Operation,
@@ -50,17 +50,20 @@ _TOPOLOGY: Final[Schema] = {
     "properties": {"name": STRING, "state": STRING, "components": array(_OBJECT), "tasks": array(_OBJECT)},
     "required": ["name", "state", "components", "tasks"],
 }
+_MAX_WAIT: Final = 10_000  # seconds
+_MAX_TASKS: Final = 1_000  # of a bolt, as topologies have them
+_MAX_BYTES: Final = 16 << 10  # of the arguments of a command
 _WAIT: Final[Schema] = {
     "anyOf": [
-        {"type": "string", "pattern": r"^[0-9]{1,4} ?(ms|s|min|h|seconds|minutes|hours)$"},
-        {"type": "number", "minimum": -MAX_SECONDS, "maximum": MAX_SECONDS},
+        {"type": "string", "pattern": r"^([0-9]{1,4} ?(ms|s|seconds)|[0-9]{1,2} ?(min|minutes)|[12] ?(h|hours))$"},
+        {"type": "number", "minimum": -_MAX_WAIT, "maximum": _MAX_WAIT},
         {"type": "null"},
     ],
     "description": "How long to wait for what is under way, e.g. 10s",
 }
 _TASKS: Final[Schema] = {
     "type": "object",
-    "additionalProperties": {"type": "integer", "minimum": 1},
+    "additionalProperties": {"type": "integer", "minimum": 1, "maximum": _MAX_TASKS},
     "minProperties": 1,
     "description": "Numbers of tasks, by bolt",
 }
@@ -167,8 +170,10 @@ def _command_handler(
     command: str,
     fields: dict[str, Schema],
 ) -> Handler:
+    small = replace(limits, body_bytes=min(_MAX_BYTES, limits.body_bytes))
+
     async def run(request: Request) -> Response:
-        arguments = await read_json(request, limits, *fields)
+        arguments = await read_json(request, small, *fields)
         name = request.path_params["name"]
         _check_arguments(arguments, rebalances="tasks" in fields)
         await pool.run(lambda: status_of(topologies, name))
@@ -184,14 +189,20 @@ def _command_handler(
 def _check_arguments(arguments: dict[str, Any], *, rebalances: bool) -> None:
     tasks, wait = arguments.get("tasks"), arguments.get("wait")
     if rebalances and not (
-        isinstance(tasks, dict) and tasks and all(type(count) is int and count > 0 for count in tasks.values())
+        isinstance(tasks, dict)
+        and tasks
+        and all(type(count) is int and 1 <= count <= _MAX_TASKS for count in tasks.values())
     ):
-        raise Refusal(400, f'tasks are numbers of tasks by bolt, such as {{"count": 4}}, got {tasks!r}')
+        raise Refusal(
+            400, f'tasks are numbers of tasks by bolt, such as {{"count": 4}}, from 1 to {_MAX_TASKS:,}, got {tasks!r}'
+        )
     if wait is not None:
         try:
-            duration(wait)
+            seconds = duration(wait) / SECOND
         except (ValueError, TypeError) as error:
             raise Refusal(400, f"wait is how long to wait for what is under way: {error}") from None
+        if seconds > _MAX_WAIT:
+            raise Refusal(400, f"wait is how long to wait for what is under way, at most {_MAX_WAIT:,} s, got {wait!r}")
 
 
 def encode_published(published: dict[str, Any] | None) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,8 @@ from tests.server.conftest import LIMITS
 
 READ, ADMIN = "r" * 20, "a" * 20
 ORDER = ("topology", "state", "from", "stream", "to", "component", "task", "quantile")
-TOKENS = Tokens.parse(f"read:{READ} admin:{ADMIN}")
+WRITE = "w" * 20
+TOKENS = Tokens.parse(f"read:{READ} write:{WRITE} admin:{ADMIN}")
 
 
 @pytest.fixture
@@ -102,6 +104,16 @@ def test_commands(client: httpx.Client, cluster: Cluster) -> None:
         ("word-count/rebalance", {"tasks": {"count": True}}, 400, "tasks are numbers of tasks by bolt"),
         ("word-count/rebalance", {"tasks": {"count": 0}}, 400, "tasks are numbers of tasks by bolt"),
         ("word-count/rebalance", {"tasks": ["count"]}, 400, "tasks are numbers of tasks by bolt"),
+        ("word-count/rebalance", {"tasks": {"count": 1_001}}, 400, "from 1 to 1,000, got {'count': 1001}"),
+        ("word-count/rebalance", {"tasks": {"count": 10**1_000}}, 400, "from 1 to 1,000"),
+        ("word-count/rebalance", {"tasks": {"x" * 17_000: 2}}, 413, "at most 16,384 bytes"),
+        ("word-count/kill", {"wait": "10001 s"}, 400, "at most 10,000 s"),
+        ("word-count/kill", {"wait": 1e300}, 400, "wait is how long to wait"),
+        ("word-count/kill", {"wait": "9" * 9_000 + "h"}, 400, "wait is how long to wait"),
+        ("..%2Fword-count/kill", {}, 404, ""),
+        ("word-count%2F..%2Fidle/kill", {}, 404, ""),
+        ("word-count%00/kill", {}, 404, "no topology 'word-count\\x00' is running"),
+        ("log/kill", {}, 404, "no topology 'log' is running"),
         ("word-count/rebalance", {"tasks": {"words": 2}}, 409, "'words' is a spout"),
         ("word-count/kill", {"wait": "soon"}, 400, "wait is how long to wait"),
         ("word-count/kill", {"now": True}, 400, "no other fields than wait"),
@@ -130,6 +142,17 @@ def test_a_command_that_takes_long_is_under_way(cluster: Cluster, monkeypatch: p
     assert cluster.topologies["idle"].commands == [("kill", 30)]
 
 
+def test_the_same_command_twice_at_once(client: httpx.Client, cluster: Cluster) -> None:
+    with ThreadPoolExecutor(2) as threads:
+        kills = [threads.submit(client.post, "/topologies/idle/kill", json={}) for _ in range(2)]
+        until(lambda: client.get("/topologies/idle").json()["state"] == "killed")
+        cluster.topologies["idle"].settled.set()
+        answers = sorted((kill.result().status_code, kill.result().json().get("reason")) for kill in kills)
+    assert [status for status, _ in answers] in ([200, 404], [200, 409])
+    assert "no topology 'idle' is running" in str(answers[1][1])
+    assert cluster.topologies["idle"].commands == [("kill", 30)]
+
+
 def until(reached: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 60
     while not reached():
@@ -142,7 +165,11 @@ def test_who_may_command(cluster: Cluster) -> None:
         path, read, admin = "/topologies/word-count/deactivate", bearer(READ), bearer(ADMIN)
         assert client.get("/topologies").status_code == client.post(path, json={}).status_code == 401
         assert client.get("/topologies", headers=read).status_code == 200
-        assert client.post(path, json={}, headers=read).status_code == 403
+        assert client.get("/topologies", headers=bearer(WRITE)).status_code == 403
+        for command in ("activate", "deactivate", "rebalance", "kill"):
+            for scope in (READ, WRITE):
+                sent = client.post(f"/topologies/word-count/{command}", json={}, headers=bearer(scope))
+                assert sent.status_code == 403, (command, scope)
         for elsewhere in ({"Origin": "https://evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
             assert client.post(path, json={}, headers=admin | elsewhere).status_code == 403
         assert client.post(path, content="{}", headers=admin | {"Content-Type": "text/plain"}).status_code == 415

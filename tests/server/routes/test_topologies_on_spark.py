@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +14,10 @@ import pytest
 from storm_wordcount import SplitSentence, WordCount
 
 from headrace import storm
+from headrace.dialects.storm.api.topology import TopologyError
 from headrace.dialects.storm.cluster.control import Control
 from headrace.server import Server, Service
+from tests.dialects.storm.clusters import TOPOLOGY
 from tests.server.routes.test_topologies import measured
 
 if TYPE_CHECKING:
@@ -94,3 +98,67 @@ def test_a_topology_is_seen_rebalanced_and_killed_over_http(spark: SparkSession,
         client.post("/topologies/words/kill", json={"wait": "1s"})
         until(lambda: client.get("/topologies").json()["topologies"] == [])
         assert cluster.names() == []
+
+
+def outcome(call: Callable[[], object]) -> str:
+    """Returns what a command is refused with, or that it is done."""
+    try:
+        call()
+    except TopologyError as refused:
+        return str(refused)
+    return "done"
+
+
+@pytest.mark.slow("topologies start on Spark")
+@pytest.mark.timeout(600)
+def test_absurd_and_concurrent_commands_leave_a_cluster_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
+    files = {
+        "words": TOPOLOGY,
+        "none": "topology = 3",
+        "failing": "raise OSError('gone')",
+        "not": "import nothing_here",
+    }
+    for name, text in files.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    directory = tmp_path / "storm"
+    with (
+        storm.LocalCluster(directory, spark=spark) as cluster,
+        Server(Service({}, {}, topologies=Control(directory)), port=0) as server,
+        httpx.Client(base_url=server.url, timeout=300) as client,
+        ThreadPoolExecutor(4) as threads,
+    ):
+        control = Control(directory)
+
+        def submit(name: str, file: str = "words") -> str:
+            return outcome(lambda: control.ask("submit", name=name, file=str(tmp_path / f"{file}.py")))
+
+        for name in ("../words", "..", "a/b", "lock", "log", "requests", "x" * 101, "", "a\0b", "-rf"):
+            assert "the name of a topology is letters, digits" in submit(name), name
+        for file, reason in (
+            ("none", "has no topology"),
+            ("failing", "gone"),
+            ("not", "nothing_here"),
+            ("x", "no file"),
+        ):
+            assert reason in submit("odd", file)
+        assert outcome(lambda: control.ask("__class__")).startswith("there is no command '__class__'")
+        assert cluster.names() == []
+
+        # The same submission twice at once; and one that is killed while it starts, of which one command is first.
+        submitted = sorted(threads.map(submit, ["words", "words"]))
+        assert submitted[0].startswith("a topology 'words' is running already") and submitted[1] == "done"
+        starting = threads.submit(submit, "late")
+        killed = threads.submit(outcome, lambda: cluster.kill("late", 0))
+        assert starting.result() == "done"
+        if killed.result() != "done":
+            assert "no topology 'late' is running" in killed.result()
+            cluster.kill("late", 0)
+        assert cluster.names() == ["words"]
+
+        # Through the API, and to the cluster itself.
+        absurd = client.post("/topologies/words/rebalance", json={"tasks": {"print": 10**9}})
+        assert (absurd.status_code, "from 1 to 1,000" in absurd.json()["reason"]) == (400, True)
+        for tasks, reason in (({"print": 10**9}, "from 1 to 1,000"), ({"nobody": 2}, "no component 'nobody'")):
+            assert reason in outcome(partial(control.ask, "rebalance", name="words", tasks=tasks, wait=0))
+        assert client.get("/topologies/words").json()["state"] == "active"
+        assert cluster.failures() == {}

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 from headrace.dialects.storm.api.components import DEFAULT, Bolt, Component, Spout
 from headrace.dialects.storm.api.config import positive_duration
@@ -29,6 +29,10 @@ from headrace.dialects.storm.api.groupings import (
 from headrace.dialects.storm.api.rules import field_problems, topology_problems
 from headrace.model.errors import HeadraceError
 from headrace.model.times import DurationLike
+
+MAX_TASKS: Final = 1_000
+"""The largest number of tasks of a component. Each has state, and a line in every status."""
+_LONGEST: Final = 50  # characters of a number in a message
 
 
 class TopologyError(HeadraceError, ValueError):
@@ -173,7 +177,7 @@ class Topology:
         """Returns the same topology with other numbers of tasks, by component."""
         for component, number in tasks.items():
             self.node(component)
-            _check_positive(f"the number of tasks of {component!r}", number)
+            _check_tasks(f"the number of tasks of {component!r}", number)
         return Topology(tuple(replace(node, tasks=tasks.get(node.id, node.tasks)) for node in self.nodes))
 
     def capped(self, most: int | None) -> Topology:
@@ -310,9 +314,9 @@ class TopologyBuilder:
             raise TopologyError(f"the id of a component is letters, digits, '_', '-' and '.', got {id!r}")
         if any(node.id == id for node, _ in self._nodes):
             raise TopologyError(f"the topology has a component {id!r} already; choose another id")
-        _check_positive(f"the parallelism of {id!r}", parallelism)
+        _check_tasks(f"the parallelism of {id!r}", parallelism)
         if num_tasks is not None:
-            _check_positive(f"num_tasks of {id!r}", num_tasks)
+            _check_tasks(f"num_tasks of {id!r}", num_tasks)
         for problem in field_problems(id, component):
             raise TopologyError(problem)
         period = None if tick is None else positive_duration("tick", tick)
@@ -327,9 +331,9 @@ def _check_kind(id: str, component: object, kind: type) -> None:
         raise TopologyError(f"{id!r}: expected a {kind.__name__.lower()}, got {component!r}")
 
 
-def _check_positive(what: str, number: Any) -> None:
-    if not isinstance(number, int) or isinstance(number, bool) or number < 1:
-        raise TopologyError(f"{what} is a whole number of at least 1, got {number!r}")
+def _check_tasks(what: str, number: Any) -> None:
+    if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= MAX_TASKS:
+        raise TopologyError(f"{what} is a whole number from 1 to {MAX_TASKS:,}, got {str(number)[:_LONGEST]}")
 
 
 def _field_names(fields: Sequence[str]) -> tuple[str, ...]:

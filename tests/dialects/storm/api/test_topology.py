@@ -73,8 +73,15 @@ WRONG: list[tuple[Callable[[storm.TopologyBuilder], Any], str]] = [
     (lambda b: b.set_bolt("a", Exclaim), r"pass an object, not the class: Exclaim\(\)"),
     (lambda b: b.set_bolt("a", Source("x")), "'a': expected a bolt, got "),
     (lambda b: b.set_spout("a", Exclaim()), "'a': expected a spout, got "),
-    (lambda b: b.set_bolt("a", Exclaim(), parallelism=0), "parallelism of 'a' is a whole number of at least 1, got 0"),
-    (lambda b: b.set_bolt("a", Exclaim(), num_tasks=1.5), "num_tasks of 'a' is a whole number of at least 1, got 1.5"),
+    (
+        lambda b: b.set_bolt("a", Exclaim(), parallelism=0),
+        "parallelism of 'a' is a whole number from 1 to 1,000,",
+    ),
+    (lambda b: b.set_bolt("a", Exclaim(), parallelism=10**9), "is a whole number from 1 to 1,000, got 1000000000"),
+    (
+        lambda b: b.set_bolt("a", Exclaim(), num_tasks=1.5),
+        "num_tasks of 'a' is a whole number from 1 to 1,000,",
+    ),
     (lambda b: b.set_bolt("__a", Exclaim()), "the id of a component is letters, digits"),
     (lambda b: b.set_bolt("a/b", Exclaim()), "the id of a component is letters, digits"),
     (lambda b: b.set_bolt("a", TwoDefaults()), "declares the stream 'default' twice"),
