@@ -58,10 +58,7 @@ class Refused(Exception):
 
 def check(plan: Any, tables: Collection[str]) -> None:
     """Refuses a parsed plan that is not a query of these tables only."""
-    nodes = list(_nodes(plan))
-    named = {str(name).lower() for kind, node in nodes if kind == "UnresolvedWith" for name in _names(node)}
-    allowed = named | {name.lower() for name in tables}
-    for kind, node in nodes:
+    for kind, node, scope in _nodes(plan, frozenset(name.lower() for name in tables)):
         if kind == "UnresolvedFunction":
             _check_function(_texts(node.nameParts()))
         elif kind == "UnresolvedGenerator":
@@ -70,8 +67,9 @@ def check(plan: Any, tables: Collection[str]) -> None:
             if "_metadata" in (part.lower() for part in _texts(node.nameParts())):
                 raise Refused("the column _metadata is not allowed in ad-hoc SQL; it has the paths of files")
         elif kind == "UnresolvedRelation":
-            name = ".".join(_texts(node.multipartIdentifier()))
-            if name.lower() not in allowed:
+            parts = _texts(node.multipartIdentifier())
+            name = ".".join(parts)
+            if len(parts) != 1 or name.lower() not in scope:
                 raise Refused(f"there is no table {name!r}; there are {', '.join(sorted(tables))}")
             if len(node.options()) or node.isStreaming():
                 raise Refused(f"the table {name!r} has no options; leave them out")
@@ -90,28 +88,40 @@ def check_read(analyzed: Any, files: Collection[str]) -> None:
                     raise Refused("the statement reads files that are not of its tables")
 
 
-def _nodes(plan: Any) -> Iterator[tuple[str, Any]]:
-    """Yields all nodes of a plan with the names of their classes; refuses unknown ones."""
-    rest, count = [plan], 0
+def _nodes(plan: Any, tables: frozenset[str]) -> Iterator[tuple[str, Any, frozenset[str]]]:
+    """Yields all nodes of a plan with the names of their classes and of the tables in scope; refuses unknown ones."""
+    rest, count = [(plan, tables)], 0
     while rest:  # no recursion, which a deep statement would exhaust
-        node = rest.pop()
+        node, scope = rest.pop()
         if not hasattr(node, "getClass"):
             continue  # text or a number, which py4j converts to Python
         kind = str(node.getClass().getName())
         package, dot, name = kind.rpartition(".")
         catalyst = (package + dot).startswith(_CATALYST)
         if kind.startswith("scala.collection.") or kind in ("scala.Some", "scala.None$"):
-            rest += _items(node)
+            rest += [(item, scope) for item in _items(node)]
         elif kind.startswith("scala.Tuple"):
-            rest += _items(node.productIterator())
+            rest += [(item, scope) for item in _items(node.productIterator())]
         elif name in _PLANS | _EXPRESSIONS and catalyst:
             count += 1
             if count > _MOST_NODES:
                 raise Refused(f"the statement has more than {_MOST_NODES:,} parts; query less at once")
-            yield name, node
-            rest += _items(node.productIterator())
+            yield name, node, scope
+            if name == "UnresolvedWith":
+                rest += _scopes(node, scope)
+            else:
+                rest += [(item, scope) for item in _items(node.productIterator())]
         elif not (name in _DATA and catalyst) and not _is_plain(kind):
             raise Refused(f"{name.rstrip('$')} is not allowed in ad-hoc SQL; only SELECT over its tables is")
+
+
+def _scopes(node: Any, scope: frozenset[str]) -> list[tuple[Any, frozenset[str]]]:
+    """Returns the queries of a WITH, each with the names before it, and its own if it may repeat; then what follows."""
+    queries = []
+    for relation in _items(node.cteRelations()):
+        outer, scope = scope, scope | {str(relation._1()).lower()}
+        queries.append((relation, scope if node.allowRecursion() else outer))
+    return [*queries, (node.child(), scope)]
 
 
 def _is_plain(kind: str) -> bool:
@@ -127,11 +137,6 @@ def _is_plain(kind: str) -> bool:
 def _check_function(name: list[str]) -> None:
     if len(name) != 1 or name[0].lower() not in FUNCTIONS:
         raise Refused(f"the function {'.'.join(name)} is not allowed in ad-hoc SQL")
-
-
-def _names(node: Any) -> list[str]:
-    """Returns the names of the queries of a WITH."""
-    return [str(pair._1()) for pair in _items(node.cteRelations())]
 
 
 def _texts(names: Any) -> list[str]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import PySparkException
 
 from headrace.model.times import SECOND
 from headrace.views.adhoc.sparkengine import SparkAdHoc
@@ -16,7 +17,7 @@ from headrace.views.adhoc.sqlrequest import Limits, ParquetRows
 from headrace.views.errors import ViewError
 from headrace.views.sparksql import sparkplans
 from headrace.views.sparksql.sparkplans import Refused, check, check_read
-from headrace.views.sparksql.sparksandbox import SESSION, run
+from headrace.views.sparksql.sparksandbox import SESSION, _message, run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,6 +51,11 @@ def test_queries_are_answered(session: SparkSession) -> None:
         "SELECT transform(array(1), x -> x + 1), from_json('{\"a\": 1}', 'a int').a, n::string, "
         "extract(year FROM date'2026-01-31') FROM hits WHERE n = 3": [([2], 1, "3", 2026)],
         "SELECT x, y FROM (VALUES (1, 'a')) t(x, z) LATERAL VIEW explode(array(2)) e AS y": [(1, 2)],
+        "WITH RECURSIVE r(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM r WHERE i < 2), s AS (FROM R) SELECT i FROM S": [
+            (1,),
+            (2,),
+        ],
+        "WITH x AS (SELECT 1 a), y AS (FROM x) SELECT (WITH x AS (SELECT a + 1 FROM x) SELECT max(a) FROM y) b": [(1,)],
         "SELECT '${env:HOME}' x, '${spark.driver.memory}' y": [("${env:HOME}", "${spark.driver.memory}")],
     }
     for sql, rows in queries.items():
@@ -95,6 +101,14 @@ SELECT * FROM binaryFile.`/etc`|SELECT * FROM `text.``/etc/passwd```|SELECT * FR
 SELECT (SELECT * FROM text.`/etc/passwd`)|WITH x AS (SELECT * FROM text.`/etc/passwd`) SELECT * FROM x
 SELECT * FROM spark_catalog.default.hits|SELECT * FROM default.hits|SELECT * FROM global_temp.x|SELECT * FROM jdbc.`x`
 SELECT * FROM information_schema.tables|SELECT * FROM system.session.variables|SELECT * FROM other
+WITH `text./etc/passwd` AS (SELECT 1) SELECT * FROM text.`/etc/passwd`
+WITH `default.hits` AS (SELECT 1) FROM default.hits
+WITH x AS (SELECT * FROM x) SELECT * FROM x|WITH x AS (SELECT * FROM y), y AS (SELECT 1) SELECT * FROM x
+SELECT * FROM (WITH x AS (SELECT 1) SELECT * FROM x), x
+SELECT (WITH x AS (SELECT 1) SELECT * FROM x), (SELECT * FROM x)
+(WITH x AS (SELECT 1) SELECT * FROM x) UNION (SELECT * FROM x)
+WITH x AS (WITH y AS (SELECT 1) FROM y) SELECT * FROM x, y
+WITH x AS (SELECT 1) SELECT * FROM session.x|WITH RECURSIVE x AS (SELECT * FROM y), y AS (SELECT 1) SELECT * FROM x
 """
 
 
@@ -161,6 +175,46 @@ def test_the_second_wall_is_what_would_be_read(session: SparkSession, tmp_path: 
         Exception, match=r"TABLE_OR_VIEW_NOT_FOUND|UNSUPPORTED_DATASOURCE"
     ):  # Spark itself, by a setting
         session.sql("SELECT * FROM text.`/etc/passwd`")
+
+
+def test_what_a_table_does_not_show_is_in_no_answer_and_in_no_error(session: SparkSession, tmp_path: Path) -> None:
+    """Filters of a statement come after those of the table, or errors would have values of rows that it has not."""
+    rows = {
+        "_offset": [0, 1, 2, 3],
+        "url": ["0", "1", "canary", "canary"],
+        "n": [0, 1, 777, 777],
+        "hidden": ["canary"] * 4,
+    }
+    pq.write_table(pa.table(rows), tmp_path / "rows.parquet")
+    shown = {
+        "paths": [str(tmp_path / "rows.parquet")],
+        "columns": ["_offset", "url", "n"],
+        "zoned": [],
+        "where": "(_offset = 0) OR (_offset < 2)",
+    }
+    for sql in (
+        """
+        SELECT * FROM visits WHERE CAST(url AS INT) >= 0|SELECT * FROM visits WHERE 1 / (n - 777) < 9
+        SELECT a.url FROM visits a JOIN visits b ON CAST(a.url AS INT) >= b.n|SELECT max(url), max(n) FROM visits
+        SELECT url FROM visits WHERE CAST(url AS INT) IN (SELECT CAST(url AS INT) FROM visits)
+        SELECT url FROM visits ORDER BY hidden|SELECT hidden FROM visits
+        SELECT * FROM visits JOIN visits v USING (hidden)
+        SELECT * FROM visits JOIN visits v USING (_metadata)
+        SELECT max(n) FROM visits GROUP BY url HAVING max(hidden) > ''
+        SELECT * EXCEPT (_metadata) FROM visits|SELECT url FROM visits v WHERE v.hidden > ''
+        SELECT max(hidden) FROM visits
+    """.strip()
+        .replace("\n", "|")
+        .split("|")
+    ):
+        try:
+            said = str(run(session, sql.strip(), {}, {"visits": shown}, 10).to_pylist())  # type: ignore[dict-item]
+            assert "hidden" not in sql
+        except (Refused, PySparkException) as error:
+            said = str(error) if isinstance(error, Refused) else _message(error)
+            assert "hidden" in sql or "_metadata" in sql, said
+        assert "canary" not in said
+        assert "777" not in said
 
 
 @pytest.mark.slow("a Spark of its own starts, and starts again")
