@@ -73,6 +73,8 @@ _LOCAL: Mapping[str, str] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
+    # The JVM listens even here, and would deserialize what any user of this machine sends. Spark makes the secret.
+    "spark.authenticate": "true",
     "spark.network.timeout": _PATIENCE,  # driver and executor are one process: what is silent is only slow
     "spark.driver.memory": "2g",
     "spark.sql.shuffle.partitions": str(4 * (os.cpu_count() or 1)),

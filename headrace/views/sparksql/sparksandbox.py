@@ -38,7 +38,11 @@ SESSION: Final = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }
 """The Spark settings of each statement's session."""
-_LOCAL: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+_LOCAL: Final = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.authenticate": "true",  # the JVM listens even then, to every user of the machine
+}
 
 
 def start(master: str, megabytes: int, folder: str) -> SparkSession:
