@@ -21,7 +21,8 @@ def private_opener(path: str, flags: int) -> int:
     ('100600', b'text')
     """
     try:
-        descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        # Not blocking: a pipe that somebody has left there would wait for another end.
+        descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise UntrustedPath(f"{path} is a link, where a file of Headrace's own should be; remove it") from None

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from headrace.local.atomicfile import sync_path
 from headrace.local.privatefile import private_opener, read_private
-from headrace.local.privatefolder import check_folder
+from headrace.local.privatefolder import check_tree
 from headrace.log import offsets
 from headrace.log.errors import LogError
 from headrace.log.partitions import Partition
@@ -98,7 +98,7 @@ class Log:
 
     def topic(self, name: str) -> Topic:
         """Opens an existing topic."""
-        check_folder(self._topics / name)
+        check_tree(self._topics / name)
         try:
             stored = json.loads(read_private(self._topics / name / _META))
         except (FileNotFoundError, NotADirectoryError):

@@ -225,6 +225,27 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 @needs_root
+def test_files_that_others_have_left_are_not_read(folder: Path) -> None:
+    """The directory was open to all once, and is closed now."""
+    topic = Log(folder / "log").create("visits")
+    topic.append(0, topic.batch([1], timestamps=[1]))
+    Store(f"sqlite:///{folder}/views.db").close()
+    (folder / "storm").mkdir()
+    planted = [
+        (topic.partition(0).folder / f"{0:020d}.arrow", lambda: Log(folder / "log").topic("visits")),
+        (folder / "views.db-journal", lambda: Store(f"sqlite:///{folder}/views.db")),
+        (folder / "master" / "manifests" / "step-000000.json", lambda: DOORS["an archive"](folder / "master")),
+    ]
+    for path, open_it in planted:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        os.chown(path, NOBODY, NOBODY)
+        with pytest.raises(UntrustedPath, match=f"{path.name} has mode .* belongs to nobody"):
+            open_it()
+        os.chown(path, 0, 0)
+
+
+@needs_root
 def test_a_system_of_another_user_gets_no_token_and_runs_no_app(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADRACE_TOKEN", "secret-token")
     ran = folder / "ran"

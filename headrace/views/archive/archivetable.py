@@ -8,7 +8,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from headrace.local.privatefolder import check_folder
+from headrace.local.privatefolder import check_tree
 from headrace.log.values import Values
 from headrace.model.times import DAY, InstantLike, instant
 from headrace.views.adhoc.sqlrequest import ParquetRows
@@ -35,7 +35,7 @@ class Archive:
     """
 
     def __init__(self, topic: Topic, path: str | Path, *, strict: bool = True) -> None:
-        check_folder(Path(path))
+        check_tree(Path(path))
         self.topic, self._data, self._strict = topic, Path(path, "data"), strict
         self._manifests = Manifests(LocalManifestFolder(Path(path, "manifests")))
         values = Values(topic.schema).type()

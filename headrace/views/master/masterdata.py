@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DateType
 
 from headrace.engine.spark.files import Folder
-from headrace.local.privatefolder import check_folder
+from headrace.local.privatefolder import check_tree
 from headrace.model.badrecords import YEAR_1, YEAR_10000
 from headrace.model.columns import Select, Where
 from headrace.model.pipeline import PCollection, Pipeline
@@ -53,7 +53,7 @@ class Master:
         self.grace, self.clock = int(grace * SECOND), clock
         self.folder = Folder(spark, path)
         if (place := self.folder.local) is not None:
-            check_folder(place)
+            check_tree(place)
         self.data, self.manifests = self.folder.folder("data"), self.folder.folder("manifests")
         local = self.manifests.local
         self._steps = Manifests(self.manifests if local is None else LocalManifestFolder(local))

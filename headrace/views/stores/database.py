@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from headrace.edges.databases import lock_table_creation, open_database, set_patience
 from headrace.local.privatefile import private_opener
-from headrace.local.privatefolder import UntrustedPath, check_folder
+from headrace.local.privatefolder import UntrustedPath, check_folder, check_status
 from headrace.model.secrets import redact_url
 from headrace.views.errors import ViewError
 
@@ -122,6 +122,8 @@ def _make_private(url: sa.URL) -> None:
     check_folder(path.parent)
     path = path.resolve()  # it may be a link
     check_folder(path.parent)
+    for beside in path.parent.glob(f"{path.name}-*"):  # its log and journal, which SQLite reads
+        check_status(beside, beside.lstat())
     try:
         open(path, "ab", opener=private_opener).close()
     except UntrustedPath:

@@ -35,7 +35,7 @@ from headrace.dialects.storm.graph.topologytopics import TopologyTopics
 from headrace.dialects.storm.task.treeoutcomes import TreeOutcomes
 from headrace.engine.stream.taskstate import stream_position
 from headrace.local.atomicfile import replace_file
-from headrace.local.privatefolder import make_folder
+from headrace.local.privatefolder import check_tree, make_folder
 from headrace.log import Log, Topic
 from headrace.model.errors import PipelineError
 from headrace.model.pipeline import Pipeline
@@ -84,6 +84,7 @@ class RunningTopology:
     def _read_id(self) -> str:
         """Reads or makes an id that differs from that of any other topology, even one of the same name."""
         make_folder(self.folder)
+        check_tree(self.folder)
         if not (self.folder / "id").exists():
             replace_file(self.folder / "id", uuid.uuid4().hex.encode())
         return (self.folder / "id").read_text()
