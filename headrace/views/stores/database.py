@@ -122,8 +122,8 @@ def _make_private(url: sa.URL) -> None:
     check_folder(path.parent)
     path = path.resolve()  # it may be a link
     check_folder(path.parent)
-    for beside in path.parent.glob(f"{path.name}-*"):  # its log and journal, which SQLite reads
-        check_status(beside, beside.lstat())
+    for companion in path.parent.glob(f"{path.name}-*"):  # its log and journal, which SQLite reads
+        check_status(companion, companion.lstat())
     try:
         open(path, "ab", opener=private_opener).close()
     except UntrustedPath:
