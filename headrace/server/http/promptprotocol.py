@@ -7,7 +7,7 @@ one that waits for its client. uvicorn itself would wait for ever, keep everythi
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import Final, NoReturn
 
 from uvicorn.protocols.http.flow_control import service_unavailable
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -15,6 +15,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from headrace.server.http.connections import Connections, network_of
 
 _MAX_HEAD: Final = 32 << 10  # bytes
+_MAX_PATH: Final = 2 << 10  # bytes, before they are unquoted; the query comes after it
 _MAX_HEADERS: Final = 100
 
 
@@ -61,12 +62,13 @@ def prompt_protocol(seconds: float, limit: int) -> type[asyncio.Protocol]:
             if not self.in_head:
                 return  # a trailer: who sends it behind a proxy could say what only the proxy may say
             if len(self.headers) >= _MAX_HEADERS:
-                self.fault = f"A request has at most {_MAX_HEADERS} headers."
-                raise ValueError(self.fault)  # ends the parser, which answers
+                self._end_parsing(f"A request has at most {_MAX_HEADERS} headers.")
             super().on_header(name, value)
 
         def on_headers_complete(self) -> None:
             self.unread, self.in_head = 0, False
+            if len(self.url) > _MAX_PATH and b"?" not in self.url[: _MAX_PATH + 1]:
+                self._end_parsing(f"The path of a request has at most {_MAX_PATH} bytes.")
             super().on_headers_complete()
 
         def on_body(self, body: bytes) -> None:
@@ -102,6 +104,10 @@ def prompt_protocol(seconds: float, limit: int) -> type[asyncio.Protocol]:
             self.waiting.remove(self)
             super().connection_lost(exc)
             self._stop_timer()
+
+        def _end_parsing(self, fault: str) -> NoReturn:
+            self.fault = fault  # which is the answer
+            raise ValueError(fault)
 
         def _note_waiting(self) -> None:
             """Notes whether it is the client's turn: to send the rest of a request or the next one, or to read."""

@@ -123,6 +123,20 @@ def test_too_many_headers(address: tuple[str, int]) -> None:
         assert raw.recv(12) == b"HTTP/1.1 200"
 
 
+def test_a_path_that_is_too_long(address: tuple[str, int]) -> None:
+    """To unquote it took longer than to answer."""
+    for path, status in (
+        (b"/" + b"%41" * 10_000, b"400"),
+        (b"/%41?" + b"a" * 10_000, b"404"),
+        (b"/" + b"a" * 2_047, b"404"),
+    ):
+        with connect(address) as raw:
+            raw.sendall(b"GET " + path + b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            answer = b"".join(iter(lambda raw=raw: raw.recv(4096), b""))
+        assert answer[9:12] == status
+        assert (status == b"400") == answer.endswith(b"The path of a request has at most 2048 bytes.")
+
+
 def test_trailers_are_no_headers(started: Callable[..., httpx.Client]) -> None:
     """A proxy may pass them on, and what it says in headers would be said twice."""
     at = started(tokens=Tokens.parse("admin:" + "a" * 20)).base_url

@@ -17,6 +17,7 @@ from headrace.server.routes.metrics import Metrics
 from headrace.server.security.cookies import SECURE_SESSION, SESSION, own_cookies, session_cookie
 from headrace.server.security.guard import GRANT, Guard
 from headrace.server.security.sessions import Sessions
+from tests.server.conftest import LINES
 
 READ, WRITE, ADMIN = "r" * 20, "w" * 20, "a" * 20
 TOKENS = Tokens.parse(f"read:{READ} write:{WRITE} admin:{ADMIN}")
@@ -28,6 +29,7 @@ SLOW = {
     "octal escapes in a quoted cookie": (b"cookie", b'a="' + b"\\1" * (KILOBYTES // 2) + b'"'),
     "beginnings of a cookie": (b"cookie", b"; headrace_session=" * (KILOBYTES // 19)),
     "semicolons and spaces": (b"cookie", b";" * (KILOBYTES // 2) + b" " * (KILOBYTES // 2)),
+    "many cookies of ours": (b"cookie", b"headrace_a=b; " * (KILOBYTES // 14)),
     "a cookie that does not end": (b"cookie", b"headrace_session=" + b"x" * KILOBYTES),
     "an origin of brackets": (b"origin", b"http://" + b"[" * KILOBYTES),
     "an origin of letters to normalise": (b"origin", b"http://" + "\u2100".encode() * (KILOBYTES // 3)),
@@ -130,7 +132,7 @@ def test_cookies_of_others_stay_outside() -> None:
         status, _, seen = guarded(HOST, (b"cookie", cookie))
         assert (status, seen[GRANT].scopes) == (200, {"read"})
         assert all(b"\\" not in value for name, value in seen["headers"] if name == b"cookie")
-    for cookie in (b"x" + own, own + b"x", own[:-1], own + b"; " + own, b'"' + own + b'"', b"a=b" + own):
+    for cookie in (b"x" + own, own + b"x", own[:-1], own + b"; " + own, b'"' + own + b'"', b"a=b" + own, b"a=b " + own):
         assert guarded(HOST, (b"cookie", cookie))[0] == 401
     assert own_cookies([b"a=b; headrace_theme=dark", b'headrace_theme="dark"'], https=False) == b"headrace_theme=dark"
 
@@ -147,6 +149,14 @@ def test_over_tls_only_the_cookie_counts_that_no_other_host_can_set() -> None:
     ):
         assert guarded(HOST, (b"cookie", cookie), scheme=scheme)[0] == status
     assert session_cookie(secure.decode()) == secret
+    for cookie in (
+        b"a=b " + secure,
+        b"a" + secure,
+        b'a="' + secure,
+        b"a=b __Host-" + secure,
+        b"__Host-__Host-" + plain,
+    ):
+        assert guarded(HOST, (b"cookie", cookie), scheme="https")[0] == 401
 
 
 def test_a_target_that_is_not_utf8(client: httpx.Client) -> None:
@@ -191,6 +201,14 @@ def test_bodies_as_clients_send_them(client: httpx.Client) -> None:
     ):
         answer = client.post("/sql", content=body, headers={"Content-Type": kind})
         assert (answer.status_code, answer.json()["rows"]) == (200, [[1]])
+
+
+def test_events_in_other_encodings(client: httpx.Client) -> None:
+    event = '{"user": "ann", "url": "a", "ts": "2026-01-31"}'
+    for body in (event.encode("utf-16-le"), event.encode("utf-32-be"), event.replace("ann", r"\ud800").encode()):
+        assert client.post("/topics/visits", content=body, headers=LINES).status_code == 422
+    with_charset = {"Content-Type": "application/x-ndjson; charset=utf-16"}
+    assert client.post("/topics/visits", content=event, headers=with_charset).status_code == 415
 
 
 def test_a_form_that_is_no_sign_in(started: Callable[..., httpx.Client]) -> None:
