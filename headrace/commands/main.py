@@ -34,9 +34,6 @@ from headrace.commands.warmup import warmup
 from headrace.engine.handle import Handle, Metrics, Status
 from headrace.engine.settings import Settings, using
 from headrace.model.pipeline import Graph
-from headrace.server import Proxies, Tokens
-from headrace.server.http.listening import PORT
-from headrace.system.runs import serve_runs
 
 Started = Callable[[Graph, Handle], None]
 _INTERRUPTED: Final = 130  # the exit status after Ctrl-C, as shells have it
@@ -127,7 +124,7 @@ def run(
     ] = "127.0.0.1",
     ui_port: Annotated[
         int | None,
-        typer.Option(help=f"The port of the page: {PORT}, or a free one if it is taken.", show_default=False),
+        typer.Option(help="The port of the page: 8787, or a free one if it is taken.", show_default=False),
     ] = None,
     ui_proxy: Annotated[
         list[str] | None,
@@ -154,9 +151,7 @@ def run(
     if not ui or explain:
         _run(file, args or [], explain=explain, py_files=files)
         return
-    with errors_as_messages(ValueError):
-        proxies = Proxies(ui_proxy or (), ui_https)
-    with _page(file, ui_host, ui_port, proxies) as started:
+    with _page(file, ui_host, ui_port, ui_proxy or [], https=ui_https) as started:
         _run(file, args or [], py_files=files, started=started)
 
 
@@ -191,16 +186,21 @@ def _run(
 
 
 @contextmanager
-def _page(file: Path, host: str, port: int | None, proxies: Proxies) -> Iterator[Started]:
+def _page(file: Path, host: str, port: int | None, proxies: list[str], *, https: bool) -> Iterator[Started]:
     """Serves the page of a script; yields what is called with each pipeline that starts.
 
     When the script is over, the page is still served: on a terminal until Ctrl-C, otherwise long enough that those who
     look at it see the end.
     """
+    from headrace.server import Proxies, Tokens  # which other scripts need not wait for
+    from headrace.system.runs import serve_runs
+
     with ExitStack() as stack:
         with errors_as_messages(HeadraceError, ValueError, OSError):
             tokens = Tokens.parse(os.environ.get("HEADRACE_TOKENS", ""))
-            runs, url = stack.enter_context(serve_runs(host=host, port=port, tokens=tokens, proxies=proxies))
+            runs, url = stack.enter_context(
+                serve_runs(host=host, port=port, tokens=tokens, proxies=Proxies(proxies, https))
+            )
         print(f"the pipelines of {file} are at {url}", file=sys.stderr, flush=True)
         interrupted = False
         try:

@@ -1,4 +1,7 @@
-"""`headrace storm`: submits topologies, shows their status and commands them."""
+"""`headrace storm`: submits topologies, shows their status and commands them.
+
+Each command imports the dialect when it is run: that takes a second, and `headrace --help` needs none of it.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +9,19 @@ import os
 import sys
 import threading
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from headrace.commands.errors import errors_as_messages, fail
 from headrace.commands.proxyoptions import Https, ProxyAddresses
 from headrace.commands.signals import stopped_by_signals
-from headrace.dialects.storm.api.topology import TopologyError
-from headrace.dialects.storm.cluster.control import POLL_SECONDS, Control
-from headrace.dialects.storm.cluster.controlthread import submit_file
-from headrace.dialects.storm.cluster.localcluster import LocalCluster
 from headrace.model.errors import HeadraceError
 from headrace.model.times import format_instant
+
+if TYPE_CHECKING:
+    from headrace.dialects.storm.cluster.control import Control
+    from headrace.dialects.storm.cluster.localcluster import LocalCluster
 
 storm = typer.Typer(help="Run Storm topologies.", no_args_is_help=True)
 
@@ -42,9 +45,12 @@ def submit(
 
     A stopped topology of the same name continues where it was.
     """
+    from headrace.dialects.storm.cluster.controlthread import submit_file
+    from headrace.dialects.storm.cluster.localcluster import LocalCluster
+
     path = str(file.resolve())
     with errors_as_messages(HeadraceError):
-        control = Control(directory)
+        control = _control(directory)
         if control.served:
             control.ask("submit", name=name, file=path)
             print(f"{name} is running in the cluster of {directory}")
@@ -57,8 +63,17 @@ def submit(
             _wait(cluster, stop)
 
 
+def _control(directory: Path) -> Control:
+    from headrace.dialects.storm.cluster.control import Control
+
+    return Control(directory)
+
+
 def _wait(cluster: LocalCluster, stop: threading.Event) -> None:
     """Waits for a signal to stop, or until no topology is left; raises an error if all that are left have failed."""
+    from headrace.dialects.storm.api.topology import TopologyError
+    from headrace.dialects.storm.cluster.control import POLL_SECONDS
+
     reported: set[str] = set()
     while (names := cluster.names()) and not stop.wait(POLL_SECONDS):
         failures = cluster.failures()
@@ -73,7 +88,7 @@ def _wait(cluster: LocalCluster, stop: threading.Event) -> None:
 def list_(directory: Directory = _DIRECTORY) -> None:
     """List the running topologies."""
     with errors_as_messages(HeadraceError):
-        for topology in Control(directory).statuses():
+        for topology in _control(directory).statuses():
             print(f"{topology.name}  {topology.state}  {len(topology.tasks)} tasks  {topology.trees} pending trees")
 
 
@@ -81,21 +96,21 @@ def list_(directory: Directory = _DIRECTORY) -> None:
 def status(name: Name, directory: Directory = _DIRECTORY) -> None:
     """Show the tuples that every task emitted, executed, acked and failed, and its times."""
     with errors_as_messages(HeadraceError):
-        print(Control(directory).status(name))
+        print(_control(directory).status(name))
 
 
 @storm.command()
 def activate(name: Name, directory: Directory = _DIRECTORY) -> None:
     """Let the spouts emit again."""
     with errors_as_messages(HeadraceError):
-        Control(directory).ask("activate", name=name)
+        _control(directory).ask("activate", name=name)
 
 
 @storm.command()
 def deactivate(name: Name, directory: Directory = _DIRECTORY) -> None:
     """Let the spouts emit no more; pending tuples are processed."""
     with errors_as_messages(HeadraceError):
-        Control(directory).ask("deactivate", name=name)
+        _control(directory).ask("deactivate", name=name)
 
 
 @storm.command()
@@ -112,7 +127,7 @@ def rebalance(
             fail(f"write BOLT=TASKS, e.g. count=4, got {change!r}")
         wanted[bolt] = int(number)
     with errors_as_messages(HeadraceError):
-        Control(directory).ask("rebalance", name=name, tasks=wanted)
+        _control(directory).ask("rebalance", name=name, tasks=wanted)
 
 
 @storm.command()
@@ -125,14 +140,14 @@ def kill(
 ) -> None:
     """End a topology once no tuple is pending."""
     with errors_as_messages(HeadraceError):
-        Control(directory).ask("kill", name=name, wait=wait)
+        _control(directory).ask("kill", name=name, wait=wait)
 
 
 @storm.command()
 def errors(name: Name, directory: Directory = _DIRECTORY) -> None:
     """Show the newest 1,000 errors that components reported, oldest first."""
     with errors_as_messages(HeadraceError):
-        for error in Control(directory).errors(name, _MAX_ERRORS):
+        for error in _control(directory).errors(name, _MAX_ERRORS):
             print(f"{format_instant(error['time'])}  {error['component']}  task {error['task']}  {error['error']}")
 
 
@@ -155,7 +170,7 @@ def ui(
 
     with errors_as_messages(HeadraceError, ValueError, OSError):
         tokens = Tokens.parse(os.environ.get("HEADRACE_TOKENS", ""))
-        service, proxies = Service({}, {}, topologies=Control(directory)), Proxies(proxy or (), https)
+        service, proxies = Service({}, {}, topologies=_control(directory)), Proxies(proxy or (), https)
         server = Server(service, host=host, port=port, tokens=tokens, page=True, proxies=proxies)
     print(f"the topologies of {directory} are at {server.url}; Ctrl-C stops the server", flush=True)
     server.run()

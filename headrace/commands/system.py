@@ -1,4 +1,7 @@
-"""The commands of a system: `headrace up`, `batch`, `query`, `status` and `rollback`."""
+"""The commands of a system: `headrace up`, `batch`, `query`, `status` and `rollback`.
+
+Each imports what it needs when it is run: a system takes a second to import, and `headrace --help` needs none of it.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.console import Console, RenderableType
@@ -21,18 +24,13 @@ from headrace.commands.proxyoptions import Https, ProxyAddresses
 from headrace.commands.signals import stopped_by_signals
 from headrace.model.errors import HeadraceError
 from headrace.model.times import duration, now
-from headrace.server import Proxies, Tokens
-from headrace.server.http.listening import PORT
-from headrace.system.client import HttpClient, client_of, view_of
-from headrace.system.home import Home
-from headrace.system.jobs import Job
-from headrace.system.lifecycle import Deployment, compute_version, run_system, supervise
-from headrace.system.statusdisplay import StatusDisplay, job_line, status_tables, version_table
-from headrace.system.system import Schedule
-from headrace.views.declare.app import App
-from headrace.views.errors import ViewError
-from headrace.views.jsonencoding import AnswerJson
-from headrace.views.systemstatus import JobStatus
+
+if TYPE_CHECKING:
+    from headrace.system.client import HttpClient
+    from headrace.system.jobs import Job
+    from headrace.system.lifecycle import Deployment
+    from headrace.views.jsonencoding import AnswerJson
+    from headrace.views.systemstatus import JobStatus
 
 _POLL: Final = 0.5  # seconds between two requests for the status of a job
 
@@ -69,7 +67,9 @@ def up(
     host: Annotated[
         str, typer.Option(help="The address of the server. Other than loopback, it needs HEADRACE_TOKENS.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="The port of the server.")] = PORT,
+    port: Annotated[
+        int | None, typer.Option(help="The port of the server: 8787 if not given.", show_default=False)
+    ] = None,
     proxy: ProxyAddresses = None,
     https: Https = False,
     batch_every: Annotated[
@@ -89,12 +89,20 @@ def up(
 
     It continues from where it was last stopped. HEADRACE_TOKENS has the tokens of the server.
     """
+    from headrace.server import Proxies, Tokens
+    from headrace.server.http.listening import PORT
+    from headrace.system.home import Home
+    from headrace.system.lifecycle import Deployment, run_system, supervise
+    from headrace.system.statusdisplay import StatusDisplay
+    from headrace.system.system import Schedule
+
     console = Console(stderr=True)
     with _errors_as_messages(), stopped_by_signals() as stop:
         schedule = Schedule(archive=_interval(archive_every), batch=_interval(batch_every))
         tokens = Tokens.parse(os.environ.get("HEADRACE_TOKENS", ""))
         console.print(f"starting {file}, data in {dir} ...", markup=False, highlight=False)
         deployment = Deployment(file, Home(dir), master, store, log, storm)
+        port = PORT if port is None else port
         with (
             run_system(deployment, schedule, host, port, tokens, Proxies(proxy or (), https)) as (system, server),
             StatusDisplay(console) as display,
@@ -118,6 +126,12 @@ def batch(
     log: LogPlace = None,
 ) -> None:
     """Compute a batch version of a view and make it current, in the process that runs the file, if one does."""
+    from headrace.system.client import HttpClient, view_of
+    from headrace.system.home import Home
+    from headrace.system.lifecycle import Deployment
+    from headrace.system.statusdisplay import job_line
+    from headrace.views.declare.app import App
+
     with _errors_as_messages():
         view_of(App.load(file), view, str(file))
         home = Home(dir)
@@ -145,6 +159,9 @@ def query(
 
     The options are the parameters of GET /views/VIEW.
     """
+    from headrace.system.client import client_of
+    from headrace.system.home import Home
+
     with _errors_as_messages():
         answer = client_of(Home(dir), store=store).query(view, _parameters(context.args))
     if plain:
@@ -160,6 +177,10 @@ def query(
 
 def status(dir: Directory = HERE, store: StoreUrl = None, plain: Plain = False) -> None:
     """Show the status of topics, views and batch jobs."""
+    from headrace.system.client import client_of
+    from headrace.system.home import Home
+    from headrace.system.statusdisplay import status_tables, version_table
+
     with _errors_as_messages():
         status = client_of(Home(dir), store=store).status()
     if plain:
@@ -182,6 +203,9 @@ def rollback(
     store: StoreUrl = None,
 ) -> None:
     """Make an older batch version of a view current. No event is lost: later ones are in the speed layer."""
+    from headrace.system.client import client_of
+    from headrace.system.home import Home
+
     with _errors_as_messages():
         current = client_of(Home(dir), store=store).rollback(view, to)
     print(f"{view}: version {current} is current")
@@ -206,6 +230,8 @@ def _errors_as_messages() -> Iterator[None]:
 
 def _compute_here(deployment: Deployment, view: str, incremental: bool, show: Callable[[str], None]) -> JobStatus:
     """Computes a version in this process; returns the job when it has ended."""
+    from headrace.system.lifecycle import compute_version
+    from headrace.system.statusdisplay import job_line
 
     def show_job(job: Job | None) -> None:
         show("reading the events since the last run ..." if job is None else job_line(job.to_json(now())))
@@ -215,6 +241,9 @@ def _compute_here(deployment: Deployment, view: str, incremental: bool, show: Ca
 
 def _compute_there(client: HttpClient, view: str, incremental: bool, show: Callable[[str], None]) -> JobStatus:
     """Has a running system compute a version; returns the job when it has ended."""
+    from headrace.system.statusdisplay import job_line
+    from headrace.views.errors import ViewError
+
     job = client.compute(view, incremental=incremental)
     while job["state"] in ("waiting", "running"):
         time.sleep(_POLL)

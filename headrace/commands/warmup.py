@@ -13,12 +13,13 @@ import tempfile
 from pathlib import Path
 
 from headrace.commands.errors import fail
-from headrace.engine.spark.classarchive import archive_path
 
 
 def warmup() -> None:
     """Make Spark start faster on this machine: stores its Java classes in this Python environment, once."""
-    path = archive_path()
+    from headrace.engine.spark import classarchive
+
+    path = classarchive.archive_path()
     if path.exists():
         print(f"Spark's classes are in {path} already")
         return

@@ -295,3 +295,10 @@ def test_waiting_without_a_limit_is_watching(spark: SparkSession) -> None:
         found = p | hr.Create([1]) | hr.Collect()
     assert list(found) == [1]
     assert len(watched) == 1
+
+
+def test_the_commands_are_listed_without_importing_what_they_run() -> None:
+    """Or `headrace --help`, and the completion of a shell, would take seconds."""
+    heavy = ["pandas", "pyspark", "sqlalchemy", "headrace.server", "headrace.system", "headrace.dialects.storm"]
+    script = f"import sys, headrace.commands.main; print([name for name in {heavy} if name in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout == "[]\n"

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from headrace.commands import warmup
 from headrace.commands.main import main
+from headrace.engine.spark import classarchive
 from headrace.engine.spark.classarchive import archive_options, archive_path
 
 needs_archive = pytest.mark.skipif(not archive_path().exists(), reason="no archive of Spark's classes: headrace warmup")
@@ -35,7 +36,7 @@ def test_a_jvm_with_other_classes_ignores_the_archive_and_says_nothing() -> None
 @pytest.fixture
 def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "share" / "spark.jsa"
-    monkeypatch.setattr(warmup, "archive_path", lambda: path)
+    monkeypatch.setattr(classarchive, "archive_path", lambda: path)
     return path
 
 

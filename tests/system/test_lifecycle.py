@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from headrace.commands import system as commands
 from headrace.commands.main import main
 from headrace.server import Proxies
 from headrace.system import lifecycle
@@ -55,7 +54,7 @@ def test_a_server_shows_the_topologies_beside_its_views(tmp_path: Path, monkeypa
         deployments.append(deployment)
         raise ViewError("it was only to be noted")
 
-    monkeypatch.setattr(commands, "run_system", noted)
+    monkeypatch.setattr(lifecycle, "run_system", noted)
     monkeypatch.chdir(tmp_path)
     for words in ([], ["--storm", "storm"]):
         assert CliRunner().invoke(main, ["up", "app.py", *words]).exit_code == 1
@@ -69,7 +68,7 @@ def test_proxies_are_named_on_the_command_line(tmp_path: Path, monkeypatch: pyte
         seen.append(arguments[-1])
         raise ViewError("it was only to be noted")
 
-    monkeypatch.setattr(commands, "run_system", noted)
+    monkeypatch.setattr(lifecycle, "run_system", noted)
     monkeypatch.chdir(tmp_path)
     for words in ([], ["--proxy", "10.0.0.5", "--proxy", "fd00::/8"], ["--https"]):
         assert CliRunner().invoke(main, ["up", "app.py", *words]).exit_code == 1

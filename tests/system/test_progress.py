@@ -21,6 +21,7 @@ from headrace.commands import system as commands
 from headrace.commands.main import main
 from headrace.log import Log
 from headrace.server import Server, Service
+from headrace.system import lifecycle
 from headrace.system.home import Home
 from headrace.system.jobs import Job
 from headrace.views.declare.app import App
@@ -123,7 +124,7 @@ def test_a_terminal_shows_the_steps_of_a_system_that_does_not_run(
         return DONE
 
     monkeypatch.setattr(commands, "Console", lambda **_: terminal)
-    monkeypatch.setattr(commands, "compute_version", compute)
+    monkeypatch.setattr(lifecycle, "compute_version", compute)
     args = ["batch", str(tmp_path / "app.py"), "hits", "--incremental", "--dir", str(home.path)]
     result = CliRunner().invoke(main, args)
     assert (result.exit_code, result.stdout) == (0, f"{LAST}\n")
