@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from typing import Any, Final
+from urllib.parse import quote
 
 from nicegui import ui
 
@@ -157,7 +158,7 @@ class ExplorerPanel:
         self._none.set_visibility(not page["rows"])
         self._none.set_text(_no_rows_text(question))
         self._provenance.set_text(_provenance_text(page))
-        self._link.props["href"] = f"/views/{question.view}?{question.text()}"
+        self._link.props["href"] = f"/views/{quote(question.view, safe='')}?{question.text()}"
         self._next = page["next"]
         self._first.set_visibility(question.after is not None)
         self._more.set_visibility(page["next"] is not None)

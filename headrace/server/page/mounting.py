@@ -20,6 +20,7 @@ from headrace.server.http.routing import Application
 from headrace.server.http.workerpool import WorkerPool
 from headrace.server.limits import Limits
 from headrace.server.page import nicegui_internals
+from headrace.server.page.contentpolicy import content_policy
 from headrace.server.page.frame import Frame
 from headrace.server.page.openpages import OpenPages
 from headrace.server.page.pagesockets import VISITOR, PageSockets
@@ -33,17 +34,8 @@ from headrace.server.service import Service
 _PAGE: Final = "headrace.page"  # of the page in the scope of a request
 _SWEEP_PERIOD: Final = 1.0  # seconds
 _PATHS: Final = ("/", nicegui_internals.STATIC_PREFIX, nicegui_internals.SOCKET_PREFIX)
-_HEADERS: Final = (
-    (
-        b"content-security-policy",
-        # Vue compiles its templates in the browser, which counts as evaluating them.
-        b"default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
-        b"img-src 'self' data:; font-src 'self' data:; object-src 'none'; frame-ancestors 'none'; base-uri 'none'; "
-        b"form-action 'self'",
-    ),
-    (b"x-frame-options", b"DENY"),
-    (b"referrer-policy", b"same-origin"),
-)
+_HEADERS: Final = ((b"x-frame-options", b"DENY"), (b"referrer-policy", b"same-origin"))
+_FILE_HEADERS: Final = ((b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"), *_HEADERS)
 
 
 @dataclass(frozen=True)
@@ -122,7 +114,7 @@ class PageApp:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], *_HEADERS]
+                message["headers"] = [*message["headers"], *(_HEADERS if self.path == "/" else _FILE_HEADERS)]
             await send(message)
 
         try:
@@ -155,5 +147,9 @@ def _build(request: Request) -> None:
     Frame(request.scope[_PAGE], request).build()
 
 
+def _page_headers(html: str) -> dict[str, str]:
+    return {"Content-Security-Policy": content_policy(html)}
+
+
 def _shell() -> FastAPI:
-    return nicegui_internals.shell(_build, FAVICON)
+    return nicegui_internals.shell(_build, _page_headers, FAVICON)

@@ -26,9 +26,7 @@ from headrace.server.http.quietsockets import drop_below
 STATIC_PREFIX: Final = "/_nicegui/"
 """Where NiceGUI serves its scripts, styles and fonts."""
 
-STATIC_PATH: Final = re.compile(
-    re.escape(f"{STATIC_PREFIX}{__version__}/") + "(static|libraries|components|resources|esm)/.+"
-)
+STATIC_PATH: Final = re.compile(re.escape(f"{STATIC_PREFIX}{__version__}/") + "(static|components|esm)/.+")
 """The paths of files below it. Others are for uploads, which the page has not, and for what programs make."""
 
 SOCKET_PREFIX: Final = "/_nicegui_ws/"
@@ -155,16 +153,19 @@ def is_started() -> bool:
 
 
 @cache
-def shell(build: Callable[[Request], None], favicon: str) -> FastAPI:
+def shell(build: Callable[[Request], None], headers: Callable[[str], Mapping[str, str]], favicon: str) -> FastAPI:
     """Makes NiceGUI an application of its own, whose page at / is what `build` builds.
 
     That can be done only once in a process. `build` gets a request with the same scope as the application was called
-    with, so that what is in it tells pages of several servers apart.
+    with, so that what is in it tells pages of several servers apart. `headers` gets the HTML and gives its headers.
     """
 
     @ui.page("/", title="Headrace", favicon=favicon, dark=None, language="en-US")
-    def page(request: Request) -> None:
+    def page(request: Request) -> Response:
         build(request)
+        response = ui.context.client.build_response(request)
+        response.headers.update(headers(bytes(response.body).decode()))
+        return response
 
     # NiceGUI would answer both with pages, each with a client of its own.
     app.add_exception_handler(404, _not_found)

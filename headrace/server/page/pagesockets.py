@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -28,6 +28,7 @@ _SOCKET: Final = "headrace.socket"  # of a connection, in its scope
 _DISCONNECT: Final[Message] = {"type": "websocket.disconnect", "code": 1008}
 _SEND_SECONDS: Final = 30  # for one message; who is slower gets no more
 _MAX_UNSENT: Final = 100  # messages: those of more than a minute, for a browser that hardly reads
+_MAX_STRANGERS: Final = 20  # of one token, at once: connections to pages that are not there, or are others'
 _BURST: Final = 10  # seconds whose events may come at once
 
 
@@ -37,6 +38,7 @@ class PageSockets:
     def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
         self.limits, self.clock = limits, clock
         self._open: dict[str, PageSocket] = {}
+        self._strangers: list[PageSocket] = []  # which are told to load their page anew
 
     async def serve(self, app: ASGIApp, visitor: Visitor, scope: Scope, receive: Receive, send: Send) -> None:
         """Connects a page with NiceGUI, which is `app`, if it is the visitor's own; another is told to load anew."""
@@ -48,15 +50,31 @@ class PageSockets:
         client_id = query["client_id"] if is_own else nicegui_internals.UNKNOWN_CLIENT
         socket = PageSocket(client_id, visitor, _Pace(self.limits.events, self.clock), receive, send)
         written = nicegui_internals.write_socket_query({**query, "client_id": client_id})
-        if is_own:
-            if client_id in self._open:
-                await self._open[client_id].close("this page has connected again")
-            self._open[client_id] = socket
-        try:
+        with self._counted(socket, is_own=is_own) as former:
+            if former is not None:
+                await former.close("another has come in its place")
             await app({**scope, "query_string": written, _SOCKET: socket}, socket.receive, socket.send)
+
+    @contextmanager
+    def _counted(self, socket: PageSocket, *, is_own: bool) -> Iterator[PageSocket | None]:
+        """Counts a connection for the duration of a block, which is given the one whose place it takes."""
+        if is_own:
+            former = self._open.get(socket.client_id)
+            self._open[socket.client_id] = socket
+        else:
+            token = socket.visitor.grant().token
+            of_token = [each for each in self._strangers if each.visitor.grant().token == token]
+            former = of_token[0] if len(of_token) >= _MAX_STRANGERS else None
+            if former is not None:
+                self._strangers.remove(former)
+            self._strangers.append(socket)
+        try:
+            yield former
         finally:
-            if self._open.get(client_id) is socket:
-                del self._open[client_id]
+            if self._open.get(socket.client_id) is socket:
+                del self._open[socket.client_id]
+            if socket in self._strangers:
+                self._strangers.remove(socket)
 
 
 class PageSocket:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import base64
 import inspect
 import re
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from hashlib import sha256
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -115,6 +117,17 @@ async def _status(path: str) -> int:
         return (await direct.get(path)).status_code
 
 
+def builds_a_response(client: httpx.Client) -> None:
+    """Each script that stands in the page is named by its digest; there are four, and none with names from data."""
+    answer = client.get("/")
+    policy = dict(part.split(" ", 1) for part in answer.headers["content-security-policy"].split("; "))
+    assert "unsafe-inline" not in policy["script-src"] + policy["style-src-elem"]
+    scripts = re.findall(r"<script(?: type=\"\w+\")?>(.*?)</script>", answer.text, re.DOTALL)
+    digests = [base64.b64encode(sha256(script.encode()).digest()).decode() for script in scripts]
+    assert [f"'sha256-{digest}'" for digest in digests] == policy["script-src"].split()[2:]
+    assert len(scripts) == 4
+
+
 def keeps_the_request(client: httpx.Client) -> None:
     client.get("/?tab=topics")
     client_id, scope = list(nicegui_internals.client_scopes())[-1]
@@ -214,6 +227,7 @@ ITEMS: dict[str, Callable[[httpx.Client], None]] = {
     "/_nicegui_ws/": has_its_socket_under_its_prefix,
     "routes below /_nicegui/": has_routes,
     "exception handlers": answers_what_is_not_there,
+    "Client.build_response": builds_a_response,
     "request.scope": hands_the_scope_on,
     "Client.request": keeps_the_request,
     "Client.has_socket_connection": knows_who_is_connected,

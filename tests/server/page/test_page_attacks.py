@@ -318,6 +318,18 @@ def test_a_page_has_one_connection(serve: Serve) -> None:
             assert nicegui_sockets() == 1
 
 
+def test_connections_to_no_page_make_room(serve: Serve) -> None:
+    """They are told to load the page anew; those that do not listen take no more than twenty places."""
+    http = serve(limits=Limits(listeners=30))
+    reader, admin = signed_in(http, READ), signed_in(http, ADMIN)
+    nobody = "8" * 8 + "-8888-8888-8888-" + "8" * 12
+    with ExitStack() as connections:
+        idle = [connections.enter_context(reader.connected(nobody)) for _ in range(70)]
+        assert all(socket.is_closed() for socket in idle[:50])
+        with admin.connected(admin.load()) as socket:
+            assert socket.greet().startswith('40{"sid"')
+
+
 def nicegui_sockets() -> int:
     return sum(len(client._socket_to_document_id) for client in Client.instances.values())
 
