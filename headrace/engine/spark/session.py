@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,6 +14,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from headrace.engine.spark import kafkajars
+from headrace.engine.spark.callbacks import authenticate_callbacks
 from headrace.engine.spark.classarchive import archive_options
 from headrace.engine.spark.java import check_java
 from headrace.engine.spark.jvmstderr import launch_gateway
@@ -22,6 +26,9 @@ WORKER_DAEMON = "headrace.engine.stream.workerdaemon"
 
 _PATIENCE = "1800s"
 """What is not there after so long will not come; on a busy machine much is there after minutes only."""
+
+_LONGEST_FOLDER = 61
+"""The length of a path beyond which Spark refuses it for sockets, whose names the system limits."""
 
 _SETTINGS: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
@@ -47,7 +54,7 @@ def spark_session(master: str | None = None, config: Mapping[str, str] | None = 
         return running
     where = master or os.environ.get("SPARK_MASTER") or "local[*]"
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # or workers run another interpreter
-    local = _LOCAL if where.startswith("local") else {}
+    local = {**_LOCAL, **_socket_settings()} if where.startswith("local") else {}
     java = {"spark.driver.extraJavaOptions": f"{java_options()} {archive_options()}"}
     settings = {**_SETTINGS, **java, **local, **kafkajars.session_settings(where, kafkajars.jars()), **(config or {})}
     if where.startswith("local"):
@@ -56,8 +63,22 @@ def spark_session(master: str | None = None, config: Mapping[str, str] | None = 
     conf = SparkConf().setMaster(where).setAppName("headrace").setAll(list(settings.items()))
     if SparkContext._gateway is None:  # or this process has a JVM already
         check_java()
-        SparkContext(conf=conf, gateway=launch_gateway(conf))
+        gateway = launch_gateway(conf)
+        authenticate_callbacks(gateway)
+        SparkContext(conf=conf, gateway=gateway)
     return SparkSession.builder.config(conf=conf).getOrCreate()
+
+
+def _socket_settings() -> dict[str, str]:
+    """Returns the settings by which the JVM and Python workers connect in a directory that only this user can enter.
+
+    On ports of loopback, a stream's state would be served to whoever connects first, of all users of the machine.
+    """
+    folder = tempfile.mkdtemp(prefix="hr-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    if len(folder) > _LONGEST_FOLDER:
+        return {}
+    return {"spark.python.unix.domain.socket.enabled": "true", "spark.python.unix.domain.socket.dir": folder}
 
 
 def java_options() -> str:

@@ -9,14 +9,27 @@ libraries may start threads, which a fork loses. Those that are imported here st
 from __future__ import annotations
 
 import gc
+import socket
 
 import pandas  # noqa: F401
 import pyspark.worker  # noqa: F401
-from pyspark.daemon import manager
+from pyspark import daemon
 
 import headrace.engine.stream.programs
 import headrace.engine.stream.shards  # noqa: F401
 
+_run_worker = daemon.worker
+
+
+def run_worker(sock: socket.socket, authenticated: bool) -> int:
+    """Runs a worker. Where Spark has closed its socket, the task was cancelled, and there is nothing to report."""
+    try:
+        return _run_worker(sock, authenticated)
+    except BrokenPipeError:
+        return 1
+
+
 if __name__ == "__main__":
+    daemon.worker = run_worker
     gc.freeze()  # modules are no garbage, and a collection in a worker would copy their pages
-    manager()
+    daemon.manager()

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j.java_gateway import JavaObject
 from pyspark.core import rdd
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -197,6 +198,25 @@ def _(stream: Stream) -> None:
 
     assert list(inspect.signature(launch_gateway).parameters) == ["conf", "popen_kwargs"]
     assert "gateway" in inspect.signature(type(stream.spark.sparkContext)).parameters
+
+
+@item("callbacks of the JVM")
+def _(stream: Stream) -> None:
+    gateway: Any = type(stream.spark.sparkContext)._gateway
+    client = gateway.jvm.java.lang.Class.forName("py4j.CallbackClient")
+    field = client.getDeclaredField("authToken")
+    field.setAccessible(True)
+    token = gateway.callback_server_parameters.auth_token
+    assert token and field.get(JavaObject("GATEWAY_SERVER", gateway._gateway_client).getCallbackClient()) == token
+
+
+@item("sockets of Python workers")
+def _(stream: Stream) -> None:
+    from pyspark import daemon
+
+    folder = Path(stream.spark.sparkContext.getConf().get("spark.python.unix.domain.socket.dir") or "")
+    assert list(folder.glob(".*.sock"))
+    assert "worker(sock, authenticated)" in inspect.getsource(daemon.manager)
 
 
 @item("loggers")
