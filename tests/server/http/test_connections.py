@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
@@ -93,14 +94,15 @@ def test_only_those_that_work_keep_others_out(service: Service, monkeypatch: pyt
 
 
 def test_clients_that_do_not_read_make_room(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    large = "x" * (64 << 20)
+    large = b"x" * (64 << 20)
     with Server(service, port=0, limits=Limits(connections=3)) as server, ExitStack() as stack:
 
         async def app(scope: Any, receive: Any, send: Any) -> None:
-            body = large.encode() if scope["path"] == "/large" else b""
-            await send({"type": "http.response.start", "status": 200, "headers": []})
+            body = large if scope["path"] == "/large" else b"{}"
+            length = [(b"content-length", str(len(body)).encode())]
+            await send({"type": "http.response.start", "status": 200, "headers": length})
             await send({"type": "http.response.body", "body": body, "more_body": True})
-            await send({"type": "http.response.body", "body": b""})
+            await send({"type": "http.response.body", "body": b""})  # waits until the client has read
 
         monkeypatch.setattr(server.application, "app", app)
         at = ("127.0.0.1", server.port)
@@ -173,23 +175,41 @@ def test_connections_of_pages_are_limited() -> None:
     assert (entered, refused) == (3, ["websocket.close"] * 2)
 
 
+def test_many_addresses_make_it_no_harder() -> None:
+    connections = Connections[int]()
+    for name in range(2_000):
+        connections.add(name, f"127.0.{name // 250}.{name % 250}")
+    started = time.perf_counter()
+    for name in range(10_000):
+        assert connections.next_to_close() == name
+        connections.remove(name)
+        connections.add(2_000 + name, f"127.1.{name // 250}.{name % 250}")
+    assert time.perf_counter() - started < 2  # it took eight, when all addresses were looked at
+
+
 class Recount:
     """All connections as a list: the slow and obvious form of `Connections`."""
 
     def __init__(self) -> None:
         self.all: list[tuple[int, str, int | None]] = []  # the connection, its address, and since when it waits
+        self.counts: dict[str, tuple[int, int]] = {}  # by address of which some wait: how many, and since when so many
+
+    def count(self, time: int) -> None:
+        """Counts the connections of each address after a step."""
+        waiting = {address for _, address, since in self.all if since is not None}
+        counts = {address: sum(address == each for _, each, _ in self.all) for address in waiting}
+        before = self.counts
+        self.counts = {
+            address: before[address] if address in before and before[address][0] == count else (count, time)
+            for address, count in counts.items()
+        }
 
     def next_to_close(self) -> int | None:
-        waiting = [(name, address, since) for name, address, since in self.all if since is not None]
-        most = max((self.count(address) for _, address, _ in waiting), default=0)
-        return next((name for name, address, _ in sorted(waiting, key=since_of) if self.count(address) == most), None)
-
-    def count(self, address: str) -> int:
-        return sum(address == each for _, each, _ in self.all)
-
-
-def since_of(entry: tuple[int, str, int | None]) -> int:
-    return entry[2] or 0
+        if not self.counts:
+            return None
+        chosen = max(self.counts, key=lambda address: (self.counts[address][0], -self.counts[address][1]))
+        waiting = [(since, name) for name, address, since in self.all if address == chosen and since is not None]
+        return min(waiting)[1]
 
 
 STEPS = st.lists(st.tuples(st.sampled_from(["add", "work", "wait", "remove"]), st.integers(0, 9)), max_size=60)
@@ -199,17 +219,18 @@ STEPS = st.lists(st.tuples(st.sampled_from(["add", "work", "wait", "remove"]), s
 @given(STEPS, st.lists(st.sampled_from("abc"), min_size=10, max_size=10))
 def test_any_connections_make_room_in_the_same_order(steps: list[tuple[str, int]], addresses: list[str]) -> None:
     connections, recount = Connections[int](), Recount()
-    for time, (step, name) in enumerate(steps):
+    for moment, (step, name) in enumerate(steps):
         before = {each: since for each, _, since in recount.all}
         if step == "add" and name not in before:
             connections.add(name, addresses[name])
-            recount.all.append((name, addresses[name], time))
+            recount.all.append((name, addresses[name], moment))
         elif step in ("work", "wait") and name in before:
             connections.set_waiting(name, step == "wait")
-            since = None if step == "work" else before[name] if before[name] is not None else time
+            since = None if step == "work" else before[name] if before[name] is not None else moment
             recount.all = [each if each[0] != name else (name, each[1], since) for each in recount.all]
         elif step == "remove":
             connections.remove(name)
             recount.all = [each for each in recount.all if each[0] != name]
+        recount.count(moment)
         assert connections.next_to_close() == recount.next_to_close()
         assert len(connections) == len(recount.all)
