@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 LONGEST = 1 << 20
 """The most bytes that a line may have."""
@@ -23,18 +23,22 @@ class Lines:
     too_long: int = 0
     not_text: int = 0
     torn: int = 0
-    _begun: bytes = b""  # the beginning of a line whose end has not arrived yet
+    _begun: bytearray = field(default_factory=bytearray)  # of a line whose end has not arrived yet
     _skipping: bool = False  # the rest of a line that is too long
 
     def feed(self, piece: bytes) -> list[str]:
         """Returns the lines that end in this piece."""
-        *ended, begun = (self._begun + piece).split(b"\n")
-        if ended and self._skipping:
-            del ended[0]
-            self._skipping = False
-        self._begun = b"" if self._skipping else begun
+        *ended, begun = piece.split(b"\n")
+        if ended:
+            ended[0] = bytes(self._begun) + ended[0]
+            self._begun = bytearray()
+            if self._skipping:
+                del ended[0]
+                self._skipping = False
+        if not self._skipping:
+            self._begun += begun  # in place: of a line that comes byte by byte, nothing is copied again and again
         if len(self._begun) > self.longest:
-            self._begun, self._skipping = b"", True
+            self._begun, self._skipping = bytearray(), True
             self.too_long += 1
         return [text for line in ended if (text := self._text(line)) is not None]
 
@@ -48,7 +52,7 @@ class Lines:
         self._forget()
 
     def _forget(self) -> list[str]:
-        self._begun, self._skipping = b"", False
+        self._begun, self._skipping = bytearray(), False
         return []
 
     def _text(self, line: bytes) -> str | None:

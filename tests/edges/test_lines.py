@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from itertools import pairwise
 
 from hypothesis import given
@@ -54,3 +55,11 @@ def test_a_line_that_never_ends_takes_no_memory() -> None:
         assert lines.feed(b"x" * 100) == []
         assert len(lines._begun) <= 10
     assert (lines.feed(b"\nok\n"), lines.too_long) == (["ok"], 1)
+
+
+def test_a_line_that_comes_byte_by_byte_is_not_copied_each_time() -> None:
+    lines, began = Lines(), time.process_time()
+    for _ in range(600_000):
+        lines.feed(b"x")
+    assert lines.feed(b"\n") == ["x" * 600_000]
+    assert time.process_time() - began < 6  # copied each time, it would be 180 GB
