@@ -139,6 +139,8 @@ def open_tables(
 
 def check(connection: duckdb.DuckDBPyConnection, sql: str, tables: set[str]) -> duckdb.Statement:
     """Returns the statement that may be run; refuses one that is not a query of these tables only."""
+    if "\0" in sql or any("\ud800" <= character <= "\udfff" for character in sql):
+        raise Refused("a statement is text: leave out NUL, where it would end, and halves of surrogate pairs")
     try:
         statements = connection.extract_statements(sql)
     except duckdb.Error as error:
@@ -236,7 +238,7 @@ def _check_plan(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
 
 def _lower(name: str) -> str:
     """Returns a name as DuckDB compares it: letters beyond ASCII stay as they are."""
-    return name.encode(errors="surrogatepass").lower().decode(errors="surrogatepass")
+    return name.encode().lower().decode()
 
 
 def _run(connection: duckdb.DuckDBPyConnection, statement: duckdb.Statement, most: int, megabytes: int) -> bytes:

@@ -147,6 +147,15 @@ def test_topics_are_tables_of_what_is_archived(archives: Service) -> None:
         folder = next(Path(archives.archives["visits"]._data).rglob("*.parquet"))
         for sql in (f"SELECT * FROM '{folder}'", f"SELECT * FROM read_parquet('{folder}')"):
             assert ask(client, sql, status=400)["reason"]
+        for name in (str(folder), "sqlite_master", "SQLITE_MASTER", "DUCKDB_VIEWS"):  # behind a CTE of that name
+            for sql in (
+                f'WITH "{name}" AS (FROM "{name}") FROM "{name}", visits',
+                f'FROM (WITH "{name}" AS (SELECT 1) FROM visits), "{name}"',
+            ):
+                said = ask(client, sql, status=400, asof={"visits": {"0": 1}})["reason"]
+                assert said.startswith(f"there is no table {name!r}; there are")
+        for sql in ("WITH sqlite_master AS (SELECT 1) FROM main.sqlite_master", "SELECT stats(user) FROM visits"):
+            assert "CREATE VIEW" not in ask(client, sql, status=400)["reason"]
 
 
 def test_spark_answers_if_it_is_asked(archives: Service, engine: Recorded) -> None:
