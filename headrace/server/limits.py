@@ -17,7 +17,7 @@ class Limits:
     - posts: requests to topics at once
     - answer_cells, answer_bytes: the size of an answer, of which every element of a list is a cell
     - unsent_bytes: of answers that wait for their clients to read them, all together; small ones do not count
-    - send_seconds: in which time a client must take an answer, or the next event of a stream
+    - send_seconds: in which time a client must take an answer, or 0.8 MB of a larger one, or the events that wait
     - statements, sql: SQL statements at once, and what each may use; sql_rows: rows of views that one may read
     - listeners, poll, heartbeat: open event streams, and open pages (whose connections may be twice as many), and the
       seconds between two polls of the store and between two heartbeats

@@ -26,6 +26,7 @@ from headrace.views.errors import ViewError
 from headrace.views.jsonencoding import encode_time
 from headrace.views.systemstatus import DeadLetterJson, JobStatus, PipelineStatus, SystemStatus
 
+_LONGEST: Final = 10_000  # characters of a bad record that are shown
 _MAX_RUNS: Final = 50  # of a script that runs pipelines in a loop, the last ones are shown
 
 _WAYS: Final = {"in", "out"}
@@ -145,7 +146,7 @@ class Runs:
                 "position": str(letter.position),
                 "reason": letter.error,
                 "message": letter.message,
-                "record": str(letter.element),
+                "record": str(letter.element)[:_LONGEST],
                 "time": None,
             }
             for name, run in reversed(self._listed().items())

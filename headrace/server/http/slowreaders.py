@@ -14,16 +14,17 @@ from typing import Any, Final
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 _AT_ONCE: Final = struct.pack("ii", 1, 0)
+_DRAINED: Final = 16  # times that a client takes what waits, 48 kB at least, in the time limit
 _PIPELINED: Final = 32  # requests of a connection that wait for the answer to one before
 
 
 def cut_off_slow_readers(
     protocol: type[asyncio.Protocol], seconds: float, on_cut: Callable[[], None]
 ) -> type[asyncio.Protocol]:
-    """Makes a protocol of uvicorn whose clients take each answer, or the next event of a stream, within a time limit.
+    """Makes a protocol of uvicorn whose clients take an answer within a time limit, or 0.8 MB of a larger one.
 
-    Time counts while there is more to send than the operating system takes. `on_cut` is called for each client that is
-    cut off.
+    Time counts while there is more to send than the operating system takes. An event stream has the time whenever
+    events wait. `on_cut` is called for each client that is cut off.
 
     >>> issubclass(cut_off_slow_readers(HttpToolsProtocol, 30, lambda: None), HttpToolsProtocol)
     True
@@ -33,6 +34,7 @@ def cut_off_slow_readers(
     class SendingProtocol(protocol):  # type: ignore[valid-type, misc]
         answering: RequestResponseCycle | None = None  # of pipelined requests, the one that is answered now
         sending: asyncio.TimerHandle | None = None
+        drained = 0  # how often the client took what waited, in this time
 
         def on_message_begin(self) -> None:
             if len(self.pipeline) >= _PIPELINED:
@@ -51,6 +53,7 @@ def cut_off_slow_readers(
 
         def resume_writing(self) -> None:
             super().resume_writing()
+            self.drained += 1
             if self.answering is None or self.answering.response_complete:
                 self._limit_sending()
             elif self.answering.chunked_encoding:  # an event stream, which has no length
@@ -71,6 +74,7 @@ def cut_off_slow_readers(
         def _limit_sending(self) -> None:
             """Limits the time for what is not sent yet, if there is any."""
             self._stop_sending()
+            self.drained = 0
             if self.transport.get_write_buffer_size():
                 self.sending = self.loop.call_later(seconds, self._cut_off)
 
@@ -81,7 +85,9 @@ def cut_off_slow_readers(
 
         def _cut_off(self) -> None:
             self.sending = None
-            if self.transport.get_write_buffer_size():
+            if self.drained >= _DRAINED:
+                self._limit_sending()
+            elif self.transport.get_write_buffer_size():
                 on_cut()
                 # Without this the operating system would go on sending what it has taken, up to some MB.
                 self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)

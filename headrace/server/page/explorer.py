@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -14,11 +15,12 @@ from headrace.server.page import humantext
 from headrace.server.page.context import PageContext
 from headrace.server.page.plot import MAX_BARS, adds_up, plot
 from headrace.server.page.poller import Snapshot
-from headrace.server.page.questions import ExplorerAnswer, Match, Question, ask
+from headrace.server.page.questions import Match, Question, ask
 from headrace.server.page.theme import chart
 from headrace.views.declare.layout import Layout
 from headrace.views.errors import ViewError
 from headrace.views.jsonencoding import ProvenanceJson, encode_answer, encode_provenance
+from headrace.views.stores.store import StoredView
 
 _log = logging.getLogger("headrace.server")
 
@@ -102,7 +104,7 @@ class ExplorerPanel:
                     self._provenance.set_text(_provenance_text(encode_provenance(provenance)))
                 return
             began = time.monotonic()
-            answer = await self.context.pool.run(lambda: ask(view, question))
+            answer = await self.context.pool.run(lambda: _prepare(view, question))
             self._next_ask = time.monotonic() + _REST * (time.monotonic() - began)
             self._shown = question, place
             self._show(question, answer)
@@ -123,45 +125,24 @@ class ExplorerPanel:
 
     # Showing
 
-    def _show(self, question: Question, answer: ExplorerAnswer) -> None:
+    def _show(self, question: Question, answer: _Prepared) -> None:
         self._error.set_visibility(False)
-        layout = self._layout()
-        stacked = adds_up(layout.fns[layout.aggregations.index(question.aggregate)])
-        options = plot(answer.layers, question.aggregate, stacked=stacked)
-        self._plot.set_visibility(options is not None)
-        if options is not None:
+        self._plot.set_visibility(answer.plot is not None)
+        if answer.plot is not None:
             self._plot.options.clear()
-            self._plot.options.update(options)
+            self._plot.options.update(answer.plot)
             self._plot.update()
-        self._note.set_text(_plot_note(question.aggregate, stacked, len(answer.layers.merged), options is not None))
-        self._show_rows(layout, question, answer)
-
-    def _show_rows(self, layout: Layout, question: Question, answer: ExplorerAnswer) -> None:
-        page = encode_answer(question.view, answer.page)
-        columns = [_column(f"k{at}", name) for at, name in enumerate(layout.keys)]
-        windows = any(row["window"]["start"] is not None for row in page["rows"])
-        if windows:
-            columns += [_column("start", "window"), _column("end", "until")]
-        columns += [_column(f"v{at}", name, right=True) for at, name in enumerate(layout.aggregations)]
-        self._table.columns = columns
-        self._table.rows = [
-            {
-                "id": at,
-                "start": humantext.time(row["window"]["start"]),
-                "end": humantext.time(row["window"]["end"]),
-                **{f"k{at}": humantext.value(key) for at, key in enumerate(row["key"].values())},
-                **{f"v{at}": humantext.value(answer) for at, answer in enumerate(row["values"].values())},
-            }
-            for at, row in enumerate(page["rows"])
-        ]
-        self._table.set_visibility(bool(page["rows"]))
-        self._none.set_visibility(not page["rows"])
+        self._note.set_text(answer.note)
+        self._table.columns = answer.columns
+        self._table.rows = answer.rows
+        self._table.set_visibility(bool(answer.rows))
+        self._none.set_visibility(not answer.rows)
         self._none.set_text(_no_rows_text(question))
-        self._provenance.set_text(_provenance_text(page))
+        self._provenance.set_text(answer.provenance)
         self._link.props["href"] = f"/views/{quote(question.view, safe='')}?{question.text()}"
-        self._next = page["next"]
+        self._next = answer.next
         self._first.set_visibility(question.after is not None)
-        self._more.set_visibility(page["next"] is not None)
+        self._more.set_visibility(answer.next is not None)
 
     # Controls
 
@@ -195,6 +176,42 @@ class ExplorerPanel:
     async def _turn_page(self, after: str | None) -> None:
         self._after = after
         await self._ask()
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """An answer as the panel shows it: the options of the plot, and the columns and rows of the table."""
+
+    plot: dict[str, Any] | None
+    note: str
+    columns: list[dict[str, Any]]
+    rows: list[dict[str, Any]]
+    provenance: str
+    next: str | None
+
+
+def _prepare(view: StoredView, question: Question) -> _Prepared:
+    """Queries a view, and makes what is shown of the answer. To be called in a thread: it may have many rows."""
+    answer, layout = ask(view, question), view.layout
+    stacked = adds_up(layout.fns[layout.aggregations.index(question.aggregate)])
+    options = plot(answer.layers, question.aggregate, stacked=stacked)
+    page = encode_answer(question.view, answer.page)
+    columns = [_column(f"k{at}", name) for at, name in enumerate(layout.keys)]
+    if any(row["window"]["start"] is not None for row in page["rows"]):
+        columns += [_column("start", "window"), _column("end", "until")]
+    columns += [_column(f"v{at}", name, right=True) for at, name in enumerate(layout.aggregations)]
+    rows = [
+        {
+            "id": at,
+            "start": humantext.time(row["window"]["start"]),
+            "end": humantext.time(row["window"]["end"]),
+            **{f"k{at}": humantext.value(key) for at, key in enumerate(row["key"].values())},
+            **{f"v{at}": humantext.value(answer) for at, answer in enumerate(row["values"].values())},
+        }
+        for at, row in enumerate(page["rows"])
+    ]
+    note = _plot_note(question.aggregate, stacked, len(answer.layers.merged), options is not None)
+    return _Prepared(options, note, columns, rows, _provenance_text(page), page["next"])
 
 
 def _select(label: str, options: Any, value: str, change: Any) -> ui.select:

@@ -10,6 +10,8 @@ from headrace.engine.handle import HISTORY
 from headrace.model.times import SECOND
 
 NONE: Final = "–"
+_ELEMENTS: Final = 100  # of a list that are shown
+_LONGEST: Final = 1_000  # characters of a value that are shown
 
 
 def count(n: int | float | None) -> str:
@@ -94,10 +96,12 @@ def offsets(by_partition: Mapping[Any, int] | None) -> str:
 
 
 def value(item: Any) -> str:
-    """Formats a key or an answer.
+    """Formats a key or an answer; of a long one, the beginning.
 
     >>> value(1200), value(0.123456789), value(None), value("<b>"), value([1.5, 2]), value(float("nan"))
     ('1,200', '0.123457', 'null', '<b>', '1.5, 2', 'NaN')
+    >>> value(list(range(103)))[-16:], len(value("x" * 5_000))
+    ('8, 99 and 3 more', 1000)
     """
     if item is None:
         return "null"
@@ -108,5 +112,10 @@ def value(item: Any) -> str:
     if isinstance(item, int | float):
         return count(item)
     if isinstance(item, list | tuple):
-        return ", ".join(map(value, item))
-    return str(item)
+        rest = f" and {len(item) - _ELEMENTS:,} more" if len(item) > _ELEMENTS else ""
+        return _shortened(", ".join(map(value, item[:_ELEMENTS]))) + rest
+    return _shortened(item if isinstance(item, str) else str(item))
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"

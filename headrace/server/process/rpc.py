@@ -1,4 +1,8 @@
-"""Calls from the process of a server to that of its system: lines of JSON over a socket, a call and then its reply."""
+"""Calls from the process of a server to that of its system: lines of JSON over a socket, a call and then its reply.
+
+Before a reply with a list, each element has a line of its own: Python runs no other thread while it reads or writes a
+line, and a thousand dead letters in one would take most of a second.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +77,9 @@ class Client:
                 send_message(self._channel, call=method, arguments=arguments)
             except OSError:
                 raise ended from None
-            reply = self._replies.get()
+            elements = []
+            while (reply := self._replies.get()) is not None and "element" in reply:
+                elements.append(reply["element"])
         if reply is None:
             self._replies.put(None)  # for the next call
             raise ended
@@ -81,7 +87,7 @@ class Client:
             raise ViewError(reply["refused"])
         if "failed" in reply:
             raise RuntimeError(f"{method} failed in the process of the system, whose log says how")
-        return reply["result"]
+        return elements if "elements" in reply else reply["result"]
 
 
 class Endpoint:
@@ -100,7 +106,12 @@ class Endpoint:
         with suppress(OSError):
             for line in self._lines:
                 call = json.loads(line)
-                send_message(self._channel, **_reply(self._operations, call["call"], call["arguments"]))
+                reply = _reply(self._operations, call["call"], call["arguments"])
+                if isinstance(result := reply.get("result"), list):
+                    for element in result:
+                        send_message(self._channel, element=element)
+                    reply = {"elements": len(result)}
+                send_message(self._channel, **reply)
 
 
 def send_message(channel: socket.socket, **fields: Any) -> None:

@@ -202,6 +202,21 @@ def test_a_client_that_reads_too_slowly(started: Callable[..., httpx.Client], vi
     assert count_cut_off(client) == 1
 
 
+def test_a_client_that_takes_its_time(started: Callable[..., httpx.Client], view: StoredView) -> None:
+    """It reads at a modest rate, and longer than the time limit: the limit is for 0.8 MB."""
+    client = started(limits=Limits(send_seconds=1))
+    fill(view)
+    begun, size = time.monotonic(), 0
+    request = request_of(f"/views/visitors?limit={LONG_KEYS}").replace(b"HTTP/1.1", b"HTTP/1.0")
+    with sending(client.base_url.port, request) as modest:
+        while read := modest.recv(60_000):
+            size += len(read)
+            time.sleep(len(read) / 3_500_000)
+    assert size > 8_000_000
+    assert time.monotonic() > begun + 2
+    assert count_cut_off(client) == 0
+
+
 def test_a_stream_that_is_read_goes_on(started: Callable[..., httpx.Client], view: StoredView) -> None:
     client = started(limits=Limits(send_seconds=0.2, poll=0.01))
     fill(view)

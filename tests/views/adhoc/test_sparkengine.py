@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 
 from headrace.model.times import SECOND
 from headrace.views.adhoc.sparkengine import SparkAdHoc
-from headrace.views.adhoc.sqlrequest import Limits, ParquetRows
+from headrace.views.adhoc.sqlrequest import JsonLimits, Limits, ParquetRows
 from headrace.views.errors import ViewError
 from headrace.views.sparksql import sparkplans
 from headrace.views.sparksql.sparkplans import Refused, check, check_read
@@ -22,6 +22,7 @@ from headrace.views.sparksql.sparksandbox import SESSION, _message, run
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+JSON: JsonLimits = {"cells": 100, "bytes": 10_000}
 HITS = pa.table({"url": ["a", "b"], "n": [3, 4], "user": ["x", "y"]})
 TABLES = {"hits", "visits"}
 
@@ -228,6 +229,10 @@ def test_the_third_wall_is_the_process(tmp_path: Path, monkeypatch: pytest.Monke
         assert adhoc.query("SELECT _offset FROM visits", {"visits": some}).table.to_pylist() == [{"_offset": 1}]
         found = adhoc.query("SELECT * FROM hits, hits h", {"hits": HITS})
         assert (found.table.num_rows, found.truncated) == (1, True)
+        as_json = adhoc.query_json("SELECT array(_offset), at FROM visits", {"visits": some}, JSON)
+        assert (as_json.columns[1], as_json.rows) == ("at", b'[[[1],"1970-01-01T00:00:02Z"]]')
+        with pytest.raises(ViewError, match="at most 100 cells"):
+            adhoc.query_json("SELECT sequence(1, 101)", {}, JSON)
         process = adhoc._process
         assert process is not None
         assert b"hunter2" not in Path(f"/proc/{process.pid}/environ").read_bytes()
