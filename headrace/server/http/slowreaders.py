@@ -14,7 +14,7 @@ from typing import Any, Final
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 _AT_ONCE: Final = struct.pack("ii", 1, 0)
-_DRAINED: Final = 16  # times that a client takes what waits, 48 kB at least, in the time limit
+_ENOUGH: Final = 800_000  # bytes of a large answer in the time limit
 _PIPELINED: Final = 32  # requests of a connection that wait for the answer to one before
 
 
@@ -34,7 +34,7 @@ def cut_off_slow_readers(
     class SendingProtocol(protocol):  # type: ignore[valid-type, misc]
         answering: RequestResponseCycle | None = None  # of pipelined requests, the one that is answered now
         sending: asyncio.TimerHandle | None = None
-        drained = 0  # how often the client took what waited, in this time
+        begun: tuple[RequestResponseCycle | None, int] = (None, 0)  # when the time began: the answer, and its rest
 
         def on_message_begin(self) -> None:
             if len(self.pipeline) >= _PIPELINED:
@@ -53,7 +53,6 @@ def cut_off_slow_readers(
 
         def resume_writing(self) -> None:
             super().resume_writing()
-            self.drained += 1
             if self.answering is None or self.answering.response_complete:
                 self._limit_sending()
             elif self.answering.chunked_encoding:  # an event stream, which has no length
@@ -74,9 +73,13 @@ def cut_off_slow_readers(
         def _limit_sending(self) -> None:
             """Limits the time for what is not sent yet, if there is any."""
             self._stop_sending()
-            self.drained = 0
+            self.begun = self.answering, self._rest()
             if self.transport.get_write_buffer_size():
                 self.sending = self.loop.call_later(seconds, self._cut_off)
+
+        def _rest(self) -> int:
+            """Returns how many bytes of the answer are still to be written."""
+            return 0 if self.answering is None else self.answering.expected_content_length
 
         def _stop_sending(self) -> None:
             if self.sending is not None:
@@ -85,7 +88,8 @@ def cut_off_slow_readers(
 
         def _cut_off(self) -> None:
             self.sending = None
-            if self.drained >= _DRAINED:
+            answer, rest = self.begun
+            if answer is not self.answering or rest - self._rest() >= _ENOUGH:
                 self._limit_sending()
             elif self.transport.get_write_buffer_size():
                 on_cut()

@@ -47,10 +47,10 @@ def request_of(path: str, sql: str | None = None) -> bytes:
 
 
 @contextmanager
-def sending(port: int | None, request: bytes) -> Iterator[socket.socket]:
+def sending(port: int | None, request: bytes, buffer: int = 4096) -> Iterator[socket.socket]:
     """A client that has sent a request and reads nothing yet."""
     with socket.socket() as client:
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
         client.settimeout(30)
         client.connect(("127.0.0.1", port))
         client.sendall(request)
@@ -208,7 +208,7 @@ def test_a_client_that_takes_its_time(started: Callable[..., httpx.Client], view
     fill(view)
     begun, size = time.monotonic(), 0
     request = request_of(f"/views/visitors?limit={LONG_KEYS}").replace(b"HTTP/1.1", b"HTTP/1.0")
-    with sending(client.base_url.port, request) as modest:
+    with sending(client.base_url.port, request, 256 << 10) as modest:
         while read := modest.recv(60_000):
             size += len(read)
             time.sleep(len(read) / 3_500_000)
