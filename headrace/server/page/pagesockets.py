@@ -48,7 +48,9 @@ class PageSockets:
         loaded = nicegui_internals.client_scope(query["client_id"])
         is_own = loaded is not None and loaded[VISITOR] == visitor
         client_id = query["client_id"] if is_own else nicegui_internals.UNKNOWN_CLIENT
-        socket = PageSocket(client_id, visitor, _Pace(self.limits.events, self.clock), receive, send)
+        socket = PageSocket(
+            client_id, visitor, Pace(self.limits.events, self.limits.events * _BURST, self.clock), receive, send
+        )
         written = nicegui_internals.write_socket_query({**query, "client_id": client_id})
         with self._counted(socket, is_own=is_own) as former:
             if former is not None:
@@ -80,7 +82,7 @@ class PageSockets:
 class PageSocket:
     """One connection: it passes what its page may send and its visitor may see."""
 
-    def __init__(self, client_id: str, visitor: Visitor, pace: _Pace, receive: Receive, send: Send) -> None:
+    def __init__(self, client_id: str, visitor: Visitor, pace: Pace, receive: Receive, send: Send) -> None:
         self.client_id, self.visitor = client_id, visitor
         self._pace, self._receive, self._send = pace, receive, send
         self._has_greeted = self._is_over = False
@@ -150,16 +152,24 @@ class PageSocket:
                 await self._send(message)
 
 
-class _Pace:
-    """Allows so many messages a second for long, and those of some seconds at once."""
+class Pace:
+    """Allows so many a second for long, and so many at once.
 
-    def __init__(self, per_second: float, clock: Callable[[], float]) -> None:
-        self._per_second, self._clock, self._at = per_second, clock, clock()
-        self._left = per_second * _BURST
+    >>> pace = Pace(1, 2, clock=lambda: 0.0)
+    >>> [pace.allows() for _ in range(3)]
+    [True, True, False]
+    """
+
+    def __init__(self, per_second: float, at_once: float, clock: Callable[[], float]) -> None:
+        self._per_second, self._at_once, self._clock = per_second, at_once, clock
+        self._left, self._at = at_once, clock()
 
     def allows(self) -> bool:
-        """Tells whether one more message may come now, and counts it."""
+        """Tells whether one more may come now, and counts it."""
         now = self._clock()
-        self._left = min(self._left + (now - self._at) * self._per_second, self._per_second * _BURST) - 1
+        self._left = min(self._left + (now - self._at) * self._per_second, self._at_once)
         self._at = now
-        return self._left >= 0
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True

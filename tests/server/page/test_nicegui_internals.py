@@ -65,7 +65,9 @@ def says_whether_it_runs(client: httpx.Client) -> None:
 
 def runs_with_an_application(client: httpx.Client) -> None:
     options = {"favicon", "reconnect_timeout", "message_history_length", "binding_refresh_interval", "tailwind"}
-    assert options | {"show_welcome_message"} <= set(inspect.signature(ui.run_with).parameters)
+    assert options | {"show_welcome_message", "gzip_middleware_factory"} <= set(
+        inspect.signature(ui.run_with).parameters
+    )
     assert client.get("/").status_code == 200  # which it would not be without its lifespan
 
 

@@ -214,7 +214,8 @@ def test_a_page_ends_with_its_session(
             monkeypatch.setattr(clock, "now", SECONDS_OF_A_SESSION)
         else:
             monkeypatch.setattr(Sessions, "grant", lambda self, secret: Grant())
-        pressed.emit("event", compute)
+        with suppress(ConnectionClosed):  # it may know already
+            pressed.emit("event", compute)
         for socket in (pressed, idle):
             assert '"open",{"path":"/login"' in socket.rest()
         assert system.jobs == []
@@ -404,6 +405,18 @@ def test_pages_that_never_connect_make_room(serve: Serve) -> None:
         pages = [admin.load() for _ in range(20)]
         assert len(Client.instances) == 8 and {page, pages[-1]} <= set(Client.instances)
         assert own.elements("visitors")
+
+
+@pytest.mark.slow("a hundred pages are built")
+def test_loads_of_the_page_without_end(serve: Serve) -> None:
+    http = serve()
+    reader, admin = signed_in(http, READ), signed_in(http, ADMIN)
+    statuses = []
+    while 429 not in statuses and len(statuses) < 1_000:
+        statuses.append(http.get("/", headers=reader.headers).status_code)
+    assert 100 < len(statuses) < 500 and set(statuses) == {200, 429}
+    assert http.get("/views", headers=reader.headers).status_code == 200
+    assert admin.load()
 
 
 def test_pages_that_never_connect_are_forgotten(serve: Serve) -> None:
