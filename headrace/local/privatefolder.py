@@ -128,20 +128,23 @@ def _steps(path: Path) -> Iterator[tuple[Path, bool]]:
 
 
 def _is_private_group(path: Path, status: os.stat_result) -> bool:
-    """Returns whether a file's group is its owner's own, as with umask 002 on Debian and Fedora.
+    """Returns whether nobody but root and its owner is in a file's group: with umask 002, such groups are common.
 
-    Such a group has the name of the user, and no other members. A group without a name, as volumes of containers have
-    it, has no members that this machine knows of.
+    Accounts of a directory service are not listed, so there only a group with the name of its owner will do.
     """
+    accounts = pwd.getpwall()
     try:
         group = grp.getgrgid(status.st_gid)
-    except KeyError:
-        return not _has_access_list(path)
+        name, members = group.gr_name, set(group.gr_mem)
+    except KeyError:  # as of a volume of a container
+        name, members = None, set[str]()
     try:
         owner = pwd.getpwuid(status.st_uid).pw_name
     except KeyError:
-        return False
-    return group.gr_name == owner and set(group.gr_mem) <= {owner} and not _has_access_list(path)
+        owner = None
+    members |= {account.pw_name for account in accounts if account.pw_gid == status.st_gid}
+    listed = owner is None or any(account.pw_name == owner for account in accounts)
+    return members <= {owner, "root"} and (listed or name == owner) and not _has_access_list(path)
 
 
 def _has_access_list(path: Path) -> bool:

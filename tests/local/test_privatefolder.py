@@ -133,27 +133,40 @@ def test_files_are_refused_if_they_are_links_or_open_to_others(folder: Path) -> 
 
 
 def test_a_group_is_trusted_only_if_it_has_nobody_else(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    owner = privatefolder.pwd.getpwuid(os.geteuid()).pw_name
+    me = privatefolder.pwd.getpwuid(os.geteuid())
+    gid = folder.stat().st_gid
     folder.chmod(0o775)
 
-    def group(name: str, *members: str) -> None:
-        made = privatefolder.grp.struct_group((name, "x", folder.stat().st_gid, list(members)))
-        monkeypatch.setattr(privatefolder.grp, "getgrgid", lambda gid: made)
+    def database(name: str | None, *members: str, primary: tuple[str, ...] = (), listed: bool = True) -> None:
+        def group_of(number: int) -> object:
+            if name is None:
+                raise KeyError(number)
+            return privatefolder.grp.struct_group((name, "x", gid, list(members)))
 
-    for members in ((), (owner,)):
-        group(owner, *members)
+        others = [privatefolder.pwd.struct_passwd((each, "x", 4711, gid, "", "/", "/bin/sh")) for each in primary]
+        monkeypatch.setattr(privatefolder.grp, "getgrgid", group_of)
+        monkeypatch.setattr(privatefolder.pwd, "getpwall", lambda: [*([me] if listed else []), *others])
+
+    trusted = [(me.pw_name,), (me.pw_name, me.pw_name), ("users",), ("users", me.pw_name, "root"), (None,)]
+    for group in trusted:
+        database(*group)
         check_folder(folder)
-    for name, others in ((owner, ("eve",)), ("users", ()), ("users", (owner,))):
-        group(name, *others)
-        with pytest.raises(UntrustedPath, match="mode 0775"):
-            check_folder(folder)
-
-    def no_group(gid: int) -> None:
-        raise KeyError(gid)
-
-    monkeypatch.setattr(privatefolder.grp, "getgrgid", no_group)  # as of a volume of a container
+        for more in ({"primary": ("eve",)}, {"primary": ("eve",), "listed": False}):
+            database(*group, **more)
+            with pytest.raises(UntrustedPath, match="mode 0775"):
+                check_folder(folder)
+        if group[0] is not None:
+            database(*group, "eve")
+            with pytest.raises(UntrustedPath, match="mode 0775"):
+                check_folder(folder)
+    # Accounts of a directory service are known one by one, but not listed.
+    database(me.pw_name, listed=False)
     check_folder(folder)
+    database("users", listed=False)
+    with pytest.raises(UntrustedPath, match="mode 0775"):
+        check_folder(folder)
     # A list of users looks like the rights of the group.
+    database(me.pw_name)
     monkeypatch.setattr(privatefolder.os, "getxattr", lambda *_, **__: b"user:eve:rwx", raising=False)
     with pytest.raises(UntrustedPath, match="mode 0775"):
         check_folder(folder)
