@@ -192,7 +192,7 @@ def _check_node(node: dict[str, Any], scope: frozenset[str], tables: set[str]) -
     elif kind not in _KINDS and not kind.endswith("_TYPE_INFO"):
         raise Refused(f"{kind} is not allowed in ad-hoc SQL; write SELECT ... FROM one of {', '.join(sorted(tables))}")
     elif kind == "TABLE_FUNCTION":
-        if (name := node["function"]["function_name"].lower()) not in _TABLE_FUNCTIONS:
+        if (name := _lower(node["function"]["function_name"])) not in _TABLE_FUNCTIONS:
             listed = ", ".join(sorted(_TABLE_FUNCTIONS))
             raise Refused(f"the function {name} is not allowed in ad-hoc SQL; table functions are {listed}")
     elif kind == "BASE_TABLE":
@@ -209,7 +209,7 @@ def _check_table(node: dict[str, Any], scope: frozenset[str], tables: set[str]) 
 
 def _check_function(node: dict[str, Any]) -> None:
     # What is written before the name may be a column, as in url.upper(): a name is allowed wherever it stands.
-    if (name := node["function_name"].lower()) not in _FUNCTIONS:
+    if (name := _lower(node["function_name"])) not in _FUNCTIONS:
         raise Refused(f"the function {name} is not allowed in ad-hoc SQL")
     if node.get("export_state"):
         raise Refused("EXPORT_STATE is not allowed in ad-hoc SQL")
