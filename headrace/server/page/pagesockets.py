@@ -167,7 +167,8 @@ class Pace:
     def allows(self) -> bool:
         """Tells whether one more may come now, and counts it."""
         now = self._clock()
-        self._left = min(self._left + (now - self._at) * self._per_second, self._at_once)
+        passed = max(now - self._at, 0)  # a clock may be set back
+        self._left = min(self._left + passed * self._per_second, self._at_once)
         self._at = now
         if self._left < 1:
             return False
