@@ -118,7 +118,7 @@ def test_honest_posts_while_costly_ones_run(client: httpx.Client, service: Servi
         for attacker in attackers:
             attacker.join()
     assert set(statuses) == {422}
-    assert sorted(waits)[len(waits) // 2] < 1
+    assert max(waits) < 5
 
 
 LINES_OF_ALL_KINDS = st.sampled_from(
