@@ -56,7 +56,7 @@ _MAX_BYTES: Final = 16 << 10  # of the arguments of a command
 _WAIT: Final[Schema] = {
     "anyOf": [
         {"type": "string", "pattern": r"^([0-9]{1,4} ?(ms|s|seconds)|[0-9]{1,2} ?(min|minutes)|[12] ?(h|hours))$"},
-        {"type": "number", "minimum": -_MAX_WAIT, "maximum": _MAX_WAIT},
+        {"type": "number", "minimum": 0, "maximum": _MAX_WAIT},
         {"type": "null"},
     ],
     "description": "How long to wait for what is under way, e.g. 10s",
@@ -201,8 +201,10 @@ def _check_arguments(arguments: dict[str, Any], *, rebalances: bool) -> None:
             seconds = duration(wait) / SECOND
         except (ValueError, TypeError) as error:
             raise Refusal(400, f"wait is how long to wait for what is under way: {error}") from None
-        if seconds > _MAX_WAIT:
-            raise Refusal(400, f"wait is how long to wait for what is under way, at most {_MAX_WAIT:,} s, got {wait!r}")
+        if not 0 <= seconds <= _MAX_WAIT:
+            raise Refusal(
+                400, f"wait is how long to wait for what is under way, from 0 to {_MAX_WAIT:,} s, got {wait!r}"
+            )
 
 
 def encode_published(published: dict[str, Any] | None) -> dict[str, Any]:
