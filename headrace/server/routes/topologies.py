@@ -198,10 +198,10 @@ def _check_arguments(arguments: dict[str, Any], *, rebalances: bool) -> None:
         )
     if wait is not None:
         try:
-            seconds = duration(wait) / SECOND
+            rounded = duration(wait) / SECOND
         except (ValueError, TypeError) as error:
             raise Refusal(400, f"wait is how long to wait for what is under way: {error}") from None
-        if not 0 <= seconds <= _MAX_WAIT:
+        if not 0 <= (rounded if isinstance(wait, str) else wait) <= _MAX_WAIT:
             raise Refusal(
                 400, f"wait is how long to wait for what is under way, from 0 to {_MAX_WAIT:,} s, got {wait!r}"
             )

@@ -109,6 +109,7 @@ def test_commands(client: httpx.Client, cluster: Cluster) -> None:
         ("word-count/rebalance", {"tasks": {"x" * 17_000: 2}}, 413, "at most 16,384 bytes"),
         ("word-count/kill", {"wait": "10001 s"}, 400, "from 0 to 10,000 s"),
         ("word-count/kill", {"wait": -1}, 400, "from 0 to 10,000 s"),
+        ("word-count/kill", {"wait": 10_000.000000000002}, 400, "from 0 to 10,000 s"),
         ("word-count/kill", {"wait": 1e300}, 400, "wait is how long to wait"),
         ("word-count/kill", {"wait": "9" * 9_000 + "h"}, 400, "wait is how long to wait"),
         ("..%2Fword-count/kill", {}, 404, ""),
