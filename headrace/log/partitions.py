@@ -7,6 +7,7 @@ which names complete batches only. The entries read from an index stay in memory
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,11 +30,15 @@ _log = logging.getLogger("headrace.log")
 
 
 class _IndexedSegment:
-    """A segment with its index in memory; adds to `last_of`, the last sequence number of each producer."""
+    """A segment with its index in memory; adds to `last_of`, the last sequence number of each producer.
+
+    Any number of threads may use it at once.
+    """
 
     def __init__(self, segment: Segment, last_of: dict[int, int]) -> None:
         self.segment, self._last_of = segment, last_of
         self._buffer, self._count = np.zeros(16, ENTRY), 0
+        self._lock = threading.Lock()
 
     @property
     def entries(self) -> Entries:
@@ -41,16 +46,19 @@ class _IndexedSegment:
 
     def read_new(self) -> None:
         """Reads the entries that were added to the index since."""
-        self.add(self.segment.entries(self._count))
+        place = self._count
+        self.add(self.segment.entries(place), place)
 
-    def add(self, entries: Entries) -> None:
-        """Adds entries to those in memory."""
-        count = self._count + len(entries)
-        if count > len(self._buffer):
-            self._buffer = np.concatenate([self.entries, np.zeros(max(count, len(self._buffer)), ENTRY)])
-        self._buffer[self._count : count] = entries
-        self._count = count
-        self._last_of |= zip(entries["producer"].tolist(), entries["sequence"].tolist(), strict=True)
+    def add(self, entries: Entries, place: int) -> None:
+        """Adds the entries from a place of the index on to those in memory, but for what another thread has added."""
+        with self._lock:
+            entries = entries[self._count - place :]
+            count = self._count + len(entries)
+            if count > len(self._buffer):
+                self._buffer = np.concatenate([self.entries, np.zeros(max(count, len(self._buffer)), ENTRY)])
+            self._buffer[self._count : count] = entries
+            self._count = count
+            self._last_of |= zip(entries["producer"].tolist(), entries["sequence"].tolist(), strict=True)
 
     @property
     def next_offset(self) -> int:
@@ -114,8 +122,9 @@ class Partition:
                 "earliest": times["min"],
                 "latest": times["max"],
             }
+            place = len(last.entries)
             entries = last.segment.append(batch, last.segment.end(last.entries), entry, durable=durable)
-            last.add(entries)
+            last.add(entries, place)
             return int(entries[0]["base"])
 
     def earliest(self) -> int:

@@ -7,6 +7,8 @@ import multiprocessing
 import os
 import resource
 import signal
+import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -349,3 +351,31 @@ def test_what_is_removed_while_somebody_looks_is_not_missed(tmp_path: Path, monk
     assert reader.next_offset() == 12
     assert looks == [5, 1]
     assert values(reader) == [10, 11]
+
+
+def test_threads_append_and_read_through_one_object(partition: Partition) -> None:
+    """Or what one thread has just appended and another reads would be there twice."""
+    appends, over, wrong = 100, threading.Event(), list[list[int]]()
+
+    def read() -> None:
+        while not over.is_set():
+            offsets = [offset for offset, _ in partition.read(0)]
+            if offsets != list(range(len(offsets))):
+                wrong.append(offsets)
+                return
+
+    readers = [threading.Thread(target=read) for _ in range(3)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for reader in readers:
+            reader.start()
+        for _ in range(appends):
+            partition.append(batch(1), durable=False)
+    finally:
+        sys.setswitchinterval(interval)
+        over.set()
+        for reader in readers:
+            reader.join()
+    assert wrong == []
+    assert [offset for offset, _ in partition.read(0)] == list(range(appends))

@@ -17,7 +17,7 @@ ROOMS = ("api", "task", "graph", "cluster")
 OUTSIDE = {
     "api": ("headrace.model",),
     "task": ("headrace.model", "headrace.engine.columns"),
-    "graph": ("headrace.model", "headrace.engine.columns", "headrace.log"),
+    "graph": ("headrace.model", "headrace.engine.columns", "headrace.log", "headrace.local"),
     "cluster": ("headrace.model", "headrace.engine", "headrace.log", "headrace.local"),
 }
 """What each room may import from the rest of the tree."""

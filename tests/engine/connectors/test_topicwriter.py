@@ -25,7 +25,7 @@ from headrace.engine.connectors.topicwriter import TopicWriter
 from headrace.engine.worker.blame import WorkerFailure
 from headrace.engine.worker.bundles import Bundle
 from headrace.engine.worker.torecords import ToRecords
-from headrace.log import Log, Record, Topic
+from headrace.log import Log, Record, Topic, segments
 from headrace.log.partitioning import partitions_of
 from headrace.log.partitions import Partition
 from headrace.log.values import Values
@@ -304,13 +304,10 @@ def test_a_full_disk_is_told_and_nothing_is_lost(log: Log) -> None:
 
 def test_a_log_that_cannot_be_written_is_told(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     log.create("visits")
-    opening = Path.open
 
-    def read_only(path: Path, mode: str = "r", **options: Any) -> Any:
-        if set(mode) & set("wa+"):
-            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
-        return opening(path, mode, **options)
+    def read_only(path: str, flags: int) -> int:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
 
-    monkeypatch.setattr(Path, "open", read_only)
+    monkeypatch.setattr(segments, "private_opener", read_only)
     with pytest.raises(WorkerFailure, match="visits/0: cannot append 1 records: Read-only file system; correct that"):
         writer(log).append(blocks([("a", 1)], 1), 0, lambda: 7)

@@ -54,11 +54,11 @@ def applications(service: Service) -> tuple[Guard, Guard]:
 def no_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
     """Statements would take half a second each; they have tests of their own."""
 
-    def refuse(self: Sandbox, sql: str, tables: Any) -> Any:
+    def refuse(self: Sandbox, sql: str, tables: Any, limits: Any) -> Any:
         sql.encode()
         raise ViewError("no statement runs here")
 
-    monkeypatch.setattr(Sandbox, "query", refuse)
+    monkeypatch.setattr(Sandbox, "query_json", refuse)
 
 
 METHODS = st.sampled_from(["GET", "GET", "GET", "POST", "POST", "HEAD", "PUT", "OPTIONS", "TRACE", "x"])
