@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,13 +30,13 @@ class Range:
 
 
 def topic_at(log: str, name: str) -> Topic:
-    """Opens a topic, once in each thread, since a topic caches what it has read of its index."""
+    """Opens a topic, once in each process, since a topic caches what it has read of its index."""
     settings = Path(log, "topics", name, "topic.json")
     try:
         stamp = settings.stat()
     except OSError:
         return Log(log).topic(name)  # raises an error that says what is wrong
-    return _opened(log, name, stamp.st_ino, stamp.st_mtime_ns, threading.get_ident())
+    return _opened(log, name, stamp.st_ino, stamp.st_mtime_ns)
 
 
 def open_topic(node: object, address: Address) -> Topic:
@@ -50,7 +49,7 @@ def open_topic(node: object, address: Address) -> Topic:
 
 
 @lru_cache(maxsize=64)
-def _opened(log: str, name: str, *version_and_thread: int) -> Topic:
+def _opened(log: str, name: str, *version: int) -> Topic:
     return Log(log).topic(name)
 
 

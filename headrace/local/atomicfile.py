@@ -19,12 +19,8 @@ def replace_file(path: Path, data: bytes) -> None:
     (b'two', ['note'])
     """
     new = path.with_name(f".{path.name}.new")
-    try:
-        file = open(new, "xb", opener=private_opener)  # noqa: SIM115 (closed below)
-    except FileExistsError:  # a process died while it wrote
-        new.unlink()
-        file = open(new, "xb", opener=private_opener)  # noqa: SIM115 (closed below)
-    with file:
+    new.unlink(missing_ok=True)  # of a process that died while it wrote
+    with open(new, "xb", opener=private_opener) as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

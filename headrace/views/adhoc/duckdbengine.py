@@ -12,12 +12,10 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
-import pyarrow as pa
-
-from headrace.views.adhoc.sqlrequest import DUCKDB, JsonLimits, JsonResult, Limits, SqlResult, Tables, encode_request
+from headrace.views.adhoc.sandboxengine import SandboxEngine
+from headrace.views.adhoc.sqlrequest import DUCKDB, Limits, SqlResult, Tables
 from headrace.views.errors import ViewError
 
 __all__ = ["AdHoc", "Limits", "SqlResult", "Tables"]
@@ -25,9 +23,10 @@ __all__ = ["AdHoc", "Limits", "SqlResult", "Tables"]
 _SANDBOX: Final = Path(__file__).with_name("duckdbsandbox.py")
 
 
-class AdHoc:
+class AdHoc(SandboxEngine):
     """Runs statements, one SELECT each, within limits. Safe for any number of threads.
 
+    >>> import pyarrow as pa
     >>> hits = pa.table({"url": ["foo.com", "oof.com"], "n": [3, 4]})
     >>> with AdHoc() as adhoc:
     ...     adhoc.query("SELECT max(n) AS n FROM hits WHERE url LIKE 'foo%'", {"hits": hits}).table.to_pylist()
@@ -40,20 +39,12 @@ class AdHoc:
 generate_series, json_each, json_tree, range, unnest
     """
 
+    dialect = DUCKDB
+
     def __init__(self, limits: Limits = Limits()) -> None:
         self.limits = limits
         self._lock = threading.Lock()
         self._spare: subprocess.Popen[bytes] | None = _start()
-
-    def query(self, sql: str, tables: Tables) -> SqlResult:
-        """Runs one SELECT over these tables."""
-        reply, rows = self._ask(encode_request(sql, tables, self.limits, DUCKDB))
-        return SqlResult(pa.ipc.open_stream(rows).read_all(), reply["truncated"])
-
-    def query_json(self, sql: str, tables: Tables, limits: JsonLimits) -> JsonResult:
-        """Runs one SELECT over these tables; encodes the result in the process that runs it."""
-        reply, rows = self._ask(encode_request(sql, tables, self.limits, DUCKDB, limits))
-        return JsonResult(reply["columns"], rows, reply["truncated"])
 
     def _ask(self, request: bytes) -> tuple[dict[str, Any], bytes]:
         """Sends a request to a process; returns the head of its reply and the rows."""
@@ -87,14 +78,6 @@ generate_series, json_each, json_tree, range, unnest
                 self._spare.kill()
                 self._spare.communicate()
                 self._spare = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _start() -> subprocess.Popen[bytes]:

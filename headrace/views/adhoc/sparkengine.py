@@ -18,12 +18,10 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
-import pyarrow as pa
-
-from headrace.views.adhoc.sqlrequest import SPARK, JsonLimits, JsonResult, Limits, SqlResult, Tables, encode_request
+from headrace.views.adhoc.sandboxengine import SandboxEngine
+from headrace.views.adhoc.sqlrequest import SPARK, Limits
 from headrace.views.errors import ViewError
 
 _SANDBOX: Final = Path(__file__).parents[1] / "sparksql" / "sparksandbox.py"
@@ -32,30 +30,23 @@ _GRACE: Final = 5  # seconds for a statement to be cancelled
 _ENVIRONMENT: Final = ("JAVA_HOME", "PATH", "LANG", "SPARK_LOCAL_IP")  # passed on; no secrets of this process
 
 
-class SparkAdHoc:
+class SparkAdHoc(SandboxEngine):
     """Runs statements, one SELECT each, one after the other. Safe for any number of threads.
 
+    >>> import pyarrow as pa
     >>> hits = pa.table({"url": ["foo.com", "oof.com"], "n": [3, 4]})
     >>> with SparkAdHoc(master="local[1]") as adhoc:
     ...     adhoc.query("SELECT max(n) AS n FROM hits WHERE url LIKE 'foo%'", {"hits": hits}).table.to_pylist()
     [{'n': 3}]
     """
 
+    dialect = SPARK
+
     def __init__(self, limits: Limits = Limits(seconds=60, megabytes=1024), *, master: str = "local[*]") -> None:
         self.limits, self.master = limits, master
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._folder = ""
-
-    def query(self, sql: str, tables: Tables) -> SqlResult:
-        """Runs one SELECT over these tables."""
-        reply, rows = self._ask(encode_request(sql, tables, self.limits, SPARK))
-        return SqlResult(pa.ipc.open_stream(rows).read_all(), reply["truncated"])
-
-    def query_json(self, sql: str, tables: Tables, limits: JsonLimits) -> JsonResult:
-        """Runs one SELECT over these tables; encodes the result in the process that runs it."""
-        reply, rows = self._ask(encode_request(sql, tables, self.limits, SPARK, limits))
-        return JsonResult(reply["columns"], rows, reply["truncated"])
 
     def _ask(self, request: bytes) -> tuple[dict[str, Any], bytes]:
         """Sends a request to the process; returns the head of its reply and the rows."""
@@ -128,14 +119,6 @@ class SparkAdHoc:
         if self._folder:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = ""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 @contextlib.contextmanager
