@@ -1,4 +1,4 @@
-"""What engines of ad-hoc SQL share: a request goes to a sandbox process, and its reply has a head and rows."""
+"""The base class of engines for ad-hoc SQL: a request goes to a sandbox process, and its reply has a head and rows."""
 
 from __future__ import annotations
 
