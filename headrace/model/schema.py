@@ -10,13 +10,16 @@ import dataclasses
 import datetime as dt
 import types
 import typing
+from collections import namedtuple
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import itemgetter
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 ROWS: Final = "rows"
 """The element type of a collection whose columns only Spark knows; its elements are Rows."""
@@ -30,6 +33,13 @@ _PLAIN: dict[object, pa.DataType] = {
     dt.datetime: pa.timestamp("us", tz="UTC"),
     dt.date: pa.date32(),
 }
+
+_UTC_TIMES: Final = pa.timestamp("us", tz="UTC")
+_EPOCH: Final[dt.datetime] = pa.scalar(0, _UTC_TIMES).as_py()  # with the time zone that pyarrow gives
+_FIRST_MICRO, _LAST_MICRO = (
+    (instant.replace(tzinfo=_EPOCH.tzinfo) - _EPOCH) // dt.timedelta(microseconds=1)
+    for instant in (dt.datetime.min, dt.datetime.max)
+)
 
 
 @dataclass(frozen=True)
@@ -59,7 +69,7 @@ class Schema:
 
     def to_elements(self, columns: Sequence[pa.Array]) -> list[Any]:
         """Converts columns back to the elements that `to_columns` got."""
-        lists = [_to_list(column) for column in columns]
+        lists = [column_values(column) for column in columns]
         if self.kind == "value":
             return list(lists[0])
         if self.kind == "tuple":
@@ -67,12 +77,33 @@ class Schema:
         assert self.cls is not None
         if self.kind == "dataclass":
             return list(map(self.cls, *lists))
-        return list(map(self.cls._make, zip(*lists, strict=True)))  # type: ignore[attr-defined]
+        make = partial(tuple.__new__, self.cls) if issubclass(self.cls, Row) else self.cls._make  # type: ignore[attr-defined]
+        return list(map(make, zip(*lists, strict=True)))
 
 
-def _to_list(column: pa.Array) -> list[Any]:
-    numbers = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
+def column_values(column: pa.Array) -> list[Any]:
+    """Converts a column to what its `to_pylist` gives, timestamps of UTC thirty times as fast.
+
+    >>> column_values(pa.array([0, None], pa.timestamp("us", tz="UTC")))
+    [datetime.datetime(1970, 1, 1, 0, 0, tzinfo=zoneinfo.ZoneInfo(key='UTC')), None]
+    """
+    kind = column.type
+    if kind == _UTC_TIMES:
+        return _utc_values(column)
+    numbers = pa.types.is_integer(kind) or pa.types.is_floating(kind)
     values: list[Any] = column.to_numpy().tolist() if numbers and not column.null_count else column.to_pylist()
+    return values
+
+
+def _utc_values(column: pa.TimestampArray) -> list[Any]:
+    micros = column.view(pa.int64())
+    bounds = pc.min_max(micros).as_py()
+    if bounds["min"] is None or not _FIRST_MICRO <= bounds["min"] <= bounds["max"] <= _LAST_MICRO:
+        return column.to_pylist()  # type: ignore[no-any-return]  # nulls only, or times that Python does not have
+    values: list[Any] = list(map(_EPOCH.__add__, micros.fill_null(0).to_numpy().view("m8[us]").tolist()))
+    if micros.null_count:
+        for position in np.flatnonzero(micros.is_null().to_numpy(zero_copy_only=False)).tolist():
+            values[position] = None
     return values
 
 
@@ -157,7 +188,8 @@ class Row(tuple[Any, ...]):
     (Row(user='ann', score=3), 'ann', 3)
     """
 
-    _fields: tuple[str, ...] = ()
+    __slots__ = ()
+    _fields: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
     def _make(cls, values: Iterable[Any]) -> Row:
@@ -176,8 +208,10 @@ class Row(tuple[Any, ...]):
 @lru_cache(maxsize=1024)
 def row_type(names: tuple[str, ...]) -> type[Row]:
     """Returns the class of the Rows with these fields."""
-    parts = {name: property(itemgetter(position)) for position, name in enumerate(names)}
-    return type("Row", (Row,), {**parts, "_fields": names})
+    named: Any = namedtuple
+    numbered = named("numbered", [f"part{position}" for position in range(len(names))])
+    getters = [vars(numbered)[part] for part in numbered._fields]  # in C, and the quickest that Python has
+    return type("Row", (Row,), {**dict(zip(names, getters, strict=True)), "_fields": names, "__slots__": ()})
 
 
 def _row(names: tuple[str, ...], values: tuple[object, ...]) -> Row:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import json
 import pickle
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
@@ -11,10 +12,11 @@ from typing import Any, NamedTuple, Optional
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headrace.model.schema import (
+    column_values,
     common_type,
     item_type,
     pair_types,
@@ -23,6 +25,7 @@ from headrace.model.schema import (
     rows_schema,
     schema_of,
 )
+from headrace.model.times import MAX_TIME, MIN_TIME
 
 
 class Visit(NamedTuple):
@@ -150,6 +153,33 @@ def test_rows_have_the_names_of_their_columns() -> None:
     assert row._asdict() == {"user": "a", "count": 1}
     assert pickle.loads(pickle.dumps(row)) == row
     assert pickle.loads(pickle.dumps(row)).user == "a"
+
+
+def test_rows_are_tuples() -> None:
+    row = row_type(("user", "n"))._make(["a", 1])
+    user, n = row
+    assert (user, n) == row == ("a", 1) and hash(row) == hash(("a", 1)) and {("a", 1): 2}[row] == 2
+    assert row < ("b", 0) and (*row, 2) == ("a", 1, 2) and json.dumps(row) == '["a", 1]'
+    assert row != row_type(("user", "n"))._make(["a", 2])
+    with pytest.raises(AttributeError):
+        row.user = "b"  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError):
+        row.other = "b"  # type: ignore[attr-defined]
+
+
+@given(st.lists(st.none() | st.integers(MIN_TIME, MAX_TIME)), st.integers(0, 3))
+@example([-62135596800000000, 253402300799999999], 0)
+def test_timestamps_are_decoded_as_arrow_does(micros: list[int | None], skipped: int) -> None:
+    column = pa.array(micros, pa.timestamp("us", tz="UTC")).slice(skipped)
+    try:
+        expected = column.to_pylist()
+    except (OverflowError, ValueError) as error:
+        with pytest.raises(type(error)):
+            column_values(column)
+    else:
+        found = column_values(column)
+        assert found == expected
+        assert all(one is None or one.tzinfo is two.tzinfo for one, two in zip(found, expected, strict=True))
 
 
 def test_rows_with_odd_names() -> None:
