@@ -61,6 +61,7 @@ def application(
     # As many threads as the database has connections, less some for its other users.
     unsent = Gate(limits.unsent_bytes, "bytes of unsent answers")
     queries = WorkerPool("queries", 8, limits.queries, limits.query_seconds, unsent)
+    large = WorkerPool("large queries", 2, limits.queries, limits.query_seconds, unsent)
     posts = WorkerPool("appends", 4, limits.posts, limits.query_seconds)
     bulk = WorkerPool("large appends", 2, limits.posts, limits.query_seconds)
     seconds = limits.query_seconds + limits.sql.seconds
@@ -79,7 +80,7 @@ def application(
     async def lifespan(_: Any) -> AsyncIterator[None]:
         async with page_lifespan():
             yield
-        for pool in (queries, posts, bulk):
+        for pool in (queries, large, posts, bulk):
             pool.close()
         if commands is not None:
             commands.close()
@@ -88,7 +89,7 @@ def application(
             engine.close()
 
     app = Application(_ERROR_HANDLERS, lifespan)
-    add_views(app, service.views, limits, queries)
+    add_views(app, service.views, limits, queries, large)
     add_health(app, service, queries)
     add_topics(app, service.topics, limits, posts, bulk, metrics)
     add_sql(app, service.views, service.archives, limits, engines)

@@ -23,12 +23,18 @@ from headrace.views.query.queries import Between, Prefix, Query
 from headrace.views.stores.store import StoredView
 
 _QUICK_ROWS: Final = 100
+_LARGE_ROWS: Final = 1_000
 _QUICK_BYTES: Final = 64 << 10  # of accumulators in the store
 _QUICK_QUERY: Final = 2_000  # characters, since every row repeats the key
 
 
-def add_views(app: Application, views: Mapping[str, StoredView], limits: Limits, pool: WorkerPool) -> None:
-    """Adds the routes. Each view has its own, so a name that is not declared has none."""
+def add_views(
+    app: Application, views: Mapping[str, StoredView], limits: Limits, pool: WorkerPool, large: WorkerPool
+) -> None:
+    """Adds the routes. Each view has its own, so a name that is not declared has none.
+
+    Questions for many rows have threads of their own, so that others need not wait for them, nor for their clients.
+    """
 
     async def list_views(request: Request) -> Response:
         def listed() -> PiecesResponse:
@@ -41,12 +47,18 @@ def add_views(app: Application, views: Mapping[str, StoredView], limits: Limits,
 
     streams = EventStreams(limits, pool)
     for name, view in views.items():
-        _add_view(app, name, view, limits, pool, streams)
+        _add_view(app, name, view, limits, pool, large, streams)
     app.add("GET", "/views", list_views, Operation("The views", {200: response(VIEWS, "All views")}))
 
 
 def _add_view(
-    app: Application, name: str, view: StoredView, limits: Limits, pool: WorkerPool, streams: EventStreams
+    app: Application,
+    name: str,
+    view: StoredView,
+    limits: Limits,
+    pool: WorkerPool,
+    large: WorkerPool,
+    streams: EventStreams,
 ) -> None:
     layout = view.layout
 
@@ -57,7 +69,8 @@ def _add_view(
             rows = view.small_answer(query, _QUICK_BYTES)
             if rows is not None:
                 return JsonResponse(encode_answer(name, rows))
-        return await pool.respond(lambda: PiecesResponse.of(encode_answer(name, view.answer(query)), limits))
+        threads = large if query.limit > _LARGE_ROWS else pool
+        return await threads.respond(lambda: PiecesResponse.of(encode_answer(name, view.answer(query)), limits))
 
     async def changes(request: Request) -> Response:
         return await streams.response(view, query_of(layout, _query_string(request)))

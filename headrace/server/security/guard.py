@@ -9,11 +9,12 @@ What it does before a token is found valid takes time in proportion to the head,
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import time
 from collections.abc import Callable, Iterable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import Final
 
 from starlette.datastructures import Headers
@@ -130,6 +131,11 @@ class Guard:
                 await send({"type": "websocket.close", "code": 1008, "reason": str(refusal)})
                 return
             await JsonResponse(refusal.body, refusal.status, refusal.headers)(request, receive, send_guarded)
+        except asyncio.CancelledError:
+            # The server ends before this is answered. A connection that is closed already takes no response.
+            if not status and request["type"] == "http":
+                with suppress(RuntimeError):
+                    await JsonResponse({"reason": "the server is ending"}, 503)(request, receive, send_guarded)
         except Exception:
             # The path without its query, which may hold anything.
             _log.exception("%s %r failed", method, request["path"])

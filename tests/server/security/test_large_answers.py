@@ -190,6 +190,38 @@ def test_places_are_taken_until_answers_are_sent(started: Callable[..., httpx.Cl
     assert client.post("/sql", json={"sql": "SELECT repeat('x', 8000000)"}).status_code == 200
 
 
+def test_large_answers_that_nobody_reads_leave_places_for_others(
+    started: Callable[..., httpx.Client], view: StoredView
+) -> None:
+    client = started(limits=Limits(queries=1, send_seconds=30, sql=SQL))
+    fill(view)
+    large = "/views/visitors?limit=5000"
+    with sending(client.base_url.port, request_of(large)):
+        wait_for(lambda: client.get(large).status_code == 429)
+        assert "at most 1 large queries at once" in client.get(large).json()["reason"]
+        assert client.get("/views/visitors?limit=1").status_code == 200
+        assert client.get("/views").status_code == 200
+
+
+def test_a_server_that_ends_answers_those_who_wait(
+    service: Service, view: StoredView, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked, released = threading.Event(), threading.Event()
+
+    def answer(*_: Any) -> None:
+        asked.set()
+        released.wait(30)
+
+    monkeypatch.setattr(StoredView, "answer", answer)
+    with Server(service, port=0) as server, sending(server.port, request_of("/views/visitors?limit=500")) as client:
+        assert asked.wait(30)
+        server.stop()
+        received = b"".join(iter(lambda: client.recv(1 << 16), b""))
+        released.set()
+    assert b"HTTP/1.1 503" in received and b"the server is ending" in received
+    assert not any(record.exc_info for record in caplog.records)
+
+
 def test_a_client_that_reads_too_slowly(started: Callable[..., httpx.Client], view: StoredView) -> None:
     client = started(limits=Limits(send_seconds=1, poll=0.01))
     fill(view)
