@@ -6,7 +6,7 @@ RUN := scripts/with-java .venv/bin/python
 PYTEST := $(RUN) -m pytest -q
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kafka demo test check docs format bench chaos clean
+.PHONY: help setup kafka demo test check docs format bench peers chaos clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s%s\n", $$1, $$2 }' Makefile
@@ -60,6 +60,9 @@ bench: setup ## run every benchmark; QUICK=1 for small data
 	@set -e; for file in bench/[!_]*.py; do \
 	  echo "== $$file"; $(RUN) $$file $(if $(QUICK),--quick); \
 	done
+
+peers: setup ## make environments with Flink and Bytewax, which bench/nexmark.py --peers measures, too
+	@scripts/with-java scripts/peers
 
 chaos: setup ## kill drivers and workers of streams over files, over the log and of topologies at seeded moments; prints tables
 	@$(RUN) tests/chaos/kill.py --seeds 25

@@ -13,9 +13,11 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from _streams import Running, session
 from pyspark.sql import SparkSession
@@ -52,6 +54,9 @@ class Bench:
 
     folder: Path
     quick: bool
+    asked: argparse.Namespace
+    figures: list[dict[str, Any]] = field(default_factory=list)
+    """What a section has measured beside its verdicts, for the last line."""
 
     @cached_property
     def spark(self) -> SparkSession:
@@ -72,12 +77,16 @@ class Bench:
 Section = Callable[[Bench], Iterator[Verdict]]
 
 
-def run(name: str, about: str | None, *sections: Section) -> None:
-    """Runs the sections that are asked for on the command line."""
+def run(
+    name: str, about: str | None, *sections: Section, options: Callable[[argparse.ArgumentParser], None] | None = None
+) -> None:
+    """Runs the sections that are asked for on the command line; a benchmark may have further `options`."""
     by_name = {section.__name__: section for section in sections}
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="less data, under three minutes on 2 cores")
     parser.add_argument("--only", default=",".join(by_name), help="sections, with commas between them")
+    if options is not None:
+        options(parser)
     asked = parser.parse_args()
     chosen = asked.only.split(",")
     if unknown := [each for each in chosen if each not in by_name]:
@@ -87,7 +96,7 @@ def run(name: str, about: str | None, *sections: Section) -> None:
     print(f"load before it began: {load:.1f}", flush=True)  # of whatever else runs, which the figures suffer from
     verdicts: list[Verdict] = []
     failed: dict[str, str] = {}
-    bench = Bench(root, asked.quick)
+    bench = Bench(root, asked.quick, asked)
     try:
         for each in chosen:
             print(f"{each}", flush=True)
@@ -109,5 +118,15 @@ def run(name: str, about: str | None, *sections: Section) -> None:
     for result in results:
         result["measured"] = round(result["measured"], 2)
         del result["remedy"]
-    told = {"bench": name, "quick": asked.quick, "load": round(load, 1), "results": results, "failed": failed}
+    date = datetime.now(UTC).isoformat(timespec="minutes")
+    told = {
+        "bench": name,
+        "date": date,
+        "quick": asked.quick,
+        "load": round(load, 1),
+        "results": results,
+        "failed": failed,
+    }
+    if bench.figures:
+        told["figures"] = bench.figures
     print(json.dumps(told))

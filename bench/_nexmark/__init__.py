@@ -1,0 +1,1 @@
+"""Nexmark's queries as its rivals and a recount have them, one module for each."""

@@ -1,0 +1,269 @@
+"""Nexmark's queries: Headrace in columns and in Python functions, and its rivals, in one run, on events that it makes.
+
+    python bench/nexmark.py [--quick] [--only q1,q7] [--rows 500000] [--peers] [--forms columns,spark]
+
+columns    Headrace: Select, Where, GroupBy
+functions  Headrace: Python functions, one call for each event
+spark      Structured Streaming by hand, in the same session and with the settings that Headrace gives itself
+udf        the same with its fastest Python UDF (q1, q2, q14), a call for each Arrow array
+flink      with --peers: Flink SQL, in an environment that `make peers` sets up
+bytewax    with --peers: Bytewax, likewise
+
+The events are in Parquet files, and so are the answers. Streams get a batch at a time: the first ones warm them up, of
+the others the median counts. Each answer is compared with a recount by DuckDB. CPU seconds are those of all processes
+of a form while those batches ran. An event is a row that the query reads. The last line is JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = str(Path(__file__).parent.parent)
+sys.path.append(ROOT)  # for the examples, here and in Python workers
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [ROOT, os.environ.get("PYTHONPATH")]))
+
+from _nexmark import peers, recount, spark  # noqa: E402
+from _nexmark.arrivals import SCHEMAS, TICKS, Arrivals  # noqa: E402
+from _nexmark.processes import cpu_seconds  # noqa: E402
+from _sections import Bench, Verdict, run  # noqa: E402
+from _streams import Running, headrace_stream, rival_stream  # noqa: E402
+from pyspark.sql.pandas.types import from_arrow_schema  # noqa: E402
+
+import headrace as hr  # noqa: E402
+from examples.nexmark import columns, functions  # noqa: E402
+
+FORMS = ("columns", "spark", "functions", "udf")
+PEERS = ("flink", "bytewax")
+STATELESS = ("q0", "q1", "q2", "q14")
+AGAINST_SPARK = {**dict.fromkeys(STATELESS, 0.95), "q3": 1.0, "q5": 2.5, "q7": 1.0, "q8": 1.5, "q11": 1.0}
+"""The least rate, as a multiple of Spark's."""
+
+
+class Figure(NamedTuple):
+    """What a form did with a query: events a second, CPU seconds per million events, and the first batch in seconds."""
+
+    query: str
+    form: str
+    rate: float
+    cpu: float
+    first: float | None = None
+
+
+def kinds(query: Callable[..., Any]) -> tuple[str, ...]:
+    """The kinds of events that a query takes, by its parameters."""
+    return tuple(inspect.signature(query).parameters)
+
+
+class Nexmark:
+    """The queries as sections, over files that are made when they are first needed."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[str, ...], Arrivals] = {}
+        self._flink: peers.Flink | None = None
+
+    def arrivals(self, bench: Bench, of: tuple[str, ...]) -> Arrivals:
+        of = ("auction", "bid") if "bid" in of else of
+        if of not in self._made:
+            rows, warm, timed = sizes(bench)
+            self._made[of] = Arrivals(bench.folder.parent / f"data-{'-'.join(of)}", of, rows, warm + timed)
+        return self._made[of]
+
+    def stop(self) -> None:
+        if self._flink is not None:
+            self._flink.stop()
+
+    def section(self, query: str) -> Callable[[Bench], Iterator[Verdict]]:
+        section = partial(self.measure, query)
+        section.__name__ = query  # type: ignore[attr-defined]
+        return section
+
+    def measure(self, query: str, bench: Bench) -> Iterator[Verdict]:
+        of = kinds(getattr(functions, query))
+        arrivals = self.arrivals(bench, of)
+        figures: dict[str, Figure] = {}
+        for form in bench.asked.forms.split(","):
+            start = self._start(query, form, bench)
+            if isinstance(start, str):
+                if start:
+                    _without(bench, query, form, start)
+                continue
+            figures[form] = _measured(bench, arrivals, query, form, of, start)
+        for peer in PEERS if bench.asked.peers else ():
+            missing = peers.NOT_IN_FLINK if peer == "flink" else peers.NOT_IN_BYTEWAX
+            if query in missing:
+                _without(bench, query, peer, missing[query])
+                continue
+            try:
+                figure_of = self._flink_figure if peer == "flink" else _bytewax_figure
+                figures[peer] = figure_of(bench, arrivals, query, of)
+            except (OSError, RuntimeError) as error:
+                _without(bench, query, peer, str(error))
+        for figure in figures.values():
+            numbers = {"rate": round(figure.rate), "cpu": round(figure.cpu, 2)}
+            bench.figures.append({**figure._asdict(), **numbers})
+        yield from verdicts(query, figures)
+
+    def _flink_figure(self, bench: Bench, arrivals: Arrivals, query: str, of: tuple[str, ...]) -> Figure:
+        """What further batches cost: a run over all of them against a run over one, after one that warms up."""
+        if self._flink is None:
+            self._flink = peers.Flink(bench.folder.parent)
+        _, warm, timed = sizes(bench)
+        one, whole = arrivals.folders(of, 1), arrivals.folders(of)
+        self._flink.run(query, one, bench.folder / "flink-warm")
+        short = self._flink.run(query, one, bench.folder / "flink-short")
+        out = bench.folder / "flink"
+        long = self._flink.run(query, whole, out)
+        rows = (warm + timed - 1) * arrivals.rows_of(of)
+        assert long.wall > short.wall, f"{warm + timed} batches took {long.wall:.1f} s, and one took {short.wall:.1f} s"
+        figure = Figure(
+            query, "flink", rows / (long.wall - short.wall), (long.cpu - short.cpu) / rows * 1e6, short.wall
+        )
+        answers = recount.check(query, {kind: f"{folder}/*.parquet" for kind, folder in whole.items()}, f"{out}/*")
+        _say(bench, figure, answers, f"one batch {short.wall:.1f} s, all {long.wall:.1f} s")
+        return figure
+
+    @staticmethod
+    def _start(query: str, form: str, bench: Bench) -> Callable[[Path], Running] | str:
+        """A function that starts the form over files in a folder, or why there is none: nothing to say of a UDF."""
+        if form in ("columns", "functions"):
+            ours: Any = columns if form == "columns" else functions
+            return ours.NOT_HERE.get(query) or partial(_start_ours, bench, getattr(ours, query), query)
+        if form == "spark":
+            return spark.NOT_HERE.get(query) or partial(_start_spark, bench, getattr(spark, query))
+        return partial(_start_spark, bench, spark.UDFS[query]) if query in spark.UDFS else ""
+
+
+def sizes(bench: Bench) -> tuple[int, int, int]:
+    """Rows of a batch, batches to warm up with, and batches that count."""
+    rows, warm, timed = (50_000, 1, 2) if bench.quick else (500_000, 3, 3)
+    return bench.asked.rows or rows, warm, timed
+
+
+def _without(bench: Bench, query: str, form: str, reason: str) -> None:
+    bench.say(f"{form:10} not: {reason}")
+    bench.figures.append({"query": query, "form": form, "not": reason})
+
+
+def _say(bench: Bench, figure: Figure, answers: int, more: str) -> None:
+    first = "" if figure.first is None else f"first {figure.first:5.1f} s"
+    bench.say(
+        f"{figure.form:10} {figure.rate:10,.0f} events/s  {figure.cpu:6.2f} CPU s per million  {first:13}  "
+        f"{answers:9,} rows as recounted   {more}"
+    )
+
+
+def _bytewax_figure(bench: Bench, arrivals: Arrivals, query: str, of: tuple[str, ...]) -> Figure:
+    """A run over one batch, from the first row read to the last one written: starting is not counted."""
+    inputs = {kind: f"{arrivals.folder}/{kind}/batch-000" for kind in of}
+    took = peers.Bytewax().run(query, inputs, bench.folder / "bytewax")
+    rows = arrivals.rows_of(of)
+    figure = Figure(query, "bytewax", rows / took.wall, took.cpu / rows * 1e6)
+    files = {kind: f"{folder}/*.parquet" for kind, folder in inputs.items()}
+    _say(bench, figure, recount.check(query, files, f"{bench.folder}/bytewax/*.parquet"), f"{took.wall:.1f} s")
+    return figure
+
+
+def _start_ours(bench: Bench, query: Callable[..., hr.PCollection], name: str, folder: Path) -> Running:
+    p = hr.Pipeline(spark=bench.spark)
+    sources = {
+        kind: p
+        | kind >> hr.ReadParquet(f"{folder}/{kind}/*", schema=from_arrow_schema(SCHEMAS[kind]), event_time="date_time")
+        for kind in kinds(query)
+    }
+    query(**sources) | hr.WriteParquet(f"{folder}/out")
+    return headrace_stream(p, folder, name)
+
+
+def _start_spark(bench: Bench, query: Callable[..., spark.Answer], folder: Path) -> Running:
+    frames = {
+        kind: bench.spark.readStream.schema(from_arrow_schema(SCHEMAS[kind])).parquet(f"{folder}/{kind}/*")
+        for kind in kinds(query)
+    }
+    answer = query(**frames)
+    return rival_stream(bench.spark, answer.frame, answer.mode, folder, "rival")
+
+
+def _measured(
+    bench: Bench, arrivals: Arrivals, query: str, form: str, of: tuple[str, ...], start: Callable[[Path], Running]
+) -> Figure:
+    _, warm, timed = sizes(bench)
+    folder = bench.folder / form
+    arrivals.arrive("first", folder)
+    with start(folder) as running:
+        for batch in range(warm):
+            arrivals.arrive(f"batch-{batch:03d}", folder)
+            running.done()
+        before, spent = cpu_seconds(), len(running.progress())
+        for batch in range(warm, warm + timed):
+            arrivals.arrive(f"batch-{batch:03d}", folder)
+            running.done()
+        cpu = cpu_seconds() - before
+        progress = running.progress()
+        if query == "q12":
+            time.sleep(10.5)  # its windows are of processing time
+        for tick in range(TICKS):
+            arrivals.arrive(f"tick-{tick}", folder)
+            running.done()
+    took = [each["durationMs"]["triggerExecution"] for each in progress[spent:]]
+    rows = sum(each["numInputRows"] for each in progress[spent:])
+    batch = arrivals.rows_of(of)
+    assert rows == timed * batch, f"{rows} rows in {timed} batches"
+    median = statistics.median(took) if len(took) == timed else sum(took) / timed
+    inputs = {kind: arrivals.files(kind) for kind in arrivals.kinds}
+    out = "out" if form in ("columns", "functions") else "out-rival"
+    answers = recount.check(query, inputs, f"{folder}/{out}/*/*.parquet")
+    first = progress[0]["durationMs"]["triggerExecution"] / 1000
+    figure = Figure(query, form, batch / median * 1000, cpu / (timed * batch) * 1e6, first)
+    _say(bench, figure, answers, f"ms {[round(each) for each in took]}   {_parts(progress[spent:])}")
+    return figure
+
+
+def _parts(progress: list[dict[str, Any]]) -> str:
+    """Where the time of these batches went, by Spark's own account: medians."""
+    told = [each["durationMs"] for each in progress]
+    names = sorted({name for each in told for name in each} - {"triggerExecution"})
+    medians = {name: statistics.median(each.get(name, 0) for each in told) for name in names}
+    return "  ".join(f"{name} {ms:.0f}" for name, ms in medians.items() if ms >= 10)
+
+
+def verdicts(query: str, figures: dict[str, Figure]) -> Iterator[Verdict]:
+    """What was aimed at with this query, as far as its forms were measured."""
+
+    def ratio(mine: str, other: str, target: float, remedy: str) -> Iterator[Verdict]:
+        if mine in figures and other in figures:
+            measured = figures[mine].rate / figures[other].rate
+            yield Verdict(f"{query} {mine} / {other}", measured, target, True, remedy)
+
+    ours = "columns" if "columns" in figures else "functions"
+    if query in AGAINST_SPARK:
+        yield from ratio(ours, "spark", AGAINST_SPARK[query], "see the parts of a batch above")
+    if query in spark.UDFS:
+        yield from ratio("functions", "udf", 1.0, "a call for each event against one for each array")
+        yield from ratio("functions", "bytewax", 1.2, "decoding and encoding of rows")
+    for rival, queries, most in (("spark", ("q1", "q2", "q7"), 1.1), ("flink", ("q5", "q7", "q11"), 1.0)):
+        if query in queries and ours in figures and rival in figures:
+            used = figures[ours].cpu / figures[rival].cpu
+            yield Verdict(f"{query} CPU {ours} / {rival}", used, most, False, "see the parts of a batch above")
+
+
+def _options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--rows", type=int, default=0, help="rows of a batch (default 500000, quick 50000)")
+    parser.add_argument("--peers", action="store_true", help="Flink SQL and Bytewax, too; see make peers")
+    parser.add_argument("--forms", default=",".join(FORMS), help="forms, with commas between them")
+
+
+if __name__ == "__main__":
+    nexmark = Nexmark()
+    try:
+        run("nexmark", __doc__, *(nexmark.section(query) for query in recount.QUERIES), options=_options)
+    finally:
+        nexmark.stop()
