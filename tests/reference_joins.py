@@ -7,7 +7,7 @@ row.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 Row = dict[str, Any]
@@ -42,3 +42,42 @@ def join(
     if how in ("right", "outer"):
         matched += [(row({}, b[0]), b[1]) for b in right if not any(match(a, b) for a in left)]
     return matched
+
+
+class StreamJoin:
+    """The naive definition of a join of two streams: all rows that ever came, and what became of each.
+
+    A row comes with its window, by start and end. A match is emitted in the step in which its second row comes; a row
+    without a match, if it is kept, in the step in which the watermark passes the end of its window by the lateness.
+    """
+
+    def __init__(self, pairs: Sequence[tuple[str, str]], how: str, names: Sequence[str], lateness: int) -> None:
+        self.pairs, self.how, self.names, self.lateness = pairs, how, names, lateness
+        self.rows: tuple[list[Placed], list[Placed]] = ([], [])
+        self.watermark: float = -math.inf
+        self.late = 0
+
+    def step(self, left: Sequence[Placed], right: Sequence[Placed], watermark: float) -> list[Placed]:
+        """Takes rows in, moves the watermark, and returns what is emitted."""
+        before = self._joined("inner", lambda window: True)
+        for side, rows in enumerate((left, right)):
+            for row in rows:
+                if self._over(row[1], self.watermark):
+                    self.late += 1
+                else:
+                    self.rows[side].append(row)
+        emitted = self._joined("inner", lambda window: True)
+        for row in before:
+            emitted.remove(row)
+        earlier, self.watermark = self.watermark, max(self.watermark, watermark)
+        closing = self._joined(self.how, lambda w: self._over(w, self.watermark) and not self._over(w, earlier))
+        for row in self._joined("inner", lambda w: self._over(w, self.watermark) and not self._over(w, earlier)):
+            closing.remove(row)
+        return emitted + closing
+
+    def _over(self, window: tuple[int, int], watermark: float) -> bool:
+        return window[1] + self.lateness <= watermark
+
+    def _joined(self, how: str, among: Callable[[tuple[int, int]], bool]) -> list[Placed]:
+        left, right = ([row for row in rows if among(row[1])] for rows in self.rows)
+        return join(left, right, self.pairs, how, self.names)

@@ -28,8 +28,10 @@ class Join(Columnwise):
     columns of the left and those of the right that are not joined on; a joined column has its left name.
 
     A row has the time and window of its left row or, without one, of its right row. Rows in windows join with all rows
-    of a collection in the global window, or with those in the same window. The left collection may be a stream: then
-    the other one is bounded, is read when the stream starts, and `how` is "inner" or "left".
+    of a collection in the global window, or with those in the same window. A stream joins with another in the same
+    windows: a match is emitted once, when both rows have come, and a row without one when its window, with the allowed
+    lateness, is over. In the global window two streams join by "inner" only, and every row is stored. A bounded
+    collection in the global window is a table: it is read when the stream starts, and `how` is "inner" or "left".
 
     >>> import headrace as hr
     >>> with hr.Pipeline() as p:
@@ -94,40 +96,46 @@ class Join(Columnwise):
     def check(self, left: PCollection, right: PCollection) -> None:
         """Refuses collections whose windows do not join, and streams where there can be none."""
         windows, others = left.windowing.window, right.windowing.window
-        if not right.bounded:
+        endless = not left.bounded or not right.bounded
+        if endless and left.windowing.is_global and (self.keeps_right or (self.keeps_left and not right.bounded)):
             raise PipelineError(
-                f"it joins with {right.label!r}, which is a stream; put a stream on the left and a bounded collection "
-                "on the right, or join two streams with CoGroupByKey or IntervalJoin"
+                f"how={self.how!r} keeps rows that nothing matched, and in the global window a stream never knows "
+                "which these are; apply the same WindowInto to both, or use 'inner'"
             )
-        if not left.bounded and self.keeps_right:
-            raise PipelineError(
-                f"how={self.how!r} keeps rows of {right.label!r} that nothing matched, and a stream never knows which "
-                "these are; use 'inner' or 'left'"
-            )
-        if right.windowing.is_global and (left.windowing.is_global or not self.keeps_right):
+        if right.windowing.is_global and (left.windowing.is_global or (right.bounded and not self.keeps_right)):
             return
-        if right.windowing.is_global:
+        if right.windowing.is_global and right.bounded:
             raise PipelineError(
                 f"how={self.how!r} keeps rows of {right.label!r} that nothing matched, but these are in no window of "
                 f"{windows!r}; apply the same WindowInto to both"
             )
         if windows != others:
+            either = "put the second into GlobalWindows(), or apply" if right.bounded else "apply"
             raise PipelineError(
-                f"{left.label!r} is in {windows!r}, and {right.label!r} in {others!r}; put the second into "
-                "GlobalWindows(), or apply the same WindowInto to both"
+                f"{left.label!r} is in {windows!r}, and {right.label!r} in {others!r}; {either} the same WindowInto to "
+                "both"
             )
         if windows.merging or windows.keyed:
             raise PipelineError(f"{windows!r} are windows of a key, which columns do not have; use CoGroupByKey")
+
+    def with_table(self, right: PCollection) -> bool:
+        """Returns whether, in a stream, the right collection is a table, which is read when the stream starts."""
+        return right.bounded and right.windowing.is_global and not self.keeps_right
 
     def element_type_from(self, inputs: tuple[PCollection, ...]) -> object:
         left, right = (pc.schema for pc in inputs)
         if left is None or right is None:
             return ROWS
-        names = self.columns(left.names, right.names)
-        ours, theirs = (dict(zip(side.names, side.types, strict=True)) for side in (left, right))
-        if any(ours[a] != theirs[b] for a, b in self.pairs):
+        ours, theirs = (pa.schema(list(zip(side.names, side.types, strict=True))) for side in (left, right))
+        joined = self.schema(ours, theirs)
+        if any(ours.field(a).type != theirs.field(b).type for a, b in self.pairs):
             return ROWS  # Spark decides on a type that both have
-        return rows_schema(pa.schema([(name, ours[name] if name in ours else theirs[name]) for name in names]))
+        return rows_schema(joined)
+
+    def schema(self, left: pa.Schema, right: pa.Schema) -> pa.Schema:
+        """Returns the columns of the result, those joined on with the types of the left."""
+        names = self.columns(left.names, right.names)
+        return pa.schema([(name, (left if name in left.names else right).field(name).type) for name in names])
 
 
 def _pairs(on: Any) -> tuple[tuple[str, str], ...]:

@@ -56,6 +56,35 @@ def test_a_stream_shows_the_join_and_does_not_read_its_table() -> None:
     assert p.explain().splitlines() == lines
 
 
+def test_two_streams_meet_in_one_level_and_a_table_in_windows_is_streamed() -> None:
+    p = hr.Pipeline()
+    minutes = hr.WindowInto(hr.FixedWindows(60), allowed_lateness=5)
+    numbers = p | "numbers" >> hr.Rate(1) | "minutes" >> minutes
+    people = p | "people" >> hr.Create(PEOPLE) | "names" >> hr.Select("id", "name") | "minutes too" >> minutes
+    joined = numbers | hr.Join(people, on={"value": "id"}, how="outer")
+    assert not joined.bounded and joined.windowing.allowed_lateness == 5_000_000
+    _ = joined | hr.Where("name is not null") | "out" >> hr.WriteText("out")
+    assert p.explain().splitlines() == [
+        "read  numbers: Rate(1 a second)",
+        "   columns  minutes",
+        "read  people: Create(1 rows of id, name, day)",
+        "   columns  names · minutes too",
+        "level 1  Join(minutes too on value = id, outer): outer join on value = id, FixedWindows('1 min')",
+        "columns  Where(name is not null)",
+        "write  out: WriteText('out')",
+    ]
+
+
+def test_a_stream_that_retracts_does_not_join() -> None:
+    p = hr.Pipeline()
+    windows = hr.WindowInto(hr.FixedWindows(60), accumulation="retracting")
+    numbers = p | "numbers" >> hr.Rate(1) | windows
+    counts = numbers | hr.GroupBy("value").aggregate(n=hr.count())
+    _ = numbers | "join" >> hr.Join(counts, on="value") | hr.Collect()
+    with pytest.raises(hr.PipelineError, match=r"'join' .* takes panes back .* or use CoGroupByKey"):
+        p.explain()
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -91,13 +120,14 @@ MINUTES, HOURS, SESSIONS = hr.FixedWindows(60), hr.FixedWindows(3600), hr.Sessio
     ("left", "right", "how", "message"),
     [
         ("orders", "objects", "inner", "it needs columns, but 'objects'"),
-        ("orders", "numbers", "inner", "'numbers', which is a stream; put a stream on the left"),
+        ("orders", "numbers", "left", "in the global window a stream never knows which these are"),
+        ("numbers", (MINUTES, "numbers"), "inner", r"in FixedWindows\('1 min'\); apply the same WindowInto to both"),
         ("numbers", "people", "outer", "a stream never knows which these are"),
         ((MINUTES, "orders"), "people", "right", r"these are in no window of FixedWindows"),
         ((MINUTES, "orders"), (HOURS, "people"), "inner", "apply the same WindowInto to both"),
         ("orders", (MINUTES, "people"), "inner", "apply the same WindowInto to both"),
         ((SESSIONS, "orders"), (SESSIONS, "people"), "inner", "windows of a key, .* use CoGroupByKey"),
-        ((MINUTES, "numbers"), (MINUTES, "people"), "inner", "the right is a table in the global window"),
+        ((SESSIONS, "numbers"), (SESSIONS, "numbers"), "inner", "windows of a key, .* use CoGroupByKey"),
     ],
 )
 def test_what_does_not_join(left: Any, right: Any, how: Any, message: str) -> None:
@@ -108,7 +138,12 @@ def test_what_does_not_join(left: Any, right: Any, how: Any, message: str) -> No
         "numbers": p | "numbers" >> hr.Rate(1),
         "objects": p | "objects" >> hr.Create([1, "a"]),
     }
-    a, b = (there[each] if isinstance(each, str) else there[each[1]] | hr.WindowInto(each[0]) for each in (left, right))
-    _ = a | "join" >> hr.Join(b, on={"value": "value" if right == "numbers" else "id"}, how=how) | hr.Collect()
+    a, b = (
+        there[each] if isinstance(each, str) else there[each[1]] | side >> hr.WindowInto(each[0])
+        for side, each in (("left", left), ("right", right))
+    )
+    on = {"value": "value" if "numbers" in right else "id"}
+    others = b | "others" >> hr.Select("value") if "numbers" in right else b
+    _ = a | "join" >> hr.Join(others, on=on, how=how) | hr.Collect()
     with pytest.raises(hr.PipelineError, match=f"'join' .*{message}"):
         p.explain()

@@ -30,4 +30,5 @@ def _read_by(node: Node) -> tuple[PCollection, ...]:
 
 
 def _as_table(reader: Node, pc: PCollection) -> bool:
-    return isinstance(reader.transform, Join) and pc is reader.inputs[1] and pc is not reader.inputs[0]
+    join = reader.transform
+    return isinstance(join, Join) and join.with_table(pc) and pc is reader.inputs[1] and pc is not reader.inputs[0]

@@ -12,6 +12,8 @@ from typing import Any
 
 from headrace.engine.plan.columnsegments import Segment, ToSegment
 from headrace.engine.plan.taps import Tap
+from headrace.engine.shard.joinprocessor import LEFT, RIGHT
+from headrace.engine.shard.joinwork import JoinWork, ToJoin
 from headrace.engine.shard.senders import ToSink
 from headrace.engine.shard.wire import HEARTBEAT, Station
 from headrace.engine.shard.work import Work
@@ -19,6 +21,8 @@ from headrace.engine.stateful.processor import StatefulWork
 from headrace.engine.worker.bundles import ToBlocks, ToColumns
 from headrace.engine.worker.program import Binding, Output, Readers
 from headrace.engine.worker.sidevalues import SideResolver
+from headrace.model.columnjoins import Join
+from headrace.model.errors import PipelineError
 from headrace.model.pipeline import Graph, Node, PCollection
 from headrace.model.schema import Schema
 
@@ -79,6 +83,7 @@ class Line:
     graph: Graph
     taps: list[Tap] = field(default_factory=list)
     exchanges: list[Exchange] = field(default_factory=list)
+    joins: dict[int, Node] = field(default_factory=dict)  # by the numbers of their exchanges
     segments: list[Segment] = field(default_factory=list)
     outlets: list[Outlet] = field(default_factory=list)
     outputs: list[Output] = field(default_factory=list)
@@ -120,16 +125,24 @@ class Line:
         ]
         to_segments = {segment.dest: segment.output for segment in segments}
 
+        rows_of = {
+            (number, side): known(self.join_columns(number, side), pc)
+            for number, node in self.joins.items()
+            for side, pc in enumerate(node.inputs)
+        }
+
         def output(planned: Output) -> Output:
             if isinstance(planned, ToSegment):
                 return to_segments[planned.dest]
+            if isinstance(planned, ToJoin):
+                return replace(planned, rows=replace(planned.rows, columns=rows_of[planned.join, planned.side]))
             return replace(planned, batches=outlets[planned.number].output) if isinstance(planned, ToSink) else planned
 
         return replace(
             self,
             taps=[_bound_tap(tap, binding) for tap in self.taps],
             exchanges=[
-                replace(each, work=_bound_work(each.work, resolve), readers=binding.by_tag(each.readers))
+                replace(each, work=self._bound_work(each, resolve, rows_of), readers=binding.by_tag(each.readers))
                 for each in self.exchanges
             ],
             segments=segments,
@@ -137,11 +150,24 @@ class Line:
             outputs=list(map(output, self.outputs)),
         )
 
+    def join_columns(self, join: int, side: int) -> ToColumns:
+        """Returns what lays the rows of one side of a join out as columns."""
+        outputs = [each for each in self.outputs if isinstance(each, ToJoin) and (each.join, each.side) == (join, side)]
+        return outputs[0].rows.columns
+
+    def _bound_work(self, exchange: Exchange, resolve: SideResolver, rows_of: dict[tuple[int, int], ToColumns]) -> Work:
+        work = exchange.work
+        if isinstance(work, JoinWork):
+            node = self.joins[exchange.number]
+            assert isinstance(node.transform, Join)
+            left, right = (rows_of[exchange.number, side].schema() for side in (LEFT, RIGHT))
+            try:
+                return work.bind(left, right, node.transform)
+            except PipelineError as error:
+                raise PipelineError(f"{node}: {error}") from None
+        return replace(work, fn=work.fn.bind(resolve)) if isinstance(work, StatefulWork) else work
+
 
 def _bound_tap(tap: Tap, binding: Binding) -> Tap:
     readings = [replace(reading, readers=binding.readers(reading.readers)) for reading in tap.readings]
     return replace(tap, readings=readings, dead=binding.readers(tap.dead))
-
-
-def _bound_work(work: Work, resolve: SideResolver) -> Work:
-    return replace(work, fn=work.fn.bind(resolve)) if isinstance(work, StatefulWork) else work

@@ -17,6 +17,9 @@ from headrace.engine.plan.translation import operator, readers_of, stateful_fn, 
 from headrace.engine.shard.columnrows import ToGroups
 from headrace.engine.shard.compiledtriggers import CompiledTrigger
 from headrace.engine.shard.delays import Delays
+from headrace.engine.shard.intervaljoin import IntervalJoinWork
+from headrace.engine.shard.joinprocessor import LEFT
+from headrace.engine.shard.joinwork import JoinRows, JoinWork, ToJoin
 from headrace.engine.shard.lateoutput import whole_elements
 from headrace.engine.shard.rows import to_pairs, to_partials
 from headrace.engine.shard.senders import ToShards, ToSink
@@ -41,6 +44,7 @@ from headrace.model.columnjoins import Join
 from headrace.model.columns import Aggregate, Columnwise
 from headrace.model.elementwise import ParDo
 from headrace.model.errors import PipelineError
+from headrace.model.joins import IntervalJoinFn
 from headrace.model.keyed import CombinePerKey, Flatten, GroupByKey, Reshuffle, WindowInto
 from headrace.model.lateoutput import LATE
 from headrace.model.pipeline import Graph, Node, PCollection
@@ -93,11 +97,8 @@ class _Lowering:
             self.places.add_source(node)
         elif isinstance(transform, Aggregate):
             self._aggregate(node, transform)
-        elif isinstance(transform, Join) and (transform.keeps_right or not node.inputs[1].windowing.is_global):
-            raise PipelineError(
-                f"{node}: in a stream, the collection on the right is a table in the global window, and how is "
-                "'inner' or 'left'"
-            )
+        elif isinstance(transform, Join) and not transform.with_table(node.inputs[1]):
+            self._join(node, transform)
         elif isinstance(transform, Columnwise | WindowInto) and self.places.add_columns(node):
             pass  # Catalyst does it
         elif isinstance(transform, Columnwise):
@@ -212,11 +213,37 @@ class _Lowering:
             )
         # What was never grouped is in no pane.
         panes = any(isinstance(origin, Exchange) for origin in place.origins)
+        if isinstance(transform.fn, IntervalJoinFn) and not panes:
+            work = IntervalJoinWork(pc.windowing, transform.fn)
+            exchange = self._shards_over(node, pc, place.readers, work, work.rows(node.label))
+            self._after(exchange, node.outputs[0], exchange.readers[None])
+            return
         rows = to_pairs(node.label, pc.windowing, retractable=False, panes=panes)
         exchange = self._shards_over(node, pc, place.readers, StatefulWork(stateful_fn(node, transform)), rows)
         exchange.readers = readers_of(node)
         for out in node.outputs:
             self._after(exchange, out, exchange.readers[out.tag])
+
+    def _join(self, node: Node, join: Join) -> None:
+        """Places a join of two streams: each side sends its rows to the same shards."""
+        if back := [pc.label for pc in node.inputs if self.places.may_retract(pc)]:
+            raise PipelineError(
+                f"{node}: its input {back[0]!r} takes panes back (accumulation='retracting'), which a join of streams "
+                "does not follow; say accumulation='accumulating' or 'discarding' in WindowInto, or use CoGroupByKey"
+            )
+        places = [self.places.enter(pc) for pc in node.inputs]
+        windowing = max((pc.windowing for pc in node.inputs), key=lambda windowing: windowing.allowed_lateness)
+        work = JoinWork(windowing, join.pairs, join.how)
+        exchange = self._add_exchange(node, work, all_origins(places))
+        self.line.joins[exchange.number] = node
+        for side, (pc, place) in enumerate(zip(node.inputs, places, strict=True)):
+            columns = ToColumns(pc.label, pc.schema, windowed=not pc.windowing.is_global)
+            keys = tuple(pair[side] for pair in join.pairs)
+            rows = JoinRows(columns, keys, join.keeps_left if side == LEFT else join.keeps_right)
+            self.line.add_output(
+                place.readers, ToJoin(rows, exchange.dests, heard_by(exchange), join=exchange.number, side=side)
+            )
+        self._after(exchange, node.outputs[0], exchange.readers[None])
 
     def _tasks(self, node: Node, transform: Tasks) -> None:
         if not node.inputs:

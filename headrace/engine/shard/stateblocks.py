@@ -67,12 +67,17 @@ def write_state(state: ShardState) -> list[bytes]:
         "gone": pa.table({"seq": state.gone.seq, "hash": state.gone.hashes}),
         "ordinals": state.ordinals,
     }
-    return [_block(kind, piece) for kind, table in parts.items() for piece in _pieces(table)]
+    return [block for kind, table in parts.items() for block in blocks_of(kind, table)]
 
 
-def read_state(blocks: Iterable[bytes]) -> ShardState:
-    """Decodes blocks, in the order in which they were written, to a state."""
-    parts: dict[str, list[pa.Table]] = {}
+def blocks_of(kind: str, table: pa.Table) -> list[bytes]:
+    """Encodes a table of this kind as blocks; one without rows is none."""
+    return [arrow_bytes(piece, {_KIND: kind}, _OPTIONS) for piece in _pieces(table)]
+
+
+def tables_in(blocks: Iterable[bytes]) -> dict[str, list[pa.Table]]:
+    """Decodes blocks to tables by kind, in the order in which they were written."""
+    tables: dict[str, list[pa.Table]] = {}
     for block in blocks:
         table = pa.ipc.open_stream(block).read_all()
         kind = (table.schema.metadata or {}).get(_KIND)
@@ -80,8 +85,13 @@ def read_state(blocks: Iterable[bytes]) -> ShardState:
             raise ValueError(
                 "not a block of shard state: it names no kind; load only blocks that dump() or changes() wrote"
             )
-        parts.setdefault(kind.decode(), []).append(table)
-    tables = {kind: pa.concat_tables(pieces) for kind, pieces in parts.items()}
+        tables.setdefault(kind.decode(), []).append(table)
+    return tables
+
+
+def read_state(blocks: Iterable[bytes]) -> ShardState:
+    """Decodes blocks, in the order in which they were written, to a state."""
+    tables = {kind: pa.concat_tables(pieces) for kind, pieces in tables_in(blocks).items()}
     percentiles, windows, gone, ordinals = (
         tables.get(kind, pa.table({})) for kind in ("percentiles", "windows", "gone", "ordinals")
     )
@@ -120,7 +130,3 @@ def _pieces(table: pa.Table) -> Iterator[pa.Table]:
     if table.num_rows:
         rows = max(_SIZE * table.num_rows // max(table.nbytes, 1), 1)
         yield from (table.slice(start, rows) for start in range(0, table.num_rows, rows))
-
-
-def _block(kind: str, table: pa.Table) -> bytes:
-    return arrow_bytes(table, {_KIND: kind}, _OPTIONS)

@@ -10,6 +10,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from headrace.engine.catalyst import relational
 from headrace.engine.worker.hidden import END, START, TIME
+from headrace.model.columnjoins import Join
 from headrace.model.columns import Aggregate, Columnwise
 from headrace.model.pipeline import Graph, Node, PCollection
 
@@ -39,6 +40,8 @@ class CollectionColumns:
         if pc.schema is not None:
             return pa.schema(list(zip(pc.schema.names, pc.schema.types, strict=True)))
         node = self.graph.producer(pc)
+        if isinstance(join := node.transform, Join) and not join.with_table(node.inputs[1]):
+            return join.schema(*map(self.of, node.inputs))
         return self._transformed(node) if isinstance(node.transform, Columnwise) else self.of(node.inputs[0])
 
     def known(self, pc: PCollection) -> pa.Schema | None:

@@ -81,6 +81,15 @@ def tasks(p: hr.Pipeline) -> None:
     _ = events(p) | "work" >> Tasks(lambda number, count: None, tasks=3)  # type: ignore[arg-type, return-value]
 
 
+def joins(p: hr.Pipeline) -> None:
+    left, right = (p | side >> hr.Rate(1) | f"{side} windows" >> hr.WindowInto(hr.FixedWindows(10)) for side in "lr")
+    _ = left | "work" >> hr.Join(right | hr.Select("value", at="timestamp"), on="value", how="left")
+
+
+def intervals(p: hr.Pipeline) -> None:
+    _ = (p | "l" >> hr.TestStream(), p | "r" >> hr.TestStream()) | "work" >> hr.IntervalJoin(-1, 2)
+
+
 GROUPING = {"accumulation": "discarding", "timestamps": "end_of_window", "trigger_state": [], "retractable": False}
 
 
@@ -98,6 +107,8 @@ GROUPING = {"accumulation": "discarding", "timestamps": "end_of_window", "trigge
                 "combine": None,
             },
         ),
+        (intervals, {"kind": "interval join", "window": {"type": "GlobalWindows"}, "within": [-1_000_000, 2_000_000]}),
+        (joins, {"kind": "join", "window": FIXED, "on": [["value", "value"]], "how": "left"}),
         (
             combining,
             {
@@ -170,7 +181,7 @@ def test_the_identity_of(build: Callable[[hr.Pipeline], None], expected: Any) ->
     p = hr.Pipeline()
     build(p)
     line = lower(p.graph(), shards=2, partitions=2)
-    (work,) = [exchange.work for exchange in line.exchanges if exchange.label == "work"]
+    (work,) = [exchange.work for exchange in line.exchanges if exchange.label in ("work", "work/join")]
     assert json.loads(json.dumps(work.identity())) == expected
 
 

@@ -13,8 +13,12 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.engine.plan import lowering
+from headrace.engine.plan.translation import stateful_fn
 from headrace.engine.shard.clocks import Clocks
+from headrace.engine.shard.intervaljoin import ToSides
+from headrace.engine.shard.rows import to_pairs
 from headrace.engine.shard.senders import ToShards
+from headrace.engine.stateful.processor import StatefulWork
 from headrace.engine.worker.bundles import Bundle
 from headrace.model.times import SECOND
 from tests.scale import examples
@@ -91,7 +95,10 @@ events = st.lists(st.tuples(st.integers(0, 1), st.sampled_from("ab"), seconds), 
 def test_a_stream_joins_like_a_nested_loop_in_any_order(
     events: list[Any], data: st.DataObject, interval: tuple[int, int], lateness: int
 ) -> None:
-    """Elements come in any order and batching that the watermark and the allowed lateness admit."""
+    """Elements come in any order and batching that the watermark and the allowed lateness admit.
+
+    The join of encoded pairs, and the stateful DoFn that joins elements of panes.
+    """
     p = hr.Pipeline()
     lenient = hr.WindowInto(hr.GlobalWindows(), trigger=hr.Repeatedly(hr.AfterCount(1)), allowed_lateness=lateness)
     both = p | hr.TestStream() | lenient
@@ -99,15 +106,24 @@ def test_a_stream_joins_like_a_nested_loop_in_any_order(
     line = lowering.lower(p.graph(), shards=1, partitions=1)
     (exchange,) = line.exchanges
     (output,) = [each for each in line.outputs if isinstance(each, ToShards)]
-    processor = exchange.work.processor()
+    node = next(node for node in p.graph() if node.label == exchange.label)
+    assert isinstance(node.transform, hr.ParDo) and isinstance(output.rows, ToSides)
+    works: list[tuple[Any, Any]] = [
+        (exchange.work, output.rows),
+        (
+            StatefulWork(stateful_fn(node, node.transform)),
+            to_pairs("join", node.inputs[0].windowing, retractable=False),
+        ),
+    ]
+    processors = [work.processor() for work, _ in works]
     left, right = (
         [(key, f"{side} {number}", time) for number, (of, key, time) in enumerate(events) if of == side]
         for side in (0, 1)
     )
     coming = data.draw(st.permutations([(0, each) for each in left] + [(1, each) for each in right]))
-    found: Counter[Any] = Counter()
+    found: list[Counter[Any]] = [Counter(), Counter()]
     watermark = -(10**6)
-    blocks = processor.dump()
+    blocks = [processor.dump() for processor in processors]
     while coming:
         count = data.draw(st.integers(1, 6))
         batch, coming = coming[:count], coming[count:]
@@ -117,15 +133,19 @@ def test_a_stream_joins_like_a_nested_loop_in_any_order(
         )
         reach = min((time for _, (_, _, time) in coming), default=60) + lateness
         watermark = max(watermark, data.draw(st.integers(-5, reach)))
-        step = processor.step(output.rows.batch(bundle), Clocks(watermark * SECOND))  # type: ignore[attr-defined]
-        for _, given_ in exchange.work.bundles(step.panes):
-            found.update((*value, t) for value, t in zip(given_.elements, given_.all_times().tolist(), strict=True))
-        blocks += processor.changes()
-        if data.draw(st.booleans()):
-            processor = exchange.work.processor()
-            processor.load(blocks)
-    assert found == nested_loop(left, right, *interval)
-    assert processor.step(None, Clocks(200 * SECOND)).held == 0  # nothing is kept that cannot find a partner
+        again = data.draw(st.booleans())
+        for number, (work, rows) in enumerate(works):
+            step = processors[number].step(rows.batch(bundle), Clocks(watermark * SECOND))
+            for _, given_ in work.bundles(step.panes):
+                timed_values = zip(given_.elements, given_.all_times().tolist(), strict=True)
+                found[number].update((*value, time) for value, time in timed_values)
+            blocks[number] += processors[number].changes()
+            if again:
+                processors[number] = work.processor()
+                processors[number].load(blocks[number])
+    for processor, matches in zip(processors, found, strict=True):
+        assert matches == nested_loop(left, right, *interval)
+        assert processor.step(None, Clocks(200 * SECOND)).held == 0  # nothing is kept that cannot find a partner
 
 
 def test_on_spark_with_late_elements_across_micro_batches(spark: SparkSession) -> None:
