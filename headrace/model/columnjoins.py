@@ -31,7 +31,8 @@ class Join(Columnwise):
     of a collection in the global window, or with those in the same window. A stream joins with another in the same
     windows: a match is emitted once, when both rows have come, and a row without one when its window, with the allowed
     lateness, is over. In the global window two streams join by "inner" only, and every row is stored. A bounded
-    collection in the global window is a table: it is read when the stream starts, and `how` is "inner" or "left".
+    collection in the global window is a table, which is read when the stream starts, and `how` is "inner" or "left";
+    with stream=True it is streamed, too, for instance files that arrive.
 
     >>> import headrace as hr
     >>> with hr.Pipeline() as p:
@@ -44,14 +45,14 @@ class Join(Columnwise):
 
     output_type: object = None
 
-    def __init__(self, other: PCollection, on: On, *, how: How = "inner") -> None:
+    def __init__(self, other: PCollection, on: On, *, how: How = "inner", stream: bool = False) -> None:
         if not isinstance(other, PCollection):
             raise PipelineError(
                 f"Join takes the collection to join with, got {other!r:.80}; write a | Join(b, on='id')"
             )
         if how not in get_args(How):
             raise PipelineError(f"Join: how must be 'inner', 'left', 'right' or 'outer', got {how!r}")
-        self.other, self.pairs, self.how = other, _pairs(on), how
+        self.other, self.pairs, self.how, self.stream = other, _pairs(on), how, stream
 
     def default_label(self) -> str:
         on = ", ".join(left if left == right else f"{left} = {right}" for left, right in self.pairs)
@@ -102,15 +103,15 @@ class Join(Columnwise):
                 f"how={self.how!r} keeps rows that nothing matched, and in the global window a stream never knows "
                 "which these are; apply the same WindowInto to both, or use 'inner'"
             )
-        if right.windowing.is_global and (left.windowing.is_global or (right.bounded and not self.keeps_right)):
+        if right.windowing.is_global and (left.windowing.is_global or self.with_table(right)):
             return
-        if right.windowing.is_global and right.bounded:
+        if right.windowing.is_global and self.keeps_right:
             raise PipelineError(
                 f"how={self.how!r} keeps rows of {right.label!r} that nothing matched, but these are in no window of "
                 f"{windows!r}; apply the same WindowInto to both"
             )
         if windows != others:
-            either = "put the second into GlobalWindows(), or apply" if right.bounded else "apply"
+            either = "put the second into GlobalWindows(), or apply" if right.bounded and not self.stream else "apply"
             raise PipelineError(
                 f"{left.label!r} is in {windows!r}, and {right.label!r} in {others!r}; {either} the same WindowInto to "
                 "both"
@@ -120,7 +121,7 @@ class Join(Columnwise):
 
     def with_table(self, right: PCollection) -> bool:
         """Returns whether, in a stream, the right collection is a table, which is read when the stream starts."""
-        return right.bounded and right.windowing.is_global and not self.keeps_right
+        return right.bounded and not self.stream and right.windowing.is_global and not self.keeps_right
 
     def element_type_from(self, inputs: tuple[PCollection, ...]) -> object:
         left, right = (pc.schema for pc in inputs)

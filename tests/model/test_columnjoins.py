@@ -75,6 +75,16 @@ def test_two_streams_meet_in_one_level_and_a_table_in_windows_is_streamed() -> N
     ]
 
 
+def test_a_bounded_collection_is_a_table_unless_it_is_streamed() -> None:
+    for stream, lines in ((False, ["   columns  Join(people on value = id)"]), (True, [])):
+        p = hr.Pipeline()
+        people = p | "people" >> hr.Create(PEOPLE)
+        _ = p | "numbers" >> hr.Rate(1) | hr.Join(people, on={"value": "id"}, stream=stream) | hr.Collect()
+        assert [line for line in p.explain().splitlines() if line.startswith("   columns")] == lines
+        assert ("level 1" in p.explain()) == stream
+    test_what_does_not_join((MINUTES, "numbers"), "people", "inner", "apply the same WindowInto to both", stream=True)
+
+
 def test_a_stream_that_retracts_does_not_join() -> None:
     p = hr.Pipeline()
     windows = hr.WindowInto(hr.FixedWindows(60), accumulation="retracting")
@@ -130,7 +140,7 @@ MINUTES, HOURS, SESSIONS = hr.FixedWindows(60), hr.FixedWindows(3600), hr.Sessio
         ((SESSIONS, "numbers"), (SESSIONS, "numbers"), "inner", "windows of a key, .* use CoGroupByKey"),
     ],
 )
-def test_what_does_not_join(left: Any, right: Any, how: Any, message: str) -> None:
+def test_what_does_not_join(left: Any, right: Any, how: Any, message: str, stream: bool = False) -> None:
     p = hr.Pipeline()
     there = {
         "orders": p | "orders" >> hr.Create(ORDERS) | hr.Select(value="customer_id"),
@@ -144,6 +154,6 @@ def test_what_does_not_join(left: Any, right: Any, how: Any, message: str) -> No
     )
     on = {"value": "value" if "numbers" in right else "id"}
     others = b | "others" >> hr.Select("value") if "numbers" in right else b
-    _ = a | "join" >> hr.Join(others, on=on, how=how) | hr.Collect()
+    _ = a | "join" >> hr.Join(others, on=on, how=how, stream=stream) | hr.Collect()
     with pytest.raises(hr.PipelineError, match=f"'join' .*{message}"):
         p.explain()
