@@ -76,8 +76,8 @@ class JoinBuffer:
         numbers = {name: self[name][mask] for name in self._numbers}
         batches, begin = [], 0
         for batch in self._batches:
-            if len(kept := np.flatnonzero(mask[begin : begin + batch.num_rows])):
-                batches.append(batch if len(kept) == batch.num_rows else batch.take(pa.array(kept)))
+            if len(stays := np.flatnonzero(mask[begin : begin + batch.num_rows])):
+                batches.append(batch if len(stays) == batch.num_rows else batch.take(pa.array(stays)))
             begin += batch.num_rows
         self._numbers, self._batches, self.size = numbers, batches, len(numbers["seq"])
 

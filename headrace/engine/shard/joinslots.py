@@ -26,7 +26,7 @@ class JoinSlots:
 
     @property
     def held(self) -> int:
-        """How many there are."""
+        """The number of slots that are in use."""
         return self.used - len(self._free)
 
     def of(self, names: pa.BinaryArray) -> Int64Array:
