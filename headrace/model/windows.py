@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from hashlib import blake2b
+from math import gcd
 from operator import index as as_int
 from typing import ClassVar, Literal, NamedTuple, get_args
 from zoneinfo import ZoneInfo
@@ -202,6 +203,15 @@ class SlidingWindows(WindowFn):
         nth = np.arange(len(index)) - np.repeat(np.cumsum(counts) - counts, counts)
         start = first[index] + nth * self.period
         return Assigned(index, start, start + self.size)
+
+    def slices(self) -> FixedWindows:
+        """Returns the fixed windows that every sliding window is a number of: all elements of one share their windows.
+
+        >>> SlidingWindows(10, period=4, offset=3).slices()
+        FixedWindows('2 s', offset='1 s')
+        """
+        size = gcd(self.size, self.period)
+        return FixedWindows(f"{size} us", offset=f"{self.offset % size} us")
 
     def __repr__(self) -> str:
         size, period = format_duration(self.size), format_duration(self.period)

@@ -53,6 +53,28 @@ class ArrayAccumulators:
         self._put(index, parts)
         return True
 
+    def lifted(self, columns: Sequence[Numbers]) -> pa.BinaryArray:
+        """Encodes, for rows with a value for each aggregation, the accumulators of each of them alone."""
+        parts = [kernel.lift(values, None) for kernel, values in zip(self._kernels, columns, strict=True)]
+        return write_records([part for of_kernel in parts for part in of_kernel])
+
+    def regrouped(self, slots: Int64Array, into: Int64Array, count: int) -> ArrayAccumulators | None:
+        """Makes so many accumulators, each of these merged into it, in order; None if a number does not fit.
+
+        >>> counts = ArrayAccumulators(CountFn(), kernels_of(CountFn()), lifted=True)
+        >>> counts.reserve(2)
+        >>> counts.add_values(np.array([0, 1, 1]), [Numbers.all(np.ones(3, np.int64))])
+        True
+        >>> counts.regrouped(np.array([0, 1, 1]), np.array([0, 0, 1]), 2)._parts(np.array([0, 1]))[0][0].tolist()
+        [3, 2]
+        """
+        others, parts = ArrayAccumulators(self._fn, self._kernels, self._lifted), self._parts(slots)
+        others.reserve(count)
+        if not others._takes(parts):
+            return None
+        others._put(into, parts)
+        return others
+
     def merge(self, slots: Int64Array, starts: Int64Array) -> None:
         sizes = np.diff(starts, append=len(slots))
         others = np.ones(len(slots), np.bool_)

@@ -21,9 +21,7 @@ from headrace.engine.plan.taps import Tap
 from headrace.engine.worker.hidden import PART
 from headrace.log import Group, Topic
 from headrace.log.groups import Offset, start_of
-from headrace.model.keyed import WindowInto
 from headrace.model.pipeline import Node
-from headrace.model.windows import FixedWindows, GlobalWindows
 
 
 class EmbeddedReader:
@@ -56,7 +54,7 @@ class EmbeddedReader:
 
     def direct(self, tap: Tap, columns: list[set[str] | None]) -> DirectRead | None:
         """Returns how a program reads these columns by itself; None if Catalyst is to work on them."""
-        if not all(_is_window(node) for reading in tap.readings for node in reading.columns):
+        if any(reading.columns for reading in tap.readings):
             return None
         source, schema = self.source, topicframes.columns(self.node)
         if source.schema is not None and value_kind(topicframes.values_of(source)) != "rows":
@@ -117,9 +115,3 @@ class DirectRead:
 
     reader: EmbeddedReader
     records: Records
-
-
-def _is_window(node: Node) -> bool:
-    """Tells whether a column transform only assigns windows, and those by array operations."""
-    transform = node.transform
-    return isinstance(transform, WindowInto) and isinstance(transform.windowing.window, FixedWindows | GlobalWindows)

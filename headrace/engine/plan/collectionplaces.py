@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from headrace.engine.plan.columnsegments import segment
 from headrace.engine.plan.line import Exchange, Line, Origins
-from headrace.engine.plan.taps import Reading, Tap, shareable, with_windows_last
+from headrace.engine.plan.taps import Tap, reading_of, shareable, with_windows_last
 from headrace.engine.shard.wire import Station
 from headrace.engine.worker.program import Readers
 from headrace.model.keyed import WindowInto
@@ -84,7 +84,7 @@ class CollectionPlaces:
             start, nodes = place.columns.start, place.columns.nodes
             if isinstance(start, Node):
                 nodes = with_windows_last(nodes)
-                tap, reading = self.tap(start, nodes), Reading(nodes, pc)
+                tap, reading = self.tap(start, nodes), reading_of(nodes, pc)
                 tap.readings.append(reading)
                 place.python = PythonPlace(reading.readers, (tap,), (0, 0))
             else:

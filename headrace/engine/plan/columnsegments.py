@@ -80,6 +80,7 @@ class ToSegment(BufferedOutput):
     def add_columns(self, bundle: ColumnBundle) -> Iterator[pa.RecordBatch]:
         """Sends columns as they are."""
         yield from self.finish()
+        bundle = bundle.placed()
         by_pane = [(NO_PANE, False, bundle.rows)] if bundle.panes is None else split_panes(bundle.rows, bundle.panes)
         for pane, retraction, rows in by_pane:
             for batch in self.columns.add_columns(ColumnBundle(rows, bundle.schema)):

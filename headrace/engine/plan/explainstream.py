@@ -25,7 +25,9 @@ class StreamPlan:
     def _lines(self) -> Iterator[str]:
         for tap in self.line.taps:
             yield f"read  {named(tap.source)}"
-            columns = dict.fromkeys(node.label for reading in tap.readings for node in reading.columns)
+            columns = dict.fromkeys(
+                node.label for reading in tap.readings for node in (*reading.columns, *reading.windows)
+            )
             if columns:
                 yield f"   columns  {' · '.join(columns)}"
             yield from _python(*[reading.readers for reading in tap.readings], tap.dead)

@@ -12,7 +12,7 @@ from headrace.engine.aggregation.columnsfn import columns_fn, to_keyed
 from headrace.engine.plan.collectionplaces import CollectionPlaces, PythonPlace, all_origins
 from headrace.engine.plan.joinedtables import without_tables
 from headrace.engine.plan.line import Exchange, Line, Origins, Outlet, heard_by, names_of
-from headrace.engine.plan.taps import Reading, with_windows_in_python
+from headrace.engine.plan.taps import Reading
 from headrace.engine.plan.translation import operator, readers_of, stateful_fn, step_of
 from headrace.engine.shard.columnrows import ToGroups
 from headrace.engine.shard.compiledtriggers import CompiledTrigger
@@ -88,8 +88,6 @@ class _Lowering:
         for tap in self.line.taps:
             if not tap.readings:
                 tap.readings.append(Reading((), tap.source.outputs[0]))
-            if len(tap.readings) > 1:
-                tap.readings = [with_windows_in_python(reading) for reading in tap.readings]
 
     def _add(self, node: Node) -> None:
         transform = node.transform

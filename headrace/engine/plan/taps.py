@@ -10,14 +10,14 @@ import re
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from headrace.engine.plan.translation import operator, step_of
 from headrace.engine.worker.hidden import END, START
+from headrace.engine.worker.operators import WindowOperator
 from headrace.engine.worker.program import Readers
 from headrace.model.columnjoins import Join
 from headrace.model.columns import Select, Where
 from headrace.model.keyed import WindowInto
 from headrace.model.pipeline import Node, PCollection
-from headrace.model.windows import CountWindows, FixedWindows, GlobalWindows, SlidingWindows
+from headrace.model.windows import CountWindows, FixedWindows, GlobalWindows, WindowFn
 
 _GENERATOR = re.compile(r"\b(\w*explode(_outer)?|inline(_outer)?|stack|json_tuple)\s*\(", re.IGNORECASE)
 
@@ -26,20 +26,23 @@ _WINDOW = re.compile(rf"\b({START}|{END})\b")
 
 @dataclass(eq=False)
 class Reading:
-    """A collection that enters Python: transforms of its source's columns that Catalyst does, and its readers."""
+    """A collection that enters Python: transforms of its source's columns that Catalyst does, and its readers.
+
+    Its `windows` are those that Python assigns, to whole columns.
+    """
 
     columns: tuple[Node, ...]
     pc: PCollection
+    windows: tuple[Node, ...] = ()
     readers: Readers = field(default_factory=Readers)
 
-    def row_producer(self, source: Node) -> Node | None:
-        """Returns the node that gives as many elements as there are rows: the source, or a transform before windows."""
-        nodes = [source, *self.columns]
-        while isinstance(window := nodes[-1].transform, WindowInto):
-            if isinstance(window.windowing.window, SlidingWindows):  # rows are of a window each
-                return None
-            nodes.pop()
-        return nodes[-1]
+    def row_producer(self, source: Node) -> Node:
+        """Returns the node that gives as many elements as rows enter Python: the last before its windows."""
+        return [source, *self.columns][-1]
+
+    def window_operators(self) -> tuple[WindowOperator, ...]:
+        """Returns the operators of its windows."""
+        return tuple(WindowOperator(node.label, _window_of(node)) for node in self.windows)
 
 
 @dataclass(eq=False)
@@ -77,30 +80,20 @@ def with_windows_last(columns: tuple[Node, ...]) -> tuple[Node, ...]:
 def shareable(columns: tuple[Node, ...]) -> bool:
     """Returns whether others can be read of the same frame: no rows are repeated but for windows Python can assign."""
     windows = columns[_repeating(columns) :]
-    return all(isinstance(node.transform, WindowInto) and not _by_key(node.transform) for node in windows)
+    return all(_is_window(node) and not _by_key(node) for node in windows)
 
 
-def with_windows_in_python(reading: Reading) -> Reading:
-    """Returns the reading with windows that would repeat rows assigned in Python."""
-    at = _repeating(reading.columns)
-    readers = reading.readers
-    for node in reversed(reading.columns[at:]):
-        step = step_of(node, operator(node))
-        step.readers[None] = readers
-        readers = Readers([step])
-    pc = reading.pc if at == len(reading.columns) else _with_columns_after(reading.columns[:at], reading.columns[at])
-    return Reading(reading.columns[:at], pc, readers)
+def reading_of(columns: tuple[Node, ...], pc: PCollection) -> Reading:
+    """Makes the reading of a collection: windows that no other transform reads are Python's, if they need no key."""
+    at = len(columns)
+    while at and _is_window(columns[at - 1]) and not _by_key(columns[at - 1]):
+        at -= 1
+    return Reading(columns[:at], pc, columns[at:])
 
 
 def generates_rows(node: Node) -> bool:
     """Returns whether a Select may make several rows of one, as explode does."""
     return isinstance(node.transform, Select) and any(_GENERATOR.search(text) for text in _expressions(node))
-
-
-def _with_columns_after(columns: tuple[Node, ...], window: Node) -> PCollection:
-    """Returns a collection that has the columns that these transforms give; if they give none, those of a window."""
-    others = [node.outputs[0] for node in columns if not _is_window(node)]
-    return others[-1] if others else window.inputs[0]
 
 
 def _is_window(node: Node) -> bool:
@@ -120,14 +113,18 @@ def _expressions(node: Node) -> list[str]:
 def _repeating(columns: tuple[Node, ...]) -> int:
     """Returns the first that may repeat rows: windows that are no expression of a row's time, explode, or a join."""
     for number, node in enumerate(columns):
-        transform = node.transform
-        window = transform.windowing.window if isinstance(transform, WindowInto) else None
-        repeats = generates_rows(node) or isinstance(transform, Join)
-        if repeats or not isinstance(window, FixedWindows | GlobalWindows | None):
+        if generates_rows(node) or isinstance(node.transform, Join):
+            return number
+        if _is_window(node) and not isinstance(_window_of(node), FixedWindows | GlobalWindows):
             return number
     return len(columns)
 
 
-def _by_key(transform: WindowInto) -> bool:
-    window = transform.windowing.window
+def _window_of(node: Node) -> WindowFn:
+    assert isinstance(node.transform, WindowInto)
+    return node.transform.windowing.window
+
+
+def _by_key(node: Node) -> bool:
+    window = _window_of(node)
     return window.keyed and not isinstance(window, CountWindows)

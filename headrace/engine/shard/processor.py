@@ -20,6 +20,7 @@ from headrace.engine.columns.arrays import distinct, runs
 from headrace.engine.columns.hashing import HASHES
 from headrace.engine.shard.clocks import Clocks, output_watermark
 from headrace.engine.shard.compiledtriggers import CompiledTrigger
+from headrace.engine.shard.localsessions import take_apart
 from headrace.engine.shard.placing import COUNT, SlotAssigner, expired
 from headrace.engine.shard.reports import WaitingWindow
 from headrace.engine.shard.retractions import PANE_FIELDS, PaneArray
@@ -34,6 +35,7 @@ from headrace.model.algebra import CombineFn
 from headrace.model.keys import decode_keys, encode_key
 from headrace.model.panes import Windowing
 from headrace.model.times import MAX_TIME, MIN_TIME, Int64Array, format_duration, format_instant
+from headrace.model.windows import Sessions
 
 EARLY, ON_TIME, LATE = (TIMINGS.index(timing) for timing in ("early", "on_time", "late"))
 
@@ -103,8 +105,9 @@ class ShardProcessor:
     """One shard of a grouping or, with `fn`, of an aggregation, of rows of one kind.
 
     Rows are record batches of KEY and SPELLING (see `encode_keys`), TIME, VALUE (cells; of accumulators as `fn.dump`
-    gives them), START and END unless windows are global or counted, COUNT if a row stands for several elements, and, of
-    signed values, RETRACTION: such a row takes an earlier one back, and counts as an arrival itself.
+    gives them), START and END unless windows are global or counted, COUNT if a row stands for several elements,
+    SESSION_COLUMNS if it is a session that can be taken apart, and, of signed values, RETRACTION: such a row takes an
+    earlier one back, and counts as an arrival itself.
 
     >>> from headrace.engine.columns.cells import decode_cells, encode_cells
     >>> from headrace.model.triggers import DefaultTrigger
@@ -149,7 +152,9 @@ class ShardProcessor:
         return StepResult(panes, added.late, added.refused, self.watermark, self.table.held, self._waiting())
 
     def _add(self, rows: pa.RecordBatch, clocks: Clocks) -> StepInput:
-        table, watermark = self.table, clocks.watermark
+        table, watermark, window = self.table, clocks.watermark, self.windowing.window
+        if isinstance(window, Sessions):
+            rows = take_apart(rows, window.gap, self.placing.lateness, watermark)
         late = self.placing.late(rows, watermark)
         added = StepInput(late=rows.filter(pa.array(late)))
         if late.any():

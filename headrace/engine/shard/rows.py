@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.engine.aggregation.arrayaccumulators import encode_accumulators
+from headrace.engine.shard.localsessions import no_details
 from headrace.engine.shard.placing import COUNT
 from headrace.engine.worker.bundles import Bundle
 from headrace.engine.worker.columnbundles import RETRACTION
@@ -23,7 +24,7 @@ from headrace.engine.worker.hidden import END, TIME
 from headrace.engine.worker.shuffle import ToAccumulators, ToRows, shuffle_schema
 from headrace.model.algebra import CombineFn
 from headrace.model.panes import PaneInfo, Windowing
-from headrace.model.windows import GLOBAL_WINDOW, CountWindows
+from headrace.model.windows import GLOBAL_WINDOW, CountWindows, Sessions
 
 PANE: Final = "pane"
 """The column of the pane that a row came in."""
@@ -62,7 +63,8 @@ def panes_of(column: pa.BinaryArray) -> list[PaneInfo]:
 
 def to_partials(label: str, windowing: Windowing, fn: CombineFn[Any, Any, Any]) -> ToPartials:
     """Makes the output that combines pairs before it sends them."""
-    return ToPartials(label, fn, shuffle_schema(windowed=has_bounds(windowing), timed=False))
+    sessions = isinstance(windowing.window, Sessions)
+    return ToPartials(label, fn, shuffle_schema(windowed=has_bounds(windowing), timed=False), sessions=sessions)
 
 
 @dataclass
@@ -87,6 +89,7 @@ class ToPartials(ToAccumulators):
     """Sends accumulators of a task's pairs, by key and window, with the number of their elements."""
 
     counts: Counter[Any] = field(default_factory=Counter)
+    sessions: bool = False  # whether rows have SESSION_COLUMNS
 
     def _combine(self, bundle: Bundle) -> None:
         super()._combine(bundle)
@@ -100,7 +103,10 @@ class ToPartials(ToAccumulators):
         counts = [self.counts[key] for key in self.by_key]
         self.counts.clear()
         for rows in super().finish():
-            yield rows.append_column(TIME, last_instants(rows)).append_column(COUNT, pa.array(counts, pa.int64()))
+            rows = rows.append_column(TIME, last_instants(rows)).append_column(COUNT, pa.array(counts, pa.int64()))
+            for name, column in no_details(rows.num_rows).items() if self.sessions else ():
+                rows = rows.append_column(name, column)
+            yield rows
 
     def encode(self, accs: list[Any]) -> pa.BinaryArray:
         return encode_accumulators(self.fn, accs)

@@ -51,6 +51,8 @@ class ToShards:
 
     def add_columns(self, bundle: ColumnBundle) -> Iterator[pa.RecordBatch]:
         """Adds columns as they are, if the rows can be made of them."""
+        if self.delays is not None or self.clocks.followed:
+            bundle = bundle.placed()  # a row of several windows is observed in each
         if isinstance(self.rows, Columnar):
             yield from self._add(bundle, self.rows.add_columns)
         else:

@@ -1,7 +1,7 @@
 """Reads a topic in a stream's own program, from ranges of offsets: records never pass through the JVM.
 
 This is possible where Catalyst has nothing to compute: no Select and no Where, event times that are times or whole
-seconds, and windows that Python assigns to whole columns.
+seconds, and no window whose bounds are read.
 """
 
 from __future__ import annotations
@@ -13,22 +13,20 @@ import pyarrow as pa
 
 from headrace.edges.topicranges import Range
 from headrace.engine.connectors.fromrecords import FromJson, Records
+from headrace.engine.plan.taps import Reading
 from headrace.engine.stream.programs import FromSource
 from headrace.engine.worker.blame import blame
 from headrace.engine.worker.bundles import Bundle
 from headrace.engine.worker.columnbundles import ColumnBundle, ColumnReader
 from headrace.engine.worker.hidden import BAD, LOW, NOW, PART
 from headrace.engine.worker.program import Head
-from headrace.model.pipeline import PCollection
-from headrace.model.windows import FixedWindows
 
 
-def head_of(pc: PCollection, label: str) -> Head:
+def head_of(reading: Reading, label: str) -> Head:
     """Returns the head of a program that reads a collection of a topic, perhaps in other windows."""
-    if not pc.has_columns:
+    if not reading.pc.has_columns:
         return FromJson(label)
-    window = pc.windowing.window
-    return ColumnReader(pc.schema, window if isinstance(window, FixedWindows) else None)
+    return ColumnReader(reading.pc.schema, reading.window_operators())
 
 
 @dataclass

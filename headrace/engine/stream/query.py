@@ -57,7 +57,7 @@ from headrace.engine.stream.sources import Sources, partitions_of, policy_of, wa
 from headrace.engine.stream.tapframes import frame_of
 from headrace.engine.worker.bundles import FromBlocks
 from headrace.engine.worker.columnbundles import ColumnReader
-from headrace.engine.worker.hidden import BAD, END, START
+from headrace.engine.worker.hidden import BAD
 from headrace.engine.worker.program import Head, Program
 from headrace.model.errors import PipelineError
 from headrace.model.pickling import classes_of_script
@@ -68,7 +68,6 @@ from headrace.model.tablesources import TableSource
 from headrace.model.teststream import TestStream
 from headrace.model.times import SECOND, duration
 from headrace.model.topics import ReadTopic
-from headrace.model.windows import FixedWindows
 
 _SETTINGS: Final = {
     "spark.sql.streaming.stateStore.providerClass": (
@@ -245,12 +244,10 @@ class Stream:
         data = frame_of(tap, opened, self._columns.note, self._sides.joined_table, timed=timed)
         if len(read) == 1 and read[0] is not None:
             data = data.select(*[name for name in data.columns if name in read[0] or name in relational.HIDDEN])
-        pcs = [reading.pc for reading in tap.readings]
-        rows: list[Head] = [ColumnReader(pc.schema) if pc.has_columns else FromBlocks() for pc in pcs]
-        window = pcs[0].windowing.window
-        if len(pcs) == 1 and START in data.columns and isinstance(window, FixedWindows):
-            # To work the bounds out anew costs less than to send them.
-            data, rows = data.drop(START, END), [ColumnReader(pcs[0].schema, window)]
+        rows: list[Head] = [
+            ColumnReader(reading.pc.schema, reading.window_operators()) if reading.pc.has_columns else FromBlocks()
+            for reading in tap.readings
+        ]
         letters = BadRecordReader.of(tap.source, BAD in data.columns)
         source = FromSource(tap.name, rows, watermarks, policy_of(tap.source), letters=letters)
         return data, source
@@ -259,9 +256,9 @@ class Stream:
         """Makes the frame and head of a tap whose program reads records by itself."""
         reader, records = direct.reader, direct.records
         columns = self._columns.opened(tap.source, lambda node: reader.no_rows(self.spark))
-        for node in (node for reading in tap.readings for node in reading.columns):
+        for node in (node for reading in tap.readings for node in reading.windows):
             self._columns.note(node.outputs[0], columns)
-        label, rows = tap.source.label, [head_of(reading.pc, tap.source.label) for reading in tap.readings]
+        label, rows = tap.source.label, [head_of(reading, tap.source.label) for reading in tap.readings]
         policy = policy_of(tap.source)
         source = FromTopic(tap.name, rows, "from times", policy, label=label, records=records)
         source.letters = BadRecordReader.of(tap.source, records.event_time is not None)
@@ -272,11 +269,7 @@ class Stream:
             label=tap.source.label,
             source=source,
             entries=[*[reading.readers for reading in tap.readings], tap.dead],
-            labels={
-                number: node.label
-                for number, reading in enumerate(tap.readings)
-                if (node := reading.row_producer(tap.source)) is not None
-            },
+            labels={number: reading.row_producer(tap.source).label for number, reading in enumerate(tap.readings)},
         )
 
     def _clocks(self) -> list[DataFrame]:

@@ -211,7 +211,7 @@ class ToColumns(BufferedOutput):
 
     def add_columns(self, bundle: ColumnBundle) -> Iterator[pa.RecordBatch]:
         """Writes columns as they are."""
-        schema, added = self.schema(), self._added()
+        bundle, schema, added = bundle.placed(), self.schema(), self._added()
         own = list(schema)[: len(schema) - len(added.names)] if added else schema
         with blame(self.label):
             columns = [bundle.rows.column(field.name).cast(field.type) for field in own]

@@ -15,12 +15,13 @@ import pyarrow as pa
 from headrace.engine.columns.cells import decode_cells
 from headrace.engine.worker.bundles import Bundle, FromColumns
 from headrace.engine.worker.hidden import END, START, TIME
+from headrace.engine.worker.operators import WindowOperator, is_identity
 from headrace.engine.worker.shuffle import KEY, SPELLING, VALUE
 from headrace.model.keys import decode_keys
 from headrace.model.panes import NO_PANE, PaneInfo, Timing
 from headrace.model.schema import Schema
 from headrace.model.times import MIN_TIME, Int64Array
-from headrace.model.windows import FixedWindows
+from headrace.model.windows import GlobalWindows
 
 RETRACTION: Final = "retraction"
 """The column, of panes and of rows on their way to a shard, that tells whether a row takes an earlier one back."""
@@ -32,11 +33,19 @@ TIMINGS: Final[tuple[Timing, ...]] = get_args(Timing)
 
 @dataclass(frozen=True)
 class ColumnBundle:
-    """Rows of an element's own columns, TIME and, unless windows are global, START and END; `panes`: PANE_COLUMNS."""
+    """Rows of an element's own columns, TIME and, unless windows are global, START and END; `panes`: PANE_COLUMNS.
+
+    >>> from headrace.model.windows import SlidingWindows
+    >>> window = WindowOperator("tens", SlidingWindows("10 us", "5 us"))
+    >>> bundle = ColumnBundle(pa.record_batch({"x": [1], TIME: [25]}), None, window=window)
+    >>> bundle.placed().rows.to_pylist()
+    [{'x': 1, '__time': 25, '__start': 20, '__end': 30}, {'x': 1, '__time': 25, '__start': 25, '__end': 35}]
+    """
 
     rows: pa.RecordBatch
     schema: Schema | None  # None if elements are Rows
     panes: pa.RecordBatch | None = None
+    window: WindowOperator | None = None  # which is still to be applied: rows have no START and END
 
     @property
     def size(self) -> int:
@@ -46,8 +55,17 @@ class ColumnBundle:
     def all_times(self) -> Int64Array:
         return np.asarray(self.rows.column(TIME).fill_null(MIN_TIME))
 
+    def placed(self) -> ColumnBundle:
+        """Returns the bundle with its windows assigned; a row of several windows is repeated."""
+        if self.window is None:
+            return self
+        return replace(self, rows=_in_windows(self.rows, self.window), window=None)
+
     def parts(self) -> Iterator[Bundle]:
         """Gives the elements as bundles of Python objects; retractions come before what replaces them."""
+        if self.window is not None:
+            yield from self.placed().parts()
+            return
         if self.panes is None:
             yield from FromColumns(self.schema, NO_PANE).bundles(iter([self.rows]))
             return
@@ -58,23 +76,24 @@ class ColumnBundle:
 
 @dataclass
 class ColumnReader:
-    """Reads columns as columns. With `window`, rows come without the bounds of their windows, which are added.
+    """Reads columns as columns. `windows` are to be applied to them; the last of these is left to who reads on.
 
+    >>> from headrace.model.windows import FixedWindows
     >>> rows = pa.record_batch({"x": [1], TIME: [25]})
-    >>> [bundle] = ColumnReader(None, FixedWindows("10 us")).bundles(iter([rows]))
-    >>> bundle.rows.to_pylist()
+    >>> [bundle] = ColumnReader(None, (WindowOperator("tens", FixedWindows("10 us")),)).bundles(iter([rows]))
+    >>> bundle.placed().rows.to_pylist()
     [{'x': 1, '__time': 25, '__start': 20, '__end': 30}]
     """
 
     schema: Schema | None
-    window: FixedWindows | None = None
+    windows: tuple[WindowOperator, ...] = ()
 
     def bundles(self, batches: Iterator[pa.RecordBatch]) -> Iterator[ColumnBundle]:
         for batch in batches:
-            if self.window is not None:
-                _, start, end = self.window.assign(np.asarray(batch.column(TIME).fill_null(MIN_TIME)))
-                batch = batch.append_column(START, pa.array(start)).append_column(END, pa.array(end))
-            yield ColumnBundle(batch, self.schema)
+            bundle = ColumnBundle(batch, self.schema)
+            for window in self.windows:
+                bundle = ColumnBundle(without_bounds(bundle.placed().rows), self.schema, window=window)
+            yield bundle
 
 
 @runtime_checkable
@@ -82,6 +101,25 @@ class Columnar(Protocol):
     """An output that takes columns without making objects of them."""
 
     def add_columns(self, bundle: ColumnBundle) -> Iterator[pa.RecordBatch]: ...
+
+
+def _in_windows(rows: pa.RecordBatch, window: WindowOperator) -> pa.RecordBatch:
+    if isinstance(window.window, GlobalWindows):
+        return rows
+    index, start, end = window.assign(np.asarray(rows.column(TIME).fill_null(MIN_TIME)))
+    if not is_identity(index, rows.num_rows):
+        rows = rows.take(pa.array(index))
+    return with_bounds(rows, start, end)
+
+
+def with_bounds(rows: pa.RecordBatch, start: Int64Array, end: Int64Array) -> pa.RecordBatch:
+    """Returns rows with these bounds of their windows, in place of those they have."""
+    return without_bounds(rows).append_column(START, pa.array(start)).append_column(END, pa.array(end))
+
+
+def without_bounds(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Returns rows without the bounds of their windows."""
+    return rows.drop_columns([name for name in (START, END) if name in rows.schema.names])
 
 
 def split_panes(rows: pa.RecordBatch, panes: pa.RecordBatch) -> Iterator[tuple[PaneInfo, bool, pa.RecordBatch]]:

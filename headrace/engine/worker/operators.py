@@ -22,7 +22,7 @@ from headrace.engine.worker.sidevalues import SideResolver, SideValue
 from headrace.model.dofn import DoFn, TaggedOutput, TimestampedValue, Wrapped, params_of
 from headrace.model.elementwise import SideInput
 from headrace.model.times import SECOND, Instant, instant
-from headrace.model.windows import CountWindows, GlobalWindows, Window, WindowFn
+from headrace.model.windows import Assigned, CountWindows, GlobalWindows, Window, WindowFn
 
 Tagged = tuple[str | None, Bundle]
 """A bundle for the readers of one output; None is the main output."""
@@ -277,16 +277,19 @@ class WindowOperator(Operator):
             yield None, replace(bundle, starts=None, ends=None)
             return
         times = bundle.all_times()
-        with blame(self.label):
-            if isinstance(self.window, CountWindows):  # elements are numbered when they are grouped
-                index, start, end = self.window.assign_ordinals(np.zeros(len(times), np.int64))
-            else:
-                index, start, end = self.window.assign(times, parts_of(bundle)[0] if self.window.keyed else None)
-        if len(index) == len(times) and (index == np.arange(len(times))).all():
+        index, start, end = self.assign(times, parts_of(bundle)[0] if self.window.keyed else None)
+        if is_identity(index, len(times)):
             yield None, replace(bundle, times=times, starts=start, ends=end)
         else:
             elements = [bundle.elements[i] for i in index.tolist()]
             yield None, replace(bundle, elements=elements, times=times[index], starts=start, ends=end)
+
+    def assign(self, times: Int64Array, keys: Sequence[object] | None = None) -> Assigned:
+        """Returns the windows of elements with these times; `keys` are needed only if windows depend on them."""
+        with blame(self.label):
+            if isinstance(self.window, CountWindows):  # elements are numbered when they are grouped
+                return self.window.assign_ordinals(np.zeros(len(times), np.int64))
+            return self.window.assign(times, keys)
 
 
 @dataclass
@@ -301,6 +304,15 @@ class ForEachOperator(Operator):
             for element in elements:
                 self.fn(element)
         return iter(())
+
+
+def is_identity(index: Int64Array, count: int) -> bool:
+    """Returns whether these are the positions of so many elements, each once and in order.
+
+    >>> is_identity(np.array([0, 1]), 2), is_identity(np.array([0, 0]), 2)
+    (True, False)
+    """
+    return len(index) == count and bool((index == np.arange(count)).all())
 
 
 def check_pairs(bundle: Bundle) -> None:

@@ -65,6 +65,7 @@ class ToRecords(BufferedOutput):
             for part in bundle.parts():
                 yield from self.add(part)
             return
+        bundle = bundle.placed()
         rows, panes = bundle.rows, bundle.panes
         columns = {name: rows.column(name) for name in rows.schema.names if name not in (TIME, START, END)}
         retracted = np.zeros(bundle.size, np.bool_) if panes is None else np.asarray(panes.column(RETRACTION))

@@ -17,6 +17,7 @@ from headrace.engine.stream.fromtopic import FromTopic
 from headrace.engine.worker.blame import WorkerFailure
 from headrace.engine.worker.columnbundles import ColumnReader
 from headrace.engine.worker.hidden import BAD, NOW, TIME
+from headrace.engine.worker.operators import WindowOperator
 from headrace.log import Log
 from headrace.model.times import SECOND
 from headrace.model.watermarks import BoundedDisorder
@@ -86,14 +87,14 @@ def test_a_program_reads_its_ranges_and_tells_how_far_each_partition_is(log: Log
     visits(log, 5, 65, 62)
     visits(log, 9, partition=1)
     clocks = TaskClocks()
-    heads = [ColumnReader(None, FixedWindows(60)), ColumnReader(None)]
+    heads = [ColumnReader(None, (WindowOperator("minutes", FixedWindows(60)),)), ColumnReader(None)]
     records = Records(str(log.path), "visits", pa.schema([("user", pa.string())]), event_time="ts")
     policy = BoundedDisorder(10)
     source = FromTopic("visits", heads, "from times", policy, clocks, label="ReadTopic", records=records)
     ranges = pa.record_batch([[0, 1], [1, 0], [3, 1]], schema=RANGES).append_column(NOW, pa.array([70 * SECOND] * 2))
     bundles = list(source.bundles(iter([ranges])))
     assert [number for number, _ in bundles] == [0, 1, 0, 1]
-    windowed = [row for number, bundle in bundles if number == 0 for row in bundle.rows.to_pylist()]  # type: ignore[union-attr]
+    windowed = [row for number, bundle in bundles if number == 0 for row in bundle.placed().rows.to_pylist()]  # type: ignore[union-attr]
     assert [(row["user"], row["__start"] // SECOND) for row in windowed] == [("u65", 60), ("u62", 60), ("u9", 0)]
     assert clocks.partitions == {"visits": {"0": 55 * SECOND, "1": -1 * SECOND}}
     assert clocks.now == 70 * SECOND

@@ -22,6 +22,7 @@ from headrace.engine.shard.work import Grouping, column_grouping
 from headrace.engine.worker.bundles import Bundle
 from headrace.engine.worker.columnbundles import PANE_COLUMNS, ColumnBundle
 from headrace.engine.worker.hidden import END, START, TIME
+from headrace.engine.worker.operators import WindowOperator
 from headrace.model.columns import Aggregate
 from headrace.model.panes import Windowing
 from headrace.model.times import MAX_TIME
@@ -127,6 +128,76 @@ def test_groups_are_those_of_a_loop(drawn: list[Any], at: list[int], lifted: boo
     assert got.keys() == wanted.keys()
     for key, results in wanted.items():
         assert all(a == b if isinstance(a, list | str) else same(a, b) for a, b in zip(got[key], results, strict=True))
+
+
+class Around(hr.WindowFn):
+    """Windows of no, one or two elements' own making."""
+
+    def windows_of(self, time: int, key: object) -> list[tuple[int, int]]:
+        return [(time - width, time + width) for width in range(1, time % 3 + 1)]
+
+
+WINDOWS = [
+    hr.FixedWindows("7 us", offset="2 us"),
+    hr.SlidingWindows("10 us", "5 us"),
+    hr.SlidingWindows("10 us", "4 us", offset="3 us"),
+    hr.SlidingWindows("3 us", "8 us", offset="1 us"),
+    hr.Sessions("4 us"),
+    hr.GlobalWindows(),
+    Around(),
+]
+TRIGGERS: list[Any] = [
+    hr.DefaultTrigger(),
+    hr.Repeatedly(hr.AfterCount(3)),
+    hr.AfterWatermark(early=hr.AfterCount(2), late=hr.AfterCount(1)),
+    hr.AfterCount(2),
+]
+steps = st.lists(st.tuples(rows, st.integers(0, 60)), min_size=1, max_size=4)
+
+
+@examples(400)
+@given(
+    steps,
+    st.sampled_from(WINDOWS),
+    st.sampled_from(TRIGGERS),
+    st.sampled_from(["discarding", "accumulating", "retracting"]),
+    st.integers(0, 8),
+)
+def test_windows_of_columns_are_those_of_elements(
+    drawn: list[Any], window: hr.WindowFn, trigger: Any, accumulation: Any, lateness: int
+) -> None:
+    """Whole columns that are combined before they are in windows, and elements one by one, give the same panes."""
+    windowing = Windowing(window, trigger, accumulation, f"{lateness} us")
+    aggregate = hr.GroupBy(*NAMES).aggregate(n=hr.count(), total=hr.sum("x"), least=hr.min("y"))
+    fn = columns_fn(aggregate)
+    work = column_grouping(Grouping(windowing, fn, RowKind.ACCUMULATORS), aggregate)
+    fast, slow = work.processor(), work.processor()
+    for batch, watermark in [*drawn, ([], MAX_TIME)]:
+        answers = []
+        for shard in (fast, slow):
+            output, sent = output_of(aggregate, windowing, lifted=True), []
+            if batch:
+                bare = table(batch).drop_columns([START, END])
+                bundle = ColumnBundle(bare, None, window=WindowOperator("windows", window))
+                if shard is fast:
+                    sent += output.add_columns(bundle)
+                else:
+                    for part in bundle.parts():
+                        sent += output.add(part)
+            sent += output.finish()
+            step = shard.step(pa.concat_batches(sent) if sent else None, Clocks(watermark=watermark))
+            late = 0 if step.late is None else sum(step.late.column(COUNT).to_pylist())
+            panes = sorted(described(work.bundles(step.panes)), key=repr)
+            answers.append((panes, late, step.refused, step.watermark, step.held))
+        assert answers[0] == answers[1]
+
+
+def described(bundles: Any) -> Iterator[tuple[Any, ...]]:
+    """Panes as plain values; without the pane's place among those of other keys."""
+    for _, bundle in bundles:
+        for part in [bundle] if isinstance(bundle, Bundle) else bundle.parts():
+            for row, time, window in zip(part.elements, part.all_times().tolist(), part.windows(), strict=True):
+                yield tuple(row), time, window, part.pane, part.retraction
 
 
 def test_panes_are_columns() -> None:
