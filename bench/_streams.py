@@ -107,9 +107,9 @@ class Running:
         return {name: ms for name, ms in parts.items() if ms >= 1}
 
 
-def headrace_stream(pipeline: hr.Pipeline, folder: Path, name: str) -> Running:
+def headrace_stream(pipeline: hr.Pipeline, folder: Path, name: str, **options: Any) -> Running:
     """Starts a pipeline whose source is a feed."""
-    handle: Any = pipeline.run(stream=True, trigger=0, checkpoint=f"{folder}/checkpoint-{name}")
+    handle: Any = pipeline.run(stream=True, trigger=0, checkpoint=f"{folder}/checkpoint-{name}", **options)
     return Running(handle.query, handle.stop)
 
 

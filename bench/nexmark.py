@@ -9,7 +9,7 @@ udf        the same with its fastest Python UDF (q1, q2, q14), a call for each A
 flink      with --peers: Flink SQL, in an environment that `make peers` sets up
 bytewax    with --peers: Bytewax, likewise
 
-The events are in Parquet files, and so are the answers. Streams get a batch at a time: the first ones warm them up, of
+The events are in Parquet files, and so are the answers. Streams read two files a batch: the first ones warm them up, of
 the others the median counts. Each answer is compared with a recount by DuckDB. CPU seconds are those of all processes
 of a form while those batches ran. An event is a row that the query reads. The last line is JSON.
 """
@@ -32,7 +32,7 @@ sys.path.append(ROOT)  # for the examples, here and in Python workers
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [ROOT, os.environ.get("PYTHONPATH")]))
 
 from _nexmark import peers, recount, spark  # noqa: E402
-from _nexmark.arrivals import SCHEMAS, TICKS, Arrivals  # noqa: E402
+from _nexmark.arrivals import FILES, SCHEMAS, TICKS, Arrivals  # noqa: E402
 from _nexmark.processes import cpu_seconds  # noqa: E402
 from _sections import Bench, Verdict, run  # noqa: E402
 from _streams import Running, headrace_stream, rival_stream  # noqa: E402
@@ -180,12 +180,14 @@ def _start_ours(bench: Bench, query: Callable[..., hr.PCollection], name: str, f
         for kind in kinds(query)
     }
     query(**sources) | hr.WriteParquet(f"{folder}/out")
-    return headrace_stream(p, folder, name)
+    return headrace_stream(p, folder, name, max_files_per_batch=FILES)
 
 
 def _start_spark(bench: Bench, query: Callable[..., spark.Answer], folder: Path) -> Running:
     frames = {
-        kind: bench.spark.readStream.schema(from_arrow_schema(SCHEMAS[kind])).parquet(f"{folder}/{kind}/*")
+        kind: bench.spark.readStream.schema(from_arrow_schema(SCHEMAS[kind]))
+        .option("maxFilesPerTrigger", FILES)
+        .parquet(f"{folder}/{kind}/*")
         for kind in kinds(query)
     }
     answer = query(**frames)
@@ -196,35 +198,44 @@ def _measured(
     bench: Bench, arrivals: Arrivals, query: str, form: str, of: tuple[str, ...], start: Callable[[Path], Running]
 ) -> Figure:
     _, warm, timed = sizes(bench)
-    folder = bench.folder / form
-    arrivals.arrive("first", folder)
+    folder, batch = bench.folder / form, arrivals.rows_of(of)
+    arrivals.arrive("batch-*", folder)
     with start(folder) as running:
-        for batch in range(warm):
-            arrivals.arrive(f"batch-{batch:03d}", folder)
-            running.done()
-        before, spent = cpu_seconds(), len(running.progress())
-        for batch in range(warm, warm + timed):
-            arrivals.arrive(f"batch-{batch:03d}", folder)
-            running.done()
+        _wait_for(running, warm * batch)
+        before = cpu_seconds()
+        _wait_for(running, (warm + timed) * batch)
         cpu = cpu_seconds() - before
         progress = running.progress()
         if query == "q12":
             time.sleep(10.5)  # its windows are of processing time
         for tick in range(TICKS):
             arrivals.arrive(f"tick-{tick}", folder)
-            running.done()
-    took = [each["durationMs"]["triggerExecution"] for each in progress[spent:]]
-    rows = sum(each["numInputRows"] for each in progress[spent:])
-    batch = arrivals.rows_of(of)
+            _wait_for(running, (warm + timed) * batch + (tick + 1) * len(of))
+    counted = progress[warm : warm + timed]
+    took = [each["durationMs"]["triggerExecution"] for each in counted]
+    rows = sum(each["numInputRows"] for each in counted)
     assert rows == timed * batch, f"{rows} rows in {timed} batches"
-    median = statistics.median(took) if len(took) == timed else sum(took) / timed
     inputs = {kind: arrivals.files(kind) for kind in arrivals.kinds}
     out = "out" if form in ("columns", "functions") else "out-rival"
     answers = recount.check(query, inputs, f"{folder}/{out}/*/*.parquet")
     first = progress[0]["durationMs"]["triggerExecution"] / 1000
-    figure = Figure(query, form, batch / median * 1000, cpu / (timed * batch) * 1e6, first)
-    _say(bench, figure, answers, f"ms {[round(each) for each in took]}   {_parts(progress[spent:])}")
+    figure = Figure(query, form, batch / statistics.median(took) * 1000, cpu / (timed * batch) * 1e6, first)
+    _say(bench, figure, answers, f"ms {[round(each) for each in took]}   {_parts(counted)}")
     return figure
+
+
+def _wait_for(running: Running, rows: int) -> None:
+    """Waits until so many rows are through. Spark is asked for its account of all batches when there is a new one."""
+    seen = None
+    while True:
+        last = running.query.lastProgress
+        if last is not None and last["batchId"] != seen:
+            seen = last["batchId"]
+            if sum(each["numInputRows"] for each in running.progress()) >= rows:
+                return
+        if not running.query.isActive:
+            raise RuntimeError(f"the stream ended: {running.query.exception()}")
+        time.sleep(0.05)
 
 
 def _parts(progress: list[dict[str, Any]]) -> str:

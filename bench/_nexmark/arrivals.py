@@ -1,7 +1,8 @@
-"""Nexmark's events as files that arrive batch by batch, and what ends them: a few that are a day later.
+"""Nexmark's events as files, by batches, and what ends them: a few events that are a day later.
 
-Files are made once, and linked into the folder of each form that is measured. The last ones move the watermark beyond
-all windows; their ids are negative, and they are all in one window, which nobody sees the end of.
+Files are made once, and linked into the folder of each form that is measured. Streams read so many a batch, in the
+order of their times, so a batch is the same for all, and is there when the one before it is done. The last ones move
+the watermark beyond all windows; their ids are negative, and they are all in one window, which nobody sees the end of.
 """
 
 from __future__ import annotations
@@ -38,7 +39,6 @@ class Arrivals:
                 self._write(kind, f"batch-{batch:03d}", table)
             for tick in range(TICKS):
                 self._write(kind, f"tick-{tick}", _tick(kind, batches * self.span * STEP + _DAY + tick))
-            self._write(kind, "first", makers[kind](0, 0))  # a source wants to see a file
 
     def _write(self, kind: str, name: str, table: pa.Table) -> None:
         folder = self.folder / kind / name
@@ -72,16 +72,16 @@ class Arrivals:
                     pq.write_table(table.take(rows), folder / f"{part}.parquet", row_group_size=100_000)
         return {kind: str(self.folder / kind / name) for kind in kinds}
 
-    def arrive(self, name: str, target: Path) -> None:
-        """Lets a batch appear in a folder of each kind, as a whole."""
+    def arrive(self, names: str, target: Path) -> None:
+        """Links batches, or what ends them, into folders by kind, those that match a glob."""
         for kind in self.kinds:
-            made = target / f".{kind}-{name}"
-            made.mkdir(parents=True)
-            for file in (self.folder / kind / name).iterdir():
-                os.link(file, made / file.name)
-        for kind in self.kinds:
-            (target / kind).mkdir(exist_ok=True)
-            (target / f".{kind}-{name}").rename(target / kind / name)
+            for batch in sorted((self.folder / kind).glob(names)):
+                made = target / f".{kind}-{batch.name}"
+                made.mkdir(parents=True)
+                for file in batch.iterdir():
+                    os.link(file, made / file.name)
+                (target / kind).mkdir(exist_ok=True)
+                made.rename(target / kind / batch.name)
 
 
 def _tick(kind: str, at: int) -> pa.Table:

@@ -101,6 +101,17 @@ QUERIES = {
         "WHERE a.category = 10"
     ),
 }
+CHANGES = {
+    "q4": "SELECT category, round(price, 3) AS price FROM (%s)",
+    "q17": "SELECT {columns} FROM (%s)",
+    "q18": "SELECT {columns} FROM (%s)",
+    "q19": "SELECT auction, list(price ORDER BY price DESC) AS prices FROM (%s) GROUP BY auction",
+}
+"""What is written where an answer is a table of changes, in rows with an `op` that is + or -: what is left of them."""
+_LEFT = (
+    "SELECT * EXCLUDE (n, times) FROM (SELECT *, unnest(range(n)) AS times FROM (SELECT * EXCLUDE (op), "
+    "sum(CASE op WHEN '+' THEN 1 ELSE -1 END)::BIGINT AS n FROM out GROUP BY ALL HAVING n > 0))"
+)
 ROUNDED = {"avg_price": "round(avg_price, 3)"}
 
 
@@ -115,7 +126,9 @@ def check(query: str, inputs: dict[str, str], written: str) -> int:
         db.execute(f"CREATE TABLE truth AS {recount.truth}")
         columns = [name for name, *_ in db.execute("DESCRIBE truth").fetchall()]
         shown = ", ".join(f"{ROUNDED[name]} AS {name}" if name in ROUNDED else name for name in columns)
-        db.execute(f"CREATE TABLE answer AS {recount.written.format(columns=shown)}")
+        changes = any(name == "op" for name, *_ in db.execute("DESCRIBE out").fetchall())
+        form = CHANGES[query] % _LEFT if changes else recount.written
+        db.execute(f"CREATE TABLE answer AS {form.format(columns=shown)}")
         listed = ", ".join(columns)
         for one, other, what in (("truth", "answer", "lacks"), ("answer", "truth", "has")):
             differing = f"SELECT {listed} FROM {one} EXCEPT ALL SELECT {listed} FROM {other} ORDER BY 1, 2 LIMIT 3"
