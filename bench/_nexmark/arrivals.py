@@ -36,7 +36,7 @@ class Arrivals:
         for kind in kinds:
             for batch in range(batches):
                 table = makers[kind](batch * self.span, (batch + 1) * self.span)
-                self._write(kind, f"batch-{batch:03d}", table)
+                self._write(kind, f"batch-{batch}", table)
             for tick in range(TICKS):
                 self._write(kind, f"tick-{tick}", _tick(kind, batches * self.span * STEP + _DAY + tick))
 
@@ -52,36 +52,35 @@ class Arrivals:
         """The rows of these kinds in a batch."""
         return self.span // EPOCH * sum(_SHARES[kind] for kind in kinds)
 
-    def files(self, kind: str) -> str:
-        """The files of all batches of a kind, as a glob."""
-        return f"{self.folder}/{kind}/batch-*/*.parquet"
+    def files(self, kind: str, batches: int) -> str:
+        """The files of the first batches of a kind, as a glob."""
+        return f"{self.folder}/{kind}/batch-[{''.join(map(str, range(batches)))}]/*.parquet"
 
-    def folders(self, kinds: tuple[str, ...], batches: int | None = None) -> dict[str, str]:
-        """Folders of the rows of the first batches, or of all, by kind: row by row in turns in two files, by time.
+    def folders(self, kinds: tuple[str, ...], batches: int) -> dict[str, str]:
+        """Folders of the rows of the first batches, by kind: row by row in turns in two files, by time.
 
         A system that reads a file after the other in each of two tasks then gets events in order.
         """
-        name = f"whole-{batches or 'all'}"
+        name = f"first-{batches}"
         for kind in kinds:
             if not (folder := self.folder / kind / name).exists():
                 folder.mkdir()
-                found = sorted((self.folder / kind).glob("batch-*"))[:batches]
+                found = [self.folder / kind / f"batch-{batch}" for batch in range(batches)]
                 table = pa.concat_tables([pq.read_table(file) for each in found for file in sorted(each.iterdir())])
                 for part in range(FILES):
                     rows = np.arange(part, table.num_rows, FILES)
                     pq.write_table(table.take(rows), folder / f"{part}.parquet", row_group_size=100_000)
         return {kind: str(self.folder / kind / name) for kind in kinds}
 
-    def arrive(self, names: str, target: Path) -> None:
-        """Links batches, or what ends them, into folders by kind, those that match a glob."""
+    def arrive(self, name: str, target: Path) -> None:
+        """Links a batch, or what ends them, into folders by kind, in each as a whole."""
         for kind in self.kinds:
-            for batch in sorted((self.folder / kind).glob(names)):
-                made = target / f".{kind}-{batch.name}"
-                made.mkdir(parents=True)
-                for file in batch.iterdir():
-                    os.link(file, made / file.name)
-                (target / kind).mkdir(exist_ok=True)
-                made.rename(target / kind / batch.name)
+            made = target / f".{kind}-{name}"
+            made.mkdir(parents=True)
+            for file in (self.folder / kind / name).iterdir():
+                os.link(file, made / file.name)
+            (target / kind).mkdir(exist_ok=True)
+            made.rename(target / kind / name)
 
 
 def _tick(kind: str, at: int) -> pa.Table:

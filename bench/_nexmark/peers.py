@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import socket
 import subprocess
 from pathlib import Path
@@ -13,7 +12,7 @@ from _nexmark.processes import cpu_seconds
 
 HERE = Path(__file__).parent
 PEERS = HERE.parent.parent / "out" / "peers"
-FLINK, BYTEWAX = PEERS / "flink" / "bin" / "python", PEERS / "bytewax" / "bin" / "python"
+PYTHONS = {peer: PEERS / peer / "bin" / "python" for peer in ("flink", "bytewax")}
 PROCESSES = 2
 
 NOT_IN_FLINK = {
@@ -43,10 +42,8 @@ class Flink:
 
     def run(self, query: str, inputs: dict[str, str], out: Path) -> Took:
         if self._process is None:
-            if not FLINK.exists():
-                raise FileNotFoundError(f"there is no {FLINK}; run: make peers")
             self._log = (self.folder / "flink.log").open("w")
-            command = [str(FLINK), str(HERE / "flinksql.py")]
+            command = [str(PYTHONS["flink"]), str(HERE / "flinksql.py")]
             pipe = subprocess.PIPE
             self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=self._log, text=True)
         process = self._process
@@ -58,8 +55,7 @@ class Flink:
             raise RuntimeError(f"Flink ended with {process.wait()}: {_last(self.folder / 'flink.log')}")
         answer = json.loads(line)
         if "error" in answer:
-            causes = re.findall(r"Caused by: (.*)", answer["error"]) or answer["error"].splitlines()
-            raise RuntimeError(f"Flink: {causes[-1]}")
+            raise RuntimeError(answer["error"])
         return Took(answer["seconds"], cpu_seconds(process.pid) - before)
 
     def stop(self) -> None:
@@ -74,11 +70,9 @@ class Bytewax:
     """A cluster of processes for each query."""
 
     def run(self, query: str, inputs: dict[str, str], out: Path) -> Took:
-        if not BYTEWAX.exists():
-            raise FileNotFoundError(f"there is no {BYTEWAX}; run: make peers")
         folders = [f"{kind}={folder}" for kind, folder in inputs.items()]
         addresses = ";".join(f"127.0.0.1:{port}" for port in _free_ports(PROCESSES))
-        command = [str(BYTEWAX), str(HERE / "bytewaxflow.py"), query, str(out), *folders, "--"]
+        command = [str(PYTHONS["bytewax"]), str(HERE / "bytewaxflow.py"), query, str(out), *folders, "--"]
         pipe = subprocess.PIPE
         processes = [
             subprocess.Popen([*command, str(number), addresses], stdout=pipe, stderr=pipe, text=True)
