@@ -18,11 +18,17 @@ from headrace.engine.spark.callbacks import authenticate_callbacks
 from headrace.engine.spark.classarchive import archive_options
 from headrace.engine.spark.java import check_java
 from headrace.engine.spark.jvmstderr import launch_gateway
+from headrace.engine.spark.nativefiles import install_beside
 from headrace.engine.spark.pythonpath import python_path
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 WORKER_DAEMON = "headrace.engine.stream.workerdaemon"
 """The module that forks Python workers on this machine. Those of a cluster may not have it."""
+
+CHECKPOINT_FILES = "spark.sql.streaming.checkpointFileManagerClass"
+"""The setting of how a stream writes the files of its checkpoint."""
+LOCAL_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+"""Its value for a disk of this machine: the default starts a process, readlink, four times for each file."""
 
 _PATIENCE = "1800s"
 """What is not there after so long will not come; on a busy machine much is there after minutes only."""
@@ -65,7 +71,9 @@ def spark_session(master: str | None = None, config: Mapping[str, str] | None = 
         check_java()
         gateway = launch_gateway(conf)
         authenticate_callbacks(gateway)
-        SparkContext(conf=conf, gateway=gateway)
+        context = SparkContext(conf=conf, gateway=gateway)
+        if where.startswith("local"):
+            install_beside(context)
     return SparkSession.builder.config(conf=conf).getOrCreate()
 
 
@@ -102,4 +110,5 @@ _LOCAL: Mapping[str, str] = {
     # A stream lists its directories before each batch; for more than 32 Spark would start a job of as many tasks.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
     "spark.python.daemon.module": WORKER_DAEMON,
+    CHECKPOINT_FILES: LOCAL_FILES,  # streams set it, too, but logs of file sources have what the session has
 }

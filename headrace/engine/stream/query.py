@@ -40,6 +40,7 @@ from headrace.engine.spark.deferred import Deferred
 from headrace.engine.spark.filelogs import forget_untaken
 from headrace.engine.spark.files import Folder
 from headrace.engine.spark.pace import Pace
+from headrace.engine.spark.session import CHECKPOINT_FILES, LOCAL_FILES
 from headrace.engine.stream import segmentprogram
 from headrace.engine.stream.boundedsides import BoundedSides
 from headrace.engine.stream.delivery import BodyUnpacker, Delivery
@@ -78,11 +79,7 @@ _SETTINGS: Final = {
     "spark.sql.exchange.reuse": "false",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",  # or columns come in pieces too small for arrays
 }
-_ON_LOCAL_DISK: Final = {  # elsewhere a rename is not what makes a file appear whole
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
-}
+_ON_LOCAL_DISK: Final = {CHECKPOINT_FILES: LOCAL_FILES}  # elsewhere a rename is not what makes a file appear whole
 _HEARTBEAT: Final = "1 second"
 """The interval of the heartbeat where triggers wait for the clock and no trigger interval is given."""
 _DRAIN: Final = "drain"
@@ -323,6 +320,8 @@ class Stream:
         wait = self.trigger if self.trigger is not None else duration(_HEARTBEAT) if self._heartbeat else None
         if wait is not None:
             writer = writer.trigger(processingTime=f"{max(wait // 1000, 1)} milliseconds")
+        if not self.checkpoint.local and self.spark.conf.get(CHECKPOINT_FILES, None) == LOCAL_FILES:
+            self.spark.conf.unset(CHECKPOINT_FILES)  # for good: logs of file sources are made when the query runs
         with _starting, self._settings():
             return writer.start()
 

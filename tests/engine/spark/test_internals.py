@@ -26,6 +26,7 @@ from headrace.engine.columns.sparkhash import spark_hash
 from headrace.engine.plan.taps import _GENERATOR
 from headrace.engine.spark.filelogs import names_files
 from headrace.engine.spark.files import Folder
+from headrace.engine.spark.nativefiles import install_native_files
 from headrace.engine.spark.offsetlog import OffsetLog
 from headrace.engine.spark.session import WORKER_DAEMON
 from headrace.views.sparksql.sparkfunctions import FUNCTIONS, REFUSED
@@ -269,6 +270,14 @@ def _(stream: Stream) -> None:
     assert conf.get("fs.defaultFS")
     jvm: Any = stream.spark._jvm
     assert jvm.org.apache.hadoop.fs.FileUtil.copy is not None
+
+
+@item("permissions of local files")
+def _(stream: Stream) -> None:
+    install_native_files(stream.spark.sparkContext)
+    jvm: Any = stream.spark._jvm
+    files = jvm.org.apache.hadoop.fs.FileSystem.getLocal(stream.spark._jsparkSession.sessionState().newHadoopConf())
+    assert files.getRaw().getClass().getName() == "headrace.NativeFiles"
 
 
 @pytest.mark.parametrize("name", ITEMS)
