@@ -14,7 +14,7 @@ from collections import namedtuple
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
@@ -57,28 +57,33 @@ class Schema:
 
     def to_columns(self, elements: Sequence[Any]) -> list[pa.Array]:
         """Converts elements to columns: one Arrow array per column."""
-        if self.kind == "value":
-            columns: Sequence[Sequence[Any]] = (elements,)
-        elif self.kind == "dataclass":
-            columns = [[getattr(element, name) for element in elements] for name in self.names]
-        else:
-            if wrong := set(map(len, elements)) - {len(self.names)}:
-                raise ValueError(f"an element has {wrong.pop()} parts, the declared type has {len(self.names)}")
-            columns = [list(map(itemgetter(part), elements)) for part in range(len(self.names))]
-        return [pa.array(column, type) for column, type in zip(columns, self.types, strict=True)]
+        return [pa.array(values, kind) for values, kind in zip(self.parts(elements), self.types, strict=True)]
 
     def to_elements(self, columns: Sequence[pa.Array]) -> list[Any]:
         """Converts columns back to the elements that `to_columns` got."""
-        lists = [column_values(column) for column in columns]
+        return self.of_parts([column_values(column) for column in columns])
+
+    def parts(self, elements: Sequence[Any]) -> list[Sequence[Any]]:
+        """Takes elements apart: gives the objects of each column."""
         if self.kind == "value":
-            return list(lists[0])
+            return [elements]
+        if self.kind == "dataclass":
+            return [list(map(attrgetter(name), elements)) for name in self.names]
+        if wrong := set(map(len, elements)) - {len(self.names)}:
+            raise ValueError(f"an element has {wrong.pop()} parts, the declared type has {len(self.names)}")
+        return [list(map(itemgetter(part), elements)) for part in range(len(self.names))]
+
+    def of_parts(self, parts: Sequence[list[Any]]) -> list[Any]:
+        """Makes elements of the objects of each column."""
+        if self.kind == "value":
+            return list(parts[0])
         if self.kind == "tuple":
-            return list(zip(*lists, strict=True))
+            return list(zip(*parts, strict=True))
         assert self.cls is not None
         if self.kind == "dataclass":
-            return list(map(self.cls, *lists))
-        make = partial(tuple.__new__, self.cls) if issubclass(self.cls, Row) else self.cls._make  # type: ignore[attr-defined]
-        return list(map(make, zip(*lists, strict=True)))
+            return list(map(self.cls, *parts))
+        make: Any = partial(tuple.__new__, self.cls) if issubclass(self.cls, Row) else self.cls._make  # type: ignore[attr-defined]
+        return list(map(make, zip(*parts, strict=True)))
 
 
 def column_values(column: pa.Array) -> list[Any]:

@@ -20,6 +20,7 @@ from headrace.engine.batch import sinks, sources
 from headrace.engine.batch.writers import RecordWriter, Writer, writer_of
 from headrace.engine.catalyst import badrecords, relational
 from headrace.engine.catalyst.panecolumns import with_added
+from headrace.engine.catalyst.parsing import quoted
 from headrace.engine.connectors.refusedrecords import RefusedRecords
 from headrace.engine.plan.stages import (
     DEAD,
@@ -36,8 +37,9 @@ from headrace.engine.plan.stages import (
 )
 from headrace.engine.spark.counters import Counters
 from headrace.engine.worker.bundles import ToColumns, to_block
+from headrace.engine.worker.columnbundles import ColumnReader
 from headrace.engine.worker.hidden import BAD, END, START, TIME
-from headrace.engine.worker.program import Program, unnumbered
+from headrace.engine.worker.program import Program, columns_read, unnumbered
 from headrace.engine.worker.sidevalues import BroadcastBlocks, SideValue
 from headrace.model.columnjoins import Join
 from headrace.model.columns import Aggregate, Where
@@ -193,7 +195,7 @@ class Batch:
                 return relational.apply(node, *inputs)
             case Python():
                 program = self._programs[id(stage)] = self._bound(stage, inputs[0])
-                return inputs[0].mapInArrow(program, from_arrow_schema(program.schema()))
+                return _read_by(program, inputs[0]).mapInArrow(program, from_arrow_schema(program.schema()))
             case Shuffle(order=order):
                 if not order:
                     return inputs[0].repartition(self.spark.sparkContext.defaultParallelism)
@@ -236,6 +238,15 @@ class Batch:
 def _rows_of(data: DataFrame) -> Schema:
     """Returns the schema of Rows with the columns of a frame."""
     return rows_schema(to_arrow_schema(data.drop(TIME, START, END).schema, timezone="UTC"))
+
+
+def _read_by(program: Program, data: DataFrame) -> DataFrame:
+    """Returns the columns of a frame that a program reads."""
+    head = program.head
+    read = columns_read(program.readers, head.schema) if isinstance(head, ColumnReader) else None
+    if read is None:
+        return data
+    return data.select(*[quoted(name) for name in data.columns if name in read or name in relational.HIDDEN])
 
 
 def filtered_source(stage: Stage) -> tuple[Read, list[Node]] | None:

@@ -66,3 +66,12 @@ def grown(array: npt.NDArray[T], used: int, needed: int) -> npt.NDArray[T]:
     larger = np.empty(max(needed, 2 * len(array)), array.dtype)
     larger[:used] = array[:used]
     return larger
+
+
+def is_identity(index: Int64Array, count: int) -> bool:
+    """Returns whether these are the positions of so many elements, each once and in order.
+
+    >>> is_identity(np.array([0, 1]), 2), is_identity(np.array([0, 0]), 2)
+    (True, False)
+    """
+    return len(index) == count and bool((index == np.arange(count)).all())

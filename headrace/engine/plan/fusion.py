@@ -26,7 +26,7 @@ from headrace.engine.plan.stages import (
 from headrace.engine.plan.translation import operator, stateful_fn, step_of
 from headrace.engine.stateful.operator import StatefulOperator
 from headrace.engine.worker.addedcolumns import added_columns
-from headrace.engine.worker.bundles import FromBlocks, FromColumns, ToBlocks, ToColumns
+from headrace.engine.worker.bundles import FromBlocks, ToBlocks, ToColumns
 from headrace.engine.worker.columnbundles import ColumnReader
 from headrace.engine.worker.grouped import CombinedValues, GroupedValues, needs_times, sort_columns
 from headrace.engine.worker.hidden import TIME
@@ -140,7 +140,7 @@ class _Fusion:
         place = self.places[id(pc)]
         frame = place.frame or self._frame(pc, Columns(pc.schema) if pc.has_columns else Blocks())
         pane = self._pane(pc)
-        head = FromColumns(frame.form.schema, pane) if isinstance(frame.form, Columns) else FromBlocks()
+        head = ColumnReader(frame.form.schema, pane=pane) if isinstance(frame.form, Columns) else FromBlocks()
         place.inside = self._python(frame, head)
         return place.inside
 

@@ -6,7 +6,7 @@ possible, a row for each element. Elements that are objects, and columns that ar
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -27,7 +27,7 @@ from headrace.engine.worker.bundles import Bundle
 from headrace.engine.worker.columnbundles import RETRACTION, ColumnBundle, with_bounds
 from headrace.engine.worker.hidden import END, START, TIME
 from headrace.engine.worker.operators import WindowOperator
-from headrace.engine.worker.program import Output, Readers
+from headrace.engine.worker.program import Output
 from headrace.engine.worker.shuffle import KEY, SPELLING, VALUE
 from headrace.model.times import Int64Array
 from headrace.model.windows import Assigned, FixedWindows, Sessions, SlidingWindows
@@ -243,9 +243,7 @@ def _prime_factors(number: int) -> list[int]:
     return factors
 
 
-def columns_read(readers: Readers, outputs: Sequence[Output]) -> set[str] | None:
-    """Returns the columns that are read, if all readers group by columns; None if one needs whole elements."""
-    groups = [getattr(outputs[number], "rows", None) for number in readers.outputs]
-    if readers.steps or not all(isinstance(output, ToGroups) for output in groups):
-        return None
-    return {name for output in groups if isinstance(output, ToGroups) for name in output.reads}
+def columns_grouped(output: Output) -> set[str] | None:
+    """Returns the columns that an output reads, if it groups by columns; None if it needs whole elements."""
+    rows = getattr(output, "rows", None)
+    return rows.reads if isinstance(rows, ToGroups) else None

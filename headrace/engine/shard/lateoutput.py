@@ -18,9 +18,9 @@ from headrace.engine.shard.identity import Identity, identity_of
 from headrace.engine.shard.processor import PANES, ShardProcessor, StepResult
 from headrace.engine.shard.windowbounds import bounds_of
 from headrace.engine.worker.bundles import Bundle
-from headrace.engine.worker.columnbundles import RETRACTION, pair_bundle
+from headrace.engine.worker.columnbundles import RETRACTION
 from headrace.engine.worker.hidden import TIME
-from headrace.engine.worker.shuffle import KEY, SPELLING, VALUE
+from headrace.engine.worker.shuffle import KEY, SPELLING, VALUE, pair_bundle
 from headrace.model.algebra import CombineFn
 from headrace.model.panes import NO_PANE
 

@@ -21,9 +21,9 @@ from headrace.engine.shard.identity import Identity, identity_of
 from headrace.engine.shard.lateoutput import LateOutputProcessor, late_bundles, split_late
 from headrace.engine.shard.processor import ShardProcessor, StepResult
 from headrace.engine.worker.bundles import Bundle
-from headrace.engine.worker.columnbundles import PANE_COLUMNS, ColumnBundle, pair_bundle, split_panes
+from headrace.engine.worker.columnbundles import PANE_COLUMNS, ColumnBundle, split_panes
 from headrace.engine.worker.hidden import END, START, TIME
-from headrace.engine.worker.shuffle import KEY, SPELLING, VALUE
+from headrace.engine.worker.shuffle import KEY, SPELLING, VALUE, pair_bundle
 from headrace.model.algebra import CombineFn
 from headrace.model.columns import Aggregate
 from headrace.model.lateoutput import LATE

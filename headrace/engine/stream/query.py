@@ -32,7 +32,7 @@ from headrace.engine.plan.joinedtables import without_tables
 from headrace.engine.plan.line import Exchange
 from headrace.engine.plan.lowering import lower
 from headrace.engine.plan.taps import Tap
-from headrace.engine.shard.columnrows import columns_read
+from headrace.engine.shard.columnrows import columns_grouped
 from headrace.engine.shard.wire import WIRE, Station
 from headrace.engine.spark.admission import FIRST_RECORDS, Admission
 from headrace.engine.spark.counters import Counters
@@ -59,7 +59,7 @@ from headrace.engine.stream.tapframes import frame_of
 from headrace.engine.worker.bundles import FromBlocks
 from headrace.engine.worker.columnbundles import ColumnReader
 from headrace.engine.worker.hidden import BAD
-from headrace.engine.worker.program import Head, Program
+from headrace.engine.worker.program import Head, Program, columns_read
 from headrace.model.errors import PipelineError
 from headrace.model.pickling import classes_of_script
 from headrace.model.pipeline import Graph
@@ -231,7 +231,13 @@ class Stream:
         return reader.direct(tap, self._columns_read(tap))
 
     def _columns_read(self, tap: Tap) -> list[set[str] | None]:
-        return [columns_read(reading.readers, self.line.outputs) for reading in tap.readings]
+        def of_output(number: int) -> set[str] | None:
+            return columns_grouped(self.line.outputs[number])
+
+        return [
+            columns_read(reading.readers, reading.pc.schema, of_output) if reading.pc.has_columns else None
+            for reading in tap.readings
+        ]
 
     def _tapped(self, tap: Tap) -> tuple[DataFrame, FromSource]:
         """Makes the frame and head of a tap whose records Spark reads."""

@@ -12,7 +12,7 @@ import pyarrow as pa
 from headrace.engine.worker.hidden import END, START
 from headrace.model.errors import PipelineError
 from headrace.model.grouping import in_panes, may_retract
-from headrace.model.panes import NO_PANE, OP, PANE, TIMING, WINDOW_BOUNDS
+from headrace.model.panes import OP, PANE, TIMING, WINDOW_BOUNDS
 from headrace.model.pipeline import Graph, Node
 from headrace.model.sinks import WriteFiles, WriteText
 from headrace.model.times import Int64Array, format_instant
@@ -83,8 +83,8 @@ class AddedColumns:
         values: dict[str, Callable[[], Any]] = {
             WINDOW_BOUNDS[0]: lambda: self._bounds(np.asarray(rows.column(START))),
             WINDOW_BOUNDS[1]: lambda: self._bounds(np.asarray(rows.column(END))),
-            PANE: lambda: of_pane("index", NO_PANE.index),
-            TIMING: lambda: np.array(TIMINGS, object)[of_pane("timing", TIMINGS.index(NO_PANE.timing))],
+            PANE: lambda: of_pane("index", bundle.pane.index),
+            TIMING: lambda: np.array(TIMINGS, object)[of_pane("timing", TIMINGS.index(bundle.pane.timing))],
             OP: lambda: np.array(OPS, object)[of_pane(RETRACTION, 0)],
         }
         return [pa.array(values[field.name](), field.type) for field in self.fields()]

@@ -6,9 +6,11 @@ a schema, or one packed block per bundle; never one element at a time.
 
 from __future__ import annotations
 
+import itertools
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from operator import is_
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -48,6 +50,7 @@ class Bundle:
     time: int = MIN_TIME  # of all elements, where times is None
     retraction: bool = False  # whether it takes back elements of an earlier bundle
     kinds: frozenset[type] | None = None  # the types of the elements, once they were asked for
+    origins: tuple[ColumnBundle, ...] = ()  # the columns that elements were made of, one for one, if they were
 
     def types(self) -> frozenset[type]:
         """Returns the types of the elements."""
@@ -57,7 +60,8 @@ class Bundle:
 
     def with_elements(self, elements: list[Any]) -> Bundle:
         """Returns a bundle of other elements, one for one, with the same times and windows."""
-        return Bundle(elements, self.times, self.starts, self.ends, self.pane, self.time, self.retraction)
+        placed = self.times, self.starts, self.ends, self.pane, self.time, self.retraction
+        return Bundle(elements, *placed, origins=self.origins)
 
     def take(self, index: Int64Array, elements: list[Any]) -> Bundle:
         """Returns a bundle of `elements`, the i-th with time and window of the index[i]-th of this one."""
@@ -98,6 +102,8 @@ class Bundle:
         if first.starts is not None:
             joined.starts = np.concatenate([bundle.starts for bundle in bundles if bundle.starts is not None])
             joined.ends = np.concatenate([bundle.ends for bundle in bundles if bundle.ends is not None])
+        if all(bundle.origins for bundle in bundles):
+            joined.origins = tuple(origin for bundle in bundles for origin in bundle.origins)
         return joined
 
     def all_times(self) -> Int64Array:
@@ -231,10 +237,25 @@ class ToColumns(BufferedOutput):
     def _columns(self, bundle: Bundle) -> list[pa.Array]:
         assert self.element_schema is not None
         try:
-            return self.element_schema.to_columns(bundle.elements)
+            parts = zip(self.element_schema.parts(bundle.elements), self.element_schema.types, strict=True)
+            return [_unchanged(bundle.origins, values, kind) or pa.array(values, kind) for values, kind in parts]
         except (pa.ArrowException, ValueError, TypeError, OverflowError, AttributeError) as error:
             declared = ", ".join(map(str, self.element_schema.types))
             raise TypeError(
                 f"elements are declared as ({declared}), but not all of them are: {error}; "
                 "correct the return type of the function or its with_output_types"
             ) from None
+
+
+def _unchanged(origins: Sequence[ColumnBundle], values: Sequence[Any], kind: pa.DataType) -> pa.Array | None:
+    """Returns the column that these values were decoded from, one for one; None if they were not from one column."""
+    if not values or pa.types.is_nested(kind):  # lists may be others by now
+        return None
+    for name, known in origins[0].decoded.items() if origins else ():
+        if known and values[0] is known[0] and all(name in origin.decoded for origin in origins):
+            columns = [origin.rows.column(name) for origin in origins]
+            decoded = itertools.chain.from_iterable(origin.decoded[name] for origin in origins)
+            alike = all(column.type == kind for column in columns) and sum(map(len, columns)) == len(values)
+            if alike and all(map(is_, values, decoded)):
+                return pa.concat_arrays(columns)
+    return None

@@ -5,23 +5,26 @@ Outputs that know columns take them as they are. Functions and all other outputs
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Final, Protocol, get_args, runtime_checkable
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import compress, groupby
+from typing import TYPE_CHECKING, Any, Final, Protocol, get_args, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
 
-from headrace.engine.columns.cells import decode_cells
-from headrace.engine.worker.bundles import Bundle, FromColumns
+from headrace.engine.columns.arrays import is_identity
+from headrace.engine.worker.bundles import BUNDLE_SIZE, Bundle
 from headrace.engine.worker.hidden import END, START, TIME
-from headrace.engine.worker.operators import WindowOperator, is_identity
-from headrace.engine.worker.shuffle import KEY, SPELLING, VALUE
-from headrace.model.keys import decode_keys
+from headrace.engine.worker.usedcolumns import has_plain_attributes
 from headrace.model.panes import NO_PANE, PaneInfo, Timing
-from headrace.model.schema import Schema
+from headrace.model.schema import Schema, column_values, row_type, rows_schema
 from headrace.model.times import MIN_TIME, Int64Array
 from headrace.model.windows import GlobalWindows
+
+if TYPE_CHECKING:
+    from headrace.engine.worker.operators import WindowOperator
 
 RETRACTION: Final = "retraction"
 """The column, of panes and of rows on their way to a shard, that tells whether a row takes an earlier one back."""
@@ -31,10 +34,14 @@ TIMINGS: Final[tuple[Timing, ...]] = get_args(Timing)
 """What the codes in the column `timing` mean."""
 
 
-@dataclass(frozen=True)
-class ColumnBundle:
+@dataclass
+class ColumnBundle(Sequence[Any]):
     """Rows of an element's own columns, TIME and, unless windows are global, START and END; `panes`: PANE_COLUMNS.
 
+    Without `panes` all are of one pane. As a sequence it has the elements; what was decoded once, columns by name and
+    elements, is kept.
+
+    >>> from headrace.engine.worker.operators import WindowOperator
     >>> from headrace.model.windows import SlidingWindows
     >>> window = WindowOperator("tens", SlidingWindows("10 us", "5 us"))
     >>> bundle = ColumnBundle(pa.record_batch({"x": [1], TIME: [25]}), None, window=window)
@@ -46,11 +53,20 @@ class ColumnBundle:
     schema: Schema | None  # None if elements are Rows
     panes: pa.RecordBatch | None = None
     window: WindowOperator | None = None  # which is still to be applied: rows have no START and END
+    pane: PaneInfo = NO_PANE
+    decoded: dict[str, list[Any]] = field(default_factory=dict, init=False, compare=False, repr=False)
+    _elements: list[Any] | None = field(default=None, init=False, compare=False, repr=False)
 
     @property
     def size(self) -> int:
         """The number of elements."""
         return self.rows.num_rows  # type: ignore[no-any-return]
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, position: Any) -> Any:
+        return self.elements[position]
 
     def all_times(self) -> Int64Array:
         return np.asarray(self.rows.column(TIME).fill_null(MIN_TIME))
@@ -67,17 +83,85 @@ class ColumnBundle:
             yield from self.placed().parts()
             return
         if self.panes is None:
-            yield from FromColumns(self.schema, NO_PANE).bundles(iter([self.rows]))
+            yield from (piece.whole() for piece in self.pieces())
             return
         for pane, back, rows in split_panes(self.rows, self.panes):
-            for bundle in FromColumns(self.schema, pane).bundles(iter([rows])):
-                yield replace(bundle, retraction=back)
+            for piece in ColumnBundle(rows, self.schema, pane=pane).pieces():
+                yield replace(piece.whole(), retraction=back)
+
+    def pieces(self) -> Iterator[ColumnBundle]:
+        """Gives the rows, which are of one pane, in pieces of the size of bundles, with their windows assigned."""
+        rows = self.placed().rows
+        for at in range(0, rows.num_rows, BUNDLE_SIZE):
+            yield ColumnBundle(rows.slice(at, BUNDLE_SIZE), self.schema, pane=self.pane)
+
+    def values(self, name: str) -> list[Any]:
+        """Returns a column as Python objects."""
+        if name not in self.decoded:
+            self.decoded[name] = column_values(self.rows.column(name))
+        return self.decoded[name]
+
+    @property
+    def elements(self) -> list[Any]:
+        """The elements as Python objects."""
+        if self._elements is None:
+            names = [name for name in self.rows.schema.names if name not in (TIME, START, END)]
+            # Of elements whose other columns nobody reads, there are Rows of those that somebody does.
+            known = self.schema is not None and len(names) == len(self.schema.names)
+            schema = self.schema if known else rows_schema(pa.schema([self.rows.schema.field(name) for name in names]))
+            assert schema is not None
+            no_columns = [()] * self.size
+            self._elements = schema.of_parts([self.values(name) for name in names]) if names else no_columns
+        return self._elements
+
+    def whole(self) -> Bundle:
+        """Returns the elements, which are of one pane, as a bundle of Python objects."""
+        return self.with_elements(self.elements)
+
+    def with_elements(self, elements: list[Any]) -> Bundle:
+        """Returns a bundle of other elements, one for one, with the same times and windows."""
+        time = self.rows.column(TIME)
+        times = None if time.null_count == len(time) else np.asarray(time.fill_null(MIN_TIME))
+        bundle = Bundle(elements, times, pane=self.pane, origins=(self,))
+        if START in self.rows.schema.names:
+            bundle.starts, bundle.ends = np.asarray(self.rows.column(START)), np.asarray(self.rows.column(END))
+        return bundle
+
+    def seen(self, used: frozenset[str] | None) -> tuple[Iterator[Any], Iterator[Any]]:
+        """Gives the elements to a function that uses only these attributes of them, and the iterator that counts them.
+
+        Such a function gets Rows that have no other columns. If None are known, it gets the elements themselves.
+        """
+        if used is None or not used.issubset(self.rows.schema.names) or not has_plain_attributes(self.schema):
+            cursor = iter(self.elements)
+            return cursor, cursor
+        names = tuple(name for name in self.rows.schema.names if name in used)
+        columns = [self.values(name) for name in names]
+        cursor = iter(columns[0] if columns else [()] * self.size)
+        parts = zip(cursor, *columns[1:], strict=True) if columns else cursor
+        return map(partial(tuple.__new__, row_type(names)), parts), cursor
+
+    def filter(self, mask: list[bool]) -> ColumnBundle:
+        """Returns a bundle of the rows for which the mask is true."""
+        passed = ColumnBundle(self.rows.filter(pa.array(mask, pa.bool_())), self.schema, pane=self.pane)
+        passed.decoded.update((name, list(compress(values, mask))) for name, values in self.decoded.items())
+        passed._elements = None if self._elements is None else list(compress(self._elements, mask))
+        return passed
+
+    @staticmethod
+    def joined(bundles: list[ColumnBundle]) -> Iterator[ColumnBundle]:
+        """Joins bundles without `panes` of one collection: neighbours whose columns and pane are alike become one."""
+        for (_, schema, pane), alike in groupby(
+            bundles, lambda bundle: (bundle.rows.schema, bundle.schema, bundle.pane)
+        ):
+            yield ColumnBundle(pa.concat_batches([bundle.rows for bundle in alike]), schema, pane=pane)
 
 
 @dataclass
 class ColumnReader:
     """Reads columns as columns. `windows` are to be applied to them; the last of these is left to who reads on.
 
+    >>> from headrace.engine.worker.operators import WindowOperator
     >>> from headrace.model.windows import FixedWindows
     >>> rows = pa.record_batch({"x": [1], TIME: [25]})
     >>> [bundle] = ColumnReader(None, (WindowOperator("tens", FixedWindows("10 us")),)).bundles(iter([rows]))
@@ -87,12 +171,13 @@ class ColumnReader:
 
     schema: Schema | None
     windows: tuple[WindowOperator, ...] = ()
+    pane: PaneInfo = NO_PANE
 
     def bundles(self, batches: Iterator[pa.RecordBatch]) -> Iterator[ColumnBundle]:
         for batch in batches:
-            bundle = ColumnBundle(batch, self.schema)
+            bundle = ColumnBundle(batch, self.schema, pane=self.pane)
             for window in self.windows:
-                bundle = ColumnBundle(without_bounds(bundle.placed().rows), self.schema, window=window)
+                bundle = replace(bundle, rows=without_bounds(bundle.placed().rows), window=window)
             yield bundle
 
 
@@ -140,16 +225,3 @@ def split_panes(rows: pa.RecordBatch, panes: pa.RecordBatch) -> Iterator[tuple[P
         back, timing, index, on_time_index, is_first, is_last = kinds[:, order[first]].tolist()
         pane = PaneInfo(TIMINGS[timing], index, on_time_index, bool(is_first), bool(is_last))
         yield pane, bool(back), rows.slice(first, last - first)
-
-
-def pair_bundle(rows: pa.RecordBatch, pane: PaneInfo, *, global_windows: bool, retraction: bool) -> Bundle:
-    """Makes a bundle of pairs from rows of keys and values that came out of a grouping."""
-    keys = decode_keys(rows.column(KEY), rows.column(SPELLING))
-    return Bundle(
-        list(zip(keys, decode_cells(rows.column(VALUE)), strict=True)),
-        np.asarray(rows.column(TIME)),
-        None if global_windows else np.asarray(rows.column(START)),
-        None if global_windows else np.asarray(rows.column(END)),
-        pane,
-        retraction=retraction,
-    )

@@ -16,9 +16,12 @@ from typing import Any, Self
 
 import numpy as np
 
+from headrace.engine.columns.arrays import is_identity
 from headrace.engine.worker.blame import blame
 from headrace.engine.worker.bundles import BUNDLE_SIZE, Bundle, Int64Array
+from headrace.engine.worker.columnbundles import ColumnBundle
 from headrace.engine.worker.sidevalues import SideResolver, SideValue
+from headrace.engine.worker.usedcolumns import used_columns
 from headrace.model.dofn import DoFn, TaggedOutput, TimestampedValue, Wrapped, params_of
 from headrace.model.elementwise import SideInput
 from headrace.model.times import SECOND, Instant, instant
@@ -26,6 +29,8 @@ from headrace.model.windows import Assigned, CountWindows, GlobalWindows, Window
 
 Tagged = tuple[str | None, Bundle]
 """A bundle for the readers of one output; None is the main output."""
+TaggedColumns = tuple[str | None, Bundle | ColumnBundle]
+"""The same, where columns may stay columns."""
 
 
 @dataclass
@@ -44,6 +49,16 @@ class Operator:
         """The side inputs that it is not bound to yet."""
         return ()
 
+    @property
+    def used(self) -> frozenset[str] | None:
+        """The attributes of its elements that it uses; None if it may need whole elements."""
+        return None
+
+    @property
+    def passes_elements(self) -> bool:
+        """Whether elements pass it as they are, also where it does not need all of them itself."""
+        return False
+
     def bind(self, resolve: SideResolver) -> Self:
         """Returns a copy with values in place of side inputs; the operator itself, if it has none."""
         return self
@@ -53,6 +68,10 @@ class Operator:
 
     def run(self, bundle: Bundle) -> Iterator[Tagged]:
         raise NotImplementedError
+
+    def run_columns(self, bundle: ColumnBundle) -> Iterator[TaggedColumns]:
+        """Runs over rows of one pane that are columns still."""
+        return self.run(bundle.whole())
 
     def close(self) -> Iterator[Tagged]:
         """Runs once per task, after the last bundle."""
@@ -77,6 +96,7 @@ class Call:
         self.side_inputs = [argument for argument in arguments if isinstance(argument, SideInput)]
         self.sides_windowed = any(argument.windowed for argument in arguments if isinstance(argument, SideValue))
         self.per_element = bool(self.params) or self.sides_windowed
+        self.used = None if self.star or self.per_element else used_columns(self.fn)
 
     def bind(self, resolve: SideResolver) -> Call:
         """Returns a copy with what `resolve` gives for each side input, in the order of the arguments."""
@@ -89,7 +109,7 @@ class Call:
         args = tuple(map(argument, self.args))
         return replace(self, args=args, kwargs={name: argument(planned) for name, planned in self.kwargs.items()})
 
-    def over(self, bundle: Bundle) -> Callable[..., Iterator[Any]]:
+    def over(self, bundle: Bundle | None) -> Callable[..., Iterator[Any]]:
         """Returns a function from an iterator over the bundle's elements to an iterator over results."""
         if not (self.args or self.kwargs or self.params):
             return partial(itertools.starmap if self.star else map, self.fn)
@@ -100,6 +120,7 @@ class Call:
             if self.star:
                 return lambda elements: (fn(*element, *args, **kwargs) for element in elements)
             return lambda elements: (fn(element, *args, **kwargs) for element in elements)
+        assert bundle is not None
         return partial(self._with_context, bundle)
 
     def _with_context(self, bundle: Bundle, elements: Iterator[Any]) -> Iterator[Any]:
@@ -122,6 +143,10 @@ class CallOperator(Operator):
     def side_inputs(self) -> Sequence[SideInput]:
         return self.call.side_inputs
 
+    @property
+    def used(self) -> frozenset[str] | None:
+        return self.call.used
+
     def bind(self, resolve: SideResolver) -> Self:
         return replace(self, call=self.call.bind(resolve))
 
@@ -131,6 +156,15 @@ class CallOperator(Operator):
             results = list(self.results(self.call.over(bundle)(elements)))
         return self.outputs(bundle, results)
 
+    def run_columns(self, bundle: ColumnBundle) -> Iterator[TaggedColumns]:
+        """Runs over columns; whole elements are only made if the function, or what follows, needs them."""
+        if self.call.per_element:
+            return self.run(bundle.whole())
+        elements, cursor = bundle.seen(self.call.used)
+        with blame(self.label, bundle, cursor):
+            results = list(self.results(self.call.over(None)(elements)))
+        return self.column_outputs(bundle, results)
+
     def results(self, returned: Iterator[Any]) -> Iterator[Any]:
         """Evaluates what the function returned for each element, while that element is the one to blame."""
         return returned
@@ -138,6 +172,10 @@ class CallOperator(Operator):
     def outputs(self, bundle: Bundle, results: list[Any]) -> Iterator[Tagged]:
         """Makes bundles of all results, one result for each element."""
         raise NotImplementedError
+
+    def column_outputs(self, bundle: ColumnBundle, results: list[Any]) -> Iterator[TaggedColumns]:
+        """Makes bundles of all results; here, without looking at the elements."""
+        return self.outputs(bundle.with_elements([]), results)
 
 
 @dataclass
@@ -152,13 +190,24 @@ class MapOperator(CallOperator):
 class KeyByOperator(CallOperator):
     """Gives pairs of the function's result and the element."""
 
+    @property
+    def used(self) -> frozenset[str] | None:
+        return None
+
     def outputs(self, bundle: Bundle, results: list[Any]) -> Iterator[Tagged]:
         yield None, bundle.with_elements(list(zip(results, bundle.elements, strict=True)))
+
+    def column_outputs(self, bundle: ColumnBundle, results: list[Any]) -> Iterator[TaggedColumns]:
+        return self.outputs(bundle.whole(), results)
 
 
 @dataclass
 class FilterOperator(CallOperator):
-    """Gives the elements for which the function is true."""
+    """Gives the elements for which the function is true; of columns, columns."""
+
+    @property
+    def passes_elements(self) -> bool:
+        return True
 
     def results(self, returned: Iterator[Any]) -> Iterator[Any]:
         return map(bool, returned)
@@ -169,6 +218,10 @@ class FilterOperator(CallOperator):
             yield None, bundle
         elif passed:
             yield None, bundle.with_elements(passed) if bundle.bare else bundle.take(np.flatnonzero(results), passed)
+
+    def column_outputs(self, bundle: ColumnBundle, results: list[Any]) -> Iterator[TaggedColumns]:
+        if any(results):
+            yield None, bundle if all(results) else bundle.filter(results)
 
 
 @dataclass
@@ -181,6 +234,14 @@ class FlatMapOperator(CallOperator):
         elements = iter(bundle.elements)
         with blame(self.label, bundle.elements, elements):
             yield from self.outputs(bundle, self.call.over(bundle)(elements))
+
+    def run_columns(self, bundle: ColumnBundle) -> Iterator[TaggedColumns]:
+        if self.call.per_element:
+            yield from self.run(bundle.whole())
+            return
+        elements, cursor = bundle.seen(self.call.used)
+        with blame(self.label, bundle, cursor):
+            yield from self.outputs(bundle.with_elements([]), self.call.over(None)(elements))
 
     def results(self, returned: Iterator[Any]) -> Iterator[Any]:
         return (() if result is None else list(result) for result in returned)
@@ -304,15 +365,6 @@ class ForEachOperator(Operator):
             for element in elements:
                 self.fn(element)
         return iter(())
-
-
-def is_identity(index: Int64Array, count: int) -> bool:
-    """Returns whether these are the positions of so many elements, each once and in order.
-
-    >>> is_identity(np.array([0, 1]), 2), is_identity(np.array([0, 0]), 2)
-    (True, False)
-    """
-    return len(index) == count and bool((index == np.arange(count)).all())
 
 
 def check_pairs(bundle: Bundle) -> None:

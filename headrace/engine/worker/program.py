@@ -6,22 +6,25 @@ read the same collection share it. Where a stage has several outputs, each row i
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, Self
 
 import pyarrow as pa
 
 from headrace.engine.columns.arrowbytes import arrow_bytes
-from headrace.engine.worker.bundles import BLOCK_SCHEMA, Bundle
+from headrace.engine.worker.bundles import BATCH_SIZE, BLOCK_SCHEMA, Bundle
 from headrace.engine.worker.columnbundles import Columnar, ColumnBundle
 from headrace.engine.worker.frozenimports import freeze_imports
 from headrace.engine.worker.operators import Operator
 from headrace.engine.worker.sidevalues import SideResolver
+from headrace.engine.worker.usedcolumns import has_plain_attributes
 from headrace.model.elementwise import DeadLetter
 from headrace.model.metriccells import Cells, recording
 from headrace.model.pickling import define_in_script
+from headrace.model.schema import Schema
 
 
 class Counters(Protocol):
@@ -136,6 +139,7 @@ class Program:
     def _run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Numbered]:
         freeze_imports()
         self._counts: Counter[tuple[str, str]] = Counter()
+        self._waiting: dict[int, list[ColumnBundle]] = {}  # by the number of the output
         with recording(all_threads=True) as recorder:
             yield from self._work(batches)
         if self.counters is not None:
@@ -153,7 +157,7 @@ class Program:
             for tag, bundle in step.op.close():
                 yield from self._pass(bundle, step.readers[tag])
         for number, output in enumerate(self.outputs):
-            for batch in output.finish():
+            for batch in itertools.chain(self._add_waiting(number), output.finish()):
                 yield number, batch
 
     def _entries(self) -> Iterable[Readers]:
@@ -173,21 +177,56 @@ class Program:
                 yield number, batch
         rest = Readers(readers.steps, [number for number in readers.outputs if number not in columnar])
         if rest.steps or rest.outputs:
-            for part in bundle.parts():
+            for part in bundle.pieces() if bundle.panes is None else bundle.parts():
                 yield from self._pass(part, rest)
 
-    def _pass(self, bundle: Bundle, readers: Readers) -> Iterator[Numbered]:
-        if not bundle.elements:
+    def _pass(self, bundle: Bundle | ColumnBundle, readers: Readers) -> Iterator[Numbered]:
+        if not bundle.size:
             return
         for number in readers.outputs:
-            for batch in self.outputs[number].add(bundle):
+            for batch in self._add(bundle, number):
                 yield number, batch
         for step in readers.steps:
-            self._counts[step.op.label, "in"] += len(bundle.elements)
-            for tag, result in step.op.run(bundle):
+            self._counts[step.op.label, "in"] += bundle.size
+            results = step.op.run(bundle) if isinstance(bundle, Bundle) else step.op.run_columns(bundle)
+            for tag, result in results:
                 way = "out" if tag is None or tag != step.op.dead_tag else "dead"
-                self._counts[step.op.label, way] += len(result.elements)
+                self._counts[step.op.label, way] += result.size
                 yield from self._pass(result, step.readers[tag])
+
+    def _add(self, bundle: Bundle | ColumnBundle, number: int) -> Iterator[pa.RecordBatch]:
+        """Adds a bundle to an output; columns, if it takes them, once there are enough for a batch."""
+        output = self.outputs[number]
+        if isinstance(bundle, Bundle):
+            yield from output.add(bundle)
+        elif not isinstance(output, Columnar):
+            yield from output.add(bundle.whole())
+        else:
+            waiting = self._waiting.setdefault(number, [])
+            waiting.append(bundle)
+            if sum(each.size for each in waiting) >= BATCH_SIZE:
+                yield from self._add_waiting(number)
+
+    def _add_waiting(self, number: int) -> Iterator[pa.RecordBatch]:
+        for bundle in ColumnBundle.joined(self._waiting.pop(number, [])):
+            yield from self.outputs[number].add_columns(bundle)  # type: ignore[attr-defined]
+
+
+def columns_read(
+    readers: Readers, schema: Schema | None, of_output: Callable[[int], Iterable[str] | None] = lambda number: None
+) -> set[str] | None:
+    """Returns the columns that are read of elements with this schema; None if a reader may need whole elements.
+
+    `of_output` gives those that an output reads, by its number.
+    """
+    sets = [of_output(number) for number in readers.outputs]
+    for step in readers.steps:
+        used = step.op.used if has_plain_attributes(schema) else None
+        sets.append(used if used is None or schema is None or used.issubset(schema.names) else None)
+        if step.op.passes_elements:
+            sets += [columns_read(further, schema, of_output) for further in step.readers.values()]
+    known = [names for names in sets if names is not None]
+    return set().union(*known) if len(known) == len(sets) else None
 
 
 def steps_of(*entries: Readers) -> list[Step]:

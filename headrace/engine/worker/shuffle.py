@@ -15,7 +15,7 @@ from headrace.engine.worker.bundles import BufferedOutput, Bundle
 from headrace.engine.worker.hidden import END, START, TIME
 from headrace.engine.worker.operators import check_pairs, parts_of
 from headrace.model.algebra import CombineFn, tie_break
-from headrace.model.keys import encode_keys
+from headrace.model.keys import decode_keys, encode_keys
 from headrace.model.panes import PaneInfo
 
 KEY, SPELLING, VALUE, ORDER = "key", "spelling", "value", "order"
@@ -134,3 +134,16 @@ class FromRows:
                 columns = {name: np.asarray(batch.column(name)) for name in batch.schema.names if name != VALUE}
                 elements = decode_cells(batch.column(VALUE))
                 yield Bundle(elements, columns.get(TIME), columns.get(START), columns.get(END), self.pane)
+
+
+def pair_bundle(rows: pa.RecordBatch, pane: PaneInfo, *, global_windows: bool, retraction: bool) -> Bundle:
+    """Makes a bundle of pairs from rows of keys and values that came out of a grouping."""
+    keys = decode_keys(rows.column(KEY), rows.column(SPELLING))
+    return Bundle(
+        list(zip(keys, decode_cells(rows.column(VALUE)), strict=True)),
+        np.asarray(rows.column(TIME)),
+        None if global_windows else np.asarray(rows.column(START)),
+        None if global_windows else np.asarray(rows.column(END)),
+        pane,
+        retraction=retraction,
+    )
