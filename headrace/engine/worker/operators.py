@@ -338,7 +338,10 @@ class WindowOperator(Operator):
             yield None, replace(bundle, starts=None, ends=None)
             return
         times = bundle.all_times()
-        index, start, end = self.assign(times, parts_of(bundle)[0] if self.window.keyed else None)
+        keyed = self.window.keyed and not isinstance(self.window, CountWindows)
+        with blame(self.label):
+            keys = parts_of(bundle)[0] if keyed else None
+        index, start, end = self.assign(times, keys)
         if is_identity(index, len(times)):
             yield None, replace(bundle, times=times, starts=start, ends=end)
         else:
