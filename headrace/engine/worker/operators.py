@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import itemgetter
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
@@ -31,6 +31,7 @@ Tagged = tuple[str | None, Bundle]
 """A bundle for the readers of one output; None is the main output."""
 TaggedColumns = tuple[str | None, Bundle | ColumnBundle]
 """The same, where columns may stay columns."""
+B = TypeVar("B", Bundle, Bundle | ColumnBundle)
 
 
 @dataclass
@@ -264,7 +265,7 @@ class LifeCycle:
         with blame(self.label):
             self.fn.setup()
 
-    def framed(self, outputs: Iterator[Tagged], last: Bundle) -> Iterator[Tagged]:
+    def framed(self, outputs: Iterator[tuple[str | None, B]], last: Bundle) -> Iterator[tuple[str | None, B | Bundle]]:
         """Gives outputs between the start and the finish of a bundle, which may add some, to be placed like `last`."""
         with blame(self.label):
             self.fn.start_bundle()
@@ -295,6 +296,10 @@ class ParDoOperator(Operator):
     def side_inputs(self) -> Sequence[SideInput]:
         return self.process.side_inputs
 
+    @property
+    def used(self) -> frozenset[str] | None:
+        return self.process.used
+
     def bind(self, resolve: SideResolver) -> Self:
         return replace(self, process=self.process.bind(resolve))
 
@@ -304,6 +309,9 @@ class ParDoOperator(Operator):
     def run(self, bundle: Bundle) -> Iterator[Tagged]:
         last = Bundle([], pane=bundle.pane, retraction=bundle.retraction)
         return self.life.framed(self.process.run(bundle), last)
+
+    def run_columns(self, bundle: ColumnBundle) -> Iterator[TaggedColumns]:
+        return self.life.framed(self.process.run_columns(bundle), Bundle([], pane=bundle.pane))
 
     def close(self) -> Iterator[Tagged]:
         self.life.close()

@@ -6,7 +6,7 @@ import dis
 import inspect
 from collections import namedtuple
 from collections.abc import Callable
-from types import FunctionType
+from types import FunctionType, MethodType
 from typing import Any, Final
 
 from headrace.model.schema import Schema
@@ -18,15 +18,18 @@ _TUPLE_GETTER: Final = type(namedtuple("pair", "x y").x)  # type: ignore[attr-de
 def used_columns(fn: Callable[..., Any]) -> frozenset[str] | None:
     """Returns the attributes that a function reads of its first argument; None if it may do anything else with it.
 
-    That is known of a function written in Python in which an attribute follows wherever the argument is mentioned.
+    That is known of a function or method written in Python in which an attribute follows wherever the argument is
+    mentioned.
 
     >>> used_columns(lambda bid: bid.price * 2), used_columns(lambda bid: len(bid)), used_columns(str.upper)
     (frozenset({'price'}), None, None)
     """
-    if not isinstance(fn, FunctionType) or not fn.__code__.co_argcount:
+    bound = isinstance(fn, MethodType)
+    function = fn.__func__ if isinstance(fn, MethodType) else fn
+    if not isinstance(function, FunctionType) or function.__code__.co_argcount <= bound:
         return None
-    code = fn.__code__
-    argument = code.co_varnames[0]
+    code = function.__code__
+    argument = code.co_varnames[int(bound)]
     if argument in code.co_cellvars or not _LOOKS_AT_VARIABLES.isdisjoint(code.co_names):
         return None
     used = set()

@@ -22,9 +22,12 @@ from headrace.engine.worker.operators import (
     FilterOperator,
     FlatMapOperator,
     KeyByOperator,
+    LifeCycle,
     MapOperator,
     Operator,
+    ParDoOperator,
     TimesOperator,
+    WindowOperator,
 )
 from headrace.engine.worker.program import Program, Readers, Step, columns_read
 from headrace.engine.worker.usedcolumns import used_columns
@@ -32,6 +35,7 @@ from headrace.model.dofn import DoFn, TimestampedValue
 from headrace.model.panes import NO_PANE, ONLY_PANE
 from headrace.model.schema import Row, Schema, rows_schema, schema_of
 from headrace.model.times import MIN_TIME
+from headrace.model.windows import FixedWindows
 from tests.scale import examples
 
 
@@ -86,6 +90,26 @@ def encloses(bid: Bid) -> Any:
     return [bid.auction for _ in range(2)] + [(lambda: bid)()]
 
 
+class Urls(DoFn):
+    def process(self, bid: Any) -> Any:
+        yield bid.url
+        yield bid.auction
+
+    def finish_bundle(self) -> Any:
+        yield "finished"
+
+
+class Last(DoFn):
+    def process(self, bid: Any) -> Any:
+        self.last = bid
+        yield self.last.url
+
+
+def par_do(label: str, fn: DoFn) -> Operator:
+    window = WindowOperator(label, FixedWindows(1))
+    return ParDoOperator(label, FlatMapOperator(label, Call(fn.process)), LifeCycle(label, fn, window))
+
+
 @functools.wraps(mentions_twice)
 def wrapped(*args: Any) -> Any:
     return mentions_twice(*args)
@@ -113,6 +137,9 @@ def wrapped(*args: Any) -> Any:
         (encloses, None),
         (wrapped, None),
         (functools.partial(mentions_twice), None),
+        (Urls().process, {"url", "auction"}),
+        (Last().process, None),
+        ("".join, None),
         (str.upper, None),
         (Bid, None),
     ],
@@ -147,6 +174,8 @@ LAST: list[tuple[Operator, object]] = [
     (FlatMapOperator("yields", Call(yields)), None),
     (FlatMapOperator("chars", Call(lambda bid: bid.url or "")), str),
     (FlatMapOperator("pairs", Call(lambda bid: [bid, bid])), None),
+    (par_do("urls", Urls()), None),
+    (par_do("last", Last()), None),
     (KeyByOperator("key", Call(lambda bid: bid.auction % 3)), None),
 ]
 
@@ -172,7 +201,7 @@ def made(head: Any, steps: list[Operator], element_type: object, batches: list[p
         if batch.schema.names == ["block"]:
             for cell in batch.column(0):
                 bundle = from_block(cell.as_py())
-                starts = [] if bundle.starts is None else bundle.starts.tolist()
+                starts = [None] * bundle.size if bundle.starts is None else bundle.starts.tolist()
                 elements = [(type(each).__name__, each) for each in bundle.elements]
                 batches_out[number] += zip(elements, bundle.all_times().tolist(), starts, strict=True)
         else:
