@@ -10,11 +10,8 @@ from typing import Any
 import headrace as hr
 
 NOT_HERE = {
-    "q3": "a join of two streams by columns: functions have IntervalJoin",
     "q4": "the time for which an auction is open is in its row: functions have state and timers",
     "q6": "as q4, and the last ten of a seller",
-    "q8": "a join of two streams by columns: functions have CoGroupByKey",
-    "q20": "as q3",
 }
 RUNNING: Any = {"trigger": hr.Repeatedly(hr.AfterCount(1)), "accumulation": "accumulating"}
 TEN_SECONDS = hr.FixedWindows("10 seconds")
@@ -35,6 +32,18 @@ def q2(bid: hr.PCollection) -> hr.PCollection:
     return bid | hr.Where("auction % 123 = 0") | hr.Select("auction", "price")
 
 
+def q3(auction: hr.PCollection, person: hr.PCollection) -> hr.PCollection:
+    """Finds who sells in category 10 in three states."""
+    auctions = auction | hr.Where("category = 10") | hr.Select("id", "seller")
+    people = (
+        person
+        | "states" >> hr.Where("state IN ('OR', 'ID', 'CA')")
+        | "people" >> hr.Select("name", "city", "state", seller="id")
+    )
+    joined = auctions | hr.Join(people, on="seller", stream=True)
+    return joined | "found" >> hr.Select("name", "city", "state", "id")
+
+
 def q5(bid: hr.PCollection) -> hr.PCollection:
     """Finds how many bids the hottest auction had in the last ten seconds, every two seconds."""
     sliding = bid | hr.WindowInto(hr.SlidingWindows("10 seconds", period="2 seconds"))
@@ -45,6 +54,15 @@ def q5(bid: hr.PCollection) -> hr.PCollection:
 def q7(bid: hr.PCollection) -> hr.PCollection:
     """Finds the highest price of every ten seconds."""
     return bid | hr.WindowInto(TEN_SECONDS) | hr.GroupBy().aggregate(price=hr.max("price"))
+
+
+def q8(auction: hr.PCollection, person: hr.PCollection) -> hr.PCollection:
+    """Finds people who sell within the ten seconds in which they came."""
+    people = person | hr.WindowInto(TEN_SECONDS) | hr.Select("id", "name")
+    auctions = auction | "windows" >> hr.WindowInto(TEN_SECONDS)
+    sellers = auctions | hr.GroupBy("seller").aggregate(auctions=hr.count())
+    joined = people | hr.Join(sellers, on={"id": "seller"})
+    return joined | "found" >> hr.Select("id", "name")
 
 
 def q11(bid: hr.PCollection) -> hr.PCollection:
@@ -111,3 +129,9 @@ def q19(bid: hr.PCollection) -> hr.PCollection:
     """Keeps the ten highest prices of each auction."""
     windowed = bid | hr.WindowInto(hr.GlobalWindows(), **RUNNING)
     return windowed | hr.GroupBy("auction").aggregate(prices=hr.top("price", 10))
+
+
+def q20(auction: hr.PCollection, bid: hr.PCollection) -> hr.PCollection:
+    """Gives the bids for auctions of category 10 with what is sold."""
+    sold = auction | hr.Where("category = 10") | hr.Select("item_name", "seller", "category", auction="id")
+    return bid | hr.Join(sold, on="auction", stream=True)
