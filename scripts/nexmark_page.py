@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import textwrap
 from math import log10
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,17 @@ def table(figures: Figures) -> str:
     return "\n".join(lines)
 
 
+def reasons(figures: Figures) -> str:
+    """Says why cells are empty: forms, and the queries that they do not have."""
+    told = [
+        f"{FORMS[form]} has no {query}: {forms[form]['not']}."
+        for form in FORMS
+        for query, forms in figures.items()
+        if "not" in forms.get(form, {})
+    ]
+    return " ".join(told)
+
+
 def plot(run: dict[str, Any], figures: Figures) -> str:
     """A row for each query and a dot for each form, by events a second, on a logarithmic scale."""
     rates = [each["rate"] for forms in figures.values() for each in forms.values() if "rate" in each]
@@ -142,12 +154,14 @@ def main(file: str) -> None:
     run = json.loads(Path(file).read_text("utf-8").strip().splitlines()[-1])
     figures = by_query(run)
     PICTURE.write_text(plot(run, figures), "utf-8")
-    load = f"{run['date'][:10]}, load before it began {run['load']}{', with --quick' if run['quick'] else ''}."
+    when = f"Measured on {run['date'][:10]}; the load before it began was {run['load']}."
+    picture = "![events a second of each query, by system](docs/nexmark.svg)"
+    parts = [BEGIN, table(figures), picture, textwrap.fill(f"{when} {reasons(figures)}", 100), END]
     page = README.read_text("utf-8")
     part = re.compile(f"{re.escape(BEGIN)}.*{re.escape(END)}", re.DOTALL)
     if not part.search(page):
         raise SystemExit(f"the README has no {BEGIN}")
-    README.write_text(part.sub(lambda _: f"{BEGIN}\n\n{table(figures)}\n\n{load}\n\n{END}", page), "utf-8")
+    README.write_text(part.sub(lambda _: "\n\n".join(parts), page), "utf-8")
     print(f"{README}\n{PICTURE}")
 
 
