@@ -45,6 +45,19 @@ def encode_join_keys(columns: Sequence[pa.Array]) -> pa.BinaryArray:
     return pc.binary_join_element_wise(*parts, b"")
 
 
+def comparable(column: pa.Array) -> pa.Array:
+    """Returns a key column in which values that a join finds equal are the same value.
+
+    >>> comparable(pa.array([-0.0, None, 1.0])).to_pylist()
+    [0.0, None, 1.0]
+    """
+    if not pa.types.is_floating(column.type):
+        return column
+    floats = np.asarray(column.fill_null(0.0)) + 0  # -0.0 becomes 0.0
+    floats[np.isnan(floats)] = np.nan
+    return pa.array(floats, column.type, mask=np.asarray(column.is_null()) if column.null_count else None)
+
+
 def _cells(column: pa.Array) -> pa.BinaryArray:
     kind = column.type
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
@@ -56,8 +69,7 @@ def _cells(column: pa.Array) -> pa.BinaryArray:
         words = np.frombuffer(column.buffers()[1], "<i8")[2 * column.offset : 2 * (column.offset + len(column))]
         return _with_nulls_of(column, tag_numbers(b"", np.ascontiguousarray(words).view("V16")))
     if pa.types.is_floating(kind):
-        floats = np.asarray(column.cast(pa.float64()).fill_null(0.0)) + 0.0  # -0.0 becomes 0.0
-        floats[np.isnan(floats)] = np.nan
+        floats = np.asarray(comparable(column).fill_null(0.0))
         return _with_nulls_of(column, tag_numbers(b"", floats))
     if kind.bit_width == 32 and pa.types.is_temporal(kind):
         column = column.cast(pa.int32())

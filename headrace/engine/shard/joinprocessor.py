@@ -18,8 +18,9 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.engine.columns.arrowbytes import arrow_bytes
+from headrace.engine.columns.codes import Codes
 from headrace.engine.columns.hashing import HASHES
-from headrace.engine.columns.joinkeys import encode_join_keys, equal_pairs, near_pairs
+from headrace.engine.columns.joinkeys import comparable, encode_join_keys, equal_pairs, near_pairs
 from headrace.engine.shard.clocks import Clocks, output_watermark
 from headrace.engine.shard.joinbuffer import JoinBuffer, no_rows
 from headrace.engine.shard.joinslots import JoinSlots
@@ -138,16 +139,17 @@ class JoinProcessor:
         return self._placed(side, rows, seq, until)
 
     def _placed(self, side: int, rows: pa.RecordBatch, seq: Int64Array, until: Int64Array) -> Arrivals:
-        """Finds the slots of rows."""
-        names = encode_join_keys([rows.column(key) for key in self.spec.sides[side].keys])
+        """Finds the slots of rows, through those of them that differ in key or window."""
+        keys = self.spec.sides[side].keys
+        windowed = START in rows.schema.names
         start, end = bounds_of(rows)
-        if START in rows.schema.names:
-            names = window_names(names, start, end)
-        slots = np.full(rows.num_rows, -1, np.int64)
-        if names.null_count:
-            slots[np.asarray(names.is_valid())] = self.slots.of(names.drop_null())
-        else:
-            slots = self.slots.of(names)
+        columns = [comparable(rows.column(key)) for key in keys]
+        codes = Codes.of_columns([*columns, *((pa.array(start), pa.array(end)) if windowed else ())], len(seq))
+        firsts = codes.first_rows()
+        names = encode_join_keys([column.take(pa.array(firsts)) for column in columns])
+        if windowed:
+            names = window_names(names, start[firsts], end[firsts])
+        slots = self.slots.of(names)[codes.numbers]
         times = np.asarray(rows.column(TIME))
         return Arrivals(rows, {"seq": seq, "slot": slots, "time": times, "end": end, "until": until})
 

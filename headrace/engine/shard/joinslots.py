@@ -15,8 +15,8 @@ class JoinSlots:
     """The numbers of keys and windows that rows wait in, and how many rows of each side there are.
 
     >>> slots = JoinSlots()
-    >>> slots.of(pa.array([b"a", b"b", b"a"])).tolist()
-    [0, 1, 0]
+    >>> slots.of(pa.array([b"a", b"b"])).tolist(), slots.of(pa.array([b"c", None, b"a"])).tolist()
+    ([0, 1], [2, -1, 0])
     """
 
     def __init__(self) -> None:
@@ -30,17 +30,15 @@ class JoinSlots:
         return self.used - len(self._free)
 
     def of(self, names: pa.BinaryArray) -> Int64Array:
-        """Returns the slots of encoded keys and windows; those that are new get one."""
-        encoded = names.dictionary_encode()
-        hashes = hash_bytes(encoded.dictionary)
-        at, found = self.names.find(encoded.dictionary, hashes)
-        slots = np.full(len(hashes), -1, np.int64)
+        """Returns the slots of different encoded keys and windows; those that are new get one, and null has -1."""
+        hashes = hash_bytes(names)
+        at, found = self.names.find(names, hashes)
+        slots = np.full(len(names), -1, np.int64)
         slots[at] = found
-        if len(new := np.flatnonzero(slots < 0)):
+        if len(new := np.flatnonzero((slots < 0) & np.asarray(names.is_valid()))):
             slots[new] = self._take(len(new))
-            self.names.put(slots[new], encoded.dictionary.take(pa.array(new)), hashes[new])
-        of_rows: Int64Array = slots[np.asarray(encoded.indices)]
-        return of_rows
+            self.names.put(slots[new], names.take(pa.array(new)), hashes[new])
+        return slots
 
     def _take(self, count: int) -> Int64Array:
         again, self._free = self._free[:count], self._free[count:]
