@@ -114,7 +114,7 @@ class OutputCollector:
         """Begins a batch."""
         self.first, self.now = first, now
         self.row = UNANCHORED
-        self.current: tuple[Tuple, ...] = ()
+        self.current: Tuple | None = None
         self.acked: list[int] = []
         self.earlier_acked: list[Tuple] = []  # tuples that arrived in an earlier batch
         self.failed: list[Tuple] = []

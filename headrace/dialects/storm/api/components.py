@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from headrace.dialects.storm.api.collectors import UNANCHORED
 from headrace.dialects.storm.api.tuples import Tuple
 
 if TYPE_CHECKING:
@@ -197,16 +198,19 @@ class Bolt(Component):
             raise self._collector.no_stream(stream) from None
         if len(values) != output.width:
             raise output.wrong_width(values)
-        try:
-            (tup,) = anchors
-            row = tup.row
-        except (ValueError, AttributeError):
-            output.anchor(anchors)
-        else:
-            if row >= output.first:
-                output.anchors.append(row)
-            else:
+        if anchors:
+            try:
+                (tup,) = anchors
+                row = tup.row
+            except (ValueError, AttributeError):
                 output.anchor(anchors)
+            else:
+                if row >= output.first:
+                    output.anchors.append(row)
+                else:
+                    output.anchor(anchors)
+        else:
+            output.anchors.append(UNANCHORED)
         output.flat.extend(values)
 
     def emit_direct(
@@ -260,4 +264,5 @@ class BasicBolt(Bolt):
         self, task: int, values: Sequence[Any], anchors: Sequence[Tuple] = (), stream: str = DEFAULT
     ) -> None:
         """Emits a tuple to one task, anchored to the one that is being executed."""
-        self._collector.emit_direct(task, values, anchors or self._collector.current, stream)
+        current = self._collector.current
+        self._collector.emit_direct(task, values, anchors or (() if current is None else (current,)), stream)

@@ -148,15 +148,14 @@ class BoltTask:
         for row, values in enumerate(rows, origin.first):
             tup = Tuple()
             tup.values, tup.origin, tup.row = values, origin, row
-            collector.row = row
-            collector.current = (tup,)
+            collector.row, collector.current = row, tup
             try:
                 execute(tup)
                 acked(row)
             except Exception as error:
                 collector.failed.append(tup)
                 collector.report(error)
-        collector.row, collector.current = -1, ()
+        collector.row, collector.current = UNANCHORED, None
 
     def _tick(self, now: int, counts: TaskCounts) -> None:
         if self._period is None:
