@@ -25,6 +25,8 @@ from headrace.model.errors import PipelineError
 class Aggregation:
     """An aggregate function and the column that it reads (None: whole rows), for `GroupBy(...).aggregate`.
 
+    `by` is the column that ranks the values, for `min_by` and `max_by`.
+
     >>> import headrace as hr
     >>> hr.agg.sum("price").column
     'price'
@@ -32,9 +34,16 @@ class Aggregation:
 
     fn: CombineFn[Any, Any, Any]
     column: str | None = None
+    by: str | None = None  # the column that ranks the values of `column`
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns that it reads."""
+        return tuple(name for name in (self.column, self.by) if name is not None)
 
     def __str__(self) -> str:
-        return f"{self.fn}" if self.column is None else f"{self.fn} of {self.column}"
+        of = "" if self.column is None else f" of {self.column}"
+        return f"{self.fn}{of}{'' if self.by is None else f' by {self.by}'}"
 
 
 def count() -> Aggregation:
@@ -95,6 +104,33 @@ def max(column: str) -> Aggregation:
     MaxFn() of price
     """
     return Aggregation(algebra.MaxFn(), column)
+
+
+def min_by(column: str, by: str) -> Aggregation:
+    """Finds the value of a column in the row where `by` is smallest; of several such rows, the smallest value.
+
+    Rows where `by` is null do not count.
+
+    >>> import headrace as hr
+    >>> with hr.Pipeline() as p:
+    ...     offers = p | hr.Create([("tea", "Amy", 3), ("tea", "Bob", 2)]) | hr.Select(item="_1", shop="_2", price="_3")
+    ...     cheapest = offers | hr.GroupBy("item").aggregate(shop=hr.min_by("shop", "price")) | hr.Collect()
+    >>> list(cheapest)
+    [Row(item='tea', shop='Bob')]
+    """
+    return Aggregation(algebra.MinByFn(), column, by)
+
+
+def max_by(column: str, by: str) -> Aggregation:
+    """Finds the value of a column in the row where `by` is largest; of several such rows, the largest value.
+
+    Rows where `by` is null do not count.
+
+    >>> import headrace as hr
+    >>> print(hr.agg.max_by("shop", "price"))
+    MaxByFn() of shop by price
+    """
+    return Aggregation(algebra.MaxByFn(), column, by)
 
 
 def first(column: str) -> Aggregation:

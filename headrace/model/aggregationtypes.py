@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import pyarrow as pa
@@ -19,17 +20,21 @@ _OF_NUMBERS: Final[dict[type[CombineFn[Any, Any, Any]], str]] = {
 }
 
 
-def wrong_type(aggregation: Aggregation, kind: pa.DataType | None) -> str | None:
-    """Returns why an aggregation cannot be of a column of this type; None if it can, or if the type is not known.
+def wrong_type(aggregation: Aggregation, kinds: Mapping[str, pa.DataType | None]) -> str | None:
+    """Returns why an aggregation cannot be of columns of these types; None if it can, or if a type is not known.
 
     >>> import headrace as hr
-    >>> wrong_type(hr.sum("city"), pa.string())
+    >>> wrong_type(hr.sum("city"), {"city": pa.string()})
     "sum needs numbers, and 'city' is a string; convert it first, e.g. Select(city='cast(city as double)')"
     """
     fn, column = aggregation.fn, aggregation.column
     while isinstance(fn, PartialFn):
         fn = fn.fn
-    if kind is None or column is None:
+    if aggregation.by is not None:
+        known = {name: of for name in aggregation.columns if (of := kinds.get(name)) is not None}
+        return next((_no_order(fn, name, of) for name, of in known.items() if pa.types.is_nested(of)), None)
+    kind = None if column is None else kinds.get(column)
+    if kind is None:
         return None
     if (name := _OF_NUMBERS.get(type(fn))) is not None and not _is_number(kind):
         return (
@@ -43,6 +48,14 @@ def wrong_type(aggregation: Aggregation, kind: pa.DataType | None) -> str | None
             f"convert it first, e.g. Select({column}='cast({column} as string)')"
         )
     return None
+
+
+def _no_order(fn: object, column: str, kind: pa.DataType) -> str:
+    name = "min_by" if isinstance(fn, algebra.MinByFn) else "max_by"
+    return (
+        f"{name} takes values that have an order, and {column!r} is a {kind}; take a part of it, or convert it first, "
+        f"e.g. Select({column}='to_json({column})')"
+    )
 
 
 def _is_number(kind: pa.DataType) -> bool:

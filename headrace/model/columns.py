@@ -74,6 +74,10 @@ class Aggregate(LateOutput, Columnwise):
     def __init__(self, keys: tuple[str, ...], aggregations: dict[str, Aggregation]) -> None:
         self.keys, self.aggregations = keys, aggregations
 
+    def reads(self) -> tuple[str, ...]:
+        """Returns the names of the columns that it reads."""
+        return *self.keys, *(name for each in self.aggregations.values() for name in each.columns)
+
     def default_label(self) -> str:
         return f"GroupBy({', '.join(self.keys)})"
 

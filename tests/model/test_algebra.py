@@ -29,8 +29,10 @@ from headrace.model.algebra import (
     EitherFn,
     FirstFn,
     LastFn,
+    MaxByFn,
     MaxFn,
     MeanFn,
+    MinByFn,
     MinFn,
     SampleFn,
     SumFn,
@@ -48,6 +50,7 @@ FRACTIONS = st.fractions(-9, 9, max_denominator=9)
 NUMBERS = st.sampled_from([-math.inf, -1.5, -0.0, 0.0, 0.5, 7.0, math.inf, math.nan, 3, True])
 WORDS = st.text("abc", max_size=3)
 TIMED = st.tuples(st.integers(0, 5), WORDS)
+BY = st.tuples(st.none() | WORDS, st.none() | st.sampled_from([0.5, 1, 2.0, math.nan]))
 
 
 def product(values: Sequence[int]) -> int:
@@ -68,6 +71,8 @@ CASES: list[tuple[CombineFn[Any, Any, Any], st.SearchStrategy[Any], Callable[[li
     (MinFn(key=abs), INTS, lambda xs: min(xs, key=lambda x: (abs(x), tie_break(x))) if xs else None),
     (FirstFn(), TIMED, lambda xs: min(xs, key=by_time)[1] if xs else None),
     (LastFn(), TIMED, lambda xs: max(xs, key=by_time)[1] if xs else None),
+    (MinByFn(), BY, lambda xs: min(ranked(xs), key=by_rank)[0] if ranked(xs) else None),
+    (MaxByFn(), BY, lambda xs: max(ranked(xs), key=by_rank)[0] if ranked(xs) else None),
     (TopFn(3), NUMBERS, lambda xs: sorted(xs, key=nan_last, reverse=True)[:3]),
     (TopFn(3, reverse=True), NUMBERS, lambda xs: sorted(xs, key=nan_last)[:3]),
     (TopFn(3, key=len), WORDS, lambda xs: sorted(xs, key=by_length, reverse=True)[:3]),
@@ -98,6 +103,14 @@ def nan_last(x: float) -> tuple[bool, float]:
 
 def by_length(word: str) -> tuple[int, bytes]:
     return (len(word), tie_break(word))
+
+
+def ranked(pairs: list[Any]) -> list[Any]:
+    return [pair for pair in pairs if pair[1] is not None]
+
+
+def by_rank(pair: tuple[Any, Any]) -> Any:
+    return nan_last(pair[1]), tie_break(pair[0])
 
 
 def by_time(pair: tuple[int, str]) -> tuple[int, bytes]:

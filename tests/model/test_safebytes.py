@@ -62,6 +62,7 @@ AGGREGATIONS: dict[str, tuple[Aggregation, list[Any], list[Any]]] = {
     "max": (hr.max("x"), [dt.date(2026, 1, 1)], [dt.date(2025, 1, 1)]),
     "first": (hr.first("x"), [(20, "b")], [(10, "a")]),
     "last": (hr.last("x"), [(20, "b")], [(10, "a")]),
+    "max_by": (hr.max_by("x", "y"), [("a", 5), ("b", None)], [("c", 7)]),
     "top": (hr.top("x", 2), [3, 1, 4], [1, 5, 9]),
     "collect": (hr.collect("x"), ["a"], ["b"]),
     "quantiles": (hr.quantiles("x", 3), [1, 2], [9, 3]),

@@ -80,12 +80,13 @@ class ToKeyed:
 
     schema: Schema | None
     keys: tuple[str, ...]
-    columns: tuple[str | None, ...]
+    columns: tuple[tuple[str, ...], ...]  # those that each aggregation reads: none, one, or two for pairs
 
     def __call__(self, element: Any) -> tuple[Any, Any]:
         part = self._part
         keys = tuple([part(element, name) for name in self.keys])
-        return keys, tuple([1 if name is None else part(element, name) for name in self.columns])
+        values = [tuple([part(element, name) for name in names]) for names in self.columns]
+        return keys, tuple([value if len(value) > 1 else value[0] if value else 1 for value in values])
 
     @property
     def _part(self) -> Callable[[Any, str], Any]:
@@ -99,4 +100,4 @@ class ToKeyed:
 
 def to_keyed(aggregate: Aggregate, schema: Schema | None) -> ToKeyed:
     """Makes the function that makes pairs of elements of this schema; without one they are Rows."""
-    return ToKeyed(schema, aggregate.keys, tuple(aggregation.column for aggregation in aggregate.aggregations.values()))
+    return ToKeyed(schema, aggregate.keys, tuple(each.columns for each in aggregate.aggregations.values()))

@@ -52,6 +52,10 @@ def _at_time(fn: object, result: Any) -> list[Any]:
     return [] if result is None else [(result["time"], result["value"])]
 
 
+def _by(fn: object, result: Any) -> list[Any]:
+    return [] if result is None else [(result["by"], result["value"])]
+
+
 def _heap(fn: algebra.TopFn, result: list[Any]) -> list[Any]:
     return [(each, each) for each in reversed(result)]  # the best comes last: a sorted list is a heap
 
@@ -79,6 +83,8 @@ _FORMS: Final[dict[type[CombineFn[Any, Any, Any]], tuple[Form, Dump]]] = {
     ),
     algebra.MinFn: (lambda fn, value: F.min(value), _one),
     algebra.MaxFn: (lambda fn, value: F.max(value), _one),
+    algebra.MinByFn: (lambda fn, value: F.min(value), _by),
+    algebra.MaxByFn: (lambda fn, value: F.max(value), _by),
     algebra.FirstFn: (lambda fn, value: F.min(_timed(value)), _at_time),
     algebra.LastFn: (lambda fn, value: F.max(_timed(value)), _at_time),
     algebra.TopFn: (

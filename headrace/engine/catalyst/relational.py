@@ -236,12 +236,12 @@ def _assign_by_arrays(window: WindowFn, data: DataFrame) -> DataFrame:
 def _check_aggregate(node: Node, aggregate: Aggregate, data: DataFrame) -> None:
     """Refuses keys and aggregated columns that do not exist, and aggregations of columns that cannot have them."""
     columns = element_names(data)
-    for name in (*aggregate.keys, *(each.column for each in aggregate.aggregations.values())):
-        if name is not None and name not in columns:
+    for name in aggregate.reads():
+        if name not in columns:
             raise PipelineError(f"{node}: {no_column(name, columns)}")
     for aggregation in aggregate.aggregations.values():
-        kind = None if aggregation.column is None else _arrow_type(data.schema[aggregation.column].dataType)
-        if reason := wrong_type(aggregation, kind):
+        kinds = {name: _arrow_type(data.schema[name].dataType) for name in aggregation.columns}
+        if reason := wrong_type(aggregation, kinds):
             raise PipelineError(f"{node}: {reason}")
 
 
@@ -293,7 +293,11 @@ def _aggregate(aggregate: Aggregate, windowing: Windowing, data: DataFrame) -> D
 
 def expression(aggregation: Aggregation) -> Column:
     """Returns the Catalyst expression of an aggregation."""
-    return _form(aggregation.fn, F.lit(1) if aggregation.column is None else F.col(aggregation.column))
+    value = F.lit(1) if aggregation.column is None else F.col(aggregation.column)
+    if aggregation.by is not None:
+        by = F.col(aggregation.by)
+        value = F.when(by.isNotNull(), F.struct(by.alias("by"), value.alias("value")))
+    return _form(aggregation.fn, value)
 
 
 def _form(fn: CombineFn[Any, Any, Any], value: Column) -> Column:
@@ -325,6 +329,8 @@ _FORMS: dict[type[CombineFn[Any, Any, Any]], Callable[[Any, Column], Column]] = 
     algebra.VarianceFn: lambda fn, value: F.coalesce(F.var_samp(value), F.lit(float("nan"))),
     algebra.MinFn: lambda fn, value: F.min(value),
     algebra.MaxFn: lambda fn, value: F.max(value),
+    algebra.MinByFn: lambda fn, value: F.min(value)["value"],
+    algebra.MaxByFn: lambda fn, value: F.max(value)["value"],
     algebra.FirstFn: lambda fn, value: F.min(F.struct(F.coalesce(TIME, F.lit(MIN_TIME)), value.alias("v")))["v"],
     algebra.LastFn: lambda fn, value: F.max(F.struct(F.coalesce(TIME, F.lit(MIN_TIME)), value.alias("v")))["v"],
     algebra.TopFn: _top,

@@ -67,13 +67,12 @@ def _check_join(node: Node, join: Join, left: Columns, right: Columns) -> None:
 
 def _check(node: Node, columns: Columns) -> None:
     match node.transform:
-        case Aggregate(keys=keys, aggregations=aggregations):
-            read = [*keys, *(each.column for each in aggregations.values() if each.column is not None)]
-            for name in read:
+        case Aggregate(aggregations=aggregations) as aggregate:
+            for name in aggregate.reads():
                 if name not in columns:
                     raise PipelineError(f"{node}: {no_column(name, columns)}")
             for aggregation in aggregations.values():
-                if reason := wrong_type(aggregation, columns.get(aggregation.column or "")):
+                if reason := wrong_type(aggregation, columns):
                     raise PipelineError(f"{node}: {reason}")
         case Select(columns=selected, named=named):
             _check_names(node, (*selected, *named.values()), columns)

@@ -53,7 +53,7 @@ class ToGroups:
     @property
     def reads(self) -> set[str]:
         """The names of the columns it needs."""
-        return {*self.keyed.keys, *(name for name in self.keyed.columns if name is not None), TIME, START, END}
+        return {*self.keyed.keys, *(name for names in self.keyed.columns for name in names), TIME, START, END}
 
     def add(self, bundle: Bundle) -> Iterator[pa.RecordBatch]:
         with blame(self.label):
@@ -84,7 +84,7 @@ class ToGroups:
         return int(max(as_sent, sum(rows.nbytes for rows in self.buffer)))
 
     def _numeric(self, rows: pa.RecordBatch) -> bool:
-        kinds = [rows.column(name).type for name in self.keyed.columns if name is not None]
+        kinds = [rows.column(name).type for names in self.keyed.columns for name in names]
         return kernels_of(self.fn) is not None and all(map(is_numbers, kinds))
 
     def _as_objects(self, bundle: ColumnBundle) -> Iterator[pa.RecordBatch]:
@@ -96,8 +96,8 @@ class ToGroups:
 
     def _values(self, rows: pa.RecordBatch) -> list[Numbers]:
         ones = Numbers.all(np.ones(rows.num_rows, np.int64))
-        columns = [None if name is None else Numbers.of_column(rows.column(name)) for name in self.keyed.columns]
-        return [ones if column is None else column for column in columns]
+        columns = [Numbers.of_column(rows.column(*names)) if names else ones for names in self.keyed.columns]
+        return [column for column in columns if column is not None]
 
     def _keys(self, rows: pa.RecordBatch) -> dict[str, pa.Array]:
         encoded, spelling = encode_key_columns([rows.column(name) for name in self.keyed.keys], rows.num_rows)

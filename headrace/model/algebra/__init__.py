@@ -9,7 +9,7 @@ from headrace.model.algebra.callables import CallableFn, TupleFn, combine_fn
 from headrace.model.algebra.either import EitherFn
 from headrace.model.algebra.gathering import CollectFn, CountDistinctFn, SampleFn
 from headrace.model.algebra.protocol import CombineFn, tie_break
-from headrace.model.algebra.ranking import FirstFn, LastFn, MaxFn, MinFn, TopFn
+from headrace.model.algebra.ranking import FirstFn, LastFn, MaxByFn, MaxFn, MinByFn, MinFn, TopFn
 
 __all__ = [
     "CallableFn",
@@ -20,8 +20,10 @@ __all__ = [
     "EitherFn",
     "FirstFn",
     "LastFn",
+    "MaxByFn",
     "MaxFn",
     "MeanFn",
+    "MinByFn",
     "MinFn",
     "SampleFn",
     "SumFn",

@@ -1,4 +1,4 @@
-"""Aggregations by rank: minimum, maximum, first and last by time, the n largest or smallest."""
+"""Aggregations by rank: minimum, maximum, either by another value, first and last by time, the n best."""
 
 import datetime as dt
 import heapq
@@ -133,6 +133,46 @@ class LastFn(_BestFn):
 
     n = 1
     timed = True
+
+
+class _ByFn(_BestFn):
+    """Base of these aggregations of pairs (value, by): the value of the best pair."""
+
+    n = 1
+
+    def _entry(self, value: Any) -> tuple[Any, ...]:
+        of, by = value
+        return _Falling((by, of)) if self.reverse else _Rising((by, of))
+
+    def add(self, acc: list[Any], value: Any) -> list[Any]:
+        return self.add_all(acc, (value,))
+
+    def add_all(self, acc: list[Any], values: Sequence[Any]) -> list[Any]:
+        return self.merge(acc, [self._entry(value) for value in values if value[1] is not None])
+
+
+@dataclass(frozen=True, repr=False)
+class MinByFn(_ByFn):
+    """Finds, among pairs (value, by), the value with the smallest `by`, and of several such the smallest value.
+
+    Pairs whose `by` is None do not count; a value that is None is smaller than any other.
+
+    >>> MinByFn().finish(MinByFn().add_all([], [("mill", 4), ("sluice", 6), ("gate", 4)]))
+    'gate'
+    """
+
+    reverse = True
+
+
+@dataclass(frozen=True, repr=False)
+class MaxByFn(_ByFn):
+    """Finds, among pairs (value, by), the value with the largest `by`, and of several such the largest value.
+
+    Pairs whose `by` is None do not count; NaN counts as larger than any number.
+
+    >>> MaxByFn().finish(MaxByFn().add_all([], [("mill", 4), ("sluice", 6), ("gate", 4)]))
+    'sluice'
+    """
 
 
 @dataclass(frozen=True, repr=False)

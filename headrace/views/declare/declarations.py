@@ -154,13 +154,13 @@ class View:
         columns: Columns | None = columns_of(
             graph, last.inputs[0], lambda pc: self.topic.columns if pc is events else None
         )
-        for name in (*last.transform.keys, *(each.column for each in last.transform.aggregations.values())):
-            if columns is not None and name is not None and name not in columns:
+        for name in last.transform.reads():
+            if columns is not None and name not in columns:
                 self._refuse(no_column(name, columns))
         known = {**(columns or {}), **self.types}
         for aggregation in last.transform.aggregations.values():
-            kind = known.get(aggregation.column or "")
-            if kind is not None and (reason := wrong_type(aggregation, ddl_columns(f"it {kind}")["it"])) is not None:
+            kinds = {name: ddl_columns(f"it {known[name]}")["it"] for name in aggregation.columns if known.get(name)}
+            if (reason := wrong_type(aggregation, kinds)) is not None:
                 self._refuse(reason)
         return last.transform, columns or {}
 

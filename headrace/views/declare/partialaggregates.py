@@ -5,6 +5,7 @@ Counts and sums are their own accumulators. Accumulators of other aggregations a
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from headrace.model.agg import Aggregation
@@ -37,7 +38,7 @@ def _to_partial(aggregation: Aggregation, speed: bool) -> Aggregation:
     fn = aggregation.fn
     if speed and isinstance(fn, EitherFn):
         fn = fn.speed
-    return aggregation if is_number(fn) else Aggregation(PartialFn(fn), aggregation.column)
+    return aggregation if is_number(fn) else replace(aggregation, fn=PartialFn(fn))
 
 
 def is_number(fn: CombineFn[Any, Any, Any]) -> bool:

@@ -60,6 +60,9 @@ AGGREGATIONS: dict[str, Aggregation] = {
     "last_n": hr.last("n"),
     "last_price": hr.last("price"),
     "last_page": hr.last("page"),
+    "page_by_n": hr.max_by("page", "n"),
+    "n_by_page": hr.min_by("n", "page"),
+    "price_by_n": hr.min_by("price", "n"),
     "top_n": hr.top("n", 3),
     "top_page": hr.top("page", 3),
     "collect_page": hr.collect("page"),
@@ -68,7 +71,7 @@ AGGREGATIONS: dict[str, Aggregation] = {
     "distinct_page": hr.approx_distinct("page"),
     "hitters_page": hr.heavy_hitters("page", 20),
 }
-IN_WINDOWS = ("count", "sum_n", "mean_price", "first_n", "last_page", "collect_page", "quantiles_n")
+IN_WINDOWS = ("count", "sum_n", "mean_price", "first_n", "last_page", "page_by_n", "collect_page", "quantiles_n")
 WINDOWS = (
     hr.FixedWindows(10),
     hr.SlidingWindows(20, 10),
@@ -79,11 +82,15 @@ WINDOWS = (
 
 def by_python(data: list[hr.TimestampedValue], windowing: Windowing, aggregation: Aggregation) -> dict[Any, Any]:
     """The aggregation by its CombineFn, by (user, window). Nulls are values to those that take any; the rest skip."""
-    fn, column = aggregation.fn, aggregation.column
+    fn = aggregation.fn
     takes_nulls = isinstance(fn, FirstFn | LastFn | HeavyHittersFn)
 
+    def value_of(row: Visit) -> Any:
+        values = tuple(getattr(row, name) for name in aggregation.columns)
+        return values if len(values) > 1 else values[0] if values else row
+
     def aggregate(rows: list[tuple[int, Visit]]) -> Any:
-        values = [(time, getattr(row, column) if column else row) for time, row in rows]
+        values = [(time, value_of(row)) for time, row in rows]
         kept = [(time, value) for time, value in values if takes_nulls or value is not None]
         return fn.finish(fn.add_all(fn.zero(), kept if fn.timed else [value for _, value in kept]))
 

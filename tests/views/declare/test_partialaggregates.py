@@ -42,6 +42,8 @@ def stats(events: Any) -> Any:
         latest=hr.max("at"),
         first=hr.first("user"),
         last=hr.last("user"),
+        dearest=hr.max_by("user", "price"),
+        earliest=hr.min_by("price", "at"),
         best=hr.top("n", 2),
         every=hr.collect("n"),
         quartiles=hr.quantiles("price", 5),
@@ -76,8 +78,12 @@ def expected(events: list[hr.TimestampedValue]) -> dict[Any, dict[str, Any]]:
     for place, group in groups.items():
         answers[place] = {}
         for name, aggregation in stats.aggregate.aggregations.items():
-            fn, column = aggregation.fn, aggregation.column
-            values = [(each.timestamp, 1 if column is None else getattr(each.value, column)) for each in group]
+            fn, names = aggregation.fn, aggregation.columns
+            read = [tuple(getattr(each.value, name) for name in names) for each in group]
+            values = [
+                (each.timestamp, parts if len(parts) > 1 else parts[0] if parts else 1)
+                for each, parts in zip(group, read, strict=True)
+            ]
             bare = [value for _, value in values if value is not None]
             answers[place][name] = fn.finish(fn.add_all(fn.zero(), values if fn.timed else bare))
     return answers
