@@ -38,8 +38,12 @@ class ColumnsFn(CombineFn[Any, list[Any], tuple[Any, ...]]):
 
     def add_all(self, acc: list[Any], values: Sequence[Any]) -> list[Any]:
         times, rows = zip(*values, strict=True) if self.timed else ((), values)
+        return self.add_columns(acc, times, list(zip(*rows, strict=True)))
+
+    def add_columns(self, acc: list[Any], times: Sequence[int], columns: Sequence[Sequence[Any]]) -> list[Any]:
+        """Adds values, of which each aggregation has a column; `times` are those of their elements."""
         parts = []
-        for fn, part, column in zip(self.fns, acc, zip(*rows, strict=True), strict=True):
+        for fn, part, column in zip(self.fns, acc, columns, strict=True):
             if fn.timed:
                 parts.append(fn.add_all(part, list(zip(times, column, strict=True))))
             else:
