@@ -20,7 +20,7 @@ from headrace.engine.shard.delays import Delays
 from headrace.engine.shard.intervaljoin import IntervalJoinWork
 from headrace.engine.shard.joinprocessor import LEFT
 from headrace.engine.shard.joinwork import JoinRows, JoinWork, ToJoin
-from headrace.engine.shard.lateoutput import whole_elements
+from headrace.engine.shard.lateoutput import ElementFn, whole_elements
 from headrace.engine.shard.rows import to_pairs, to_partials
 from headrace.engine.shard.senders import ToShards, ToSink
 from headrace.engine.shard.taskshard import TaskBatches, TaskWork, ToTasks
@@ -134,7 +134,8 @@ class _Lowering:
     def _aggregate(self, node: Node, aggregate: Aggregate) -> None:
         (pc,) = node.inputs
         keyed, fn, readers = to_keyed(aggregate, pc.schema), columns_fn(aggregate), self.places.enter(pc).readers
-        if aggregate.has_late_output:
+        if aggregate.has_late_output and self.places.may_retract(pc):
+            # What is taken back is looked for among whole elements, and must be found in state of earlier versions.
             whole = whole_elements(keyed, fn)
             pairs = Step(operators.MapOperator(node.label, operators.Call(whole.pair)), {None: Readers()})
             readers.steps.append(pairs)
@@ -181,8 +182,9 @@ class _Lowering:
             kind, rows = RowKind.ACCUMULATORS, to_partials(node.label, windowing, fn)
         else:
             kind = RowKind.SIGNED_VALUES if retractable else RowKind.VALUES
-            rows = to_pairs(node.label, windowing, retractable=retractable)
-        if aggregate is not None and not late:
+            elements = late and aggregate is not None and not isinstance(fn, ElementFn)
+            rows = to_pairs(node.label, windowing, retractable=retractable, elements=elements)
+        if aggregate is not None and not isinstance(fn, ElementFn):
             rows = ToGroups(node.label, columns_fn(aggregate), to_keyed(aggregate, pc.schema), rows)
         grouping = Grouping(windowing, fn, kind, late)
         work = grouping if aggregate is None else column_grouping(grouping, aggregate)

@@ -24,15 +24,16 @@ from headrace.engine.columns.keycolumns import encode_key_columns
 from headrace.engine.columns.numbercells import NUMBER_WIDTH, Numbers, is_numbers, write_records
 from headrace.engine.shard.localsessions import SESSION_COLUMNS, local_sessions, no_details
 from headrace.engine.shard.placing import COUNT
-from headrace.engine.shard.rows import ToPairs, ToPartials, last_instants
+from headrace.engine.shard.rows import ELEMENT, ToPairs, ToPartials, last_instants
 from headrace.engine.shard.taskgroups import Details, TaskGroups
 from headrace.engine.worker.blame import blame
-from headrace.engine.worker.bundles import Bundle
+from headrace.engine.worker.bundles import Bundle, FromColumns
 from headrace.engine.worker.columnbundles import RETRACTION, ColumnBundle, with_bounds
 from headrace.engine.worker.hidden import END, START, TIME
 from headrace.engine.worker.operators import WindowOperator
 from headrace.engine.worker.program import Output
 from headrace.engine.worker.shuffle import KEY, SPELLING, VALUE
+from headrace.model.panes import NO_PANE
 from headrace.model.schema import column_values
 from headrace.model.times import Int64Array
 from headrace.model.windows import FixedWindows, Sessions, SlidingWindows
@@ -61,13 +62,26 @@ class ToGroups:
         return {*self.keyed.keys, *(name for names in self.keyed.columns for name in names), TIME, START, END}
 
     def add(self, bundle: Bundle) -> Iterator[pa.RecordBatch]:
+        yield from self._add_pairs(bundle, self.keyed)
+
+    def _add_pairs(self, bundle: Bundle, keyed: ToKeyed) -> Iterator[pa.RecordBatch]:
         with blame(self.label):
-            pairs = bundle.with_elements(list(map(self.keyed, bundle.elements)))
-        yield from self.pairs.add(pairs)
+            pairs = list(map(keyed, bundle.elements))
+            if self.whole:
+                pairs = [(key, (value, each)) for (key, value), each in zip(pairs, bundle.elements, strict=True)]
+        yield from self.pairs.add(bundle.with_elements(pairs))
+
+    @property
+    def whole(self) -> bool:
+        """Whether rows have the whole elements they are made of."""
+        return isinstance(self.pairs, ToPairs) and self.pairs.elements
 
     def add_columns(self, bundle: ColumnBundle) -> Iterator[pa.RecordBatch]:
         if any(pa.types.is_nested(bundle.rows.column(name).type) for name in self.keyed.keys):
-            yield from self._as_objects(bundle)  # Arrow compares no such values
+            # Arrow compares no such values. Rows have names, also where only some columns are there.
+            schema = bundle.schema if self.whole else None
+            for part in replace(bundle, schema=schema).parts():
+                yield from self._add_pairs(part, replace(self.keyed, schema=schema))
         elif isinstance(self.pairs, ToPartials):
             rows = bundle.rows.select([name for name in bundle.rows.schema.names if name in self.reads])
             if bundle.window != self.window or (self.buffer and rows.schema != self.buffer[0].schema):
@@ -92,13 +106,6 @@ class ToGroups:
     def _numeric(self, rows: pa.RecordBatch) -> bool:
         kinds = [rows.column(name).type for names in self.keyed.columns for name in names]
         return kernels_of(self.fn) is not None and all(map(is_numbers, kinds))
-
-    def _as_objects(self, bundle: ColumnBundle) -> Iterator[pa.RecordBatch]:
-        keyed = replace(self.keyed, schema=None)  # Rows have names, also where only some columns are there
-        for part in replace(bundle, schema=None).parts():
-            with blame(self.label):
-                pairs = part.with_elements(list(map(keyed, part.elements)))
-            yield from self.pairs.add(pairs)
 
     def _objects(self, rows: pa.RecordBatch) -> list[list[Any]]:
         """Returns the values of each aggregation, as Python objects."""
@@ -130,6 +137,9 @@ class ToGroups:
         if isinstance(self.pairs, ToPairs) and self.pairs.retractable:
             names, panes = [*names, RETRACTION], bundle.panes
             columns[RETRACTION] = pa.array(np.zeros(bundle.size, np.bool_)) if panes is None else panes[RETRACTION]
+        if self.whole:
+            names = [*names, ELEMENT]
+            columns[ELEMENT] = encode_cells(FromColumns(bundle.schema, NO_PANE).bundle(bundle.rows).elements)
         return pa.record_batch({name: columns[name] for name in names})
 
     def _group(self) -> Iterator[pa.RecordBatch]:
@@ -235,4 +245,4 @@ class ToGroups:
 def columns_grouped(output: Output) -> set[str] | None:
     """Returns the columns that an output reads, if it groups by columns; None if it needs whole elements."""
     rows = getattr(output, "rows", None)
-    return rows.reads if isinstance(rows, ToGroups) else None
+    return rows.reads if isinstance(rows, ToGroups) and not rows.whole else None

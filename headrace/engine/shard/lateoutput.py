@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from headrace.engine.shard.clocks import Clocks
 from headrace.engine.shard.identity import Identity, identity_of
 from headrace.engine.shard.processor import PANES, ShardProcessor, StepResult
+from headrace.engine.shard.rows import ELEMENT
 from headrace.engine.shard.windowbounds import bounds_of
 from headrace.engine.worker.bundles import Bundle
 from headrace.engine.worker.columnbundles import RETRACTION
@@ -59,13 +60,14 @@ def _as_panes(late: pa.RecordBatch) -> pa.RecordBatch:
     flags = [pa.array(np.full(count, False))] * 2
     back = late.column(RETRACTION) if RETRACTION in has else pa.array(np.full(count, False))
     timing = pa.array(np.full(count, _TOO_LATE, np.int8))
-    placed = [late.column(KEY), late.column(SPELLING), start, end, late.column(TIME), late.column(VALUE)]
+    value = late.column(ELEMENT if ELEMENT in has else VALUE)
+    placed = [late.column(KEY), late.column(SPELLING), start, end, late.column(TIME), value]
     return pa.record_batch([*placed, timing, *numbers, *flags, back], schema=PANES)
 
 
 @dataclass(frozen=True)
 class ElementFn(CombineFn[Any, Any, Any]):
-    """An aggregation of a part of each element, so that a late output has whole elements.
+    """An aggregation of a part of each element, so that a late output of an input with retractions has whole elements.
 
     >>> from operator import itemgetter
     >>> from headrace.model.algebra import SumFn

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.engine.aggregation.arrayaccumulators import encode_accumulators
+from headrace.engine.columns.cells import encode_cells
 from headrace.engine.shard.localsessions import no_details
 from headrace.engine.shard.placing import COUNT
 from headrace.engine.worker.bundles import Bundle
@@ -28,6 +29,8 @@ from headrace.model.windows import GLOBAL_WINDOW, CountWindows, Sessions
 
 PANE: Final = "pane"
 """The column of the pane that a row came in."""
+ELEMENT: Final = "element"
+"""The column of the whole element that a row was made of, as a cell, for groupings with a late output."""
 
 
 def has_bounds(windowing: Windowing) -> bool:
@@ -35,9 +38,11 @@ def has_bounds(windowing: Windowing) -> bool:
     return not windowing.is_global and not isinstance(windowing.window, CountWindows)
 
 
-def to_pairs(label: str, windowing: Windowing, *, retractable: bool, panes: bool = False) -> ToPairs:
-    """Makes the output that sends each pair as a row; with `panes`, rows have the column PANE."""
-    return ToPairs(label, shuffle_schema(windowed=has_bounds(windowing), timed=True), retractable, panes)
+def to_pairs(
+    label: str, windowing: Windowing, *, retractable: bool, panes: bool = False, elements: bool = False
+) -> ToPairs:
+    """Makes the output that sends each pair as a row; with `panes` and `elements`, rows have PANE and ELEMENT."""
+    return ToPairs(label, shuffle_schema(windowed=has_bounds(windowing), timed=True), retractable, panes, elements)
 
 
 def pane_text(pane: PaneInfo) -> str:
@@ -69,12 +74,17 @@ def to_partials(label: str, windowing: Windowing, fn: CombineFn[Any, Any, Any]) 
 
 @dataclass
 class ToPairs(ToRows):
-    """Sends each pair as a row."""
+    """Sends each pair as a row; with `elements`, values of pairs are (value, element)."""
 
     retractable: bool
     panes: bool = False
+    elements: bool = False
 
     def batch(self, bundle: Bundle) -> pa.RecordBatch:
+        if self.elements:
+            cells = encode_cells([element for _, (_, element) in bundle.elements])
+            bundle = bundle.with_elements([(key, value) for key, (value, _) in bundle.elements])
+            return super().batch(bundle).append_column(ELEMENT, cells)
         rows = super().batch(bundle)
         if self.retractable:
             rows = rows.append_column(RETRACTION, pa.array(np.full(rows.num_rows, bundle.retraction)))

@@ -68,9 +68,11 @@ def table(drawn: list[Any]) -> pa.RecordBatch:
     return pa.record_batch(columns | {START: pa.array(start), END: pa.array(start + 10)})
 
 
-def output_of(aggregate: Aggregate, windowing: Windowing, *, lifted: bool) -> ToGroups:
+def output_of(aggregate: Aggregate, windowing: Windowing, *, lifted: bool, whole: bool = False) -> ToGroups:
     fn = columns_fn(aggregate)
-    pairs: Any = to_partials("g", windowing, fn) if lifted else to_pairs("g", windowing, retractable=False)
+    pairs: Any = to_pairs("g", windowing, retractable=False, elements=whole)
+    if lifted:
+        pairs = to_partials("g", windowing, fn)
     return ToGroups("g", fn, to_keyed(aggregate, None), pairs)
 
 
@@ -201,6 +203,48 @@ def test_windows_of_columns_are_those_of_elements(
             panes = sorted(described(work.bundles(step.panes)), key=repr)
             answers.append((panes, late, step.refused, step.watermark, step.held))
         assert answers[0] == answers[1]
+
+
+@examples(150)
+@given(
+    steps, st.sampled_from(WINDOWS), st.sampled_from(["discarding", "accumulating"]), st.integers(0, 8), st.booleans()
+)
+def test_what_is_late_is_given_whole_by_columns_and_by_elements(
+    drawn: list[Any], window: hr.WindowFn, accumulation: Any, lateness: int, timed: bool
+) -> None:
+    """Aggregates with a late output have the panes of those without one, and late elements are whole and once."""
+    windowing = Windowing(window, hr.DefaultTrigger(), accumulation, f"{lateness} us")
+    aggregate = hr.GroupBy(*NAMES).aggregate(
+        n=hr.count(), total=hr.sum("x"), **({"last": hr.last("y")} if timed else {})
+    )
+    fn = columns_fn(aggregate)
+    late_too = column_grouping(Grouping(windowing, fn, RowKind.VALUES, late=True), aggregate)
+    without = column_grouping(Grouping(windowing, fn, RowKind.ACCUMULATORS), aggregate)
+    kinds = {"columns": (late_too, True), "elements": (late_too, False), "combined": (without, True)}
+    shards = {kind: work.processor() for kind, (work, _) in kinds.items()}
+    for batch, watermark in [*drawn, ([], MAX_TIME)]:
+        panes, late = {}, {}
+        for kind, (work, by_columns) in kinds.items():
+            output = output_of(aggregate, windowing, lifted=work is without, whole=work is late_too)
+            sent: list[pa.RecordBatch] = []
+            if batch:
+                bare = table(batch).drop_columns([START, END])
+                bundle = ColumnBundle(bare, None, window=WindowOperator("windows", window))
+                for part in [bundle] if by_columns else bundle.parts():
+                    sent += output.add_columns(part) if isinstance(part, ColumnBundle) else output.add(part)
+            sent += output.finish()
+            step = shards[kind].step(pa.concat_batches(sent) if sent else None, Clocks(watermark=watermark))
+            given = list(work.bundles(step.panes))
+            panes[kind] = sorted(described([each for each in given if each[0] is None]), key=repr)
+            late[kind] = sorted(
+                repr((tuple(row), time, bounds))
+                for tag, each in given
+                if tag is not None
+                for (_, row), time, bounds in zip(each.elements, each.all_times().tolist(), each.windows(), strict=True)
+            )
+        assert panes["columns"] == panes["elements"] == panes["combined"]
+        assert late["columns"] == late["elements"]
+        assert len(late["columns"]) == (0 if step.late is None else sum(step.late.column(COUNT).to_pylist()))
 
 
 def described(bundles: Any) -> Iterator[tuple[Any, ...]]:
