@@ -45,25 +45,28 @@ class ArrayAccumulators:
         self._put(np.repeat(slots, np.diff(starts, append=count)), parts)
         return self
 
-    def add_values(self, index: Int64Array, columns: Sequence[Numbers]) -> bool:
-        """Adds a value for each aggregation to the slots of `index`, if they fit."""
-        parts = [kernel.lift(values, None) for kernel, values in zip(self._kernels, columns, strict=True)]
+    def add_values(self, index: Int64Array, columns: Sequence[Sequence[Numbers]]) -> bool:
+        """Adds a value, or a pair, for each aggregation to the slots of `index`, if they fit."""
+        parts = self._lifted_values(columns)
         if not self._takes(parts):
             return False
         self._put(index, parts)
         return True
 
-    def lifted(self, columns: Sequence[Numbers]) -> pa.BinaryArray:
-        """Encodes, for rows with a value for each aggregation, the accumulators of each of them alone."""
-        parts = [kernel.lift(values, None) for kernel, values in zip(self._kernels, columns, strict=True)]
-        return write_records([part for of_kernel in parts for part in of_kernel])
+    def lifted(self, columns: Sequence[Sequence[Numbers]]) -> pa.BinaryArray:
+        """Encodes, for rows with a value or a pair for each aggregation, the accumulators of each of them alone."""
+        return write_records([part for of_kernel in self._lifted_values(columns) for part in of_kernel])
+
+    def _lifted_values(self, columns: Sequence[Sequence[Numbers]]) -> list[list[Numbers]]:
+        kernels = zip(self._kernels, columns, strict=True)
+        return [kernel.lift_pairs(*of) if kernel.pairs else kernel.lift(of[0], None) for kernel, of in kernels]
 
     def regrouped(self, slots: Int64Array, into: Int64Array, count: int) -> ArrayAccumulators | None:
         """Makes so many accumulators, each of these merged into it, in order; None if a number does not fit.
 
         >>> counts = ArrayAccumulators(CountFn(), kernels_of(CountFn()), lifted=True)
         >>> counts.reserve(2)
-        >>> counts.add_values(np.array([0, 1, 1]), [Numbers.all(np.ones(3, np.int64))])
+        >>> counts.add_values(np.array([0, 1, 1]), [[Numbers.all(np.ones(3, np.int64))]])
         True
         >>> counts.regrouped(np.array([0, 1, 1]), np.array([0, 0, 1]), 2)._parts(np.array([0, 1]))[0][0].tolist()
         [3, 2]
@@ -124,6 +127,8 @@ class ArrayAccumulators:
 
     def _lift(self, cells: pa.BinaryArray, retracted: Mask | None) -> list[list[Numbers]] | None:
         """Makes accumulators of values; returns None if they are no numbers."""
+        if any(kernel.pairs for kernel in self._kernels):
+            return None
         if type(self._fn) is CountFn:
             columns: list[Numbers] | None = [Numbers.all(np.ones(len(cells), np.int64))]
         elif self._several:

@@ -13,8 +13,19 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace.engine.aggregation.columnsfn import ColumnsFn
+from headrace.engine.columns.arrays import distinct
 from headrace.engine.columns.numbercells import Mask, Numbers
-from headrace.model.algebra import CombineFn, CountFn, MaxFn, MeanFn, MinFn, SumFn, VarianceFn
+from headrace.model.algebra import (
+    CombineFn,
+    CountFn,
+    MaxByFn,
+    MaxFn,
+    MeanFn,
+    MinByFn,
+    MinFn,
+    SumFn,
+    VarianceFn,
+)
 from headrace.model.times import Int64Array
 
 _LIMIT: Final = 2.0**62  # of sums of ints: so far from the end of int64 that a float can tell
@@ -99,10 +110,16 @@ class Kernel:
 
     ufuncs: tuple[np.ufunc, ...] = (np.add,)
     """How each column of the accumulators is folded."""
+    pairs = False
+    """Whether it takes pairs, each a value and what it is ranked by."""
 
     def lift(self, values: Numbers, retracted: Mask | None) -> list[Numbers]:
         """Makes an accumulator of each value; one that subtracts it where `retracted` is set."""
         return [_signed(values, retracted)]
+
+    def lift_pairs(self, values: Numbers, by: Numbers) -> list[Numbers]:
+        """Makes an accumulator of each pair, if it takes pairs."""
+        raise NotImplementedError
 
     def takes(self, folds: Sequence[FoldedColumn], parts: Sequence[Numbers]) -> bool:
         """Returns whether these accumulators can be merged. If so, they must be."""
@@ -178,6 +195,49 @@ class MaxKernel(MinKernel):
     ufuncs = (np.maximum,)
 
 
+class MaxByKernel(Kernel):
+    """The value with the largest number beside it, and of several such the largest; a missing value is the least."""
+
+    ufuncs = (np.maximum, np.maximum)  # of what values are ranked by, and of values
+    pairs = True
+    best = -1
+    """Where the best one is, in ascending order."""
+
+    def lift_pairs(self, values: Numbers, by: Numbers) -> list[Numbers]:
+        return [by, Numbers(values.values, values.there & by.there)]
+
+    def add(self, folds: Sequence[FoldedColumn], index: Int64Array, parts: Sequence[Numbers]) -> None:
+        some = np.flatnonzero(parts[0].there)
+        if not len(some):
+            return
+        slots = distinct(index[some])
+        old = [fold.of(slots) for fold in folds]
+        held = np.flatnonzero(old[0].there)
+        slot = np.concatenate([slots[held], index[some]])
+        by, value = (_joined(before.take(held), part.take(some)) for before, part in zip(old, parts, strict=True))
+        order = np.lexsort((np.where(value.there, value.values, 0), value.there, by.values, slot))  # NaN comes last
+        edges = np.searchsorted(slot[order], slots, side="left" if self.best == 0 else "right")
+        chosen = order[edges if self.best == 0 else edges - 1]
+        for fold, numbers in zip(folds, (by, value), strict=True):
+            fold.clear(slots)
+            fold.add(slots, numbers.take(chosen))
+
+    def finish(self, parts: Sequence[Numbers]) -> Numbers:
+        return parts[1]
+
+    def accumulator(self, fn: Fn, parts: Sequence[Any]) -> Any:
+        return fn.add(fn.zero(), (parts[1], parts[0]))
+
+    def parts(self, acc: Any) -> tuple[Any, ...]:
+        return acc[0] if acc else (None, None)
+
+
+class MinByKernel(MaxByKernel):
+    """The value with the smallest number beside it, and of several such the smallest."""
+
+    best = 0
+
+
 class VarianceKernel(Kernel):
     """The variance, of the number of values, their mean, and the sum of squared deviations from it."""
 
@@ -222,6 +282,14 @@ class VarianceKernel(Kernel):
         return acc[0], float(acc[1]), float(acc[2])
 
 
+def _joined(a: Numbers, b: Numbers) -> Numbers:
+    """Joins columns of one type; one without any number has no type of its own."""
+    if not a.there.any() or not b.there.any():
+        kind = (b if not a.there.any() else a).values.dtype
+        a, b = (Numbers(each.values.astype(kind), each.there) for each in (a, b))
+    return Numbers(np.concatenate([a.values, b.values]), np.concatenate([a.there, b.there]))
+
+
 def _signed(values: Numbers, retracted: Mask | None) -> Numbers:
     return values if retracted is None else Numbers(np.where(retracted, -values.values, values.values), values.there)
 
@@ -242,6 +310,8 @@ _KERNELS: Final[dict[type[Fn], Kernel]] = {
     MinFn: MinKernel(),
     MaxFn: MaxKernel(),
     VarianceFn: VarianceKernel(),
+    MinByFn: MinByKernel(),
+    MaxByFn: MaxByKernel(),
 }
 
 

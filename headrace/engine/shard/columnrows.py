@@ -27,13 +27,12 @@ from headrace.engine.shard.placing import COUNT
 from headrace.engine.shard.rows import ELEMENT, ToPairs, ToPartials, last_instants
 from headrace.engine.shard.taskgroups import Details, TaskGroups
 from headrace.engine.worker.blame import blame
-from headrace.engine.worker.bundles import Bundle, FromColumns
+from headrace.engine.worker.bundles import Bundle
 from headrace.engine.worker.columnbundles import RETRACTION, ColumnBundle, with_bounds
 from headrace.engine.worker.hidden import END, START, TIME
 from headrace.engine.worker.operators import WindowOperator
 from headrace.engine.worker.program import Output
 from headrace.engine.worker.shuffle import KEY, SPELLING, VALUE
-from headrace.model.panes import NO_PANE
 from headrace.model.schema import column_values
 from headrace.model.times import Int64Array
 from headrace.model.windows import FixedWindows, Sessions, SlidingWindows
@@ -115,15 +114,15 @@ class ToGroups:
             for lists in columns
         ]
 
-    def _values(self, rows: pa.RecordBatch) -> list[Numbers]:
+    def _values(self, rows: pa.RecordBatch) -> list[list[Numbers]]:
         """Returns the values of each aggregation, if all are numbers."""
         ones = Numbers.all(np.ones(rows.num_rows, np.int64))
-        columns = [Numbers.of_column(rows.column(*names)) if names else ones for names in self.keyed.columns]
-        return [column for column in columns if column is not None]
+        columns = [[Numbers.of_column(rows.column(name)) for name in names] for names in self.keyed.columns]
+        return [[each for each in numbers if each is not None] or [ones] for numbers in columns]
 
     def _cells(self, rows: pa.RecordBatch) -> pa.BinaryArray:
-        if self._numeric(rows):
-            return write_records(self._values(rows))
+        if self._numeric(rows) and all(len(names) <= 1 for names in self.keyed.columns):
+            return write_records([column for (column,) in self._values(rows)])
         return encode_cells(list(zip(*self._objects(rows), strict=True)))
 
     def _keys(self, rows: pa.RecordBatch) -> dict[str, pa.Array]:
@@ -139,7 +138,7 @@ class ToGroups:
             columns[RETRACTION] = pa.array(np.zeros(bundle.size, np.bool_)) if panes is None else panes[RETRACTION]
         if self.whole:
             names = [*names, ELEMENT]
-            columns[ELEMENT] = encode_cells(FromColumns(bundle.schema, NO_PANE).bundle(bundle.rows).elements)
+            columns[ELEMENT] = encode_cells(bundle.elements)
         return pa.record_batch({name: columns[name] for name in names})
 
     def _group(self) -> Iterator[pa.RecordBatch]:

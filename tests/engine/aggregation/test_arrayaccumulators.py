@@ -23,7 +23,7 @@ from headrace.engine.aggregation.columnsfn import ColumnsFn
 from headrace.engine.columns.arrays import runs
 from headrace.engine.columns.cells import decode_cells, encode_cells
 from headrace.engine.columns.numbercells import Numbers, write_records
-from headrace.model.algebra import CombineFn, CountFn, MaxFn, MeanFn, MinFn, SumFn, TopFn, VarianceFn
+from headrace.model.algebra import CombineFn, CountFn, MaxByFn, MaxFn, MeanFn, MinByFn, MinFn, SumFn, TopFn, VarianceFn
 from tests.scale import examples
 
 Fn = CombineFn[Any, Any, Any]
@@ -35,6 +35,8 @@ wide = st.one_of(ints, st.integers(-(2**63), 2**63 - 1), st.integers(-(2**70), 2
 floats = st.one_of(st.floats(-1e6, 1e6), st.sampled_from([0.0, math.inf, -math.inf, math.nan]))
 tame = st.floats(-1e6, 1e6).filter(lambda x: x == 0 or abs(x) > 1e-6)
 columns_of = st.sampled_from([ints, wide, floats, tame, st.one_of(ints, floats)])
+few = st.sampled_from([None, 0, 1, 2, 2**63])
+near = st.sampled_from([None, -0.5, 0.0, 1.5, math.nan, math.inf])
 steps = st.sampled_from(["add", "add", "add", "merge", "clear", "store"])
 
 
@@ -105,6 +107,13 @@ def check(fn: Fn, data: st.DataObject, value: st.SearchStrategy[Any], *, lifted:
             vectors.reserve(SLOTS)
             vectors = vectors.load(every, cells.take(pa.array(every[::-1]))).load(every, cells)
         agree(fn, vectors, objects)
+
+
+@examples(150)
+@given(st.data(), st.sampled_from([MinByFn(), MaxByFn()]), st.sampled_from([few, near]), st.sampled_from([few, near]))
+def test_values_by_others(data: st.DataObject, fn: Fn, value: Any, by: Any) -> None:
+    """Of equal ones the least or greatest value; a value may be missing; pairs are combined before they are sent."""
+    check(fn, data, st.tuples(value, by), lifted=True)
 
 
 @examples(150)

@@ -38,6 +38,8 @@ NUMERIC = {
     "least": hr.min("y"),
     "most": hr.max("x"),
     "spread": hr.variance("y"),
+    "x_by_y": hr.max_by("x", "y"),
+    "y_by_x": hr.min_by("y", "x"),
 }
 OTHERS = {
     "n": hr.count(),
@@ -168,7 +170,7 @@ TRIGGERS: list[Any] = [
 steps = st.lists(st.tuples(rows, st.integers(0, 60)), min_size=1, max_size=4)
 
 
-@examples(400)
+@examples(250)
 @given(
     steps,
     st.sampled_from(WINDOWS),
@@ -205,7 +207,7 @@ def test_windows_of_columns_are_those_of_elements(
         assert answers[0] == answers[1]
 
 
-@examples(150)
+@examples(100)
 @given(
     steps, st.sampled_from(WINDOWS), st.sampled_from(["discarding", "accumulating"]), st.integers(0, 8), st.booleans()
 )
@@ -272,6 +274,8 @@ def test_panes_are_columns() -> None:
         "least": 0.5,
         "most": 5,
         "spread": 0.5,
+        "x_by_y": None,
+        "y_by_x": 0.5,
         TIME: 9,
         START: 0,
         END: 10,
