@@ -20,7 +20,6 @@ from headrace.engine.batch import sinks, sources
 from headrace.engine.batch.writers import RecordWriter, Writer, writer_of
 from headrace.engine.catalyst import badrecords, relational
 from headrace.engine.catalyst.panecolumns import with_added
-from headrace.engine.catalyst.parsing import quoted
 from headrace.engine.connectors.refusedrecords import RefusedRecords
 from headrace.engine.plan.stages import (
     DEAD,
@@ -244,9 +243,7 @@ def _read_by(program: Program, data: DataFrame) -> DataFrame:
     """Returns the columns of a frame that a program reads."""
     head = program.head
     read = columns_read(program.readers, head.schema) if isinstance(head, ColumnReader) else None
-    if read is None:
-        return data
-    return data.select(*[quoted(name) for name in data.columns if name in read or name in relational.HIDDEN])
+    return relational.only_columns(data, read)
 
 
 def filtered_source(stage: Stage) -> tuple[Read, list[Node]] | None:

@@ -61,6 +61,15 @@ def element_columns(data: DataFrame) -> list[Column]:
     return [F.col("`" + name.replace("`", "``") + "`") for name in element_names(data)]
 
 
+def only_columns(data: DataFrame, read: set[str] | None) -> DataFrame:
+    """Returns a frame with these columns of its elements; with all, if None are known, or if Spark, which ignores case,
+    could not tell two names apart."""
+    if read is None or len({name.lower() for name in data.columns}) < len(data.columns):
+        return data
+    kept = [name for name in data.columns if name in read or name in HIDDEN]
+    return data.select(*["`" + name.replace("`", "``") + "`" for name in kept])
+
+
 @dataclass(frozen=True)
 class RowSubset:
     """The rows that a transform is for; others pass through with the columns `carried`."""

@@ -47,10 +47,12 @@ class EmbeddedReader:
         scan = Scan(self.node.label, self.log, self.name, start, self._end(start), tasks)
         if value_kind(topicframes.values_of(self.source)) == "json" and self.source.schema is None:
             return topicdatasource.load(spark, replace(scan, form="blocks"))
+        scan = replace(self._columns_of(scan), placed=self.source.checks)
         return topicframes.elements(self.node, topicdatasource.load(spark, scan)).drop(PART)
 
     def stream_frame(self, topics: StreamTopics) -> DataFrame:
-        return topicframes.elements(self.node, topicdatasource.load_stream(topics.spark, self._scan(topics)))
+        scan = self._columns_of(self._scan(topics))
+        return topicframes.elements(self.node, topicdatasource.load_stream(topics.spark, scan))
 
     def direct(self, tap: Tap, columns: list[set[str] | None]) -> DirectRead | None:
         """Returns how a program reads these columns by itself; None if Catalyst is to work on them."""
@@ -92,6 +94,13 @@ class EmbeddedReader:
         start, end = topics.positions(label, lambda: self._first_positions(group))
         tasks = topics.spark.sparkContext.defaultParallelism
         return Scan(label, self.log, self.name, start, end, tasks, group=group.name, max_records=topics.max_records)
+
+    def _columns_of(self, scan: Scan) -> Scan:
+        """Returns a scan of the columns that elements are made of."""
+        if value_kind(topicframes.values_of(self.source)) != "rows":
+            return scan
+        names = tuple(topicframes.columns(self.node).names)
+        return replace(scan, columns=names, timed=self.source.event_time is None)
 
     def _first_positions(self, group: Group) -> Positions:
         """Returns where a new stream begins and ends. From here on retention leaves it what it has still to read."""

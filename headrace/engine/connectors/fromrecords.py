@@ -45,7 +45,7 @@ def value_columns(values: str) -> pa.Schema:
 class Records:
     """Reads columns of a topic's values, and TIME: from the column `event_time`, or else the records' timestamps.
 
-    With `placed`, also PLACE, the position of each record; with `event_time`, also BAD.
+    With `placed`, also PLACE, the position of each record; with `event_time`, also BAD. Without `timed`, no TIME.
     """
 
     log: str
@@ -53,11 +53,13 @@ class Records:
     columns: pa.Schema
     event_time: str | None = None
     placed: bool = False
+    timed: bool = True
 
     def schema(self) -> pa.Schema:
+        time = [(TIME, pa.int64())] if self.timed else []
         place = [(PLACE, pa.int64())] if self.placed else []
         bad = [] if self.event_time is None else [(BAD, BAD_TYPE)]
-        return pa.schema([*self.columns, (TIME, pa.int64()), *bad, *place])
+        return pa.schema([*self.columns, *time, *bad, *place])
 
     def read(self, ranges: Iterable[Range]) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yields the records in these ranges in batches, each with its partition."""
@@ -69,7 +71,8 @@ class Records:
 
     def _batch(self, partition: int, first: int, batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = [_column(batch, field) for field in self.columns]
-        columns.append(self._times(batch))
+        if self.timed:
+            columns.append(self._times(batch))
         if self.event_time is not None:
             columns.append(self._bad(f"{self.topic}/{partition}", first, batch, columns[-1]))
         if self.placed:

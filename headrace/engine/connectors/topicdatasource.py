@@ -36,6 +36,8 @@ class Scan:
     """A range of a topic to read: from which offsets, up to which if there is an end, and in which form.
 
     - tasks: the most tasks that read; max_records: the most records of a micro-batch, unless Spark sets a limit
+    - columns: those of the values to read, where these are rows; all, if there are none; timed, placed: whether records
+      have their timestamps, and their positions, since each column that Spark copies costs time
     - group: the consumer group to which a stream commits its offsets
     """
 
@@ -48,6 +50,9 @@ class Scan:
     form: Literal["ranges", "columns", "blocks"] = "columns"
     group: str | None = None
     max_records: int | None = None
+    columns: tuple[str, ...] = ()
+    timed: bool = True
+    placed: bool = True
 
     def write(self) -> str:
         return json.dumps(asdict(self))
@@ -57,15 +62,19 @@ class Scan:
         """Decodes what `write` encoded."""
         fields = json.loads(text)
         end = fields["end"]
-        return cls(**{**fields, "start": offsets_of(fields["start"]), "end": None if end is None else offsets_of(end)})
+        start, columns = offsets_of(fields["start"]), tuple(fields["columns"])
+        return cls(**{**fields, "start": start, "end": None if end is None else offsets_of(end), "columns": columns})
 
     def open(self) -> Topic:
         return topic_at(self.log, self.topic)
 
     def records(self) -> Records:
         """Returns how workers read records, for the forms "columns" and "blocks"."""
-        values = self.open().settings.values
-        return Records(self.log, self.topic, value_columns(values), placed=self.form == "columns")
+        every = value_columns(self.open().settings.values)
+        columns = pa.schema([field for field in every if field.name in self.columns]) if self.columns else every
+        if self.form == "blocks":
+            return Records(self.log, self.topic, columns)
+        return Records(self.log, self.topic, columns, placed=self.placed, timed=self.timed)
 
     def schema(self) -> pa.Schema:
         """Returns the columns of its frame."""

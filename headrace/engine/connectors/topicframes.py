@@ -46,7 +46,8 @@ def elements(node: Node, records: DataFrame) -> DataFrame:
         parsed = parsing.json_records(values, struct, position)
     else:
         casts = [F.col(parsing.quoted(field.name)).cast(field.dataType) for field in struct]
-        parsed = parsing.typed_records(records.select(*casts, TIME, PART, OFFSET), struct, struct.names, position)
+        others = [name for name in (TIME, PART, OFFSET) if name in records.columns]
+        parsed = parsing.typed_records(records.select(*casts, *others), struct, struct.names, position)
     if not source.checks:
         return parsed.data.drop(OFFSET)
     time = F.col(TIME)

@@ -245,8 +245,8 @@ class Stream:
         opened = self._columns.opened(tap.source, self._sources.open)
         timed = watermarks in ("from times", "punctuated")
         data = frame_of(tap, opened, self._columns.note, self._sides.joined_table, timed=timed)
-        if len(read) == 1 and read[0] is not None:
-            data = data.select(*[name for name in data.columns if name in read[0] or name in relational.HIDDEN])
+        if len(read) == 1:
+            data = relational.only_columns(data, read[0])
         rows: list[Head] = [
             ColumnReader(reading.pc.schema, reading.window_operators()) if reading.pc.has_columns else FromBlocks()
             for reading in tap.readings

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 import headrace as hr
+from headrace.engine.catalyst.relational import only_columns
 from headrace.model.agg import Aggregation
 from headrace.model.algebra import FirstFn, LastFn
 from headrace.model.panes import Windowing
@@ -244,3 +245,12 @@ def test_columns_of_different_names_do_not_flatten(p: hr.Pipeline) -> None:
     (rows | hr.Select(x="_1"), rows | hr.Select(y="_1")) | "both" >> hr.Flatten() | hr.Collect()
     with pytest.raises(hr.PipelineError, match=r"'both'.*different columns \(x, y\)"):
         p.run().wait()
+
+
+def test_only_the_columns_that_are_read_are_kept(spark: SparkSession) -> None:
+    data = spark.createDataFrame([(1, 2, 3)], "`odd.name` int, b int, __time long")
+    assert only_columns(data, {"odd.name", "missing"}).columns == ["odd.name", "__time"]
+    assert only_columns(data, set()).columns == ["__time"]
+    assert only_columns(data, None).columns == data.columns
+    alike = spark.createDataFrame([(1, 2)], "a int, A int")  # which Spark could not tell apart
+    assert only_columns(alike, {"a"}).columns == ["a", "A"]

@@ -14,6 +14,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 import headrace as hr
 from headrace.edges.topicranges import end_offsets
+from headrace.engine.connectors.fromrecords import PLACE
 from headrace.engine.connectors.topicdatasource import Scan, TopicReader, TopicStreamReader
 from headrace.engine.worker.blame import WorkerFailure
 from headrace.log import Group, Log, LogError, Topic
@@ -94,6 +95,18 @@ def test_what_a_task_gives_has_the_columns_that_spark_was_told(log: Log) -> None
         batches = list(reader.read(partition))
         assert sum(batch.num_rows for batch in batches) == (1 if form == "ranges" or name == "json" else 2)
         assert all(batch.schema == scan.schema() for batch in batches)
+
+
+def test_a_task_gives_no_column_that_nobody_reads(log: Log) -> None:
+    topic = create_topic(log, "visits", VISITS)
+    append(topic, 1, visits(1, 2), [1, 2])
+    scan = scan_of(topic, log, columns=("n",), timed=False, placed=False)
+    assert Scan.read(scan.write()) == scan
+    reader = TopicReader(replace(scan, end=end_offsets(topic)))
+    [partition] = reader.partitions()
+    [batch] = reader.read(partition)
+    assert batch.to_pylist() == [{"n": 1}, {"n": 2}]
+    assert replace(scan, placed=True).schema().names == ["n", PLACE]
 
 
 # Errors, before anything runs
