@@ -66,8 +66,8 @@ def only_columns(data: DataFrame, read: set[str] | None) -> DataFrame:
     could not tell two names apart."""
     if read is None or len({name.lower() for name in data.columns}) < len(data.columns):
         return data
-    kept = [name for name in data.columns if name in read or name in HIDDEN]
-    return data.select(*["`" + name.replace("`", "``") + "`" for name in kept])
+    names = [name for name in data.columns if name in read or name in HIDDEN]
+    return data.select(*["`" + name.replace("`", "``") + "`" for name in names])
 
 
 @dataclass(frozen=True)
