@@ -32,8 +32,17 @@ os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
 # Small data is over before a JVM that optimises itself has gained anything by it.
 _SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
-# Generating and compiling code takes longer than small data does; FULL runs what users run.
-_SMALL_DATA = {} if FULL else {"spark.sql.codegen.wholeStage": "false"}
+# Generating and compiling code takes longer than small data does, and so does a second daemon of Python workers, which
+# stateful operators have since Spark shortens the tracebacks of all others. FULL runs what users run.
+_SMALL_DATA = (
+    {}
+    if FULL
+    else {
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
+    }
+)
 
 # For Spark in processes that tests start.
 os.environ["SPARK_SUBMIT_OPTS"] = " ".join(

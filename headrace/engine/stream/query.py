@@ -64,6 +64,7 @@ from headrace.model.errors import PipelineError
 from headrace.model.pickling import classes_of_script
 from headrace.model.pipeline import Graph
 from headrace.model.schema import rows_schema
+from headrace.model.sinks import WriteFiles
 from headrace.model.sources import FileSource, Rate
 from headrace.model.tablesources import TableSource
 from headrace.model.teststream import TestStream
@@ -80,6 +81,8 @@ _SETTINGS: Final = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",  # or columns come in pieces too small for arrays
 }
 _ON_LOCAL_DISK: Final = {CHECKPOINT_FILES: LOCAL_FILES}  # elsewhere a rename is not what makes a file appear whole
+_INTERPRETED: Final = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+"""For streams of which Spark sees rows in flight only: compiled code for those few costs more than it saves."""
 _HEARTBEAT: Final = "1 second"
 """The interval of the heartbeat where triggers wait for the clock and no trigger interval is given."""
 _DRAIN: Final = "drain"
@@ -218,6 +221,8 @@ class Stream:
         """Makes the frame and head of each tap. The taps of a source share what Spark reads, and so its offsets."""
         direct = [self._direct_read(tap) for tap in self.line.taps]
         by_spark = {id(tap.source) for tap, read in zip(self.line.taps, direct, strict=True) if read is None}
+        to_files = any(isinstance(outlet.node.transform, WriteFiles) for outlet in self.line.outlets)
+        self._in_flight_only = not (by_spark or self.line.segments or to_files)
         return [
             self._tapped(tap) if read is None or id(tap.source) in by_spark else self._direct(tap, read)
             for tap, read in zip(self.line.taps, direct, strict=True)
@@ -337,6 +342,7 @@ class Stream:
         settings = {
             **_SETTINGS,
             **(_ON_LOCAL_DISK if self.checkpoint.local else {}),
+            **(_INTERPRETED if self._in_flight_only else {}),
             "spark.sql.shuffle.partitions": str(self.checkpoint.manifest.partitions),
         }
         before = {name: self.spark.conf.get(name, None) for name in settings}

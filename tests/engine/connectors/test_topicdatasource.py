@@ -284,3 +284,41 @@ def test_the_first_batches_are_small_and_start_at_the_end_or_at_a_time(spark: Sp
     p | "none" >> hr.ReadTopic("numbers", log=str(log.path), start="latest", end="latest") | "n" >> taken("none")
     p.run(stream=True, batch_time="1 hour").wait()
     assert sizes == {"paced": [10_000, 20_000, 5_000], "late": [10], "none": []}
+
+
+# What Spark compiles
+
+
+@pytest.mark.parametrize(
+    ("transform", "sink", "interpreted"),
+    [
+        (hr.WindowInto(hr.FixedWindows(10)), "collect", True),
+        (hr.Where("n > 0"), "collect", False),
+        (hr.WindowInto(hr.FixedWindows(10)), "files", False),
+    ],
+)
+def test_spark_compiles_no_code_for_rows_in_flight(
+    log: Log, spark: SparkSession, tmp_path: Path, transform: Any, sink: str, interpreted: bool
+) -> None:
+    topic = create_topic(log, "visits", VISITS)
+    append(topic, 0, visits(1, 2, 11), [1, 2, 11])
+    settings = ("spark.sql.codegen.wholeStage", "spark.sql.codegen.factoryMode")
+    before = {name: spark.conf.get(name, None) for name in settings}
+    for name in settings:
+        spark.conf.unset(name)
+    try:
+        p = hr.Pipeline(spark=spark)
+        rows = p | hr.ReadTopic("visits", log=str(log.path), event_time="ts", end="latest") | transform
+        counts = rows | hr.GroupBy("user").aggregate(n=hr.count())
+        collected = counts | hr.WriteParquet(str(tmp_path / "out")) if sink == "files" else counts | hr.Collect()
+        handle: Any = p.run(stream=True)
+        handle.wait()
+        of_query = handle.query._jsq.streamingQuery().sparkSessionForStream().conf()
+        assert [of_query.get(name) for name in settings] == (
+            ["false", "NO_CODEGEN"] if interpreted else ["true", "FALLBACK"]
+        )
+        assert sink == "files" or Counter(row.user for row in collected for _ in range(row.n)) == Counter(u1=1, u2=2)
+    finally:
+        for name, value in before.items():
+            if value is not None:
+                spark.conf.set(name, value)

@@ -280,6 +280,22 @@ def _(stream: Stream) -> None:
     assert files.getRaw().getClass().getName() == "headrace.NativeFiles"
 
 
+@item("interpreted expressions")
+def _(stream: Stream) -> None:
+    jvm: Any = stream.spark._jvm
+    compiled = jvm.org.apache.spark.metrics.source.CodegenMetrics.METRIC_COMPILATION_TIME()
+    session = stream.spark.newSession()
+    session.conf.set("spark.sql.codegen.wholeStage", "false")
+    grown = []
+    for mode in ("FALLBACK", "NO_CODEGEN"):
+        session.conf.set("spark.sql.codegen.factoryMode", mode)
+        before = compiled.getCount()
+        assert session.range(3).selectExpr(f"id + length(concat('{mode}', id))").count() == 3
+        assert len(session.range(3).selectExpr(f"id * 3 + length(concat('{mode}', id))").collect()) == 3
+        grown.append(compiled.getCount() - before)
+    assert grown[0] > 0 and grown[1] == 0
+
+
 @pytest.mark.parametrize("name", ITEMS)
 def test_spark_is_as_we_rely_on(name: str, stream: Stream) -> None:
     ITEMS[name](stream)
