@@ -53,6 +53,8 @@ os.environ["SPARK_SUBMIT_OPTS"] = " ".join(
     ]
 )
 os.environ["SPARK_DAEMON_JAVA_OPTS"] = _SMALL_JVM
+os.environ["HEADRACE_TEST_PYTHON"] = sys.executable
+os.environ["PYSPARK_PYTHON"] = str(Path(__file__).with_name("worker-python"))
 
 # A loaded machine is no reason to fail: neither profile measures how long an example takes.
 settings.register_profile(

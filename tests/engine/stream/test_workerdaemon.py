@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
+import pyspark
 from pyspark.sql import SparkSession
 
 
@@ -17,3 +19,15 @@ def test_workers_have_their_modules_when_they_are_forked(spark: SparkSession) ->
     ((imported, threads),) = spark.sparkContext.parallelize([0], 1).map(look).collect()
     assert imported
     assert threads in ([], ["jemalloc_bg_thd"])  # Arrow's allocator stops its own before a fork
+
+
+def test_workers_have_pyspark_from_the_package_with_its_archive(spark: SparkSession) -> None:
+    """Also if the archive is first on their path."""
+    package = str(Path(pyspark.__file__).parent)
+    archive = f"{package}/python/lib/pyspark.zip"
+    code = "import headrace.engine.stream.workerdaemon, pyspark.worker; print(pyspark.worker.__file__)"
+    environment = {**os.environ, "PYTHONPATH": archive}
+    ran = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert ran.stdout == f"{package}/worker.py\n"
+    (file,) = spark.sparkContext.parallelize([0], 1).map(lambda _: sys.modules["pyspark.worker"].__file__).collect()
+    assert file == f"{package}/worker.py"
