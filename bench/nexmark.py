@@ -116,7 +116,7 @@ class Nexmark:
                 failed[form] = error
                 bench.say(f"{form:10} FAILED: {str(error).splitlines()[:1]}")
         for figure in figures.values():
-            numbers = {"rate": round(figure.rate), "cpu": round(figure.cpu, 2)}
+            numbers = {"rate": round(figure.rate), "cpu": round(figure.cpu, 2), "batch": arrivals.rows_of(of)}
             bench.figures.append({**figure._asdict(), **numbers})
         yield from verdicts(query, figures)
         if failed:

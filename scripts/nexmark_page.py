@@ -154,7 +154,9 @@ def main(file: str) -> None:
     run = json.loads(Path(file).read_text("utf-8").strip().splitlines()[-1])
     figures = by_query(run)
     PICTURE.write_text(plot(run, figures), "utf-8")
-    when = f"Measured on {run['date'][:10]}; the load before it began was {run['load']}."
+    rows = round(max(each.get("batch", 0) for each in run["figures"]), -4)
+    batches = f"in batches of some {rows:,} events"
+    when = f"Measured on {run['date'][:10]}, {batches}; the load before it began was {run['load']}."
     picture = "![events a second of each query, by system](docs/nexmark.svg)"
     parts = [BEGIN, table(figures), picture, textwrap.fill(f"{when} {reasons(figures)}", 100), END]
     page = README.read_text("utf-8")
