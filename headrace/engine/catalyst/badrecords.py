@@ -27,8 +27,9 @@ from headrace.model.elementwise import DeadLetter
 from headrace.model.pipeline import Node
 from headrace.model.times import MIN_TIME
 
+RECORDS = "records"
+"""The name of the count of all records, good and bad, among what is observed."""
 _LAST = "last"
-_RECORDS = "records"
 _SHOWN = 200  # characters of a record that ends a run
 _REMEDY = "; bad='dead_letters' would go on without it"
 
@@ -85,10 +86,7 @@ class BadRecordReader:
         letters = dead_letters(self.label, batch.column(BAD))
         self.records += _count_records(batch)
         if letters and self.bad == "fail":
-            first = letters[0]
-            error = f"{first.error}: {first.message}, at {first.position}{_REMEDY}"
-            report = {"label": self.label, "element": first.element[:_SHOWN], "error": error, "trace": []}
-            raise WorkerFailure(MARK + json.dumps(report))
+            raise _failure(letters[0])
         self.counts.update((self.label, letter.error) for letter in letters)
         self.last = letters[-1] if letters else self.last
         return letters
@@ -100,6 +98,13 @@ class BadRecordReader:
             counters.add(self.counts)
             if self.bad != "skip":
                 counters.report_bad({self.label: self.last})
+
+
+def _failure(letter: DeadLetter) -> WorkerFailure:
+    """Returns the error of a stream with bad="fail"."""
+    error = f"{letter.error}: {letter.message}, at {letter.position}{_REMEDY}"
+    report = {"label": letter.label, "element": letter.element[:_SHOWN], "error": error, "trace": []}
+    return WorkerFailure(MARK + json.dumps(report))
 
 
 def _count_records(batch: pa.RecordBatch) -> int:
@@ -128,7 +133,7 @@ class BadRecordObservation:
     def __init__(self, node: Node, data: DataFrame) -> None:
         self.node = node
         self._data, self._observation = data, Observation()
-        self.data = data.observe(self._observation, *_metrics())
+        self.data = data.observe(self._observation, *observed())
 
     def report(self, counters: Counters) -> None:
         """Adds the counts to the counters, once that job is done."""
@@ -136,16 +141,23 @@ class BadRecordObservation:
             counted: dict[str, Any] = self._observation.get
         except Py4JJavaError:
             # Adaptive execution, which leaves out what turns out to be empty, drops what was observed there.
-            counted = self._data.agg(*_metrics()).collect()[0].asDict()
-        counters.add_records(Counter({self.node.label: counted[_RECORDS]}))
-        counts = Counter({(self.node.label, reason): counted[reason] for reason in REASONS if counted[reason]})
-        if not counts:
-            return
-        counters.add(counts)
-        if _policy_of(self.node) != "skip":
-            last = counted[_LAST]
-            letter = DeadLetter(last["record"], self.node.label, last["reason"], last["message"], last["position"])
-            counters.report_bad({self.node.label: letter})
+            counted = self._data.agg(*observed()).collect()[0].asDict()
+        report(self.node, counted, counters)
+
+
+def report(source: Node, counted: dict[str, Any], counters: Counters) -> None:
+    """Adds what was `observed` of a source to the counters; with bad="fail", raises an error at a bad record."""
+    counters.add_records(Counter({source.label: counted[RECORDS]}))
+    counts = Counter({(source.label, reason): counted[reason] for reason in REASONS if counted[reason]})
+    if not counts:
+        return
+    last, policy = counted[_LAST], _policy_of(source)
+    letter = DeadLetter(last["record"], source.label, last["reason"], last["message"], last["position"])
+    if policy == "fail":
+        raise _failure(letter)
+    counters.add(counts)
+    if policy != "skip":
+        counters.report_bad({source.label: letter})
 
 
 def _policy_of(source: Node) -> Bad:
@@ -153,7 +165,8 @@ def _policy_of(source: Node) -> Bad:
     return source.transform.bad
 
 
-def _metrics() -> list[Column]:
+def observed() -> list[Column]:
+    """Returns what is counted of a frame with the column BAD: bad records by reason, one of them, and all records."""
     bad = F.col(BAD)
     by_reason = [F.count_if(bad["reason"] == reason).alias(reason) for reason in REASONS]
-    return [*by_reason, F.max(bad).alias(_LAST), F.count(F.lit(1)).alias(_RECORDS)]
+    return [*by_reason, F.max(bad).alias(_LAST), F.count(F.lit(1)).alias(RECORDS)]

@@ -113,13 +113,7 @@ class Delivery:
         self.catch_up()
         began = time.monotonic()
         self.counters.forget_recorded()  # those of a batch that failed
-        if len(self._outlets) == len(self._files) == 1:
-            self._write(self._files[0], frame, batch_id)  # one job does it all
-        elif self._files:
-            with persisted(frame):
-                self._deliver(frame, batch_id)
-        else:
-            self._deliver(frame, batch_id)
+        self._deliver(frame, batch_id)
         self.batches += 1
         self.metrics = merge_cells(dict(self.metrics), self.counters.recorded())  # another thread may read it
         self._after()
@@ -144,6 +138,16 @@ class Delivery:
                 self.before.get_nowait()()
 
     def _deliver(self, frame: DataFrame, batch_id: int) -> None:
+        if len(self._outlets) == len(self._files) == 1:
+            self._write(self._files[0], frame, batch_id)  # one job does it all
+        elif self._files:
+            with persisted(frame):
+                self._deal_out(frame, batch_id)
+        else:
+            self._deal_out(frame, batch_id)
+
+    def _deal_out(self, frame: DataFrame, batch_id: int) -> None:
+        """Gives each sink its rows in flight."""
         in_files = F.lit(False)
         for outlet in self._files:
             in_files = in_files | F.col("dest").between(*sink_dests(outlet.number))
@@ -175,22 +179,28 @@ class Delivery:
         sink, spark = outlet.node.transform, rows.sparkSession
         assert isinstance(sink, WriteFiles)
         folder, name = Folder(spark, sink.path), f"batch-{batch_id:06d}"
+        rows, count = self._unpacked(outlet, rows)
         if folder.exists(name):
             rows.write.format("noop").mode("overwrite").save()
+            count()
             return
         new = folder.folder(f".{name}.new")
         new.delete()
+        with blame(outlet.node.label):
+            sinks.save_files(outlet.node, rows, new, text=isinstance(outlet.output, ToText))
+        if written := count():
+            seal(new, stream=self._stream, sink=outlet.node.label, batch=batch_id, rows=written)
+            new.rename(folder.folder(name))
+        else:
+            new.delete()
+
+    def _unpacked(self, outlet: Outlet, rows: DataFrame) -> tuple[DataFrame, Callable[[], int]]:
+        """Returns the frame that a sink of files writes, and what says how many rows it had, once it is written."""
         before = self.counters.written.value
         if outlet is not self.direct:
             schema = from_arrow_schema(outlet.output.schema())
             rows = rows.mapInArrow(BodyUnpacker(self.counters.written), schema)
-        with blame(outlet.node.label):
-            sinks.save_files(outlet.node, rows.drop(TIME), new, text=isinstance(outlet.output, ToText))
-        if count := self.counters.written.value - before:
-            seal(new, stream=self._stream, sink=outlet.node.label, batch=batch_id, rows=count)
-            new.rename(folder.folder(name))
-        else:
-            new.delete()
+        return rows.drop(TIME), lambda: self.counters.written.value - before
 
 
 def _check_columns(outlet: Outlet) -> None:

@@ -41,7 +41,7 @@ from headrace.engine.spark.filelogs import forget_untaken
 from headrace.engine.spark.files import Folder
 from headrace.engine.spark.pace import Pace
 from headrace.engine.spark.session import CHECKPOINT_FILES, LOCAL_FILES
-from headrace.engine.stream import segmentprogram
+from headrace.engine.stream import columnstream, segmentprogram
 from headrace.engine.stream.boundedsides import BoundedSides
 from headrace.engine.stream.delivery import BodyUnpacker, Delivery
 from headrace.engine.stream.fromtopic import FromTopic, head_of
@@ -134,7 +134,9 @@ class Stream:
         self._programs = 0
         self._run = uuid.uuid4().hex  # what workers remember of an earlier run may be of other functions
         self.refused = RefusedRecords(graph, counters.bad_records)
-        self.delivery = Delivery(self.line, counters, self.checkpoint.time_of, self._columns.known, self.refused.say)
+        self._columnar = columnstream.is_columnar(self.line) and not self._heartbeat
+        delivery = columnstream.ColumnDelivery if self._columnar else Delivery
+        self.delivery = delivery(self.line, counters, self.checkpoint.time_of, self._columns.known, self.refused.say)
         self._admit(options)
 
     def _admit(self, options: Options) -> None:
@@ -156,11 +158,22 @@ class Stream:
         logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
         self.checkpoint.prepare()
         self.receivers.open()
-        opened = self._opened()
+        opened = [] if self._columnar else self._opened()
+        columns = self._columns_alone() if self._columnar else None
         # The plan stays as it is; what runs is a copy that knows side inputs, and the columns of opened sources.
         self.line = self.line.bind(self._sides.value, lambda pc: rows_schema(self._columns.of(pc)))
         self.delivery.bind(self.line)
         self._columns.check_aggregates()
+        data = self._through_python(opened) if columns is None else columns
+        self.delivery.begin(self.spark, self._manifest, known=self.checkpoint.manifest.sinks)
+        self.checkpoint.write(self._manifest)
+        self._data = data
+        query = self.start_query()
+        self.receivers.start(failed=lambda: self.query.stop())
+        return query
+
+    def _through_python(self, opened: list[tuple[DataFrame, FromSource]]) -> DataFrame:
+        """Makes the frame of the query from those of the taps: programs, and levels of shards."""
         entered = [
             self._mapped(frame, self._entering(tap, source), (0, 0))
             for tap, (frame, source) in zip(self.line.taps, opened, strict=True)
@@ -171,12 +184,15 @@ class Stream:
             shards: Any = Deferred(ShardOperator(self._run, self._specs(level), self._classes))
             data = data.groupBy("dest").transformWithState(shards, from_arrow_schema(WIRE), "Append", "None")
             data = self._through_columns(self._mapped(data, self._after(level), (level, 0)), level)
-        self.delivery.begin(self.spark, self._manifest, known=self.checkpoint.manifest.sinks)
-        self.checkpoint.write(self._manifest)
-        self._data = data
-        query = self.start_query()
-        self.receivers.start(failed=lambda: self.query.stop())
-        return query
+        return data
+
+    def _columns_alone(self) -> DataFrame:
+        """Makes the frame of a query that is Catalyst's alone."""
+        (tap,) = self.line.taps
+        opened = self._columns.opened(tap.source, self._sources.open)
+        data = frame_of(tap, opened, self._columns.note, self._sides.joined_table, timed=False)
+        data = columnstream.counted_frame(tap, data, watermarks_of(tap.source))
+        return data.union(columnstream.without_rows(self._sources.ends(), data))
 
     def start_query(self) -> StreamingQuery:
         """Starts Spark's query: for the first time, or again after one that failed before its first batch."""

@@ -42,13 +42,13 @@ def frame_of(
         branch = data.select(f"{relational.SHARED}.*", *data.columns)
         branch = _columns(reading, branch, note, table_of, marking=True)
         row = F.struct(*relational.element_columns(branch), *[name for name in (START, END) if name in branch.columns])
-        data = branch.select(*data.columns, F.when(F.col(LOW).isNull(), row).alias(_name(number)))
+        data = branch.select(*data.columns, F.when(F.col(LOW).isNull(), row).alias(element_column(number)))
     return data.withColumn(LOW, F.col(f"{relational.SHARED}.{LOW}")).drop(relational.SHARED)
 
 
 def elements_of(batch: pa.RecordBatch, number: int) -> pa.RecordBatch:
     """Returns the elements of one of several collections, as columns."""
-    rows = batch.column(_name(number))
+    rows = batch.column(element_column(number))
     time = batch.column(TIME)
     if rows.null_count:
         there = rows.is_valid()
@@ -72,5 +72,6 @@ def _columns(
     return data
 
 
-def _name(number: int) -> str:
+def element_column(number: int) -> str:
+    """Returns the name of the column that has the elements of one of several collections."""
     return f"{relational.SHARED}{number}"

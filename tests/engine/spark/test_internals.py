@@ -26,6 +26,7 @@ from headrace.engine.columns.sparkhash import spark_hash
 from headrace.engine.plan.taps import _GENERATOR
 from headrace.engine.spark.filelogs import names_files
 from headrace.engine.spark.files import Folder
+from headrace.engine.spark.inputrows import rows_read
 from headrace.engine.spark.nativefiles import install_native_files
 from headrace.engine.spark.offsetlog import OffsetLog
 from headrace.engine.spark.session import WORKER_DAEMON
@@ -43,6 +44,7 @@ class Stream:
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self.spark, self.checkpoint = spark, folder / "checkpoint"
         self.times: list[int] = []
+        self.read: list[int] = []
         self.input = folder / "in"
         self.input.mkdir()
         data = spark.readStream.text(str(self.input)).groupBy("value").count()
@@ -55,6 +57,7 @@ class Stream:
     def _note(self, rows: Any, batch_id: int) -> None:
         (time,) = {row[0] for row in rows.select(F.unix_millis("now")).collect()}
         self.times.append(time)
+        self.read.append(rows_read(self.spark))
 
     @property
     def execution(self) -> Any:
@@ -158,6 +161,11 @@ def _(stream: Stream) -> None:
     assert progress["durationMs"]["triggerExecution"] >= 0
     (source,) = progress["sources"]
     assert {"numInputRows", "processedRowsPerSecond", "startOffset", "endOffset", "latestOffset"} <= set(source)
+
+
+@item("rows that a micro-batch has read")
+def _(stream: Stream) -> None:
+    assert stream.read == [1, 1]
 
 
 @item("hash of a partition")

@@ -6,20 +6,24 @@ them, at each once, and started again after each: it must give the same elements
 
 from __future__ import annotations
 
+import json
 import random
 import re
 import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import fastavro
 import pytest
 
 import headrace as hr
+from headrace.engine.plan.lowering import lower
 from headrace.engine.spark.files import Folder
 from headrace.engine.stream import delivery
+from headrace.engine.stream.columnstream import is_columnar
 from headrace.model.collected import Collected
 from headrace.model.sinks import WindowedValue
 from tests.scale import FULL
@@ -128,6 +132,7 @@ class Universe:
     """A pipeline with its sinks and its checkpoint, which can be run again and again."""
 
     workers: tuple[str, ...]
+    options: Mapping[str, Any] = MappingProxyType({})  # of a run
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         folder.mkdir()
@@ -161,6 +166,10 @@ class Universe:
         self.files[name] = self.folder / name
         return name >> hr.WriteText(str(self.files[name]))
 
+    def json(self, name: str) -> hr.PTransform:
+        self.files[name] = self.folder / name
+        return name >> hr.WriteJson(str(self.files[name]))
+
     def avro(self, name: str) -> hr.PTransform:
         self.files[name] = self.folder / name
         return name >> hr.WriteAvro(str(self.files[name]))
@@ -173,7 +182,8 @@ class Universe:
         aborted = []
         while True:
             try:
-                assert self.pipeline.run(checkpoint=str(self.folder / "checkpoint")).wait().state == "done"
+                handle = self.pipeline.run(checkpoint=str(self.folder / "checkpoint"), **self.options)
+                assert handle.wait().state == "done"
                 return aborted
             except Exception as error:
                 told = re.search("aborted at <(.*?)>", str(error))
@@ -250,6 +260,23 @@ class Stateless(Universe):
         words | self.effect("function")
         self.collect("list", words)
         words | "upper" >> hr.Map(str.upper).with_output_types(str) | self.avro("upper case")
+
+
+class Columns(Universe):
+    """Columns that Python never sees, in two directories of files."""
+
+    workers = ()
+    options = MappingProxyType({"stream": True, "max_files_per_batch": 1})
+
+    def build(self, p: hr.Pipeline) -> None:
+        (self.folder / "in").mkdir()
+        for number, visits in enumerate([[("a", 1), ("b", 2)], [("a", 3)], [("c", 4), ("c", 4)]]):
+            lines = [json.dumps({"user": user, "n": n}) for user, n in visits]
+            (self.folder / "in" / f"{number}.json").write_text("\n".join([*lines, "no record"]))
+        rows = p | hr.ReadJson(str(self.folder / "in"), schema="user string, n long")
+        rows | self.json("plain")
+        rows | hr.Where("n > 1") | hr.Select(key="upper(user)", twice="n * 2") | self.json("upper case")
+        assert is_columnar(lower(p.graph(), shards=1, partitions=1))
 
 
 class OneLevel(Universe):
@@ -361,6 +388,21 @@ def test_aborts_at_commit_boundaries_leave_no_trace(
     boundaries: Boundaries,
     tried: set[str],
 ) -> None:
+    check_aborts(universe, count, spark, tmp_path, boundaries, tried)
+
+
+@pytest.mark.slow("a stream is restarted at every abort")
+@pytest.mark.timeout(900)
+def test_aborts_of_a_stream_of_columns_alone_leave_no_trace(
+    spark: SparkSession, tmp_path: Path, boundaries: Boundaries
+) -> None:
+    check_aborts(Columns, 20, spark, tmp_path, boundaries, set())
+
+
+def check_aborts(
+    universe: type[Universe], count: int, spark: SparkSession, tmp_path: Path, boundaries: Boundaries, tried: set[str]
+) -> None:
+    """Aborts a stream at so many boundaries, or at one of each kind that was not tried, and compares it."""
     undisturbed, disturbed = universe(spark, tmp_path / "undisturbed"), universe(spark, tmp_path / "disturbed")
     boundaries.faults = undisturbed.faults
     assert undisturbed.run() == []
