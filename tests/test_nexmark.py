@@ -1,21 +1,31 @@
-"""Nexmark's events are those of their seed and number, in the proportions of the benchmark, and name what exists."""
+"""Nexmark's events are those of their seed and number, and its queries give the answers of a recount."""
 
 from __future__ import annotations
 
 import doctest
+import importlib
+import inspect
 import itertools
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
 
 import nexmark.events
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from nexmark import columns, functions
 from nexmark.events import AUCTION, BID, LONGEST, PERSON, STEP, Events
+from pyspark.sql import SparkSession
 
+import headrace as hr
 from tests.scale import examples
 
 KINDS = ("persons", "auctions", "bids")
+BENCH = Path(__file__).parent.parent / "bench"
 
 
 def test_the_examples_of_the_generator() -> None:
@@ -75,3 +85,35 @@ def test_values_are_in_their_ranges() -> None:
     assert least > 0 and greatest <= LONGEST
     hot = pc.value_counts(bids["auction"].slice(80_000, 1_000))
     assert max(each["counts"] for each in hot.to_pylist()) > 300, "half of the bids are for one in a hundred auctions"
+
+
+class Query(hr.PTransform):
+    """A query under a label of its own, over collections by kind."""
+
+    def __init__(self, query: Callable[..., hr.PCollection]) -> None:
+        self.query = query
+
+    def expand(self, inputs: dict[str, hr.PCollection]) -> hr.PCollection:
+        return self.query(**inputs)
+
+
+@pytest.mark.slow("runs sixteen queries, most of them in two forms")
+@pytest.mark.parametrize("form", [columns, functions], ids=lambda form: form.__name__)
+def test_queries_give_the_answers_of_a_recount(
+    form: ModuleType, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(BENCH))
+    recount = importlib.import_module("_nexmark.recount")
+    events, files = Events(seed=15), {}
+    for kind, make in (("person", events.persons), ("auction", events.auctions), ("bid", events.bids)):
+        files[kind] = f"{tmp_path}/{kind}.parquet"
+        pq.write_table(make(0, 20_000), files[kind])
+    names = [name for name in recount.QUERIES if name not in form.NOT_HERE]
+    with hr.Pipeline(spark=spark) as p:
+        read = {kind: p | kind >> hr.ReadParquet(path, event_time="date_time") for kind, path in files.items()}
+        for name in names:
+            query = getattr(form, name)
+            inputs = {kind: read[kind] for kind in inspect.signature(query).parameters}
+            inputs | name >> Query(query) | f"write {name}" >> hr.WriteParquet(f"{tmp_path}/{name}")
+    for name in names:
+        assert recount.check(name, files, f"{tmp_path}/{name}/*.parquet") > 0, name

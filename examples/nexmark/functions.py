@@ -6,7 +6,7 @@ The answers are those of `columns`, and of the queries that columns cannot expre
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 import headrace as hr
@@ -225,7 +225,7 @@ class Close(hr.DoFn):
         _, (opened, bid) = pair
         if bid is None:
             auction.write(opened)
-            expires.set(opened[0])
+            expires.set(opened[0] + timedelta(microseconds=1))  # a bid at that very time still counts
         elif (known := auction.read()) is not None:
             time, price = bid
             if time <= known[0] and price > (highest.read() or 0):
