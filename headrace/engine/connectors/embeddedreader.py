@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from headrace.edges.topicranges import Offsets, end_offsets, topic_at
 from headrace.engine.connectors import topicdatasource, topicframes
+from headrace.engine.connectors.directread import DirectRead, pruned
 from headrace.engine.connectors.fromrecords import Records, has_times, value_kind
 from headrace.engine.connectors.streamtopics import Positions, StreamTopics, offsets_of
 from headrace.engine.connectors.topicdatasource import Scan
 from headrace.engine.handle import SourceStatus
-from headrace.engine.plan.taps import Tap
 from headrace.engine.worker.hidden import PART
 from headrace.log import Group, Topic
 from headrace.log.groups import Offset, start_of
@@ -54,32 +53,23 @@ class EmbeddedReader:
         scan = self._columns_of(self._scan(topics))
         return topicframes.elements(self.node, topicdatasource.load_stream(topics.spark, scan))
 
-    def direct(self, tap: Tap, columns: list[set[str] | None]) -> DirectRead | None:
-        """Returns how a program reads these columns by itself; None if Catalyst is to work on them."""
-        if any(reading.columns for reading in tap.readings):
-            return None
+    def direct(self, topics: StreamTopics, columns: list[set[str] | None]) -> DirectRead | None:
+        """Returns how a program reads these columns by itself; None if Catalyst is to parse the records."""
         source, schema = self.source, topicframes.columns(self.node)
         if source.schema is not None and value_kind(topicframes.values_of(source)) != "rows":
             return None
         if source.event_time is not None and not has_times(schema.field(source.event_time).type):
             return None
-        named = [names for names in columns if names is not None]
-        if len(named) == len(columns):
-            wanted = set().union(*named)
-            schema = pa.schema([field for field in schema if field.name in wanted])
-        return DirectRead(self, Records(self.log, self.name, schema, source.event_time))
+        records = Records(self.log, self.name, pruned(schema, columns), source.event_time)
+        return DirectRead(schema, partial(self._ranges, topics), records, checks=source.event_time is not None)
 
-    def ranges(self, topics: StreamTopics) -> DataFrame:
+    def _ranges(self, topics: StreamTopics) -> DataFrame:
         """Returns the frame of ranges of offsets; one for all taps of the source, so that Spark reads it once."""
         label = self.node.label
         if label not in topics.range_frames:
             scan = replace(self._scan(topics), form="ranges")
             topics.range_frames[label] = topicdatasource.load_stream(topics.spark, scan)
         return topics.range_frames[label]
-
-    def no_rows(self, spark: SparkSession) -> DataFrame:
-        """Returns a frame with the columns of the elements, and no rows."""
-        return spark.createDataFrame([], from_arrow_schema(topicframes.columns(self.node)))
 
     def status(self, status: SourceStatus, progress: Mapping[str, Any], seconds: float) -> SourceStatus:
         offsets, before = offsets_of(progress["endOffset"] or {}), offsets_of(progress["startOffset"] or {})
@@ -116,11 +106,3 @@ class EmbeddedReader:
     def _end(self, start: Offsets) -> Offsets | None:
         topic, end = self.topic, self.source.end
         return None if end is None else {number: max(at, start_of(topic, number, end)) for number, at in start.items()}
-
-
-@dataclass(frozen=True)
-class DirectRead:
-    """A source whose records a stream's own program reads: Spark hands it ranges of offsets only."""
-
-    reader: EmbeddedReader
-    records: Records

@@ -69,6 +69,11 @@ class Records:
             for batch in merged_batches(self._batch(span.partition, first, batch) for first, batch in batches):
                 yield span.partition, batch
 
+    def read_ranges(self, ranges: pa.RecordBatch) -> Iterator[tuple[str | None, pa.RecordBatch]]:
+        """Yields the records in rows of ranges in batches, each with the name of its partition."""
+        spans = [Range(row["partition"], row["first"], row["until"]) for row in ranges.to_pylist()]
+        yield from ((str(partition), batch) for partition, batch in self.read(spans))
+
     def _batch(self, partition: int, first: int, batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = [_column(batch, field) for field in self.columns]
         if self.timed:

@@ -17,7 +17,6 @@ from headrace.engine.connectors import topicframes
 from headrace.engine.connectors.fromrecords import OFFSET
 from headrace.engine.connectors.streamtopics import Positions, StreamTopics, offsets_of
 from headrace.engine.handle import SourceStatus
-from headrace.engine.plan.taps import Tap
 from headrace.engine.spark import kafkajars
 from headrace.engine.spark.unlogged import unlogged_calls
 from headrace.engine.worker.hidden import PART, TIME
@@ -56,7 +55,7 @@ class KafkaReader:
         records = _records(reader.load())
         return topicframes.elements(self.node, records if end is None else records.where(_before(end)))
 
-    def direct(self, tap: Tap, columns: list[set[str] | None]) -> None:
+    def direct(self, topics: StreamTopics, columns: list[set[str] | None]) -> None:
         """Always None: only Spark's connector reads Kafka."""
 
     def status(self, status: SourceStatus, progress: Mapping[str, Any], seconds: float) -> SourceStatus:

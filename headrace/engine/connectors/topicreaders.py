@@ -7,11 +7,11 @@ from typing import Any, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace.engine.connectors.embeddedreader import DirectRead, EmbeddedReader
+from headrace.engine.connectors.directread import DirectRead
+from headrace.engine.connectors.embeddedreader import EmbeddedReader
 from headrace.engine.connectors.kafkareader import KafkaReader
 from headrace.engine.connectors.streamtopics import StreamTopics
 from headrace.engine.handle import SourceStatus
-from headrace.engine.plan.taps import Tap
 from headrace.model.pipeline import Node
 from headrace.model.topics import ReadTopic
 
@@ -31,7 +31,7 @@ class TopicReader(Protocol):
         """Returns the frame of the elements as they come: their columns, TIME and PART."""
         ...
 
-    def direct(self, tap: Tap, columns: list[set[str] | None]) -> DirectRead | None:
+    def direct(self, topics: StreamTopics, columns: list[set[str] | None]) -> DirectRead | None:
         """Returns how a stream's own program reads these columns, if it can do so without Spark."""
         ...
 

@@ -70,6 +70,11 @@ class Counters:
         """Adds how many records sources that check them have read, by label."""
         self._records.add(counts)
 
+    @property
+    def records(self) -> Counter[str]:
+        """The records that such sources have read, by label; those of a job are complete when the job is done."""
+        return Counter(self._records.value)
+
     def report_bad(self, last: dict[str, DeadLetter]) -> None:
         """Takes the last bad record of a source, by its label, where it is read."""
         self._bad.add(last)

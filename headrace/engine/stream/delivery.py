@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -63,6 +64,7 @@ class Delivery:
         self.counters, self._time_of, self._after = counters, time_of, after
         self.batches = 0
         self.metrics: Cells = {}
+        self.records: Counter[str] = Counter()  # that sources read in the last batch, by label, as far as they count
         self._stream: str | None = None
         self.before: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self.draining = False
@@ -113,8 +115,10 @@ class Delivery:
         self.catch_up()
         began = time.monotonic()
         self.counters.forget_recorded()  # those of a batch that failed
+        before = self.counters.records
         self._deliver(frame, batch_id)
         self.batches += 1
+        self.records = self.counters.records - before
         self.metrics = merge_cells(dict(self.metrics), self.counters.recorded())  # another thread may read it
         self._after()
         if self.admission is not None:

@@ -17,6 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from headrace.engine.handle import LiveDisplay, Metrics, Status, StreamStatus, with_results
 from headrace.engine.settings import current
 from headrace.engine.spark.driverworkers import await_worker, never_connected
+from headrace.engine.stream.directfiles import is_left_to_spark
 from headrace.engine.stream.query import Stream
 from headrace.engine.stream.status import exchange_status, source_statuses
 from headrace.engine.worker.blame import plain_error
@@ -129,7 +130,9 @@ class StreamHandle(LiveDisplay):
             recorded=dict(delivery.metrics),
             batches=delivery.batches,
             batch_seconds=None if progress is None else progress["durationMs"]["triggerExecution"] / 1000,
-            sources=source_statuses(stream.line, shards, progress),
+            sources=source_statuses(
+                stream.line, shards, progress, {label: delivery.records[label] for label in stream.direct_files}
+            ),
             exchanges={each.label: exchange_status(each, shards) for each in stream.line.exchanges},
             notes=stream.checkpoint.notes,
         )
@@ -190,19 +193,27 @@ class StreamHandle(LiveDisplay):
             self._stream.receivers.check()
 
     def _await_end(self) -> None:
-        """Waits for the end of the query, and starts it again as often as no batch came of it for want of a worker."""
+        """Waits for the end of the query, and starts it again after failures that another start cures.
+
+        That is as often as no batch came of it for want of a worker, and once if only Spark can read a file.
+        """
         for start in itertools.count(2):
             try:
                 return self._await_query()
             except StreamingQueryException as error:
-                if self._stream.delivery.batches or not never_connected(error):
+                by_spark = bool(self._stream.direct_files) and is_left_to_spark(error)
+                if not by_spark and (self._stream.delivery.batches or not never_connected(error)):
                     raise
-            _log.warning(
-                "this machine is busy: a Python worker of the stream was not ready in the 10 s that Spark waits; "
-                "nothing is lost, start %s follows",
-                start,
-            )
-            await_worker(self._stream.spark.sparkContext.pythonExec)
+            if by_spark:
+                _log.info("Spark reads the files of this stream from here on, since one of them is out of the ordinary")
+                self._stream.leave_files_to_spark()
+            else:
+                _log.warning(
+                    "this machine is busy: a Python worker of the stream was not ready in the 10 s that Spark waits; "
+                    "nothing is lost, start %s follows",
+                    start,
+                )
+                await_worker(self._stream.spark.sparkContext.pythonExec)
             with self._starting:
                 if self._stopping:
                     return

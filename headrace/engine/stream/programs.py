@@ -27,7 +27,7 @@ from headrace.engine.worker.blame import blame
 from headrace.engine.worker.bundles import Bundle
 from headrace.engine.worker.columnbundles import ColumnBundle
 from headrace.engine.worker.hidden import BAD, LOW, NOW, PART, PUNCTUATION, TIME
-from headrace.engine.worker.program import Head, Program, Readers
+from headrace.engine.worker.program import Counters, Head, Program, Readers
 from headrace.model.metriccells import current_recorder, merge_cells
 from headrace.model.pickling import define_in_script
 from headrace.model.times import MIN_TIME
@@ -52,17 +52,34 @@ class FromSource:
 
     def bundles(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, Bundle | ColumnBundle]]:
         """Yields bundles of elements, each with the number of the head that read it."""
-        if self.watermarks == "followed":
-            self.clocks.followed[self.name] = self.policy
+        self._begin()
         for batch in batches:
             if batch.num_rows:
-                self._observe(batch)
-                if self.letters is not None and (dead := self.letters.read(batch)):
-                    yield len(self.rows), Bundle(dead)
-                for number, (head, elements) in enumerate(zip(self.rows, self._elements(batch), strict=True)):
-                    if elements.num_rows:
-                        yield from ((number, bundle) for bundle in head.bundles(iter([elements])))
+                now = pc.max(batch.column(NOW)).as_py()
+                self.clocks.observe(self.name, None, now)
+                for partition, rows in _by_partition(batch):
+                    self._observe(rows, partition, now)
+                yield from self._bundles(batch, self._elements(batch))
         self._finish()
+
+    def count_records(self, counters: Counters) -> None:
+        """Adds how many records were read, and which were bad, to the counters; called once a task."""
+        if self.letters is not None:
+            self.letters.count(counters)
+
+    def _begin(self) -> None:
+        if self.watermarks == "followed":
+            self.clocks.followed[self.name] = self.policy
+
+    def _bundles(
+        self, batch: pa.RecordBatch, elements: list[pa.RecordBatch]
+    ) -> Iterator[tuple[int, Bundle | ColumnBundle]]:
+        """Yields the bundles of a batch: its dead letters, and the elements of each head."""
+        if self.letters is not None and (dead := self.letters.read(batch)):
+            yield len(self.rows), Bundle(dead)
+        for number, (head, rows) in enumerate(zip(self.rows, elements, strict=True)):
+            if rows.num_rows:
+                yield from ((number, bundle) for bundle in head.bundles(iter([rows])))
 
     def _elements(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
         if len(self.rows) > 1:
@@ -72,18 +89,16 @@ class FromSource:
         lows = batch.column(LOW)  # rows with one are no elements
         return [elements if lows.null_count == len(lows) else elements.filter(pc.is_null(lows))]
 
-    def _observe(self, batch: pa.RecordBatch) -> None:
-        now = pc.max(batch.column(NOW)).as_py()
-        self.clocks.observe(self.name, None, now)
-        for partition, rows in _by_partition(batch):
-            if self.watermarks in ("from times", "punctuated"):
-                times = rows.column(TIME if self.watermarks == "from times" else PUNCTUATION).drop_null()
-                self.progress.setdefault(partition, SourceProgress(self.policy)).observe(np.asarray(times), now=now)
-            else:
-                greatest = pc.max(rows.column(LOW)).as_py()
-                low = MIN_TIME if greatest is None else greatest
-                if partition != WHOLE or low > MIN_TIME:
-                    self.clocks.observe(self.name, low, now, partition)
+    def _observe(self, rows: pa.RecordBatch, partition: str, now: int | None) -> None:
+        """Observes the watermark of a partition from its rows."""
+        if self.watermarks in ("from times", "punctuated"):
+            times = rows.column(TIME if self.watermarks == "from times" else PUNCTUATION).drop_null()
+            self.progress.setdefault(partition, SourceProgress(self.policy)).observe(np.asarray(times), now=now)
+            return
+        greatest = pc.max(rows.column(LOW)).as_py() if LOW in rows.schema.names else None
+        low = MIN_TIME if greatest is None else greatest
+        if partition != WHOLE or low > MIN_TIME:
+            self.clocks.observe(self.name, low, now, partition)
 
     def _finish(self) -> None:
         """Observes the watermarks of partitions once all is read."""
@@ -171,8 +186,8 @@ class SourceProgram(ClockedProgram):
             yield batch
         if clocks.skewed and self.counters is not None:
             self.counters.add(Counter({(self.label, "skewed"): clocks.skewed}))
-        if self.source.letters is not None and self.counters is not None:
-            self.source.letters.count(self.counters)
+        if self.counters is not None:
+            self.source.count_records(self.counters)
 
     def _clocked(self) -> Iterable[Any]:
         return self.source, *self.outputs

@@ -23,7 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from headrace.engine.catalyst import relational
 from headrace.engine.catalyst.badrecords import BadRecordReader
 from headrace.engine.checkpoint.checkpoint import Checkpoint
-from headrace.engine.connectors.embeddedreader import DirectRead
+from headrace.engine.connectors.directread import DirectRead
 from headrace.engine.connectors.receivers import Receivers
 from headrace.engine.connectors.refusedrecords import RefusedRecords
 from headrace.engine.connectors.streamtopics import StreamTopics
@@ -44,7 +44,8 @@ from headrace.engine.spark.session import CHECKPOINT_FILES, LOCAL_FILES
 from headrace.engine.stream import columnstream, segmentprogram
 from headrace.engine.stream.boundedsides import BoundedSides
 from headrace.engine.stream.delivery import BodyUnpacker, Delivery
-from headrace.engine.stream.fromtopic import FromTopic, head_of
+from headrace.engine.stream.directfiles import direct_files
+from headrace.engine.stream.fromranges import FromRanges, head_of
 from headrace.engine.stream.programs import (
     ClockProgram,
     Entry,
@@ -132,6 +133,8 @@ class Stream:
         self._columns = CollectionColumns(spark, without_tables(graph), self._sides.joined_table)
         self._classes = classes_of_script()
         self._programs = 0
+        self._by_spark = False  # whether Spark reads all files
+        self.direct_files: set[str] = set()  # labels of sources whose files Spark only lists
         self._run = uuid.uuid4().hex  # what workers remember of an earlier run may be of other functions
         self.refused = RefusedRecords(graph, counters.bad_records)
         self._columnar = columnstream.is_columnar(self.line) and not self._heartbeat
@@ -172,6 +175,12 @@ class Stream:
         self.receivers.start(failed=lambda: self.query.stop())
         return query
 
+    def leave_files_to_spark(self) -> None:
+        """Makes the query anew, with Spark to read all files; it goes on where the last one was."""
+        self.direct_files, self._by_spark, self._programs = set(), True, 0
+        self._columns.forget()
+        self._data = self._through_python(self._opened())
+
     def _through_python(self, opened: list[tuple[DataFrame, FromSource]]) -> DataFrame:
         """Makes the frame of the query from those of the taps: programs, and levels of shards."""
         entered = [
@@ -195,7 +204,7 @@ class Stream:
         return data.union(columnstream.without_rows(self._sources.ends(), data))
 
     def start_query(self) -> StreamingQuery:
-        """Starts Spark's query: for the first time, or again after one that failed before its first batch."""
+        """Starts Spark's query: for the first time, or again after one that failed and may do better now."""
         forget_untaken(Folder(self.spark, self.checkpoint.spark_path))
         self.query = self._started(self._data)
         self.delivery.started(self.query)
@@ -246,10 +255,12 @@ class Stream:
 
     def _direct_read(self, tap: Tap) -> DirectRead | None:
         """Returns how the program of a tap reads records by itself; None if Spark reads them."""
-        reader = reader_of(tap.source)
-        if reader is None or watermarks_of(tap.source) != "from times":
+        if not tap.only_windows:
             return None
-        return reader.direct(tap, self._columns_read(tap))
+        read = self._columns_read(tap)
+        if (reader := reader_of(tap.source)) is not None:
+            return reader.direct(self._topics, read) if watermarks_of(tap.source) == "from times" else None
+        return None if self._by_spark else direct_files(tap.source, self._sources, read)
 
     def _columns_read(self, tap: Tap) -> list[set[str] | None]:
         def of_output(number: int) -> set[str] | None:
@@ -278,15 +289,17 @@ class Stream:
 
     def _direct(self, tap: Tap, direct: DirectRead) -> tuple[DataFrame, FromSource]:
         """Makes the frame and head of a tap whose program reads records by itself."""
-        reader, records = direct.reader, direct.records
-        columns = self._columns.opened(tap.source, lambda node: reader.no_rows(self.spark))
+        no_rows = self.spark.createDataFrame([], from_arrow_schema(direct.columns))
+        columns = self._columns.opened(tap.source, lambda node: no_rows)
         for node in (node for reading in tap.readings for node in reading.windows):
             self._columns.note(node.outputs[0], columns)
         label, rows = tap.source.label, [head_of(reading, tap.source.label) for reading in tap.readings]
-        policy = policy_of(tap.source)
-        source = FromTopic(tap.name, rows, "from times", policy, label=label, records=records)
-        source.letters = BadRecordReader.of(tap.source, records.event_time is not None)
-        return self._sources.alive(reader.ranges(self._topics)), source
+        watermarks, policy = watermarks_of(tap.source), policy_of(tap.source)
+        source = FromRanges(tap.name, rows, watermarks, policy, label=label, records=direct.records)
+        source.letters = BadRecordReader.of(tap.source, direct.checks)
+        if isinstance(tap.source.transform, FileSource):
+            self.direct_files.add(label)
+        return self._sources.alive(direct.ranges()), source
 
     def _entering(self, tap: Tap, source: FromSource) -> Program:
         return SourceProgram(

@@ -29,6 +29,10 @@ class CollectionColumns:
             self._frames[id(pc)] = open(source)
         return self._frames[id(pc)]
 
+    def forget(self) -> None:
+        """Forgets all frames: sources are to be opened in another way."""
+        self._frames.clear()
+
     def note(self, pc: PCollection, data: DataFrame) -> None:
         """Notes the frame of a collection."""
         self._frames[id(pc)] = data

@@ -17,6 +17,7 @@ import pyarrow.parquet
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from headrace.engine.batch import sources
 from headrace.engine.catalyst import relational
@@ -42,6 +43,9 @@ _FIRST: Final = 1_000_000_000_000
 """When, in milliseconds, the first file of a script was modified: Spark reads files in this order."""
 
 _CLOCKS: Final = [pa.field(NOW, pa.int64()), pa.field(LOW, pa.int64()), pa.field(PART, pa.string())]
+
+_FILES: Final = "path string, modificationTime timestamp, length long, content binary"
+"""The columns of files as Spark lists them; it reads contents only if one asks for them."""
 
 _ENDS: Final = pa.schema([("source", pa.string()), (LOW, pa.int64())])
 
@@ -111,13 +115,21 @@ class Sources:
     def _files(self, node: Node, source: FileSource) -> DataFrame:
         there = sources.as_files(self.spark, node, source)
         reader = self.spark.readStream.schema(there.data.schema).format(sources.format_of(source))
-        reader = reader.options(**sources.options_of(source))
+        data = self._arriving_files(node, source, reader.options(**sources.options_of(source)))
+        return sources.elements(node, replace(there, data=data))
+
+    def file_names(self, node: Node, source: FileSource) -> DataFrame:
+        """Opens the paths and lengths of the files of a source, in the log in which Spark has the files themselves."""
+        data = self._arriving_files(node, source, self.spark.readStream.schema(_FILES).format("binaryFile"))
+        return data.drop("modificationTime", "content")
+
+    def _arriving_files(self, node: Node, source: FileSource, reader: DataStreamReader) -> DataFrame:
         if self.max_files is not None:
             reader = reader.option("maxFilesPerTrigger", self.max_files)
         parts = [reader.load(self._streamed(located(self.spark, path))) for path in source.paths]
         if names := partitions_of(node):
             parts = [part.withColumn(PART, F.lit(name)) for part, name in zip(parts, names, strict=True)]
-        return sources.elements(node, replace(there, data=reduce(DataFrame.union, parts)))
+        return reduce(DataFrame.union, parts)
 
     def _created(self, node: Node, source: Create) -> DataFrame:
         """Opens created elements as a script of one step, after which they have ended."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -34,9 +35,12 @@ def exchange_status(exchange: Exchange, shards: Mapping[str, ShardReport]) -> Ex
 
 
 def source_statuses(
-    line: Line, shards: Mapping[str, ShardReport], progress: Mapping[str, Any] | None
+    line: Line, shards: Mapping[str, ShardReport], progress: Mapping[str, Any] | None, records: Mapping[str, int]
 ) -> dict[str, SourceStatus]:
-    """Computes the status of each source from reports of shards, Spark's progress of the last batch, and its topic."""
+    """Computes the status of each source from reports of shards, Spark's progress of the last batch, and its topic.
+
+    `records` has, by label, how many records the last batch had of sources that Spark does not read.
+    """
     inputs = iter([] if progress is None else progress["sources"])
     reported: dict[int, list[Any]] = {}  # taps of the same source share what Spark reports of it
     seconds = 0 if progress is None else progress["durationMs"]["triggerExecution"] / 1000
@@ -51,6 +55,9 @@ def source_statuses(
             sum(each["numInputRows"] for each in own) if own else None,
             sum(each["processedRowsPerSecond"] for each in own) if own else None,
         )
+        if own and (rows := records.get(tap.source.label)) is not None:
+            rate = rows / seconds if seconds else None
+            statuses[tap.name] = replace(statuses[tap.name], rows=rows, rows_per_second=rate)
         if own and (reader := reader_of(tap.source)) is not None:
             statuses[tap.name] = reader.status(statuses[tap.name], own[0], seconds)
     return statuses

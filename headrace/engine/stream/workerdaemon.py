@@ -24,6 +24,8 @@ import pandas  # noqa: E402, F401
 import pyspark.worker  # noqa: E402, F401
 from pyspark import daemon  # noqa: E402
 
+import headrace.engine.connectors.fromfiles  # noqa: E402
+import headrace.engine.stream.fromranges  # noqa: E402
 import headrace.engine.stream.programs  # noqa: E402
 import headrace.engine.stream.shards  # noqa: E402, F401
 

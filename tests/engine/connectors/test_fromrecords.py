@@ -13,7 +13,7 @@ from headrace.edges.topicranges import Range
 from headrace.engine.connectors.fromrecords import OFFSET_BITS, PLACE, FromJson, Records, merged_batches, value_columns
 from headrace.engine.connectors.topicdatasource import RANGES
 from headrace.engine.shard.reports import TaskClocks
-from headrace.engine.stream.fromtopic import FromTopic
+from headrace.engine.stream.fromranges import FromRanges
 from headrace.engine.worker.blame import WorkerFailure
 from headrace.engine.worker.columnbundles import ColumnReader
 from headrace.engine.worker.hidden import BAD, NOW, TIME
@@ -90,7 +90,7 @@ def test_a_program_reads_its_ranges_and_tells_how_far_each_partition_is(log: Log
     heads = [ColumnReader(None, (WindowOperator("minutes", FixedWindows(60)),)), ColumnReader(None)]
     records = Records(str(log.path), "visits", pa.schema([("user", pa.string())]), event_time="ts")
     policy = BoundedDisorder(10)
-    source = FromTopic("visits", heads, "from times", policy, clocks, label="ReadTopic", records=records)
+    source = FromRanges("visits", heads, "from times", policy, clocks, label="ReadTopic", records=records)
     ranges = pa.record_batch([[0, 1], [1, 0], [3, 1]], schema=RANGES).append_column(NOW, pa.array([70 * SECOND] * 2))
     bundles = list(source.bundles(iter([ranges])))
     assert [number for number, _ in bundles] == [0, 1, 0, 1]

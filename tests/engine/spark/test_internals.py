@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from py4j.java_gateway import JavaObject
 from pyspark.core import rdd
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
@@ -30,6 +30,7 @@ from headrace.engine.spark.inputrows import rows_read
 from headrace.engine.spark.nativefiles import install_native_files
 from headrace.engine.spark.offsetlog import OffsetLog
 from headrace.engine.spark.session import WORKER_DAEMON
+from headrace.engine.stream import directfiles
 from headrace.views.sparksql.sparkfunctions import FUNCTIONS, REFUSED
 from headrace.views.sparksql.sparkplans import check
 
@@ -145,6 +146,31 @@ def _(stream: Stream) -> None:
     _, entry = stream.log("sources/0/1")
     assert json.loads(entry)["path"].endswith("/in/1.txt")
     assert entry.startswith('{"path":')
+
+
+@item("names of files")
+def _(stream: Stream) -> None:
+    schema, checkpoint = "path string, modificationTime timestamp, length long, content binary", f"{stream.input}-names"
+    files = stream.spark.readStream.schema(schema).format("binaryFile").load(str(stream.input)).select("path")
+    names: list[str] = []
+    writer = files.writeStream.foreachBatch(lambda rows, batch: names.extend(row.path for row in rows.collect()))
+    query = writer.option("checkpointLocation", checkpoint).start()
+    try:
+        query.processAllAvailable()
+        assert sorted(names) == [f"file:{stream.input}/{number}.txt" for number in range(2)]
+        logged = {line for batch in range(2) for line in stream.log(f"sources/0/{batch}")[1:]}
+        paths = [json.loads(line)["path"] for line in Path(checkpoint, "sources/0/0").read_text().splitlines()[1:]]
+        assert sorted(paths) == sorted(json.loads(line)["path"] for line in logged)
+    finally:
+        query.stop()
+    columns = Path(checkpoint, "in", "day=3")
+    columns.parent.mkdir()
+    by_day = stream.spark.readStream.schema(schema).format("binaryFile").load(str(columns.parent)).select("path")
+    columns.mkdir()
+    (columns / "0.txt").write_text("a")
+    query = by_day.writeStream.format("noop").option("checkpointLocation", f"{checkpoint}-by-day").start()
+    with pytest.raises(StreamingQueryException, match=directfiles._OTHER_COLUMNS):
+        query.processAllAvailable()
 
 
 @item("files of a checkpoint that name paths")

@@ -118,11 +118,11 @@ def test_sources_are_told_by_shards_and_by_spark() -> None:
     shards = {"0/0": report("0/0", lows={"visits": 5, "clicks": 7}), "0/1": report("0/1")}
     inputs = [{"numInputRows": rows, "processedRowsPerSecond": rows / 2} for rows in (10, 20, 5, 0)]
     progress = {"sources": inputs, "durationMs": {"triggerExecution": 2000}}
-    assert source_statuses(lowered, shards, progress) == {
+    assert source_statuses(lowered, shards, progress, {}) == {
         "visits": SourceStatus(5, 30, 15.0),  # two paths are two sources to Spark
         "clicks": SourceStatus(7, 5, 2.5),
     }
-    assert source_statuses(lowered, {}, None) == {"visits": SourceStatus(), "clicks": SourceStatus()}
+    assert source_statuses(lowered, {}, None, {}) == {"visits": SourceStatus(), "clicks": SourceStatus()}
 
 
 def test_a_status_prints_as_a_table_and_as_a_line() -> None:
@@ -163,7 +163,7 @@ def test_taps_of_one_source_share_what_spark_reports_of_it() -> None:
     lowered = lower(p.graph(), shards=1, partitions=1)
     inputs = [{"numInputRows": rows, "processedRowsPerSecond": rows / 2} for rows in (10, 99)]
     progress = {"sources": inputs, "durationMs": {"triggerExecution": 2000}}
-    assert source_statuses(lowered, {}, progress) == {
+    assert source_statuses(lowered, {}, progress, {}) == {
         "rows": SourceStatus(None, 10, 5.0),
         "rows (2)": SourceStatus(None, 10, 5.0),
     }
