@@ -35,9 +35,8 @@ _PLAIN: dict[object, pa.DataType] = {
 }
 
 _UTC_TIMES: Final = pa.timestamp("us", tz="UTC")
-_EPOCH: Final[dt.datetime] = pa.scalar(0, _UTC_TIMES).as_py()  # with the time zone that pyarrow gives
 _FIRST_MICRO, _LAST_MICRO = (
-    (instant.replace(tzinfo=_EPOCH.tzinfo) - _EPOCH) // dt.timedelta(microseconds=1)
+    (instant - dt.datetime(1970, 1, 1)) // dt.timedelta(microseconds=1)
     for instant in (dt.datetime.min, dt.datetime.max)
 )
 
@@ -105,11 +104,18 @@ def _utc_values(column: pa.TimestampArray) -> list[Any]:
     bounds = pc.min_max(micros).as_py()
     if bounds["min"] is None or not _FIRST_MICRO <= bounds["min"] <= bounds["max"] <= _LAST_MICRO:
         return column.to_pylist()  # type: ignore[no-any-return]  # nulls only, or times that Python does not have
-    values: list[Any] = list(map(_EPOCH.__add__, micros.fill_null(0).to_numpy().view("m8[us]").tolist()))
+    values: list[Any] = list(map(_epoch().__add__, micros.fill_null(0).to_numpy().view("m8[us]").tolist()))
     if micros.null_count:
         for position in np.flatnonzero(micros.is_null().to_numpy(zero_copy_only=False)).tolist():
             values[position] = None
     return values
+
+
+@lru_cache
+def _epoch() -> dt.datetime:
+    """Returns the epoch, in the time zone that pyarrow gives; for which pyarrow imports pandas."""
+    epoch: dt.datetime = pa.scalar(0, _UTC_TIMES).as_py()
+    return epoch
 
 
 def schema_of(element_type: object) -> Schema | None:

@@ -138,6 +138,7 @@ class Stream:
         self._run = uuid.uuid4().hex  # what workers remember of an earlier run may be of other functions
         self.refused = RefusedRecords(graph, counters.bad_records)
         self._columnar = columnstream.is_columnar(self.line) and not self._heartbeat
+        self._in_flight_only = False  # which is known when the taps are open
         delivery = columnstream.ColumnDelivery if self._columnar else Delivery
         self.delivery = delivery(self.line, counters, self.checkpoint.time_of, self._columns.known, self.refused.say)
         self._admit(options)
