@@ -11,9 +11,11 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import types
 
+from headrace.model.badrecords import YEAR_1, YEAR_10000
 from headrace.model.errors import HeadraceError
 
 BATCH_ROWS: Final = 100_000
@@ -70,7 +72,9 @@ def read_columns(path: str, columns: pa.Schema, share: int = 0, shares: int = 1)
             _refuse_old_calendar(file, columns)
             groups = _groups_of(file, share, shares)
             names = [name for name in found if name is not None]
+            int96 = [name for name in names if _is_int96(file, name)]
             for batch in file.iter_batches(BATCH_ROWS, row_groups=groups, columns=names, use_threads=False):
+                _refuse_absurd_times(batch, int96)
                 yield _conformed(batch, found, columns)
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         raise UnsureRead(f"{path}: {error}") from error
@@ -111,6 +115,14 @@ def _refuse_old_calendar(file: pq.ParquetFile, columns: pa.Schema) -> None:
     old = any(note in notes for note in _LEGACY) or notes.get(_VERSION, b"3")[:2] in (b"1.", b"2.")
     if old and any(types.is_temporal(field.type) for field in columns):
         raise UnsureRead("the file has times of an old calendar")
+
+
+def _refuse_absurd_times(batch: pa.RecordBatch, int96: list[str]) -> None:
+    """Refuses times in columns of INT96 that are so far away that Arrow reads others than Spark."""
+    for name in int96:
+        times = pc.min_max(batch.column(name).cast(pa.timestamp("us")).view(pa.int64())).as_py()
+        if times["min"] is not None and not YEAR_1 <= times["min"] <= times["max"] < YEAR_10000:
+            raise UnsureRead(f"the column {name!r} of the file, of INT96, has times outside the years 1 to 9999")
 
 
 def _groups_of(file: pq.ParquetFile, share: int, shares: int) -> list[int]:

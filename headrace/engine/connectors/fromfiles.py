@@ -74,7 +74,7 @@ class FileRecords:
 def _as_text(value: pa.Scalar) -> tuple[str, str | int]:
     """Returns seconds or a time, which may be in any year, as Spark casts it to text, and as it writes it as JSON.
 
-    >>> _as_text(pa.scalar(253_402_300_800_000_010, pa.timestamp("us")))
+    >>> _as_text(pa.scalar(253_402_300_800_000_010, pa.timestamp("us", "UTC")))
     ('+10000-01-01 00:00:00.00001', '+10000-01-01T00:00:00.000Z')
     """
     if not pa.types.is_timestamp(value.type):
@@ -84,7 +84,8 @@ def _as_text(value: pa.Scalar) -> tuple[str, str | int]:
     year = near.year + 400 * eras
     date = f"{'+' if year > 9999 else '-' if year < 0 else ''}{abs(year):04d}-{near:%m-%d}"
     fraction = f".{near:%f}".rstrip("0").rstrip(".")
-    return f"{date} {near:%H:%M:%S}{fraction}", f"{date}T{near:%H:%M:%S}.{near.microsecond // 1000:03d}Z"
+    zone = "Z" if value.type.tz else ""
+    return f"{date} {near:%H:%M:%S}{fraction}", f"{date}T{near:%H:%M:%S}.{near.microsecond // 1000:03d}{zone}"
 
 
 def escaped(path: str) -> str:

@@ -7,6 +7,7 @@ them, at each once, and started again after each: it must give the same elements
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 import shutil
@@ -272,7 +273,9 @@ class Columns(Universe):
         (self.folder / "in").mkdir()
         for number, visits in enumerate([[("a", 1), ("b", 2)], [("a", 3)], [("c", 4), ("c", 4)]]):
             lines = [json.dumps({"user": user, "n": n}) for user, n in visits]
-            (self.folder / "in" / f"{number}.json").write_text("\n".join([*lines, "no record"]))
+            path = self.folder / "in" / f"{number}.json"
+            path.write_text("\n".join([*lines, "no record"]))
+            os.utime(path, (number, number))  # or files of one moment might come in any order
         rows = p | hr.ReadJson(str(self.folder / "in"), schema="user string, n long")
         rows | self.json("plain")
         rows | hr.Where("n > 1") | hr.Select(key="upper(user)", twice="n * 2") | self.json("upper case")
