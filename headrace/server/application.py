@@ -61,7 +61,8 @@ def application(
     # As many threads as the database has connections, less some for its other users.
     unsent = Gate(limits.unsent_bytes, "bytes of unsent answers")
     queries = WorkerPool("queries", 8, limits.queries, limits.query_seconds, unsent)
-    large = WorkerPool("large queries", 2, limits.queries, limits.query_seconds, unsent)
+    # One after the other: two would keep the event loop waiting for Python's lock twice as long.
+    large = WorkerPool("large queries", 1, limits.queries, limits.query_seconds, unsent)
     posts = WorkerPool("appends", 4, limits.posts, limits.query_seconds)
     bulk = WorkerPool("large appends", 2, limits.posts, limits.query_seconds)
     seconds = limits.query_seconds + limits.sql.seconds
