@@ -47,7 +47,7 @@ RUNNING: Any = {"trigger": hr.Repeatedly(hr.AfterCount(1)), "accumulation": "acc
 
 def throughput(bench: Bench) -> Iterator[Verdict]:
     rows, warm, timed = (200_000, 2, 3) if bench.quick else (1_000_000, 8, 5)
-    for keys, target in ((1_000, 0.7), (100_000, 1.0), (1_000_000, 3.0)):
+    for keys, target in ((1_000, 1.0), (100_000, 1.5), (1_000_000, 4.0)):
         keys = keys // 5 if bench.quick else keys
         folder = bench.folder / f"keys-{keys}"
         ours = _fed(_sums(bench, folder / "ours", EVERY_BATCH), rows, keys, warm + timed)
@@ -60,8 +60,8 @@ def throughput(bench: Bench) -> Iterator[Verdict]:
             rival / mine,
             target,
             True,
-            "two thirds of a batch are the first stage, most of it rows on their way from Spark's format to Arrow, the "
-            "rest is the fixed cost of the second; a scan that hands on columns as they are would close it",
+            "the parts of a batch are above: few keys leave Spark little to do beside the scan, which here is a Python "
+            "program's, and of many keys each has a pane to write",
         )
         shutil.rmtree(folder)
     keys, rows = (10_000, 100_000) if bench.quick else (100_000, 1_000_000)
@@ -70,7 +70,7 @@ def throughput(bench: Bench) -> Iterator[Verdict]:
     mine = bench.measured(f"{keys:,} keys, headrace", ours, timed)
     per_key = _fed(_per_key(bench, folder / "native", Sums()), rows // 10, keys // 10, 1, then=(rows, keys))
     rival = bench.measured(f"{keys:,} keys, a call per key", per_key, 1)
-    yield Verdict("throughput against a call per key", rival / mine, 20, True, "see above")
+    yield Verdict("throughput against a call per key", rival / mine, 30, True, "see above")
 
 
 def _sums(bench: Bench, folder: Path, windowing: dict[str, Any]) -> tuple[Feed, Running]:
