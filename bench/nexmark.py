@@ -19,28 +19,22 @@ from __future__ import annotations
 
 import argparse
 import inspect
-import os
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-ROOT = str(Path(__file__).parent.parent)
-sys.path.append(ROOT)  # for the examples, here and in Python workers
-os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [ROOT, os.environ.get("PYTHONPATH")]))
+from _nexmark import peers, recount, spark
+from _nexmark.arrivals import FILES, SCHEMAS, TICKS, Arrivals
+from _nexmark.processes import cpu_seconds
+from _sections import Bench, Verdict, run
+from _streams import Running, headrace_stream, rival_stream
+from pyspark.sql.pandas.types import from_arrow_schema
 
-from _nexmark import peers, recount, spark  # noqa: E402
-from _nexmark.arrivals import FILES, SCHEMAS, TICKS, Arrivals  # noqa: E402
-from _nexmark.processes import cpu_seconds  # noqa: E402
-from _sections import Bench, Verdict, run  # noqa: E402
-from _streams import Running, headrace_stream, rival_stream  # noqa: E402
-from pyspark.sql.pandas.types import from_arrow_schema  # noqa: E402
-
-import headrace as hr  # noqa: E402
-from examples.nexmark import columns, functions  # noqa: E402
+import headrace as hr
+from examples.nexmark import columns, functions
 
 FORMS = ("columns", "spark", "functions", "udf")
 PEERS = ("flink", "bytewax")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import pyarrow as pa
@@ -59,13 +59,8 @@ class IntervalJoinWork:
     windowing: Windowing
     fn: IntervalJoinFn
 
-    @property
-    def needs_time(self) -> bool:
-        return False
-
-    @property
-    def retracts(self) -> bool:
-        return False
+    needs_time: ClassVar[bool] = False
+    retracts: ClassVar[bool] = False
 
     def rows(self, label: str) -> ToSides:
         """Makes the output that sends rows to the join."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import ClassVar, Final
 
 import pyarrow as pa
 
@@ -85,13 +85,8 @@ class JoinWork:
     sides: tuple[pa.Schema, ...] = field(default=(), repr=False)
     names: tuple[str, ...] = field(default=(), repr=False)
 
-    @property
-    def needs_time(self) -> bool:
-        return False
-
-    @property
-    def retracts(self) -> bool:
-        return False
+    needs_time: ClassVar[bool] = False
+    retracts: ClassVar[bool] = False
 
     def bind(self, left: pa.Schema, right: pa.Schema, join: Join) -> JoinWork:
         """Returns the work with the columns of both sides, with hidden ones; refuses those that cannot be joined on."""

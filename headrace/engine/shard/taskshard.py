@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import pyarrow as pa
@@ -140,13 +140,8 @@ class TaskWork:
     initial: Callable[[int], Sequence[bytes]] | None = None
     windowing: Windowing = field(default=GLOBAL, repr=False)
 
-    @property
-    def needs_time(self) -> bool:
-        return False
-
-    @property
-    def retracts(self) -> bool:
-        return False
+    needs_time: ClassVar[bool] = False
+    retracts: ClassVar[bool] = False
 
     def processor(self, shard: int = 0) -> TaskShard:
         initial = None if self.initial is None else partial(self.initial, shard)
