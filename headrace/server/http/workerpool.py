@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -14,6 +15,8 @@ from headrace.server.http.jsonresponse import PiecesResponse
 from headrace.server.http.refusals import Refusal
 
 T = TypeVar("T")
+
+_log = logging.getLogger("headrace.server")
 
 
 class Answer(Protocol):
@@ -75,7 +78,7 @@ class WorkerPool:
         try:
             return await asyncio.wait_for(asyncio.shield(future), self.seconds), places
         except BaseException as error:
-            future.add_done_callback(lambda _: places.close())
+            future.add_done_callback(lambda done: _close_abandoned(done, places))
             if isinstance(error, TimeoutError):
                 reason = f"this took longer than {self.seconds:g} seconds; ask for less at once"
                 raise Refusal(503, reason) from None
@@ -84,3 +87,11 @@ class WorkerPool:
     def close(self) -> None:
         """Starts no more calls; those that run may end."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _close_abandoned(future: asyncio.Future[T], places: ExitStack) -> None:
+    """Gives the place of a call back that nobody waits for any more; writes to the log if it failed."""
+    places.close()
+    error = None if future.cancelled() else future.exception()
+    if error is not None:
+        _log.warning("a call whose client had given up failed: %r", error)

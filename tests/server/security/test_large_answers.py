@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import multiprocessing
 import re
@@ -21,6 +22,7 @@ import pytest
 import headrace as hr
 from headrace.log import Log
 from headrace.server import Limits, Server, Service
+from headrace.server.http.workerpool import WorkerPool
 from headrace.server.routes import serversentevents, views
 from headrace.views import adhoc, jsonencoding
 from headrace.views.declare.app import App
@@ -208,18 +210,46 @@ def test_a_server_that_ends_answers_those_who_wait(
 ) -> None:
     asked, released = threading.Event(), threading.Event()
 
-    def answer(*_: Any) -> None:
+    answer_at_once = StoredView.answer
+
+    def answer(view: StoredView, query: Query) -> Any:
         asked.set()
         released.wait(30)
+        return answer_at_once(view, query)
 
     monkeypatch.setattr(StoredView, "answer", answer)
     with Server(service, port=0) as server, sending(server.port, request_of("/views/visitors?limit=500")) as client:
         assert asked.wait(30)
         server.stop()
         received = b"".join(iter(lambda: client.recv(1 << 16), b""))
+        tracebacks = [record for record in caplog.records if record.exc_info]
         released.set()
     assert b"HTTP/1.1 503" in received and b"the server is ending" in received
-    assert not any(record.exc_info for record in caplog.records)
+    assert not tracebacks
+
+
+def test_a_call_that_fails_after_its_client_gave_up_is_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    pool, released = WorkerPool("queries", 1, 1, 30), threading.Event()
+
+    def fail() -> None:
+        released.wait(30)
+        raise OSError("the disk is full")
+
+    async def give_up() -> None:
+        waiting = asyncio.create_task(pool.run(fail))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        assert pool.gate.inside == 1
+        released.set()
+        while pool.gate.inside:
+            await asyncio.sleep(0.01)
+
+    asyncio.run(asyncio.wait_for(give_up(), 30))
+    pool.close()
+    assert [record.getMessage() for record in caplog.records] == [
+        "a call whose client had given up failed: OSError('the disk is full')"
+    ]
 
 
 def test_a_client_that_reads_too_slowly(started: Callable[..., httpx.Client], view: StoredView) -> None:
