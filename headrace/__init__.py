@@ -187,6 +187,9 @@ from headrace.model.watermarks import (
     WatermarkPolicy as WatermarkPolicy,
 )
 
+# Queries in SQL.
+from headrace.dialects.sql.sqltransform import Sql as Sql
+
 # Views: named answers over a topic, served over HTTP.
 from headrace.views.declare.declarations import Topic as Topic, view as view
 

@@ -58,6 +58,11 @@ item, price
     return graph
 
 
+def known_columns(graph: Graph, pc: PCollection) -> Columns | None:
+    """Returns the columns of a collection that are known before the run; None if they are not."""
+    return columns_of(graph, pc, lambda each: _declared(graph, each))
+
+
 def _check_join(node: Node, join: Join, left: Columns, right: Columns) -> None:
     try:
         join.columns(list(left), list(right))

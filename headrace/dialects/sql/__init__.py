@@ -1,0 +1,1 @@
+"""Continuous SQL: queries that wait for data, as pipelines of columns."""

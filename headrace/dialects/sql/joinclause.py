@@ -1,0 +1,118 @@
+"""JOIN: of streams in the same windows or over all time, and of a stream with a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from sqlglot import exp
+
+from headrace.dialects.sql.relations import Relation, Scope, column_named, is_bound, sql_text
+from headrace.dialects.sql.sqlerrors import SqlError
+from headrace.dialects.sql.steps import Steps
+from headrace.model.columnjoins import How, Join
+from headrace.model.errors import PipelineError
+
+_HOW: Final[dict[str, How]] = {"": "inner", "LEFT": "left", "RIGHT": "right", "FULL": "outer"}
+_COMPARED: Final = "_join{}"
+
+
+@dataclass
+class Joining:
+    """Plans one JOIN: of what the scope has so far, with another relation, which `name` qualifies."""
+
+    steps: Steps
+    scope: Scope
+    left: Relation
+    join: exp.Join
+    name: str
+    right: Relation
+
+    def planned(self) -> tuple[Scope, Relation]:
+        """Returns the scope with the columns of both, and the joined rows."""
+        how = self._how()
+        if self.name in self.scope.tables:
+            raise self.steps.error(self.join.this, f"two tables are called {self.name!r}; name one of them with AS")
+        other = Scope(self.steps.text, {self.name: self.right.columns})
+        pairs, rest = self._conditions(other)
+        if not pairs:
+            raise self.steps.error(self.join, "a JOIN compares a column of each side for being equal; add ON a.x = b.y")
+        if rest and how != "inner":
+            raise self.steps.error(
+                rest[0], "a LEFT, RIGHT or FULL JOIN takes conditions of the form a.x = b.y; filter before it"
+            )
+        left = {name: column_named(name) for name in self.left.stored}
+        for number, (expression, _) in enumerate(pairs):
+            left[_COMPARED.format(number)] = expression
+        names = self._free_names(left)
+        right = {names[name]: each for name, each in self.right.columns.items() if not is_bound(each)}
+        keys = {_COMPARED.format(number): f"_other{number}" for number in range(len(pairs))}
+        right |= {f"_other{number}": expression for number, (_, expression) in enumerate(pairs)}
+        ready = self.steps.in_windows(self.steps.select(self.left, left, None, None))
+        others = self.steps.in_windows(self.steps.select(self.right, right, None, None))
+        try:
+            transform = Join(others.collection, on=keys, how=how, stream=not others.collection.bounded)
+            transform.check(ready.collection, others.collection)
+            signature = f"{how} join with {others.collection.label} on {keys}"
+            collection = self.steps.shared.apply(transform, signature, ready.collection)
+        except PipelineError as error:
+            raise self.steps.error(self.join, str(error)) from None
+        columns = {
+            name: each if is_bound(each) else column_named(names[name]) for name, each in self.right.columns.items()
+        }
+        stored = (*left, *(name for name in right if not name.startswith("_other")))
+        scope = Scope(self.steps.text, {**self.scope.tables, self.name: columns})
+        relation = Relation(collection, {}, stored, None, self.left.time)
+        if rest:
+            relation = self.steps.where(relation, scope.resolve(exp.and_(*rest)))
+        return scope, relation
+
+    def _how(self) -> How:
+        join, error = self.join, self.steps.error
+        if join.args.get("method") or join.kind in ("SEMI", "ANTI", "CROSS"):
+            word = join.args.get("method") or join.kind
+            raise error(join.this, f"{word} JOIN is not supported; write JOIN ... ON a.x = b.y")
+        if join.this.args.get("version") is not None:
+            raise error(join.this, "FOR SYSTEM_TIME AS OF is not supported yet")
+        return _HOW[join.side]
+
+    def _conditions(self, other: Scope) -> tuple[list[tuple[exp.Expr, exp.Expr]], list[exp.Expr]]:
+        """Returns the pairs of expressions that must be equal, of the left and of the right, and other conditions."""
+        pairs: list[tuple[exp.Expr, exp.Expr]] = []
+        rest = []
+        for each in self.join.args.get("using") or ():
+            column = exp.column(each.copy())
+            pairs.append((self.scope.resolve(column), other.resolve(column)))
+        on = self.join.args.get("on")
+        for condition in [] if on is None else list(on.flatten()) if isinstance(on, exp.And) else [on]:
+            pair = self._pair(condition, other) if isinstance(condition, exp.EQ) else None
+            if pair is None:
+                rest.append(condition)
+            elif not all(map(is_bound, pair)):
+                pairs.append(pair)
+            elif sql_text(pair[0]) != sql_text(pair[1]):
+                raise self.steps.error(condition, "windows join by the same bound of both: window_start, window_end")
+        return pairs, rest
+
+    def _pair(self, condition: exp.EQ, other: Scope) -> tuple[exp.Expr, exp.Expr] | None:
+        """Returns the two sides of an equation, that of the left first; None if they are not of the two sides."""
+        for one, two in ((condition.this, condition.expression), (condition.expression, condition.this)):
+            try:
+                return self.scope.resolve(one), other.resolve(two)
+            except SqlError:
+                continue
+        Scope(self.steps.text, {**self.scope.tables, **other.tables}).resolve(condition)  # are all names known?
+        return None
+
+    def _free_names(self, taken: Mapping[str, exp.Expr]) -> dict[str, str]:
+        """Returns names for the columns of the right that the left does not have."""
+        used = {name.lower() for name in taken}
+        names = {}
+        for name in self.right.columns:
+            free = name
+            while free.lower() in used:
+                free = f"{self.name}_{free}"
+            used.add(free.lower())
+            names[name] = free
+        return names

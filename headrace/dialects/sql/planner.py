@@ -1,0 +1,257 @@
+"""From a query to collections: WITH, FROM, WHERE, SELECT, DISTINCT, UNION ALL, and tables in windows.
+
+The plan of a query is transforms of columns, as one would write them by hand; expressions go to Spark as text. Groups
+are planned in `groupclause`, joins in `joinclause`; the transforms themselves are in `steps`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from sqlglot import exp
+
+from headrace.dialects.sql.aggregates import is_aggregate
+from headrace.dialects.sql.emit import emission_of
+from headrace.dialects.sql.grammar import Emit, WindowTable
+from headrace.dialects.sql.groupclause import Grouping
+from headrace.dialects.sql.joinclause import Joining
+from headrace.dialects.sql.relations import (
+    Relation,
+    Scope,
+    bound_columns,
+    column_named,
+    is_bound,
+    is_column,
+    renamed,
+    spelled,
+    sql_text,
+)
+from headrace.dialects.sql.sqlerrors import error_at
+from headrace.dialects.sql.steps import SharedSteps, Steps
+from headrace.dialects.sql.windowtables import window_fn
+from headrace.model.keyed import Flatten
+from headrace.model.knowncolumns import nearest_name
+from headrace.model.pipeline import PCollection
+
+_REFUSED: Final = {
+    "sort": "SORT BY orders nothing in a stream; leave it out",
+    "cluster": "CLUSTER BY orders nothing in a stream; leave it out",
+    "distribute": "DISTRIBUTE BY orders nothing in a stream; leave it out",
+    "laterals": "LATERAL VIEW is not supported; write explode(...) in SELECT",
+    "windows": "names of windows are not supported; write them out in OVER (...)",
+    "order": "a continuous query has no ORDER BY, since its rows change; order them in the SELECT that reads the view",
+    "limit": "a continuous query has no LIMIT; write it in the SELECT that reads the view",
+    "offset": "a continuous query has no OFFSET; write it in the SELECT that reads the view",
+    "qualify": "QUALIFY is not supported yet",
+}
+
+Tables = Mapping[str, Relation]
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A planned query: its collection with plain columns, their names, and those that identify a row, if some do."""
+
+    collection: PCollection
+    columns: tuple[str, ...]
+    key: tuple[str, ...] | None
+
+
+class Planner:
+    """Plans queries over tables, which are relations by name. What queries have in common is planned once."""
+
+    def __init__(self, tables: Tables) -> None:
+        self.tables = dict(tables)
+        self._shared = SharedSteps()
+
+    def plan(self, query: exp.Query, text: str) -> Planned:
+        """Plans a query, a part of `text`."""
+        emit = query.args.get("emit")
+        for part in query.find_all(Emit):
+            if part is not emit:
+                raise error_at(part, text, "EMIT is for the whole query; write it at the end")
+        steps = Steps(text, emission_of(emit, text), emit is not None, self._shared)
+        relation = steps.materialized(QueryPlan(steps, query, self.tables).relation())
+        return Planned(relation.collection, tuple(relation.columns), relation.key)
+
+
+class QueryPlan:
+    """Plans one query over tables. `inner`: its results are grouped again, and are taken back when they change."""
+
+    def __init__(self, steps: Steps, query: exp.Expr, tables: Tables, *, inner: bool = False) -> None:
+        self.steps, self.query, self.tables, self.inner = steps, query, dict(tables), inner
+
+    def relation(self) -> Relation:
+        """Plans a SELECT, a UNION ALL, or one of them in parentheses."""
+        query = self.query
+        if isinstance(query, exp.Subquery):
+            return QueryPlan(self.steps, query.this, self.tables, inner=self.inner).relation()
+        self._add_common_tables()
+        if isinstance(query, exp.Union):
+            return self._union(query)
+        if isinstance(query, exp.Select):
+            return self._select(query)
+        kind = type(query).__name__.upper()
+        raise self.steps.error(query, f"a continuous query is a SELECT, or a UNION ALL of several; got {kind}")
+
+    def _add_common_tables(self) -> None:
+        common = self.query.args.get("with_")
+        if common is None:
+            return
+        if common.args.get("recursive"):
+            raise self.steps.error(common.expressions[0], "WITH RECURSIVE is not supported")
+        for each in common.expressions:
+            relation = QueryPlan(self.steps, each.this, self.tables, inner=True).relation()
+            self.tables[each.alias] = self._with_column_names(relation, each)
+
+    # The clauses of a SELECT, in the order in which they act.
+
+    def _select(self, query: exp.Select) -> Relation:
+        for name, reason in _REFUSED.items():
+            if part := query.args.get(name):
+                raise self.steps.error(part[0] if isinstance(part, list) else part, reason)
+        if query.args.get("from_") is None:
+            raise self.steps.error(query, "a continuous query reads a stream; add FROM")
+        distinct = query.args.get("distinct")
+        groups = query.args.get("group") is not None or _aggregates(query.expressions)
+        scope, relation = self._from(query, inner=self.inner or groups or distinct is not None)
+        if (where := query.args.get("where")) is not None:
+            self.steps.refuse_aggregates(where.this, "WHERE", "HAVING")
+            relation = self.steps.where(relation, scope.resolve(where.this))
+        if groups:
+            named = {self._name_of(each, number): each.unalias() for number, each in enumerate(query.expressions)}
+            inner = self.inner or distinct is not None
+            relation = Grouping(self.steps, query, scope, relation, named, inner=inner).planned()
+        elif (having := query.args.get("having")) is not None:
+            raise self.steps.error(having, "HAVING is for groups; write WHERE, or add GROUP BY")
+        else:
+            relation = self._projected(query, scope, relation)
+        return relation if distinct is None else self._distinct(distinct, relation)
+
+    def _from(self, query: exp.Select, *, inner: bool) -> tuple[Scope, Relation]:
+        source = query.args["from_"].this
+        relation = self._source(source, inner=inner or bool(query.args.get("joins")))
+        scope = Scope(self.steps.text, {_alias(source): relation.columns})
+        for join in query.args.get("joins") or ():
+            other = self._source(join.this, inner=True)
+            scope, relation = Joining(self.steps, scope, relation, join, _alias(join.this), other).planned()
+        return scope, relation
+
+    def _source(self, source: exp.Expr, *, inner: bool) -> Relation:
+        """Plans what stands in FROM: a table, one in windows, or a query."""
+        error = self.steps.error
+        if isinstance(source, exp.Subquery):
+            relation = QueryPlan(self.steps, source.this, self.tables, inner=inner).relation()
+        elif not isinstance(source, exp.Table):
+            raise error(source, f"FROM takes a stream or a query, got {source.sql(dialect='spark')}")
+        elif isinstance(source.this, WindowTable):
+            relation = self._windowed(source.this, inner=inner)
+        elif not isinstance(source.this, exp.Identifier):
+            raise error(source, f"there is no table function {source.this.name!r}; there are TUMBLE, HOP and SESSION")
+        elif source.args.get("db") is not None:
+            raise error(source, f"{source.sql(dialect='spark')} has a schema; streams and views have plain names")
+        elif (name := spelled(source.name, self.tables)) is None:
+            near = nearest_name(source.name, self.tables)
+            hint = "; there are" if near is None else f", did you mean {near!r}? There are"
+            raise error(source, f"there is no stream or view {source.name!r}{hint} {', '.join(self.tables) or 'none'}")
+        else:
+            relation = self.tables[name]
+        return self._with_column_names(relation, source)
+
+    def _windowed(self, table: WindowTable, *, inner: bool) -> Relation:
+        relation = self._source(table.this, inner=inner)
+        time, name = table.args["time"], table.this.alias_or_name
+        if spelled(time.name, relation.columns) is None:
+            raise self.steps.error(time, f"there is no column {time.name!r} in {name!r}")
+        if relation.time is None:
+            relation = self.steps.with_times(relation, time.name)
+        elif relation.time.lower() != time.name.lower():
+            raise self.steps.error(
+                time, f"windows are by the event time of {name!r}, which is {relation.time!r}; got {time.name!r}"
+            )
+        if any(spelled(each, relation.columns) is not None for each in bound_columns()):
+            raise self.steps.error(table, f"{name!r} has columns window_start or window_end already; rename them first")
+        if relation.windowed:
+            raise self.steps.error(
+                table, f"the rows of {name!r} are in windows already; group them over all time first"
+            )
+        columns = {**relation.columns, **bound_columns()}
+        return replace(relation, columns=columns, key=None, windows=window_fn(table, self.steps.text))
+
+    def _projected(self, query: exp.Select, scope: Scope, relation: Relation) -> Relation:
+        columns: dict[str, exp.Expr] = {}
+        for number, projection in enumerate(query.expressions):
+            for name, expression in self._columns_of(projection, number, scope):
+                if spelled(name, columns) is not None:
+                    raise self.steps.error(projection, f"two columns are called {name!r}; name one of them with AS")
+                columns[name] = expression
+        key = self.steps.key_in(relation, columns)
+        time = next((name for name, each in columns.items() if _is_time(relation, each)), None)
+        if all(is_column(each) or is_bound(each) for each in columns.values()):
+            return replace(relation, columns=columns, key=key, time=time)
+        return self.steps.select(relation, columns, key, time)
+
+    def _columns_of(self, projection: exp.Expr, number: int, scope: Scope) -> list[tuple[str, exp.Expr]]:
+        if isinstance(projection, exp.Star):
+            return scope.columns(None, projection)
+        if isinstance(projection, exp.Column) and isinstance(projection.this, exp.Star):
+            return scope.columns(projection.table, projection)
+        return [(self._name_of(projection, number), scope.resolve(projection.unalias()))]
+
+    def _name_of(self, projection: exp.Expr, number: int) -> str:
+        named = isinstance(projection, exp.Alias | exp.Column | exp.Dot | exp.Anonymous)
+        return str(projection.alias_or_name) if named else f"column{number + 1}"
+
+    def _distinct(self, distinct: exp.Distinct, relation: Relation) -> Relation:
+        """Plans the different rows of a relation: groups by all columns."""
+        if distinct.args.get("on") is not None:
+            raise self.steps.error(distinct, "DISTINCT ON is not supported; use max_by or min_by")
+        bounds = {name: each for name, each in relation.columns.items() if is_bound(each)}
+        ready = relation if bounds else self.steps.materialized(relation)
+        keys = [name for name in ready.columns if name not in bounds]
+        ready = self.steps.select(ready, {name: ready.columns[name] for name in keys}, None, None)
+        grouped = self.steps.group(ready, keys, {}, windowed=bool(bounds), inner=self.inner, place=distinct)
+        columns = {name: bounds.get(name, column_named(name)) for name in relation.columns}
+        return replace(grouped, columns=columns, key=tuple(columns))
+
+    def _union(self, query: exp.Union) -> Relation:
+        error = self.steps.error
+        if query.args.get("distinct"):
+            raise error(query.this, "UNION is not supported; write SELECT DISTINCT * FROM (... UNION ALL ...)")
+        plans = (QueryPlan(self.steps, each, self.tables, inner=self.inner) for each in (query.this, query.expression))
+        first, second = (self.steps.materialized(plan.relation()) for plan in plans)
+        if len(first.columns) != len(second.columns):
+            counts = f"{len(first.columns)} and {len(second.columns)}"
+            raise error(query.expression, f"the sides of UNION ALL have {counts} columns; they must have as many")
+        second = self.steps.materialized(renamed(second, first.columns))
+        if first.collection.windowing != second.collection.windowing:
+            raise error(query.expression, "the sides of UNION ALL are in different windows; use the same")
+        collection = self.steps.shared.apply(Flatten(), "union all", first.collection, second.collection)
+        time = first.time if first.time == second.time else None
+        return replace(first, collection=collection, key=None, time=time, retracts=first.retracts or second.retracts)
+
+    def _with_column_names(self, relation: Relation, source: exp.Expr) -> Relation:
+        """Returns a relation with the names that its alias gives to columns, as in `t(a, b)`."""
+        alias = source.args.get("alias")
+        if alias is None or not alias.args.get("columns"):
+            return relation
+        names = [each.name for each in alias.args["columns"]]
+        if len(names) != len(relation.columns):
+            raise self.steps.error(alias, f"it names {len(names)} columns, and there are {len(relation.columns)}")
+        return renamed(relation, names)
+
+
+def _alias(source: exp.Expr) -> str:
+    if isinstance(source, exp.Table) and isinstance(source.this, WindowTable) and not source.alias:
+        return str(source.this.this.alias_or_name)
+    return str(source.alias_or_name)
+
+
+def _aggregates(expressions: list[exp.Expr]) -> bool:
+    return any(is_aggregate(node) for each in expressions for node in each.walk())
+
+
+def _is_time(relation: Relation, expression: exp.Expr) -> bool:
+    return relation.time is not None and sql_text(relation.columns[relation.time]) == sql_text(expression)

@@ -1,0 +1,182 @@
+"""The steps of a plan: transforms of relations, each applied once however many queries ask for it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from operator import attrgetter
+from typing import Final
+
+from sqlglot import exp
+
+from headrace.dialects.sql.aggregates import is_aggregate
+from headrace.dialects.sql.emit import Emission
+from headrace.dialects.sql.relations import Relation, column_named, is_bound, is_column, spelled, sql_text
+from headrace.dialects.sql.sqlerrors import SqlError, error_at
+from headrace.model.agg import Aggregation, count
+from headrace.model.columns import GroupBy, Select, Where
+from headrace.model.elementwise import WithTimestamps
+from headrace.model.keyed import WindowInto
+from headrace.model.pipeline import PCollection, PTransform
+from headrace.model.triggers import AfterPercentile, AfterWatermark, Trigger
+from headrace.model.windows import CountWindows, GlobalWindows, Sessions, WindowFn
+
+_ROWS: Final = "_rows"
+_ZERO: Final = exp.Literal.number(0)
+
+
+class SharedSteps:
+    """Applies transforms to collections. The same transform of the same collections is one.
+
+    Its label comes from what it does and to what, so that its state is found again whichever queries share it.
+    """
+
+    def __init__(self) -> None:
+        self._applied: dict[tuple[str, ...], PCollection] = {}
+
+    def apply(self, transform: PTransform, signature: str, *inputs: PCollection) -> PCollection:
+        """Applies a transform, unless the same was applied to the same collections before."""
+        step = (signature, *(f"{each.label}:{each.tag}" for each in inputs))
+        if step not in self._applied:
+            digest = hashlib.blake2b("\0".join(step).encode(), digest_size=4).hexdigest()
+            label = f"{transform.default_label()[:60]} {digest}"
+            self._applied[step] = (inputs[0] if len(inputs) == 1 else inputs) | label >> transform
+        return self._applied[step]
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The steps of one query, whose text is for errors.
+
+    `emission` says when its groupings emit; it is `stated` if the query has an EMIT.
+    """
+
+    text: str
+    emission: Emission
+    stated: bool
+    shared: SharedSteps = field(default_factory=SharedSteps)
+
+    def where(self, relation: Relation, condition: exp.Expr) -> Relation:
+        """Returns the rows for which a condition holds."""
+        if any(map(is_bound, condition.walk())):
+            relation = self.in_windows(relation)
+        text = sql_text(condition)
+        return replace(relation, collection=self.shared.apply(Where(text), f"where {text}", relation.collection))
+
+    def select(
+        self, relation: Relation, columns: Mapping[str, exp.Expr], key: tuple[str, ...] | None, time: str | None
+    ) -> Relation:
+        """Computes columns; bounds of windows stay what they are."""
+        if any(map(is_bound, (part for each in columns.values() if not is_bound(each) for part in each.walk()))):
+            relation = self.in_windows(relation)
+        computed = {name: sql_text(each) for name, each in columns.items() if not is_bound(each)}
+        collection = relation.collection
+        if not computed:  # rows of bounds alone
+            computed = {"_": "true"}
+        signature = "select " + ", ".join(f"{text} AS {name}" for name, text in computed.items())
+        collection = self.shared.apply(Select(**computed), signature, collection)
+        now = {name: each if is_bound(each) else column_named(name) for name, each in columns.items()}
+        return Relation(collection, now, tuple(computed), key, time, relation.windows, relation.retracts)
+
+    def materialized(self, relation: Relation) -> Relation:
+        """Returns a relation whose collection has exactly its columns, bounds of windows included."""
+        relation = self.in_windows(relation)
+        columns = {name: sql_text(each) for name, each in relation.columns.items()}
+        if tuple(columns) == relation.stored and all(
+            is_column(each) and each.name == name for name, each in relation.columns.items()
+        ):
+            return relation
+        signature = "columns " + ", ".join(f"{text} AS {name}" for name, text in columns.items())
+        collection = self.shared.apply(Select(**columns), signature, relation.collection)
+        return replace(
+            relation,
+            collection=collection,
+            columns={name: column_named(name) for name in columns},
+            stored=tuple(columns),
+        )
+
+    def with_times(self, relation: Relation, name: str) -> Relation:
+        """Makes a column the event time of rows that have none among their columns."""
+        ready = self.materialized(relation)
+        column = spelled(name, ready.columns) or name
+        timed = self.shared.apply(WithTimestamps(attrgetter(column)), f"times by {column}", ready.collection)
+        return replace(ready, collection=timed, time=column)
+
+    def group(
+        self,
+        relation: Relation,
+        keys: list[str],
+        aggregations: Mapping[str, Aggregation],
+        *,
+        windowed: bool,
+        inner: bool,
+        place: exp.Expr,
+    ) -> Relation:
+        """Groups the rows of a relation: in its windows, or over all time. `inner`: results are to be taken back.
+
+        If rows of the relation may be taken back, a group is gone when none is left.
+        """
+        if not windowed and self.stated and _waits_for_watermark(self.emission.trigger):
+            raise self.error(
+                place,
+                "EMIT AFTER WATERMARK waits for the end of a window, and these groups have none; group by "
+                "window_start of a TUMBLE, HOP or SESSION, or leave EMIT out",
+            )
+        collection = relation.collection
+        if not windowed:
+            emission = replace(self.emission, trigger=self.emission.inner) if inner else self.emission
+            collection = self._into_windows(collection, GlobalWindows(), emission, retracts=inner or relation.retracts)
+        elif relation.windows is not None:
+            retracts = inner or relation.retracts or isinstance(relation.windows, Sessions)
+            collection = self._into_windows(collection, relation.windows, self.emission, retracts=retracts)
+        vanishes = relation.retracts and bool(keys)
+        computed = {**aggregations, _ROWS: count()} if vanishes or not aggregations else dict(aggregations)
+        listed = ", ".join(f"{each} AS {name}" for name, each in computed.items())
+        grouped = GroupBy(*keys).aggregate(**computed)
+        collection = self.shared.apply(grouped, f"group by {', '.join(keys)}: {listed}", collection)
+        stored = (*keys, *computed)
+        retracts = collection.windowing.accumulation == "retracting"
+        result = Relation(collection, {name: column_named(name) for name in stored}, stored, retracts=retracts)
+        return self.where(result, exp.GT(this=column_named(_ROWS), expression=_ZERO)) if vanishes else result
+
+    def in_windows(self, relation: Relation) -> Relation:
+        """Assigns the rows of a relation to its windows, if that is still to be done."""
+        if relation.windows is None:
+            return relation
+        collection = self._into_windows(relation.collection, relation.windows, self.emission, retracts=False)
+        return replace(relation, collection=collection, windows=None)
+
+    def _into_windows(
+        self, collection: PCollection, windows: WindowFn, emission: Emission, *, retracts: bool
+    ) -> PCollection:
+        late = not isinstance(windows, CountWindows | GlobalWindows)
+        transform = WindowInto(
+            windows,
+            trigger=emission.trigger,
+            accumulation="discarding" if emission.once else "retracting" if retracts else "accumulating",
+            allowed_lateness=emission.lateness / 1_000_000 if late else 0,
+        )
+        return self.shared.apply(transform, f"windows {transform.windowing!r}", collection)
+
+    def key_in(self, relation: Relation, columns: Mapping[str, exp.Expr]) -> tuple[str, ...] | None:
+        """Returns the names that the key of a relation has among other columns; None if a part of it is left out."""
+        if relation.key is None:
+            return None
+        names = {sql_text(each): name for name, each in columns.items()}
+        found = [names.get(sql_text(relation.columns[name])) for name in relation.key]
+        return None if None in found else tuple(name for name in found if name is not None)
+
+    def refuse_aggregates(self, node: exp.Expr, clause: str, instead: str) -> None:
+        """Refuses calls of aggregate functions in a clause."""
+        for each in node.walk():
+            if is_aggregate(each):
+                raise self.error(each, f"{clause} is judged before rows are grouped; write it in {instead}")
+
+    def error(self, node: exp.Expr, reason: str) -> SqlError:
+        """Returns the error for a part of the query."""
+        return error_at(node, self.text, reason)
+
+
+def _waits_for_watermark(trigger: Trigger) -> bool:
+    return isinstance(trigger, AfterWatermark | AfterPercentile) or any(map(_waits_for_watermark, trigger.children()))

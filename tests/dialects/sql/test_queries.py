@@ -1,0 +1,183 @@
+"""Queries as batches and as streams: both give what Spark's SQL gives for the same rows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+import headrace as hr
+from headrace.dialects.sql.planner import Planned, Planner
+from headrace.dialects.sql.sqltransform import parse_query, relation_of
+from headrace.model.sinks import WindowedValue
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+START = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+class Trade(NamedTuple):
+    symbol: str
+    trader: str | None
+    price: float
+    size: int | None
+    at: datetime
+
+
+class Company(NamedTuple):
+    symbol: str
+    name: str
+
+
+def trades() -> list[Trade]:
+    """Forty trades, somewhat out of order, with nulls."""
+    return [
+        Trade(
+            ["IBM", "AAPL", "MSFT"][n * 7 % 3],
+            None if n % 11 == 0 else f"t{n * 5 % 4}",
+            float(100 + n * 13 % 17),
+            None if n % 13 == 5 else n * 3 % 5,
+            START + timedelta(seconds=n * 7 - n % 3 * 5),
+        )
+        for n in range(40)
+    ]
+
+
+COMPANIES = [Company("IBM", "Machines"), Company("AAPL", "Fruit")]
+WINDOWS = {
+    "tumble": "TUMBLE(TABLE trades, DESCRIPTOR(at), INTERVAL '1' MINUTE)",
+    "hop": "HOP(TABLE trades, DESCRIPTOR(at), INTERVAL '30' SECONDS, INTERVAL '1' MINUTE)",
+    "session": "SESSION(TABLE trades, DESCRIPTOR(at), INTERVAL '12' SECONDS)",
+}
+# Of a query over windows, the same by Spark's functions.
+SPARK_WINDOWS = {
+    "tumble": "window(at, '1 minute')",
+    "hop": "window(at, '1 minute', '30 seconds')",
+}
+
+QUERIES = {
+    "rows": "SELECT symbol, price * size AS amount, at FROM trades WHERE size > 0 AND trader IS NOT NULL",
+    "star": "SELECT *, upper(trader) AS who FROM trades t WHERE t.price > 110",
+    "renamed": "SELECT symbol AS s, price AS p FROM trades",
+    "groups": """SELECT symbol, count(*) AS n, sum(size) AS size, sum(price * size) / sum(size) AS vwap
+        FROM trades GROUP BY symbol""",
+    "nulls": """SELECT trader, count(size) AS n, count(DISTINCT size) AS d, avg(size) AS mean, min(size) AS low,
+        max(price) AS high FROM trades GROUP BY trader""",
+    "expressions": """SELECT substring(symbol, 1, 1) AS letter, hour(at) AS h, sum(size) + 1 AS more,
+        max(price) - min(price) AS span FROM trades GROUP BY letter, hour(at)""",
+    "conditions": """SELECT symbol, count(*) FILTER (WHERE price > 110) AS high, count_if(size = 1) AS single,
+        sum(size) FILTER (WHERE trader = 't1') AS ones, bool_or(size > 3) AS some, bool_and(size >= 0) AS every
+        FROM trades GROUP BY symbol""",
+    "all": "SELECT count(*) AS n, stddev(price) AS deviation, max_by(trader, at) AS latest FROM trades",
+    "having": "SELECT trader, sum(size) AS total FROM trades GROUP BY trader HAVING count(*) > 8 AND total > 5",
+    "distinct": "SELECT DISTINCT symbol, trader FROM trades WHERE size > 1",
+    "union": """SELECT symbol, price FROM trades WHERE price < 105
+        UNION ALL SELECT trader, 1.0D FROM trades WHERE size = 1""",
+    "nested": """SELECT n, count(*) AS traders
+        FROM (SELECT trader, count(*) AS n FROM trades GROUP BY trader) GROUP BY n""",
+    "with": """WITH big AS (SELECT * FROM trades WHERE size > 2),
+        by_symbol AS (SELECT symbol, sum(price) AS total FROM big GROUP BY symbol)
+        SELECT max(total) AS most, min(total) AS least FROM by_symbol""",
+    "joined": "SELECT t.symbol, name, price FROM trades t JOIN companies c ON t.symbol = c.symbol WHERE size > 1",
+    "left": "SELECT t.symbol, c.symbol AS other, name FROM trades AS t LEFT JOIN companies AS c ON c.symbol = t.symbol",
+    "using": "SELECT name, sum(size) AS total FROM trades JOIN companies USING (symbol) GROUP BY name",
+}
+IN_WINDOWS = """SELECT symbol, window_start, window_end, count(*) AS n, sum(price) AS total FROM {}
+    GROUP BY symbol, window_start, window_end"""
+OVER_WINDOWS = """SELECT window_start AS begin, max(n) AS most
+    FROM (SELECT symbol, window_start, count(*) AS n FROM {} GROUP BY symbol, window_start, window_end)
+    GROUP BY window_start"""
+# Spark knows the bounds of sessions in groups only.
+SPARK_SESSIONS = """SELECT symbol, session_window.start, session_window.end, count(*) AS n, sum(price) AS total
+    FROM trades GROUP BY symbol, session_window(at, '12 seconds')"""
+
+
+def reference(spark: SparkSession, name: str) -> list[tuple[Any, ...]]:
+    """Returns what Spark's SQL gives."""
+    if name in QUERIES:
+        text = QUERIES[name]
+    elif name == "in session":
+        text = SPARK_SESSIONS
+    else:
+        query, window = name.split()
+        table = f"""(SELECT *, w.start AS window_start, w.end AS window_end
+            FROM (SELECT *, {SPARK_WINDOWS[window]} AS w FROM trades))"""
+        text = {"in": IN_WINDOWS, "over": OVER_WINDOWS}[query].format(table)
+    return [tuple(row) for row in spark.sql(text).collect()]
+
+
+def texts() -> dict[str, str]:
+    in_windows = {f"in {name}": IN_WINDOWS.format(table) for name, table in WINDOWS.items()}
+    over = {f"over {name}": OVER_WINDOWS.format(WINDOWS[name]) for name in ("tumble", "hop")}
+    return {**QUERIES, **in_windows, **over}
+
+
+def planned(source: hr.PCollection, companies: hr.PCollection) -> dict[str, Planned]:
+    tables = {"trades": relation_of("trades", source), "companies": relation_of("companies", companies)}
+    planner = Planner(tables)
+    return {name: planner.plan(parse_query(text), text) for name, text in texts().items()}
+
+
+def answer(changes: Iterable[WindowedValue], plan: Planned) -> list[tuple[Any, ...]]:
+    """Returns the table that changes make: rows are replaced by their key, or else taken back."""
+    rows: dict[Any, Any] = {}
+    others: Counter[Any] = Counter()
+    for change in changes:
+        row = tuple(change.value)
+        if plan.key is not None:
+            key = tuple(getattr(change.value, name) for name in plan.key)
+            if not change.retraction:
+                rows[key] = row
+            elif rows.get(key) == row:
+                del rows[key]
+        else:
+            others[row] += -1 if change.retraction else 1
+    assert all(number >= 0 for number in others.values())
+    return [*rows.values(), *others.elements()]
+
+
+def assert_same(name: str, found: Sequence[tuple[Any, ...]], expected: Sequence[tuple[Any, ...]]) -> None:
+    assert sorted(map(_shown, found)) == sorted(map(_shown, expected)), name
+
+
+def _shown(row: tuple[Any, ...]) -> str:
+    return repr(tuple(_plain(value) for value in row))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float):
+        return round(value, 9)
+    return value.replace(tzinfo=None) if isinstance(value, datetime) else value
+
+
+@pytest.mark.slow("twenty-one queries, as a batch and as a stream, each with Spark's own answer")
+def test_batches_and_streams_give_what_spark_gives(spark: SparkSession) -> None:
+    rows = trades()
+    spark.createDataFrame(rows).createOrReplaceTempView("trades")
+    spark.createDataFrame(COMPANIES).createOrReplaceTempView("companies")
+    expected = {name: reference(spark, name) for name in texts()}
+    assert [name for name, rows in expected.items() if not rows] == []
+
+    p = hr.Pipeline(spark=spark)
+    timed = [hr.TimestampedValue(row, row.at) for row in rows]
+    source = p | "trades" >> hr.Create(timed).with_output_types(Trade)
+    plans = planned(source, p | "companies" >> hr.Create(COMPANIES).with_output_types(Company))
+    collected = {name: plan.collection | f"collect {name}" >> hr.Collect() for name, plan in plans.items()}
+    p.run().wait()
+    for name, values in collected.items():
+        assert_same(name, list(map(tuple, values)), expected[name])
+
+    script = hr.TestStream()
+    for start in range(0, len(timed), 9):
+        script = script.add(timed[start : start + 9])
+    p = hr.Pipeline(spark=spark)
+    source = p | "trades" >> script.finish().with_output_types(Trade)
+    plans = planned(source, p | "companies" >> hr.Create(COMPANIES).with_output_types(Company))
+    collected = {name: plan.collection | f"collect {name}" >> hr.Collect() for name, plan in plans.items()}
+    p.run().wait()
+    for name, values in collected.items():
+        assert_same(name, answer(values.windowed, plans[name]), expected[name])
