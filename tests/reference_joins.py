@@ -81,3 +81,54 @@ class StreamJoin:
     def _joined(self, how: str, among: Callable[[tuple[int, int]], bool]) -> list[Placed]:
         left, right = ([row for row in rows if among(row[1])] for rows in self.rows)
         return join(left, right, self.pairs, how, self.names)
+
+
+class TimedJoin:
+    """The naive definition of a join of two streams by keys and times, in the global window.
+
+    A row comes with its time. It is late, and left out, if its time is behind the watermark by more than the lateness.
+    A match is emitted in the step in which its second row comes, with the later time; a row without a match, if it is
+    kept, in the step in which the watermark passes the last time that could match it by the lateness.
+    """
+
+    def __init__(
+        self, pairs: Sequence[tuple[str, str]], how: str, names: Sequence[str], lateness: int, within: tuple[int, int]
+    ) -> None:
+        self.pairs, self.names, self.lateness, self.within = pairs, names, lateness, within
+        self.keeps = (how in ("left", "outer"), how in ("right", "outer"))
+        self.rows: tuple[list[Placed], list[Placed]] = ([], [])
+        self.waiting: tuple[list[Placed], list[Placed]] = ([], [])
+        self.watermark: float = -math.inf
+        self.late = 0
+
+    def step(self, left: Sequence[Placed], right: Sequence[Placed], watermark: float) -> list[Placed]:
+        """Takes rows in, moves the watermark, and returns what is emitted, with times."""
+        emitted = []
+        for side, rows in enumerate((left, right)):
+            for row in rows:
+                if row[1] + self.lateness < self.watermark:
+                    self.late += 1
+                    continue
+                for other in self.rows[1 - side]:
+                    a, b = (row, other) if side == 0 else (other, row)
+                    if self._match(a, b):
+                        emitted.append((self._row(a[0], b[0]), max(a[1], b[1])))
+                self.rows[side].append(row)
+                self.waiting[side].append(row)
+        self.watermark = max(self.watermark, watermark)
+        for side, waiting in enumerate(self.waiting):
+            reach = self.within[1] if side == 0 else -self.within[0]
+            for row in [row for row in waiting if row[1] + reach + self.lateness < self.watermark]:
+                waiting.remove(row)
+                others = self.rows[1 - side]
+                if self.keeps[side] and not any(self._match(*((row, o) if side == 0 else (o, row))) for o in others):
+                    emitted.append((self._row(*((row[0], {}) if side == 0 else ({}, row[0]))), row[1]))
+        return emitted
+
+    def _match(self, a: Placed, b: Placed) -> bool:
+        near = self.within[0] <= b[1] - a[1] <= self.within[1]
+        return near and all(same(a[0][ours], b[0][theirs]) for ours, theirs in self.pairs)
+
+    def _row(self, a: Row, b: Row) -> Row:
+        keys = {ours: b.get(theirs) for ours, theirs in self.pairs}
+        return {name: a[name] if name in a else keys.get(name, b.get(name)) for name in self.names}

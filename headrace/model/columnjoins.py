@@ -12,9 +12,11 @@ from headrace.model.errors import PipelineError
 from headrace.model.knowncolumns import no_column
 from headrace.model.pipeline import PCollection, Place
 from headrace.model.schema import ROWS, rows_schema
+from headrace.model.times import DurationLike, duration, format_duration
 
 How = Literal["inner", "left", "right", "outer"]
 On = str | Sequence[str | tuple[str, str]] | Mapping[str, str]
+Within = tuple[DurationLike, DurationLike]
 
 _FORMS: Final = "on='id', on=['id', 'day'], or, where names differ, on={'customer_id': 'id'}"
 
@@ -34,6 +36,12 @@ class Join(Columnwise):
     collection in the global window is a table, which is read when the stream starts, and `how` is "inner" or "left";
     with stream=True it is streamed, too, for instance files that arrive.
 
+    `within=(lower, upper)` joins by time as well, in the global window: two rows match only if
+    `left.time + lower <= right.time <= left.time + upper`. A match has the later of the two times. In a stream every
+    `how` is possible and both sides are streamed: a row is stored until the watermark has passed its last possible
+    match by the allowed lateness, and is then emitted if it is kept and nothing matched it. A row that is itself
+    further behind the watermark than the allowed lateness is late, and left out.
+
     >>> import headrace as hr
     >>> with hr.Pipeline() as p:
     ...     orders = p | "orders" >> hr.Create([{"customer": 7, "item": "book"}], schema="customer long, item string")
@@ -45,7 +53,9 @@ class Join(Columnwise):
 
     output_type: object = None
 
-    def __init__(self, other: PCollection, on: On, *, how: How = "inner", stream: bool = False) -> None:
+    def __init__(
+        self, other: PCollection, on: On, *, how: How = "inner", within: Within | None = None, stream: bool = False
+    ) -> None:
         if not isinstance(other, PCollection):
             raise PipelineError(
                 f"Join takes the collection to join with, got {other!r:.80}; write a | Join(b, on='id')"
@@ -53,10 +63,12 @@ class Join(Columnwise):
         if how not in get_args(How):
             raise PipelineError(f"Join: how must be 'inner', 'left', 'right' or 'outer', got {how!r}")
         self.other, self.pairs, self.how, self.stream = other, _pairs(on), how, stream
+        self.within = None if within is None else _interval(within)
 
     def default_label(self) -> str:
         on = ", ".join(left if left == right else f"{left} = {right}" for left, right in self.pairs)
-        return f"Join({self.other.label} on {on}{'' if self.how == 'inner' else f', {self.how}'})"
+        times = "" if self.within is None else f", {' to '.join(map(format_duration, self.within))}"
+        return f"Join({self.other.label} on {on}{times}{'' if self.how == 'inner' else f', {self.how}'})"
 
     def expand(self, inputs: Any) -> Any:
         name = self.label or self.default_label()
@@ -97,6 +109,14 @@ class Join(Columnwise):
     def check(self, left: PCollection, right: PCollection) -> None:
         """Refuses collections whose windows do not join, and streams where there can be none."""
         windows, others = left.windowing.window, right.windowing.window
+        if self.within is not None:
+            for pc in (left, right):
+                if not pc.windowing.is_global:
+                    raise PipelineError(
+                        f"{pc.label!r} is in {pc.windowing.window!r}, but within=... is about times and not windows; "
+                        "apply WindowInto behind the join"
+                    )
+            return
         endless = not left.bounded or not right.bounded
         if endless and left.windowing.is_global and (self.keeps_right or (self.keeps_left and not right.bounded)):
             raise PipelineError(
@@ -121,7 +141,13 @@ class Join(Columnwise):
 
     def with_table(self, right: PCollection) -> bool:
         """Returns whether, in a stream, the right collection is a table, which is read when the stream starts."""
-        return right.bounded and not self.stream and right.windowing.is_global and not self.keeps_right
+        return (
+            self.within is None
+            and right.bounded
+            and not self.stream
+            and right.windowing.is_global
+            and not self.keeps_right
+        )
 
     def element_type_from(self, inputs: tuple[PCollection, ...]) -> object:
         left, right = (pc.schema for pc in inputs)
@@ -137,6 +163,21 @@ class Join(Columnwise):
         """Returns the columns of the result, those joined on with the types of the left."""
         names = self.columns(left.names, right.names)
         return pa.schema([(name, (left if name in left.names else right).field(name).type) for name in names])
+
+
+def _interval(within: Any) -> tuple[int, int]:
+    """Returns by how much a right row may be later than a left one, from and to, in microseconds."""
+    if not isinstance(within, tuple | list) or len(within) != 2:
+        raise PipelineError(
+            f"Join: within is two durations, from and to, got {within!r}; write for instance within=(0, '10 minutes')"
+        )
+    lower, upper = map(duration, within)
+    if lower > upper:
+        raise PipelineError(
+            f"Join: in within, lower must not be above upper, got {format_duration(lower)} and "
+            f"{format_duration(upper)}; nothing could ever join"
+        )
+    return lower, upper
 
 
 def _pairs(on: Any) -> tuple[tuple[str, str], ...]:

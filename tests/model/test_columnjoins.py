@@ -85,6 +85,20 @@ def test_a_bounded_collection_is_a_table_unless_it_is_streamed() -> None:
     test_what_does_not_join((MINUTES, "numbers"), "people", "inner", "apply the same WindowInto to both", stream=True)
 
 
+def test_by_time_both_are_streamed_and_in_the_global_window() -> None:
+    p = hr.Pipeline()
+    people = p | "people" >> hr.Create(PEOPLE) | "names" >> hr.Select("id", "name")
+    numbers = p | "numbers" >> hr.Rate(1)
+    _ = numbers | hr.Join(people, on={"value": "id"}, how="outer", within=("-1 minute", 5)) | hr.Collect()
+    label = "Join(names on value = id, -1 min to 5 s, outer)"
+    assert f"level 1  {label}: outer join on value = id, -1 min to 5 s" in p.explain().splitlines()
+    p = hr.Pipeline()
+    minutes = p | "people" >> hr.Create(PEOPLE) | "names" >> hr.Select("id", "name") | hr.WindowInto(MINUTES)
+    _ = p | "numbers" >> hr.Rate(1) | "join" >> hr.Join(minutes, on={"value": "id"}, within=(0, 5)) | hr.Collect()
+    with pytest.raises(hr.PipelineError, match=r"'join' .* is about times and not windows; apply WindowInto behind"):
+        p.explain()
+
+
 def test_a_stream_that_retracts_does_not_join() -> None:
     p = hr.Pipeline()
     windows = hr.WindowInto(hr.FixedWindows(60), accumulation="retracting")
@@ -105,6 +119,8 @@ def test_a_stream_that_retracts_does_not_join() -> None:
         ({"on": 7}, "on names at least one column, got 7"),
         ({"on": ["id", 7]}, "7 in on is no name of a column and no pair"),
         ({"on": ["id", "id"]}, "on has the column 'id' twice"),
+        ({"on": "id", "within": "1 hour"}, "within is two durations, from and to, got '1 hour'; write for instance"),
+        ({"on": "id", "within": (2, 1)}, "lower must not be above upper, got 2 s and 1 s; nothing could ever join"),
         ({"on": "id", "how": "full"}, "how must be 'inner', 'left', 'right' or 'outer', got 'full'"),
     ],
 )

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, NumericType
 
 from headrace.engine.catalyst.parsing import quoted
-from headrace.engine.worker.hidden import END, LOW, START
+from headrace.engine.worker.hidden import END, LOW, START, TIME
 from headrace.model.columnjoins import Join
 from headrace.model.errors import PipelineError
 from headrace.model.times import MIN_TIME
@@ -32,6 +32,8 @@ def join_batches(join: Join, left: DataFrame, right: DataFrame, own: Sequence[st
     condition = _same_keys(join)
     if START in left.columns and START in right.columns:
         condition &= (_column(START) == _column(_RIGHT + START)) & (_column(END) == _column(_RIGHT + END))
+    if join.within is not None:
+        condition &= _near(join.within)
     how = "full_outer" if join.how == "outer" else join.how
     rows = left.withColumn(_HAS_LEFT, F.lit(True)).join(_renamed(right, right.columns), condition, how)
     hidden = [name for name in left.columns if name not in own]
@@ -89,6 +91,12 @@ def _same_keys(join: Join) -> Column:
     return reduce(Column.__and__, (_column(ours) == _column(_RIGHT + theirs) for ours, theirs in join.pairs))
 
 
+def _near(within: tuple[int, int]) -> Column:
+    """Returns whether the time of a right row is that of the left one, by so much later, from and to."""
+    ours, theirs = (F.coalesce(_column(name), F.lit(MIN_TIME)) for name in (TIME, _RIGHT + TIME))
+    return (ours + F.lit(within[0]) <= theirs) & (theirs <= ours + F.lit(within[1]))
+
+
 def _renamed(right: DataFrame, names: Sequence[str]) -> DataFrame:
     renamed = [_column(name).alias(_RIGHT + name) for name in names]
     return right.select(*renamed, F.lit(True).alias(_HAS_RIGHT))
@@ -107,7 +115,9 @@ def _result(join: Join, names: Sequence[str], own: Sequence[str]) -> list[Column
 
 
 def _of_either(join: Join, name: str, others: Sequence[str]) -> Column:
-    """Returns a hidden column of the left row or, where there is none, of the right one."""
+    """Returns a hidden column of the left row or, where there is none, of the right one; of times, the later one."""
+    if join.within is not None and name == TIME:
+        return F.greatest(_column(TIME), _column(_RIGHT + TIME)).alias(TIME)  # a null is less than any time
     if not join.keeps_right:
         return _column(name)
     of_right = _column(_RIGHT + name) if name in others else F.lit(None)

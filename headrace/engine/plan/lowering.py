@@ -233,7 +233,7 @@ class _Lowering:
             )
         places = [self.places.enter(pc) for pc in node.inputs]
         windowing = max((pc.windowing for pc in node.inputs), key=lambda windowing: windowing.allowed_lateness)
-        work = JoinWork(windowing, join.pairs, join.how)
+        work = JoinWork(windowing, join.pairs, join.how, join.within)
         exchange = self._add_exchange(node, work, all_origins(places))
         self.line.joins[exchange.number] = node
         for side, (pc, place) in enumerate(zip(node.inputs, places, strict=True)):

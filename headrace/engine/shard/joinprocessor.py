@@ -56,13 +56,14 @@ class JoinSpec:
 
     - columns: of the result: its name, its side and its name there
     - within: how much later than the left row a right one may be, from and to; None if only keys and windows count
-    - lateness: how long after the end of its window a row may come
+    - lateness: how long after the end of its window a row may come, or, with `late_by_time`, after its own time
     """
 
     sides: tuple[JoinSide, JoinSide]
     columns: tuple[tuple[str, int, str], ...]
     lateness: int = 0
     within: tuple[int, int] | None = None
+    late_by_time: bool = False
 
     @property
     def hidden(self) -> tuple[str, ...]:
@@ -74,7 +75,25 @@ class JoinSpec:
         """Whether the rows of each side hold the output watermark: their times may be those of results to come."""
         left, right = self.sides
         windowed = START in left.schema.names
-        return self.within is None and (windowed or left.keeps), right.keeps
+        return left.keeps or (windowed and self.within is None), right.keeps
+
+    def last_match(self, side: int, times: Int64Array) -> Int64Array:
+        """Returns the watermarks from which on nothing can come any more that matches rows of these times."""
+        assert self.within is not None
+        lower, upper = self.within
+        return np.minimum(times + (upper if side == LEFT else -lower) + (self.lateness + 1), MAX_TIME)
+
+    def last_use(self, side: int, times: Int64Array) -> Int64Array:
+        """Returns the watermarks from which on rows of these times are not needed.
+
+        A row that others would be kept without stays until the last of those that it matches is judged.
+        """
+        assert self.within is not None
+        matched = self.last_match(side, times)
+        if not self.sides[1 - side].keeps:
+            return matched
+        lower, upper = self.within
+        return np.maximum(matched, np.minimum(times + (upper - lower) + (self.lateness + 1), MAX_TIME))
 
 
 @dataclass(frozen=True)
@@ -110,13 +129,14 @@ class JoinProcessor:
 
     def step(self, rows: pa.RecordBatch | None = None, clocks: Clocks | None = None) -> StepResult:
         """Adds rows, emits their matches, moves the clocks on, and removes rows whose time is over."""
-        before, after = self.clocks, self.clocks.moved(clocks or Clocks())
+        before, after, first = self.clocks, self.clocks.moved(clocks or Clocks()), self.next_seq
         late: list[pa.Array] = []
         came = [self._arrivals(side, batch, before.watermark, late) for side, batch in _by_side(rows, self.spec)]
         emitted = list(self._matches(*came))
         for side, arrived in enumerate(came):
             self._append(side, arrived)
-        emitted += self._remove(after.watermark)
+        emitted += self._unmatched(before.watermark, after.watermark, first)
+        self._remove(after.watermark)
         self.clocks = after
         self.watermark = output_watermark(self.watermark, after.watermark, self._holds(after.watermark))
         too_late = pa.record_batch([pa.concat_arrays(late)], [TIME]) if late else None
@@ -124,7 +144,8 @@ class JoinProcessor:
         return StepResult(results, too_late, 0, self.watermark, self.slots.held)
 
     def _arrivals(self, side: int, rows: pa.RecordBatch, watermark: int, late: list[pa.Array]) -> Arrivals:
-        over = expired(bounds_of(rows)[1], self.spec.lateness, watermark)
+        times = np.asarray(rows.column(TIME))
+        over = expired(times + 1 if self.spec.late_by_time else bounds_of(rows)[1], self.spec.lateness, watermark)
         if over.any():
             late.append(rows.column(TIME).filter(pa.array(over)))
             rows = rows.filter(pa.array(~over))
@@ -133,9 +154,7 @@ class JoinProcessor:
         times, end = np.asarray(rows.column(TIME)), bounds_of(rows)[1]
         until = np.minimum(end + self.spec.lateness, MAX_TIME)
         if self.spec.within is not None:
-            lower, upper = self.spec.within
-            last_match = times + (upper if side == LEFT else -lower)
-            until = np.minimum(last_match + (self.spec.lateness + 1), until)
+            until = np.minimum(self.spec.last_use(side, times), until)
         return self._placed(side, rows, seq, until)
 
     def _placed(self, side: int, rows: pa.RecordBatch, seq: Int64Array, until: Int64Array) -> Arrivals:
@@ -166,26 +185,33 @@ class JoinProcessor:
 
     def _met(self, side: int, slots: Int64Array) -> Arrivals:
         """Returns the rows of a side that wait in one of these slots."""
-        buffer = self.waiting[side]
+        positions = self._in_slots(side, slots)
+        return Arrivals(self.waiting[side].take(positions), self._numbers(side, positions))
+
+    def _in_slots(self, side: int, slots: Int64Array) -> Int64Array:
+        """Returns the positions of the rows of a side that wait in one of these slots."""
         touched = np.zeros(self.slots.used + 1, np.bool_)
         touched[slots] = True
         touched[-1] = False  # the slot of keys with a null
-        positions = np.flatnonzero(touched[buffer["slot"]])
-        return Arrivals(buffer.take(positions), {name: buffer[name][positions] for name in ("slot", "time")})
+        return np.flatnonzero(touched[self.waiting[side]["slot"]])
+
+    def _numbers(self, side: int, positions: Int64Array) -> dict[str, Int64Array]:
+        """Returns what decides whether rows that wait match others."""
+        return {name: self.waiting[side][name][positions] for name in ("slot", "time")}
 
     def _joined(self, left: Arrivals, right: Arrivals) -> Iterator[pa.RecordBatch]:
-        if not left.rows.num_rows or not right.rows.num_rows:
-            return
-        ours, theirs = left.numbers["slot"], right.numbers["slot"]
+        at_left, at_right = self._pairs(left.numbers, right.numbers)
+        if len(at_left):
+            yield self._results(left.rows.take(pa.array(at_left)), right.rows.take(pa.array(at_right)))
+
+    def _pairs(self, left: dict[str, Int64Array], right: dict[str, Int64Array]) -> tuple[Int64Array, Int64Array]:
+        """Returns the positions of all pairs of rows that match."""
+        ours, theirs = left["slot"], right["slot"]
         if (ours < 0).any():
             ours = np.where(ours < 0, -2, ours)  # a null is not the same as another
         if self.spec.within is None:
-            at_left, at_right = equal_pairs(ours, theirs)
-        else:
-            times = left.numbers["time"], right.numbers["time"]
-            at_left, at_right = near_pairs(ours, theirs, *times, self.spec.within)
-        if len(at_left):
-            yield self._results(left.rows.take(pa.array(at_left)), right.rows.take(pa.array(at_right)))
+            return equal_pairs(ours, theirs)
+        return near_pairs(ours, theirs, left["time"], right["time"], self.spec.within)
 
     def _results(self, left: pa.RecordBatch | None, right: pa.RecordBatch | None) -> pa.RecordBatch:
         """Makes rows of the result, of left and right ones in pairs, or of those of one side that nothing matched."""
@@ -210,35 +236,53 @@ class JoinProcessor:
     def _no_results(self) -> pa.RecordBatch:
         return self._results(*(no_rows(side.schema) for side in self.spec.sides))
 
-    def _remove(self, watermark: int) -> list[pa.RecordBatch]:
-        """Removes rows whose time is over; returns those of them that nothing matched, if they are kept."""
-        over = [buffer["until"] <= watermark for buffer in self.waiting]
-        unmatched = []
-        gone = []
-        for side, mask in enumerate(over):
-            if not mask.any():
+    def _unmatched(self, before: int, after: int, first: int) -> Iterator[pa.RecordBatch]:
+        """Yields the rows that are kept and that nothing can match any more now that the watermark moves.
+
+        `first` is the number of the first row of this step.
+        """
+        for side, buffer in enumerate(self.waiting):
+            if not self.spec.sides[side].keeps:
                 continue
-            buffer = self.waiting[side]
-            if self.spec.sides[side].keeps:
-                slots = buffer["slot"]
-                alone = np.append(self.slots.count[1 - side, : self.slots.used] == 0, True)[slots]
-                if len(positions := np.flatnonzero(mask & alone)):
-                    rows = buffer.take(positions)
-                    unmatched.append(self._results(*((rows, None) if side == LEFT else (None, rows))))
-            gone.append((side, buffer["slot"][mask]))
-        for side, slots in gone:
-            self.waiting[side].keep(~over[side])
-            self.slots.add(side, slots, -1)
+            if self.spec.within is None:
+                alone = np.append(self.slots.count[1 - side, : self.slots.used] == 0, True)[buffer["slot"]]
+                positions = np.flatnonzero((buffer["until"] <= after) & alone)
+            else:
+                judged = self.spec.last_match(side, buffer["time"])
+                over = (judged <= after) & ((judged > before) | (buffer["seq"] >= first))
+                positions = self._alone(side, np.flatnonzero(over))
+            if len(positions):
+                rows = buffer.take(positions)
+                yield self._results(*((rows, None) if side == LEFT else (None, rows)))
+
+    def _alone(self, side: int, positions: Int64Array) -> Int64Array:
+        """Returns the positions of those rows that match none that waits on the other side."""
+        own = self._numbers(side, positions)
+        met = self._numbers(1 - side, self._in_slots(1 - side, own["slot"]))
+        matched = self._pairs(own, met)[LEFT] if side == LEFT else self._pairs(met, own)[RIGHT]
+        return np.delete(positions, matched)
+
+    def _remove(self, watermark: int) -> None:
+        """Removes rows whose time is over."""
+        gone = []
+        for side, buffer in enumerate(self.waiting):
+            over = buffer["until"] <= watermark
+            if over.any():
+                gone.append(buffer["slot"][over])
+                self.slots.add(side, gone[-1], -1)
+                buffer.keep(~over)
         if gone:
-            self.slots.release(np.concatenate([slots for _, slots in gone]))
-        return unmatched
+            self.slots.release(np.concatenate(gone))
 
     def _holds(self, watermark: int) -> Int64Array:
         """Returns the times of rows that may still be those of results, other than of late rows."""
         times = []
-        for side, buffer, holds in zip(self.spec.sides, self.waiting, self.spec.holds, strict=True):
-            if holds:
-                times.append(buffer["time"] if side.keeps else buffer["time"][buffer["end"] > watermark])
+        for side, (buffer, holds) in enumerate(zip(self.waiting, self.spec.holds, strict=True)):
+            if holds and self.spec.within is not None:
+                times.append(buffer["time"][self.spec.last_match(side, buffer["time"]) > watermark])
+            elif holds:
+                keeps = self.spec.sides[side].keeps
+                times.append(buffer["time"] if keeps else buffer["time"][buffer["end"] > watermark])
         return np.concatenate(times) if times else np.zeros(0, np.int64)
 
     def dump(self) -> list[bytes]:

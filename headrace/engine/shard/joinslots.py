@@ -31,11 +31,15 @@ class JoinSlots:
 
     def of(self, names: pa.BinaryArray) -> Int64Array:
         """Returns the slots of different encoded keys and windows; those that are new get one, and null has -1."""
+        slots = np.full(len(names), -1, np.int64)
+        if names.null_count:
+            valid = np.asarray(names.is_valid())
+            slots[valid] = self.of(names.filter(pa.array(valid)))
+            return slots
         hashes = hash_bytes(names)
         at, found = self.names.find(names, hashes)
-        slots = np.full(len(names), -1, np.int64)
         slots[at] = found
-        if len(new := np.flatnonzero((slots < 0) & np.asarray(names.is_valid()))):
+        if len(new := np.flatnonzero(slots < 0)):
             slots[new] = self._take(len(new))
             self.names.put(slots[new], names.take(pa.array(new)), hashes[new])
         return slots

@@ -20,7 +20,7 @@ from headrace.engine.worker.hidden import END, START, TIME
 from headrace.model.columnjoins import How, Join
 from headrace.model.errors import PipelineError
 from headrace.model.panes import Windowing
-from headrace.model.times import MIN_TIME, Int64Array
+from headrace.model.times import MIN_TIME, Int64Array, format_duration
 
 _HIDDEN: Final = (TIME, START, END)
 _KEY: Final = "__key"
@@ -74,7 +74,7 @@ class ToJoin(ToShards):
 
 @dataclass(frozen=True)
 class JoinWork:
-    """Joins rows of two streams that have the same values in pairs of columns, in the same windows.
+    """Joins rows of two streams that have the same values in pairs of columns, in the same windows or by time.
 
     `sides` and `names`, of the result's columns, are known when the stream starts.
     """
@@ -82,6 +82,7 @@ class JoinWork:
     windowing: Windowing
     pairs: tuple[tuple[str, str], ...]
     how: How
+    within: tuple[int, int] | None = None
     sides: tuple[pa.Schema, ...] = field(default=(), repr=False)
     names: tuple[str, ...] = field(default=(), repr=False)
 
@@ -114,20 +115,24 @@ class JoinWork:
             JoinSide(right, keys[RIGHT], self.how in ("right", "outer")),
         )
         columns = tuple((name, LEFT if name in left.names else RIGHT, name) for name in self.names)
-        return JoinProcessor(JoinSpec(sides, columns, self.windowing.allowed_lateness))
+        lateness = self.windowing.allowed_lateness
+        return JoinProcessor(JoinSpec(sides, columns, lateness, self.within, late_by_time=self.within is not None))
 
     def bundles(self, emitted: pa.RecordBatch) -> Iterator[tuple[None, ColumnBundle]]:
         if emitted.num_rows:
             yield None, ColumnBundle(emitted, None)
 
     def identity(self) -> Identity:
-        return {
+        identity = {
             "kind": "join",
             "window": identity_of(self.windowing.window),
             "on": identity_of(self.pairs),
             "how": self.how,
         }
+        return identity if self.within is None else identity | {"within": list(self.within)}
 
     def describe(self) -> str:
         on = ", ".join(left if left == right else f"{left} = {right}" for left, right in self.pairs)
-        return f"{self.how} join on {on}, {self.windowing.window!r}"
+        if self.within is None:
+            return f"{self.how} join on {on}, {self.windowing.window!r}"
+        return f"{self.how} join on {on}, {' to '.join(map(format_duration, self.within))}"

@@ -17,7 +17,7 @@ from headrace.engine.shard.clocks import Clocks
 from headrace.engine.shard.joinprocessor import LEFT, RIGHT, JoinProcessor, JoinSide, JoinSpec, arrivals
 from headrace.engine.worker.hidden import END, START, TIME
 from headrace.model.times import MAX_TIME
-from tests.reference_joins import Placed, StreamJoin
+from tests.reference_joins import Placed, StreamJoin, TimedJoin
 from tests.scale import examples
 
 SIZE = 10
@@ -26,6 +26,8 @@ SCHEMAS = (
     pa.schema({"id": pa.int64(), "x": pa.float64(), "l": pa.int64(), **HIDDEN}),
     pa.schema({"key": pa.int64(), "z": pa.float64(), "r": pa.int64(), **HIDDEN}),
 )
+TIMED = tuple(pa.schema([each for each in side if each.name not in (START, END)]) for side in SCHEMAS)
+INTERVALS = [(0, 0), (-3, 8), (2, 9), (-12, -4)]
 PAIRS = [(("id", "key"),), (("id", "key"), ("x", "z"))]
 NAMES = {PAIRS[0]: ["id", "x", "l", "z", "r"], PAIRS[1]: ["id", "x", "l", "r"]}
 HOWS = ["inner", "left", "right", "outer"]
@@ -36,14 +38,15 @@ events = st.lists(st.tuples(st.integers(LEFT, RIGHT), keys, floats, st.integers(
 moves = st.lists(st.tuples(events, st.integers(0, 60), st.integers(0, 3)), max_size=8)
 
 
-def spec(pairs: Any, how: str, lateness: int) -> JoinSpec:
+def spec(pairs: Any, how: str, lateness: int, within: tuple[int, int] | None = None) -> JoinSpec:
     ours, theirs = zip(*pairs, strict=True)
+    schemas = SCHEMAS if within is None else TIMED
     sides = (
-        JoinSide(SCHEMAS[LEFT], ours, how in ("left", "outer")),
-        JoinSide(SCHEMAS[RIGHT], theirs, how in ("right", "outer")),
+        JoinSide(schemas[LEFT], ours, how in ("left", "outer")),
+        JoinSide(schemas[RIGHT], theirs, how in ("right", "outer")),
     )
     columns = tuple((name, LEFT if name in SCHEMAS[LEFT].names else RIGHT, name) for name in NAMES[pairs])
-    return JoinSpec(sides, columns, lateness)
+    return JoinSpec(sides, columns, lateness, within, late_by_time=within is not None)
 
 
 def batch(side: int, rows: list[tuple[dict[str, Any], int]]) -> pa.RecordBatch:
@@ -110,6 +113,44 @@ def test_a_shard_joins_as_the_naive_definition(moves: list[Any], pairs: Any, how
             shard = JoinProcessor(joined)
             shard.load(blocks)
     assert step.held == 0 and shard.watermark == 10**6 - 20
+
+
+@examples(200)
+@given(moves, st.sampled_from(PAIRS), st.sampled_from(HOWS), st.sampled_from([0, 7]), st.sampled_from(INTERVALS))
+def test_a_shard_joins_by_time_as_the_naive_definition(
+    moves: list[Any], pairs: Any, how: str, lateness: int, within: tuple[int, int]
+) -> None:
+    """Rows come in any order, some of them late; the state goes through its blocks as above."""
+    joined = spec(pairs, how, lateness, within)
+    shard, naive = JoinProcessor(joined), TimedJoin(pairs, how, NAMES[pairs], lateness, within)
+    blocks = shard.dump()
+    number = late = 0
+    watermark, punctual = -100, True
+    for coming, move, way in [*moves, ([], 10**6, 0)]:
+        sides: tuple[list[Placed], list[Placed]] = ([], [])
+        for side, key, value, time in coming:
+            names = ("id", "x", "l") if side == LEFT else ("key", "z", "r")
+            sides[side].append((dict(zip(names, (key, value, number), strict=True)), time))
+            number += 1
+        watermark = max(watermark, move - 20)
+        timed = [[row | {TIME: time} for row, time in rows] for rows in sides]
+        rows = [arrivals(side, pa.RecordBatch.from_pylist(each, TIMED[side])) for side, each in enumerate(timed)]
+        low_in, low_out = shard.clocks.watermark, shard.watermark
+        step = shard.step(pa.concat_batches(rows), Clocks(watermark))
+        panes = step.panes.to_pylist()
+        assert shown([(row, row.pop(TIME)) for row in panes]) == shown(naive.step(*sides, watermark))
+        late += 0 if step.late is None else step.late.num_rows
+        assert late == naive.late
+        punctual &= all(time >= low_in for rows in sides for _, time in rows)
+        if punctual:  # then nothing comes out late, either
+            assert all(time >= low_out for time in step.panes.column(TIME).to_pylist())
+        blocks = blocks + shard.changes()
+        if way in (1, 3):
+            blocks = blocks if way == 1 else blocks + shard.part(0, HASHES // 3) + shard.part(HASHES // 3, HASHES)
+            shard = JoinProcessor(joined)
+            shard.load(blocks)
+    assert step.held == 0 and shard.watermark == 10**6 - 20
+    assert not any(buffer.size for buffer in shard.waiting)
 
 
 def test_rows_that_may_become_results_hold_the_watermark() -> None:

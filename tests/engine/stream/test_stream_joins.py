@@ -36,7 +36,10 @@ SCRIPT: list[list[hr.TimestampedValue]] = [
 
 
 def results(events: Any) -> dict[str, Any]:
-    """Joins in windows: of columns, of Python objects, and behind a grouping; then counts what was joined."""
+    """Joins in windows: of columns, of Python objects, and behind a grouping; then counts what was joined.
+
+    Joins by time are of the same rows in the global window.
+    """
     windows = events | hr.WindowInto(hr.FixedWindows(10), allowed_lateness=20)
     left = windows | "left" >> hr.Where("kind = 'l'") | hr.Select("id", "code", l="text")
     right = windows | "right" >> hr.Where("kind = 'r'") | hr.Select(key="id", mark="code", r="text")
@@ -46,6 +49,11 @@ def results(events: Any) -> dict[str, Any]:
     lefts = named | "lefts" >> hr.Where("kind = 'l'") | "of lefts" >> hr.Select("id", upper="text")
     found["python"] = lefts | "python join" >> hr.Join(right, on={"id": "key"})
     found["counted"] = found["outer"] | hr.GroupBy("id").aggregate(n=hr.count())
+    lenient = events | "global" >> hr.WindowInto(hr.GlobalWindows(), allowed_lateness=20)
+    ours = lenient | "ours" >> hr.Where("kind = 'l'") | "of ours" >> hr.Select("id", "code", l="text")
+    theirs = lenient | "theirs" >> hr.Where("kind = 'r'") | "of theirs" >> hr.Select(key="id", mark="code", r="text")
+    for how in HOWS:
+        found[f"{how} within"] = ours | f"{how} by time" >> hr.Join(theirs, on=on, how=how, within=(-3, 2))
     return {name: pc | f"collect {name}" >> hr.Collect() for name, pc in found.items()}
 
 
@@ -85,16 +93,18 @@ def test_streams_join_as_batches_do(spark: SparkSession, tmp_path: pathlib.Path)
     create = hr.Create([each for elements in SCRIPT for each in elements]).with_output_types(Event)
     expected = results(p | "events" >> create)
     p.run().wait()
-    for name in (*HOWS, "python"):
+    within = [f"{how} within" for how in HOWS]
+    for name in (*HOWS, *within, "python"):
         assert shown(streamed[name]) == shown(expected[name]) and shown(expected[name]), name
-    times = {how: Counter((*each.value, each.timestamp) for each in streamed[how].windowed) for how in HOWS}
-    assert times == {how: Counter((*each.value, each.timestamp) for each in expected[how].windowed) for how in HOWS}
+    for name in (*HOWS, *within):
+        times = [Counter((*e.value, e.timestamp) for e in found[name].windowed) for found in (streamed, expected)]
+        assert times[0] == times[1], name
     # A late match may come behind the pane of its window; all panes together count all.
     counts: Counter[Any] = Counter()
     for start, key, n in shown(streamed["counted"]).elements():
         counts[start, key] += n
     assert counts == {(start, key): n for start, key, n in shown(expected["counted"])}
-    assert handle.metrics()["outer join"]["late"] == 1
+    assert handle.metrics()["outer join"]["late"] == handle.metrics()["outer by time"]["late"] == 1
 
 
 def test_what_does_not_join_is_refused_before_a_job_runs(spark: SparkSession) -> None:
