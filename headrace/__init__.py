@@ -126,11 +126,15 @@ from headrace.model.schema import Row as Row
 from headrace.model import agg as agg
 from headrace.model.agg import (
     approx_distinct as approx_distinct,
+    bloom as bloom,
     collect as collect,
     count as count,
     count_distinct as count_distinct,
+    count_min as count_min,
     first as first,
+    frequency as frequency,
     heavy_hitters as heavy_hitters,
+    histogram as histogram,
     last as last,
     max as max,
     max_by as max_by,
@@ -138,9 +142,18 @@ from headrace.model.agg import (
     min as min,
     min_by as min_by,
     quantiles as quantiles,
+    rank as rank,
+    sample as sample,
+    second_moment as second_moment,
     sum as sum,
+    theta as theta,
     top as top,
     variance as variance,
+)
+from headrace.model.sketches import (
+    BloomFilter as BloomFilter,
+    CountMinSketch as CountMinSketch,
+    ThetaSketch as ThetaSketch,
 )
 
 # Windows: where in event time an element belongs.

@@ -17,6 +17,15 @@ _OF_NUMBERS: Final[dict[type[CombineFn[Any, Any, Any]], str]] = {
     algebra.MeanFn: "mean",
     algebra.VarianceFn: "variance",
     sketches.QuantilesFn: "quantiles",
+    sketches.RankFn: "rank",
+    sketches.HistogramFn: "histogram",
+}
+_OF_HASHED: Final[dict[type[CombineFn[Any, Any, Any]], str]] = {
+    sketches.ThetaFn: "theta",
+    sketches.CountMinFn: "count_min",
+    sketches.FrequencyFn: "frequency",
+    sketches.BloomFn: "bloom",
+    sketches.SecondMomentFn: "second_moment",
 }
 
 
@@ -47,6 +56,16 @@ def wrong_type(aggregation: Aggregation, kinds: Mapping[str, pa.DataType | None]
             f"approx_distinct counts whole numbers, text and bytes, and {column!r} is a {kind}; use count_distinct, or "
             f"convert it first, e.g. Select({column}='cast({column} as string)')"
         )
+    if (name := _OF_HASHED.get(type(fn))) is not None and not _is_hashed(kind):
+        return (
+            f"{name} takes whole numbers, text and bytes, and {column!r} is a {kind}; convert it first, e.g. "
+            f"Select({column}='cast({column} as string)')"
+        )
+    if isinstance(fn, sketches.FrequencyFn):
+        wanted = int if pa.types.is_integer(kind) else bytes if _is_bytes(kind) else str
+        for value in fn.of if isinstance(fn.of, tuple) else (fn.of,):
+            if not isinstance(value, wanted):
+                return f"frequency: {column!r} is a {kind}, and never {value!r}; give values of its type"
     return None
 
 
@@ -64,9 +83,9 @@ def _is_number(kind: pa.DataType) -> bool:
 
 def _is_hashed(kind: pa.DataType) -> bool:
     return bool(
-        pa.types.is_integer(kind)
-        or pa.types.is_string(kind)
-        or pa.types.is_large_string(kind)
-        or pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
+        pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind) or _is_bytes(kind)
     )
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))

@@ -68,6 +68,16 @@ AGGREGATIONS: dict[str, tuple[Aggregation, list[Any], list[Any]]] = {
     "quantiles": (hr.quantiles("x", 3), [1, 2], [9, 3]),
     "approx_distinct": (hr.approx_distinct("x"), ["a", "b"], ["b", "c"]),
     "heavy_hitters": (hr.heavy_hitters("x", 2), ["a", "b", "a"], ["b", "b"]),
+    "theta": (hr.theta("x"), ["a", "b"], ["b", "", 3]),
+    "count_min": (hr.count_min("x"), ["a", b"b"], ["b", "", 3]),
+    "count_min of many": (hr.count_min("x"), list(range(1200)), ["b", 3]),
+    "frequency": (hr.frequency("x", of=["a", 3]), ["a", b"b"], ["a", "", 3]),
+    "second_moment": (hr.second_moment("x"), ["a", b"b"], ["a", "", 3]),
+    "second_moment of many": (hr.second_moment("x"), ["a", "b"], list(range(1200))),
+    "rank": (hr.rank("x", of=[1, 3]), [1, 2], [9, 3]),
+    "histogram": (hr.histogram("x", bins=[0, 2, 9]), [1, 2], [9, 3]),
+    "bloom": (hr.bloom("x", items=100), ["a", b"b"], ["a", "", 3]),
+    "sample": (hr.sample("x", 9), ["a", "a"], ["a"]),
 }
 
 

@@ -23,7 +23,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.model.algebra import CombineFn
-from headrace.model.sketches import ApproxDistinctFn, HeavyHittersFn, QuantileFn, QuantilesFn
+from headrace.model.sketches import (
+    ApproxDistinctFn,
+    BloomFn,
+    CountMinFn,
+    FrequencyFn,
+    HeavyHittersFn,
+    HistogramFn,
+    QuantileFn,
+    QuantilesFn,
+    RankFn,
+    SecondMomentFn,
+    ThetaFn,
+)
 from tests.scale import examples
 
 MANY = 50_000
@@ -34,6 +46,13 @@ SMALL = [
     (QuantilesFn(5), NUMBERS),
     (QuantileFn(0.3), NUMBERS),
     (HeavyHittersFn(3), WORDS),
+    (ThetaFn(), WORDS),
+    (CountMinFn(), WORDS),
+    (FrequencyFn(("a", 1)), WORDS),
+    (SecondMomentFn(), WORDS),
+    (BloomFn(100), WORDS),
+    (RankFn((0.0, 7.5)), st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=40)),
+    (HistogramFn(3), NUMBERS),
 ]
 
 
@@ -287,11 +306,13 @@ def test_hitters_have_a_bounded_number_of_counters():
     assert len(acc) <= 2 * fn.counters
 
 
-def test_hitters_are_the_same_in_every_process():
-    """Python's hash of a string differs between processes; the answer must not."""
+def test_answers_are_the_same_in_every_process():
+    """Python's hash of a string differs between processes; the answers must not."""
     program = (
-        "from tests.model.test_sketches import HeavyHittersFn, in_parts, skewed_words\n"
-        "print(in_parts(HeavyHittersFn(200), skewed_words(20_000)))"
+        "from tests.model.test_sketches import *\n"
+        "values = skewed_words(20_000)\n"
+        "for fn in (HeavyHittersFn(200), ThetaFn(10), CountMinFn(0.01), SecondMomentFn(), BloomFn()):\n"
+        "    print(in_parts(fn, values))"
     )
     answers = {
         subprocess.run(
@@ -303,6 +324,28 @@ def test_hitters_are_the_same_in_every_process():
         for seed in ("1", "2")
     }
     assert len(answers) == 1
+
+
+# Sketches whose bits do not depend on the split
+
+
+@pytest.mark.parametrize("fn", [ThetaFn(8), CountMinFn(0.01), SecondMomentFn(), BloomFn(500)], ids=repr)
+@examples(15)
+@given(seed=st.integers(0, 2**32), distinct=st.sampled_from([3, 900, 1000, 1001, 5000]), parts=st.integers(1, 9))
+def test_any_split_gives_the_same_bits(fn, seed, distinct, parts):
+    draw = random.Random(seed)
+    values = [f"v{draw.randrange(distinct)}" for _ in range(distinct)] + [f"v{i}" for i in range(distinct)]
+    whole = fn.add_all(fn.zero(), values)
+    accs = [fn.zero() for _ in range(parts)]
+    for value in draw.sample(values, len(values)):
+        at = draw.randrange(parts)
+        accs[at] = fn.add(accs[at], value)
+    while len(accs) > 1:
+        b, a = (accs.pop(draw.randrange(len(accs))) for _ in range(2))
+        accs.append(fn.merge(fn.load(fn.dump(a)) if draw.random() < 0.5 else a, b))
+    assert fn.finish(accs[0]) == fn.finish(whole)
+    assert fn.dump(accs[0]) == fn.dump(whole)
+    assert fn.is_exact(accs[0]) == fn.is_exact(whole)
 
 
 def test_hitters_check_their_argument():
@@ -318,6 +361,11 @@ def test_hitters_check_their_argument():
         (QuantilesFn(5), "QuantilesFn(5)"),
         (QuantileFn(0.5), "QuantileFn(0.5)"),
         (HeavyHittersFn(3), "HeavyHittersFn(3)"),
+        (ThetaFn(), "ThetaFn()"),
+        (FrequencyFn("a"), "FrequencyFn('a')"),
+        (RankFn((1, 2)), "RankFn((1, 2))"),
+        (HistogramFn(), "HistogramFn()"),
+        (BloomFn(100), "BloomFn(items=100)"),
     ],
 )
 def test_sketches_are_readable_values(fn, text):

@@ -1,6 +1,7 @@
 """Catalyst forms of partial aggregations: the accumulators that their CombineFns would have, as bytes.
 
-Catalyst aggregates; Python turns its result into an accumulator, once for each group.
+Catalyst aggregates; Python turns its result into an accumulator, once for each group. Sketches that Catalyst cannot
+finish are finished there, too.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.functions import arrow_udf
-from pyspark.sql.types import BinaryType
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import ArrayType, BinaryType, DataType, DoubleType, IntegralType, LongType, StringType
 
 from headrace.engine.worker.hidden import TIME
 from headrace.model import algebra, sketches
@@ -24,6 +26,9 @@ from headrace.model.times import MIN_TIME
 
 Form = Callable[[Any, Column], Column]
 Dump = Callable[[Any, Any], Any]
+
+RANDOM: Final = "__random"
+"""A column of random numbers, which a frame has if samples are drawn of it: an aggregate cannot make them."""
 
 
 def partial_expression(partial: PartialFn, value: Column) -> Column:
@@ -37,6 +42,35 @@ def partial_expression(partial: PartialFn, value: Column) -> Column:
         return pa.array([encode(dump(fn, result)) for result in results.to_pylist()], pa.binary())
 
     return arrow_udf(encode_all, BinaryType())(form(fn, value))  # type: ignore[no-any-return, call-overload]
+
+
+def finished_expression(fn: CombineFn[Any, Any, Any], value: Column) -> Column:
+    """Returns the expression of a group's result, which the CombineFn itself makes of the accumulator."""
+    form, dump = _FORMS[type(fn)]
+    kind = _RESULTS[type(fn)](fn)
+    arrow = to_arrow_type(kind)
+
+    def finish_all(results: pa.Array) -> pa.Array:
+        return pa.array([fn.finish(fn.load(dump(fn, result))) for result in results.to_pylist()], arrow)
+
+    return arrow_udf(finish_all, kind)(form(fn, value))  # type: ignore[no-any-return, call-overload]
+
+
+def hashed(value: Column, kind: DataType) -> Column:
+    """Returns a column as the sketches of Spark must hash it to agree with `hashed_as` of the model."""
+    if isinstance(kind, IntegralType):
+        return value.cast("bigint")
+    if isinstance(kind, StringType):
+        return F.when(value == "", "\0s").otherwise(value)  # Spark ignores empty text
+    if isinstance(kind, BinaryType):
+        return F.concat(F.lit("\0b"), F.decode(value, "ISO-8859-1"))
+    return value
+
+
+def drawn(fn: algebra.SampleFn, value: Column) -> Column:
+    """Returns the expression of a sample: the values of the rows with the greatest random numbers."""
+    by = F.when(value.isNotNull(), F.xxhash64(F.col(RANDOM), F.lit(fn.seed)))
+    return F.coalesce(F.max_by(value, by, fn.n), F.array())
 
 
 def _timed(value: Column) -> Column:
@@ -68,6 +102,15 @@ def _sketch(fn: CombineFn[Any, Any, Any], result: bytes | None) -> Any:
     return fn.dump(fn.zero() if result is None else fn.load(result))
 
 
+def _reservoir(fn: algebra.SampleFn, result: Any) -> Any:
+    bits, _, sample = fn.add_all(fn.zero(), result["sample"])
+    return bits, result["count"], sample
+
+
+def _kll(fn: object, value: Column) -> Column:
+    return F.kll_sketch_agg_double(value.cast("double"))
+
+
 _FORMS: Final[dict[type[CombineFn[Any, Any, Any]], tuple[Form, Dump]]] = {
     algebra.MeanFn: (
         lambda fn, value: F.struct(F.coalesce(F.sum(value), F.lit(0)).alias("sum"), F.count(value).alias("count")),
@@ -95,7 +138,33 @@ _FORMS: Final[dict[type[CombineFn[Any, Any, Any]], tuple[Form, Dump]]] = {
     algebra.CountDistinctFn: (lambda fn, value: F.collect_set(value), _accumulated),
     algebra.EitherFn: (lambda fn, value: F.collect_set(value), _accumulated),
     sketches.ApproxDistinctFn: (lambda fn, value: F.hll_sketch_agg(value, F.lit(fn.lg_k)), _sketch),
-    sketches.QuantilesFn: (lambda fn, value: F.kll_sketch_agg_double(value.cast("double")), _sketch),
+    sketches.QuantilesFn: (_kll, _sketch),
     # Spark's own sketch of frequent values is of another kind, and the two do not merge.
     sketches.HeavyHittersFn: (lambda fn, value: F.collect_list(value), _accumulated),
+    sketches.RankFn: (_kll, _sketch),
+    sketches.HistogramFn: (_kll, _sketch),
+    sketches.ThetaFn: (lambda fn, value: F.theta_sketch_agg(value, F.lit(fn.lg_k)), _sketch),
+    # Spark has no functions of these: the values of a group meet in one place.
+    sketches.CountMinFn: (lambda fn, value: F.collect_list(value), _accumulated),
+    sketches.FrequencyFn: (lambda fn, value: F.collect_list(value), _accumulated),
+    sketches.SecondMomentFn: (lambda fn, value: F.collect_list(value), _accumulated),
+    sketches.BloomFn: (lambda fn, value: F.collect_set(value), _accumulated),
+    algebra.SampleFn: (
+        lambda fn, value: F.struct(F.count(value).alias("count"), drawn(fn, value).alias("sample")),
+        _reservoir,
+    ),
 }
+
+_RESULTS: Final[dict[type[CombineFn[Any, Any, Any]], Callable[[Any], DataType]]] = {
+    sketches.RankFn: lambda fn: _one_or_several(fn.of, DoubleType()),
+    sketches.HistogramFn: lambda fn: ArrayType(ArrayType(DoubleType())),
+    sketches.ThetaFn: lambda fn: BinaryType(),
+    sketches.CountMinFn: lambda fn: BinaryType(),
+    sketches.FrequencyFn: lambda fn: _one_or_several(fn.of, LongType()),
+    sketches.SecondMomentFn: lambda fn: DoubleType(),
+    sketches.BloomFn: lambda fn: BinaryType(),
+}
+
+
+def _one_or_several(asked: object, kind: DataType) -> DataType:
+    return ArrayType(kind) if isinstance(asked, tuple) else kind

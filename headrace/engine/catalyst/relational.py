@@ -20,7 +20,8 @@ from pyspark.sql.types import DataType, LongType, StructField, StructType
 
 from headrace.engine.catalyst import joining
 from headrace.engine.catalyst.analysis import analysis_message, quiet_analysis
-from headrace.engine.catalyst.partials import partial_expression
+from headrace.engine.catalyst.partials import RANDOM, drawn, finished_expression, hashed, partial_expression
+from headrace.engine.catalyst.sketchfunctions import register_for
 from headrace.engine.plan.taps import generates_rows
 from headrace.engine.worker.hidden import BAD, END, LOW, NOW, PART, PUNCTUATION, START, TIME
 from headrace.model import algebra, sketches
@@ -90,6 +91,8 @@ def apply(
 
     `other` is the right frame of a join: in a stream, a table with the columns of elements.
     """
+    if isinstance(node.transform, Select | Where):
+        register_for(_written(node.transform), data.sparkSession)
     try:
         with quiet_analysis():
             if other is not None:
@@ -182,6 +185,11 @@ def _select_in(node: Node, select: Select, data: DataFrame, subset: RowSubset) -
     return data.select(*guarded, *[name for name in data.columns if name not in elements])
 
 
+def _written(transform: Select | Where) -> list[Any]:
+    """Returns the expressions of a transform, as they were written."""
+    return [transform.condition] if isinstance(transform, Where) else [*transform.columns, *transform.named.values()]
+
+
 def _expressions(select: Select, columns: list[Column]) -> list[Column]:
     """Returns the expressions of a Select; "*" is all these columns."""
     named = [_expression(column).alias(name) for name, column in select.named.items()]
@@ -262,7 +270,9 @@ def _arrow_type(kind: DataType) -> pa.DataType | None:
 
 
 def _aggregate(aggregate: Aggregate, windowing: Windowing, data: DataFrame) -> DataFrame:
-    results = [expression(a).alias(name) for name, a in aggregate.aggregations.items()]
+    if any(isinstance(_whole(each.fn), algebra.SampleFn) for each in aggregate.aggregations.values()):
+        data = data.withColumn(RANDOM, F.rand(seed=0))
+    results = [expression(each, data.schema).alias(name) for name, each in aggregate.aggregations.items()]
     end_time: Column = F.lit(GLOBAL_WINDOW.max_timestamp())
     if windowing.timestamp_combiner == "earliest":
         end_time = F.min(F.coalesce(TIME, F.lit(MIN_TIME)))
@@ -300,13 +310,20 @@ def _aggregate(aggregate: Aggregate, windowing: Windowing, data: DataFrame) -> D
     return grouped.select(*aggregate.keys, *aggregate.aggregations, TIME, START, END)
 
 
-def expression(aggregation: Aggregation) -> Column:
-    """Returns the Catalyst expression of an aggregation."""
+def expression(aggregation: Aggregation, schema: StructType) -> Column:
+    """Returns the Catalyst expression of an aggregation of columns of these types."""
     value = F.lit(1) if aggregation.column is None else F.col(aggregation.column)
+    if aggregation.column is not None and isinstance(_whole(aggregation.fn), _HASHED):
+        value = hashed(value, schema[aggregation.column].dataType)
     if aggregation.by is not None:
         by = F.col(aggregation.by)
         value = F.when(by.isNotNull(), F.struct(by.alias("by"), value.alias("value")))
     return _form(aggregation.fn, value)
+
+
+def _whole(fn: CombineFn[Any, Any, Any]) -> CombineFn[Any, Any, Any]:
+    """Returns the aggregation that a partial one is of."""
+    return fn.fn if isinstance(fn, PartialFn) else fn
 
 
 def _form(fn: CombineFn[Any, Any, Any], value: Column) -> Column:
@@ -330,6 +347,8 @@ def _heavy_hitters(fn: sketches.HeavyHittersFn, value: Column) -> Column:
     return F.call_function("approx_top_k", value, F.lit(fn.k), F.lit(fn.counters))
 
 
+_HASHED = (sketches.ApproxDistinctFn, sketches.ThetaFn)
+"""Sketches that Spark makes, of hashes that must be those of the model."""
 _FORMS: dict[type[CombineFn[Any, Any, Any]], Callable[[Any, Column], Column]] = {
     algebra.CountFn: lambda fn, value: F.count(value),
     # Where SQL gives null for a column of nulls, a CombineFn has an answer for no values.
@@ -349,5 +368,13 @@ _FORMS: dict[type[CombineFn[Any, Any, Any]], Callable[[Any, Column], Column]] = 
     sketches.ApproxDistinctFn: lambda fn, value: F.hll_sketch_estimate(F.hll_sketch_agg(value, F.lit(fn.lg_k))),
     sketches.QuantilesFn: _quantiles,
     sketches.HeavyHittersFn: _heavy_hitters,
+    sketches.RankFn: finished_expression,
+    sketches.HistogramFn: finished_expression,
+    sketches.ThetaFn: finished_expression,
+    sketches.CountMinFn: finished_expression,
+    sketches.FrequencyFn: finished_expression,
+    sketches.SecondMomentFn: finished_expression,
+    sketches.BloomFn: finished_expression,
+    algebra.SampleFn: drawn,
     PartialFn: partial_expression,
 }

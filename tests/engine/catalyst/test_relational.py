@@ -71,8 +71,30 @@ AGGREGATIONS: dict[str, Aggregation] = {
     "distinct_n": hr.approx_distinct("n"),
     "distinct_page": hr.approx_distinct("page"),
     "hitters_page": hr.heavy_hitters("page", 20),
+    "theta_n": hr.theta("n"),
+    "theta_page": hr.theta("page", lg_k=5),
+    "count_min_page": hr.count_min("page"),
+    "frequency_n": hr.frequency("n", of=3),
+    "frequency_page": hr.frequency("page", of=["a", "é", "x"]),
+    "second_moment_page": hr.second_moment("page"),
+    "bloom_page": hr.bloom("page", items=20),
+    "rank_n": hr.rank("n", of=2),
+    "rank_price": hr.rank("price", of=[-1, 0.5]),
+    "histogram_n": hr.histogram("n", bins=[-5, 0, 5]),
+    "histogram_price": hr.histogram("price", bins=3),
+    "collect_sample": hr.sample("page", 60),
 }
-IN_WINDOWS = ("count", "sum_n", "mean_price", "first_n", "last_page", "page_by_n", "collect_page", "quantiles_n")
+IN_WINDOWS = (
+    "count",
+    "sum_n",
+    "mean_price",
+    "first_n",
+    "last_page",
+    "page_by_n",
+    "collect_page",
+    "quantiles_n",
+    "theta_page",
+)
 WINDOWS = (
     hr.FixedWindows(10),
     hr.SlidingWindows(20, 10),
@@ -104,6 +126,8 @@ def comparable(name: str, value: Any) -> Any:
     """The value without what is not promised: the last bits of floats, and the order of lists."""
     if isinstance(value, float):
         return "nan" if math.isnan(value) else pytest.approx(value)
+    if name.startswith("rank"):
+        return [comparable("", each) for each in value]
     if name.startswith("hitters"):
         return {tuple(hit.values()) if isinstance(hit, dict) else hit for hit in value}
     return sorted(value) if name.startswith("collect") else value

@@ -41,6 +41,20 @@ WRONG: dict[str, tuple[Any, str]] = {
     "sum": (hr.GroupBy("city").aggregate(n=hr.sum("city")), "sum needs numbers, and 'city' is a string; convert it"),
     "mean": (hr.GroupBy("city").aggregate(n=hr.mean("at")), "mean needs numbers, and 'at' is a timestamp"),
     "distinct": (hr.GroupBy().aggregate(n=hr.approx_distinct("price")), "approx_distinct counts whole numbers, text"),
+    "rank": (hr.GroupBy().aggregate(n=hr.rank("city", of=3)), "rank needs numbers, and 'city' is a string; convert it"),
+    "histogram": (hr.GroupBy().aggregate(n=hr.histogram("at")), "histogram needs numbers, and 'at' is a timestamp"),
+    "theta": (
+        hr.GroupBy().aggregate(n=hr.theta("price")),
+        "theta takes whole numbers, text and bytes, and 'price' is a",
+    ),
+    "bloom": (
+        hr.GroupBy().aggregate(n=hr.bloom("at")),
+        "bloom takes whole numbers, text and bytes, and 'at' is a time",
+    ),
+    "frequency": (
+        hr.GroupBy().aggregate(n=hr.frequency("city", of=["Rome", 3])),
+        "frequency: 'city' is a string, and never 3; give values of its type",
+    ),
 }
 
 

@@ -49,6 +49,14 @@ def stats(events: Any) -> Any:
         quartiles=hr.quantiles("price", 5),
         people=hr.approx_distinct("user"),
         common=hr.heavy_hitters("user", 2),
+        visitors=hr.theta("user"),
+        frequencies=hr.count_min("user"),
+        ones=hr.frequency("n", of=[1, 2]),
+        uneven=hr.second_moment("user"),
+        seen=hr.bloom("user", items=50),
+        cheap=hr.rank("price", of=1),
+        spans=hr.histogram("price", bins=[-2, 0, 2]),
+        some=hr.sample("user", 50),
         users=hr.count_distinct("user"),
         prices=hr.count_distinct("price"),
         soon=hr.count_distinct("user", speed=hr.approx_distinct("user")),
@@ -91,13 +99,13 @@ def expected(events: list[hr.TimestampedValue]) -> dict[Any, dict[str, Any]]:
 
 def compared(found: dict[Any, dict[str, Any]]) -> dict[Any, dict[str, Any]]:
     """In a form that rounding and order do not change."""
-    return {
-        place: {
-            name: pytest.approx(value, nan_ok=True) if name == "spread" else sorted(value) if name == "every" else value
-            for name, value in values.items()
-        }
-        for place, values in found.items()
-    }
+
+    def form(name: str, value: Any) -> Any:
+        if name in ("spread", "cheap"):
+            return pytest.approx(value, nan_ok=True)
+        return sorted(value) if name in ("every", "some") else value
+
+    return {place: {name: form(name, value) for name, value in values.items()} for place, values in found.items()}
 
 
 def test_batch_and_stream_give_accumulators_that_merge(spark: SparkSession, tmp_path: Path) -> None:
@@ -130,7 +138,7 @@ def test_batch_and_stream_give_accumulators_that_merge(spark: SparkSession, tmp_
     found = {(row.key["page"], row.window.start): row.values for row in answer.rows}
     assert compared(found) == compared(expected(events))
     assert answer.provenance.batch >= 2
-    sketches = {"quartiles", "people", "common"}
+    sketches = {"quartiles", "people", "common", "cheap", "spans", "seen"}  # the others are exact of few values
     both = {event.value.page for event in events[25:]}
     for row in answer.rows:  # a row that the speed layer has a part of is approximate, others are not
         mixed = row.window.start >= 20_000_000 and row.key["page"] in both
