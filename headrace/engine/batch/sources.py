@@ -24,7 +24,9 @@ from headrace.edges.avrofiles import AvroError
 from headrace.engine.catalyst import badrecords, csvfiles, parsing, relational
 from headrace.engine.catalyst.analysis import analysis_message, quiet_analysis
 from headrace.engine.catalyst.eventtime import event_time_of
+from headrace.engine.connectors import jsonframes
 from headrace.engine.connectors.avroframes import FILE, avro_columns, decoded
+from headrace.engine.connectors.fileranges import FILES, as_ranges, local_files
 from headrace.engine.connectors.tableframes import table_frame
 from headrace.engine.connectors.topicreaders import reader_of
 from headrace.engine.spark.files import located
@@ -60,6 +62,9 @@ def read(spark: SparkSession, node: Node, resources: ExitStack, conditions: Sequ
         return _create(spark, node, source)
     if isinstance(source, FileSource):
         files = as_files(spark, node, source)
+        if files.by_program:
+            names = spark.read.format("binaryFile").schema(FILES).load([located(spark, path) for path in source.paths])
+            files = files.read_by_program(names)
         data = reduce(lambda data, condition: relational.apply(condition, data), conditions, files.data)
         return elements(node, replace(files, data=data))
     if isinstance(source, TableSource):
@@ -146,6 +151,13 @@ class Files:
     data: DataFrame
     columns: StructType
     named: tuple[str, ...] = ()  # columns that files have; others are in the names of directories
+    by_program: tuple[str, ...] = ()  # files whose lines a program is to read; others may follow
+    event_time: str | None = None
+
+    def read_by_program(self, names: DataFrame) -> Files:
+        """Returns the files as they are read by a program; `names` is the frame of what Spark lists."""
+        ranges = as_ranges(names, self.by_program)
+        return replace(self, data=jsonframes.lines_frame(ranges, self.columns, self.event_time))
 
 
 def as_files(spark: SparkSession, node: Node, source: FileSource) -> Files:
@@ -183,7 +195,10 @@ def _files(spark: SparkSession, node: Node, source: FileSource, paths: list[str]
         columns = reader.option("inferSchema", True).format(source.format).load(paths).schema
         columns = StructType([field for field in columns if field.name != parsing.CORRUPT])
     others = [field for field in lines.schema.fields[1:] if field.name not in columns.names]
-    return Files(lines, StructType([*columns, *others]))
+    files = [] if others else local_files(spark, source, lines) or []
+    if not isinstance(source, ReadJson) or not jsonframes.is_read_by_program(spark, source, files, columns):
+        files = []
+    return Files(lines, StructType([*columns, *others]), by_program=tuple(files), event_time=source.event_time)
 
 
 def _csv_files(
@@ -259,7 +274,9 @@ def elements(node: Node, files: Files) -> DataFrame:
     if not isinstance(source, ReadRows | TableSource) or not source.checks:
         return data.drop(FILE).withColumn(TIME, F.lit(None).cast("long"))
     position = F.lit(source.what) if isinstance(source, TableSource) else parsing.file_position()
-    if isinstance(source, ReadJson):
+    if isinstance(source, ReadJson) and FILE in data.columns:
+        records = parsing.json_records(data, files.columns, F.col(FILE), partly=True)
+    elif isinstance(source, ReadJson):
         lines = data.withColumnRenamed("value", parsing.TEXT).where(F.col(parsing.TEXT).rlike(r"\S"))
         records = parsing.json_records(lines, files.columns, position)
     elif isinstance(source, ReadCsv):

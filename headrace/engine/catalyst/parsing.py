@@ -16,11 +16,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import BooleanType, DataType, StringType, StructField, StructType
 
+from headrace.edges import jsonlines
 from headrace.engine.worker.hidden import BAD, TIME
 from headrace.model.badrecords import ABSURD_TIME, MALFORMED, NO_TIME, WRONG_TYPE
 from headrace.model.schema import schema_of
 
-TEXT: Final = "__text"
+TEXT: Final = jsonlines.TEXT
 """The column of records that are text."""
 CORRUPT: Final = "__corrupt"
 """The column in which Spark stores a record that it could not parse."""
@@ -54,9 +55,12 @@ class ParsedRecords:
     scaffold: Sequence[str] = ()
 
 
-def json_records(data: DataFrame, columns: StructType, position: Column) -> ParsedRecords:
-    """Parses JSON objects in the column TEXT. Columns that the frame already has are not looked up there."""
-    written = StructType([field for field in columns if field.name not in data.columns])
+def json_records(data: DataFrame, columns: StructType, position: Column, *, partly: bool = False) -> ParsedRecords:
+    """Parses JSON objects in the column TEXT. Columns that the frame already has are not looked up there.
+
+    With `partly`, the frame has all columns, of rows that are good and have no TEXT. What is there is parsed.
+    """
+    written = StructType([field for field in columns if partly or field.name not in data.columns])
     # Jackson stops at the end of a value; if anything follows the record, the field "end" is missing.
     whole = StructType(
         [StructField("value", written), StructField("end", BooleanType()), StructField(CORRUPT, StringType())]
@@ -67,19 +71,21 @@ def json_records(data: DataFrame, columns: StructType, position: Column) -> Pars
     value, result = F.col(PARSED)["value"], F.col(PARSED)
     # Only of corrupt records: from_json may continue after a field that it cannot read, and lose count of braces.
     corrupt = result[CORRUPT].isNotNull()
-    columns_read = [
-        (F.col(quoted(field.name)).cast(field.dataType) if field not in written else value[field.name]).alias(
-            field.name
-        )
-        for field in columns
-    ]
+    malformed = result["end"].isNull() | value.isNull() | (corrupt & F.get_json_object(wrapped, "$.end").isNull())
+
+    def read(field: StructField) -> Column:
+        if partly:
+            return F.coalesce(F.col(quoted(field.name)), value[field.name])
+        return value[field.name] if field in written else F.col(quoted(field.name)).cast(field.dataType)
+
+    columns_read = [read(field).alias(field.name) for field in columns]
     rest = [F.col(quoted(name)) for name in rows.columns if name not in columns.names]
     return ParsedRecords(
         rows.select(*columns_read, *rest),
         columns,
         F.col(TEXT),
         position,
-        malformed=result["end"].isNull() | value.isNull() | (corrupt & F.get_json_object(wrapped, "$.end").isNull()),
+        malformed=F.col(TEXT).isNotNull() & malformed if partly else malformed,
         mistyped=corrupt,
         fields=F.from_json(F.col(TEXT), "map<string,string>"),
         flaw=F.lit("it is not a JSON object"),

@@ -19,9 +19,10 @@ from headrace.model.badrecords import ABSURD_TIME, NO_TIME, YEAR_1
 from headrace.model.times import DAY
 
 PATH: Final = "path"
+LENGTH: Final = "length"
 SHARE: Final = "share"
 SHARES: Final = "shares"
-"""The columns of a range: a file, and which of how many shares of it."""
+"""The columns of a range: a file, its length, and which of how many shares of it."""
 _ERA: Final = 146_097 * DAY
 """400 years, after which the calendar repeats itself."""
 

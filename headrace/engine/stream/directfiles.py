@@ -7,27 +7,23 @@ goes on with Spark's reader, which may know better or say what is wrong.
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Sequence
 from functools import partial
-from os.path import getsize
-from pathlib import PurePath
 from typing import Final
-from urllib.parse import unquote
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from headrace.edges.parquetfiles import UnsureRead, is_plain
 from headrace.engine.batch.sources import as_files
 from headrace.engine.connectors.directread import DirectRead, pruned
-from headrace.engine.connectors.fromfiles import PATH, SHARE, SHARES, FileRecords
+from headrace.engine.connectors.fileranges import as_ranges, local_files
+from headrace.engine.connectors.fromfiles import FileRecords
+from headrace.engine.connectors.fromlines import LineRecords
 from headrace.engine.connectors.fromrecords import has_times
-from headrace.engine.spark.files import Folder
 from headrace.engine.stream.sources import Sources, watermarks_of
-from headrace.engine.worker.hidden import PART
 from headrace.model.pipeline import Node
-from headrace.model.sources import ReadParquet
+from headrace.model.sources import FileSource, ReadJson, ReadParquet, ReadRows
 
 _SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
@@ -41,9 +37,6 @@ _SETTINGS: Final = {
 }
 """Settings of Spark's that change what it reads, and the values with which it reads what the program reads."""
 
-_SHARE: Final = 32 << 20
-"""Bytes of a file that one task is to read, if there are files that are larger."""
-
 _OTHER_COLUMNS: Final = "assertion failed: Invalid batch"
 """Spark's words for a file in a directory such as `day=3`, which is a column that other files have not."""
 
@@ -51,19 +44,24 @@ _OTHER_COLUMNS: Final = "assertion failed: Invalid batch"
 def direct_files(node: Node, sources: Sources, read: list[set[str] | None]) -> DirectRead | None:
     """Returns how a stream's program reads these columns of a source's files; None if Spark is to read them.
 
-    The program reads Parquet on local disks, in columns of plain types, with times that are times or whole seconds. To
-    describe whole records that are bad it leaves to Spark.
+    The program reads files on local disks: Parquet, and JSON lines by the rule of `jsonframes`, in columns of plain
+    types, with times that are times or whole seconds. To describe whole records that are bad it leaves to Spark.
     """
-    source, spark = node.transform, sources.spark
-    if not isinstance(source, ReadParquet) or source.handles_exceptions or watermarks_of(node) == "punctuated":
+    source = node.transform
+    if not isinstance(source, ReadRows) or source.handles_exceptions or watermarks_of(node) == "punctuated":
         return None
+    if isinstance(source, ReadParquet):
+        return _parquet(node, source, sources, read)
+    return _lines(node, source, sources, read) if isinstance(source, ReadJson) else None
+
+
+def _parquet(node: Node, source: ReadParquet, sources: Sources, read: list[set[str] | None]) -> DirectRead | None:
+    spark = sources.spark
     if any(spark.conf.get(name) != value for name, value in _SETTINGS.items()):
         return None
-    if any(Folder(spark, path).local is None for path in source.paths):
-        return None
     data = as_files(spark, node, source).data
-    files = [unquote(name).removeprefix("file://") for name in data.inputFiles()]
-    if any("=" in str(PurePath(name).parent) for name in files):  # which may be a column
+    files = local_files(spark, source, data)
+    if files is None:
         return None
     columns = to_arrow_schema(data.schema, timezone="UTC")
     wanted, time = pruned(columns, read), None
@@ -73,27 +71,21 @@ def direct_files(node: Node, sources: Sources, read: list[set[str] | None]) -> D
         time = columns.field(source.event_time)
     if not all(is_plain(field.type) for field in wanted):
         return None
-    ranges = partial(_ranges, node, source, sources, spread=any(map(_is_large, files)))
-    return DirectRead(columns, ranges, FileRecords(wanted, time), checks=time is not None)
+    records = FileRecords(wanted, time)
+    return DirectRead(columns, partial(_ranges, node, source, sources, files), records, checks=time is not None)
 
 
-def _ranges(node: Node, source: ReadParquet, sources: Sources, *, spread: bool) -> DataFrame:
-    """Returns the frame of files, or of their shares, dealt to all tasks, where files are known to be large."""
-    names = sources.file_names(node, source)
-    of_several = [name for name in (PART,) if name in names.columns]
-    if not spread:
-        return names.select(PATH, F.lit(0).alias(SHARE), F.lit(1).alias(SHARES), *of_several)
-    shares = F.ceil(F.col("length") / _SHARE).cast("int")
-    dealt = names.select(
-        PATH, F.explode(F.sequence(F.lit(0), shares - 1)).alias(SHARE), shares.alias(SHARES), *of_several
-    )
-    return dealt.repartition(sources.spark.sparkContext.defaultParallelism)
+def _lines(node: Node, source: ReadJson, sources: Sources, read: list[set[str] | None]) -> DirectRead | None:
+    there = as_files(sources.spark, node, source)
+    columns = to_arrow_schema(there.columns, timezone="UTC")
+    if not there.by_program or source.event_time not in (None, *columns.names):
+        return None
+    records = LineRecords(columns, tuple(pruned(columns, read).names), source.event_time)
+    return DirectRead(columns, partial(_ranges, node, source, sources, there.by_program), records, checks=False)
 
 
-def _is_large(name: str) -> bool:
-    with suppress(OSError):  # it may be gone
-        return getsize(name) > _SHARE
-    return False
+def _ranges(node: Node, source: FileSource, sources: Sources, files: Sequence[str]) -> DataFrame:
+    return as_ranges(sources.file_names(node, source), files)
 
 
 def is_left_to_spark(error: BaseException) -> bool:

@@ -133,8 +133,6 @@ class Stream:
         self._columns = CollectionColumns(spark, without_tables(graph), self._sides.joined_table)
         self._classes = classes_of_script()
         self._programs = 0
-        self._by_spark = False  # whether Spark reads all files
-        self.direct_files: set[str] = set()  # labels of sources whose files Spark only lists
         self._run = uuid.uuid4().hex  # what workers remember of an earlier run may be of other functions
         self.refused = RefusedRecords(graph, counters.bad_records)
         self._columnar = columnstream.is_columnar(self.line) and not self._heartbeat
@@ -177,10 +175,16 @@ class Stream:
         return query
 
     def leave_files_to_spark(self) -> None:
-        """Makes the query anew, with Spark to read all files; it goes on where the last one was."""
-        self.direct_files, self._by_spark, self._programs = set(), True, 0
+        """Makes the query anew, with Spark to read what its programs left, or all files; it goes on where it was."""
+        self._sources.directly, self._sources.by_program = False, self._sources.directly
+        self._sources.listed, self._programs = set(), 0
         self._columns.forget()
-        self._data = self._through_python(self._opened())
+        self._data = self._columns_alone() if self._columnar else self._through_python(self._opened())
+
+    @property
+    def direct_files(self) -> set[str]:
+        """Labels of sources whose files Spark only lists."""
+        return self._sources.listed
 
     def _through_python(self, opened: list[tuple[DataFrame, FromSource]]) -> DataFrame:
         """Makes the frame of the query from those of the taps: programs, and levels of shards."""
@@ -261,7 +265,7 @@ class Stream:
         read = self._columns_read(tap)
         if (reader := reader_of(tap.source)) is not None:
             return reader.direct(self._topics, read) if watermarks_of(tap.source) == "from times" else None
-        return None if self._by_spark else direct_files(tap.source, self._sources, read)
+        return None if not self._sources.directly else direct_files(tap.source, self._sources, read)
 
     def _columns_read(self, tap: Tap) -> list[set[str] | None]:
         def of_output(number: int) -> set[str] | None:
@@ -299,7 +303,7 @@ class Stream:
         source = FromRanges(tap.name, rows, watermarks, policy, label=label, records=direct.records)
         source.letters = BadRecordReader.of(tap.source, direct.checks)
         if isinstance(tap.source.transform, FileSource):
-            self.direct_files.add(label)
+            self._sources.listed.add(label)
         return self._sources.alive(direct.ranges()), source
 
     def _entering(self, tap: Tap, source: FromSource) -> Program:

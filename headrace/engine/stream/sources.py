@@ -22,6 +22,7 @@ from pyspark.sql.streaming.readwriter import DataStreamReader
 from headrace.engine.batch import sources
 from headrace.engine.catalyst import relational
 from headrace.engine.catalyst.eventtime import event_time_of
+from headrace.engine.connectors.fileranges import FILES
 from headrace.engine.connectors.streamtopics import StreamTopics
 from headrace.engine.connectors.topicreaders import reader_of
 from headrace.engine.plan.taps import Tap
@@ -44,9 +45,6 @@ _FIRST: Final = 1_000_000_000_000
 
 _CLOCKS: Final = [pa.field(NOW, pa.int64()), pa.field(LOW, pa.int64()), pa.field(PART, pa.string())]
 
-_FILES: Final = "path string, modificationTime timestamp, length long, content binary"
-"""The columns of files as Spark lists them; it reads contents only if one asks for them."""
-
 _ENDS: Final = pa.schema([("source", pa.string()), (LOW, pa.int64())])
 
 
@@ -60,6 +58,8 @@ class Sources:
         self.spark, self.control, self._ends = spark, control, control.folder("ends")
         self.topics = topics
         self.max_files: int | None = None  # that a batch takes from each source of files at first
+        self.listed: set[str] = set()  # labels of sources whose files Spark only lists
+        self.directly = self.by_program = True  # whether programs may read files: those of the stream, and any
         self._now: Column = F.lit(None).cast("long") if scripted_clock else F.unix_micros(F.current_timestamp())
 
     def open(self, node: Node) -> DataFrame:
@@ -114,13 +114,16 @@ class Sources:
 
     def _files(self, node: Node, source: FileSource) -> DataFrame:
         there = sources.as_files(self.spark, node, source)
+        if there.by_program and self.by_program:
+            self.listed.add(node.label)
+            return sources.elements(node, there.read_by_program(self.file_names(node, source)))
         reader = self.spark.readStream.schema(there.data.schema).format(sources.format_of(source))
         data = self._arriving_files(node, source, reader.options(**sources.options_of(source)))
         return sources.elements(node, replace(there, data=data))
 
     def file_names(self, node: Node, source: FileSource) -> DataFrame:
         """Opens the paths and lengths of the files of a source, in the log in which Spark has the files themselves."""
-        data = self._arriving_files(node, source, self.spark.readStream.schema(_FILES).format("binaryFile"))
+        data = self._arriving_files(node, source, self.spark.readStream.schema(FILES).format("binaryFile"))
         return data.drop("modificationTime", "content")
 
     def _arriving_files(self, node: Node, source: FileSource, reader: DataStreamReader) -> DataFrame:

@@ -20,6 +20,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 import headrace as hr
 from headrace.edges.parquetfiles import UnsureRead
 from headrace.engine.batch import sources
+from headrace.engine.connectors import fileranges
 from headrace.engine.connectors.fromfiles import PATH, SHARE, SHARES, FileRecords
 from headrace.engine.stream import directfiles
 from headrace.engine.worker.hidden import BAD, BAD_TYPE, TIME
@@ -218,7 +219,7 @@ def test_a_stream_may_change_its_way(spark: SparkSession, tmp_path: Path, monkey
     assert str(last) == f"1 bad record (1 no event time), the last at {where}"
     assert handle.metrics()["visits"] == {"out": 2, "no event time": 1}
 
-    monkeypatch.setattr(directfiles, "_SHARE", 300)
+    monkeypatch.setattr(fileranges, "_SHARE", 300)
     visits(tmp_path / "in" / "c", *[(f"u{number}", 63 + number) for number in range(5)])
     assert counting.run()._stream.direct_files
     expected |= {f"u{number}": 1 for number in range(5)}
