@@ -6,7 +6,7 @@ possible, a row for each element. Numbers stay arrays; other values become Pytho
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Final
@@ -35,7 +35,7 @@ from headrace.engine.worker.program import Output
 from headrace.engine.worker.shuffle import KEY, SPELLING, VALUE
 from headrace.model.schema import column_values
 from headrace.model.times import Int64Array
-from headrace.model.windows import FixedWindows, Sessions, SlidingWindows
+from headrace.model.windows import Assigned, FixedWindows, Sessions, SlidingWindows
 
 _BUFFERED_BYTES: Final = 1 << 26
 """How much of its input a task buffers before it groups it."""
@@ -209,9 +209,10 @@ class ToGroups:
         return keys, groups
 
     def _by_window(self, bundle: ColumnBundle, window: FixedWindows) -> TaskGroups | None:
-        _, start, end = window.assign(bundle.all_times())
-        keys = self._key_codes(bundle.rows)
-        return self._folded(bundle.rows, keys, keys.with_codes(Codes.of_steps(start, window.size)), (start, end))
+        times, keys = bundle.all_times(), self._key_codes(bundle.rows)
+        windows = Codes.of_steps(times, window.size, window.offset)
+        groups = keys if windows.count == 1 else keys.with_codes(windows)
+        return self._folded(bundle.rows, keys, groups, lambda firsts: window.assign(times[firsts]))
 
     def _by_session(self, bundle: ColumnBundle, window: Sessions) -> TaskGroups | None:
         times, keys = bundle.all_times(), self._key_codes(bundle.rows)
@@ -227,17 +228,25 @@ class ToGroups:
         return Codes.of_columns([rows.column(name) for name in self.keyed.keys], rows.num_rows)
 
     def _folded(
-        self, rows: pa.RecordBatch, keys: Codes, groups: Codes, bounds: tuple[Int64Array, Int64Array] | None = None
+        self,
+        rows: pa.RecordBatch,
+        keys: Codes,
+        groups: Codes,
+        assign: Callable[[Int64Array], Assigned] | None = None,
     ) -> TaskGroups | None:
-        """Combines the rows of each group; without bounds, rows have those of their windows already."""
+        """Combines the rows of each group; None if a number does not fit.
+
+        `assign` gives the windows of the rows at some positions; without it, rows have the bounds of theirs already.
+        """
         accumulators = ArrayAccumulators(self.fn, kernels_of(self.fn) or (), lifted=True)
         accumulators.reserve(groups.count)
         if not accumulators.add_values(groups.numbers, self._values(rows)):
             return None
         firsts = groups.first_rows()
         first = rows.take(pa.array(firsts))
-        if bounds is not None:
-            first = with_bounds(first, *(bound[firsts] for bound in bounds))
+        if assign is not None:
+            _, start, end = assign(firsts)
+            first = with_bounds(first, start, end)
         return TaskGroups(keys.take(firsts), first, accumulators, np.bincount(groups.numbers, minlength=groups.count))
 
 
