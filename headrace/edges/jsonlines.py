@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -156,15 +155,20 @@ class _Parser:
         return read
 
     def _read(self, lines: _Lines) -> list[pa.RecordBatch]:
-        if self._refusals and len(lines) == 1:
-            return [self._unread(lines)]
+        """Reads what can be read of some lines: refused ones without one that Arrow's parser names, or by halves."""
+        if not len(lines):
+            return []
         try:
             return [self._parsed(lines)]
         except (_Refused, pa.ArrowException, UnicodeDecodeError) as error:
             self._refusals += 1
-            if self._refusals > _REFUSALS:
+            if self._refusals > _REFUSALS or len(lines) == 1:
                 return [self._unread(lines)]
-            return [batch for part in _divided(lines, str(error)) for batch in self._read(part)]
+            if named := _ROW.search(str(error)):
+                at = int(named[1])
+                return [*self._read(lines[:at]), self._unread(lines[at : at + 1]), *self._read(lines[at + 1 :])]
+            half = len(lines) // 2
+            return [*self._read(lines[:half]), *self._read(lines[half:])]
 
     def _unread(self, lines: _Lines) -> pa.RecordBatch:
         texts = pa.array([text for text in lines.texts() if text.strip(_BLANKS)], pa.binary())
@@ -197,14 +201,6 @@ class _Parser:
         texts = [text if odd else None for text, odd in zip(lines.texts(), unsure.tolist(), strict=True)]
         sure = [pc.if_else(~unsure, column, None) for column in batch.columns[:-1]]
         return pa.record_batch([*sure, pa.array(texts, pa.binary())], schema=self._schema)
-
-
-def _divided(lines: _Lines, error: str) -> list[_Lines]:
-    """Returns the parts of refused lines: the one that Arrow's parser names and those around it, or halves."""
-    named = _ROW.search(error)
-    cuts = [int(named[1]), int(named[1]) + 1] if named else [len(lines) // 2]
-    parts = [lines[slice(*span)] for span in pairwise([0, *cuts, len(lines)])]
-    return [part for part in parts if len(part)]
 
 
 def _refuse_odd_lines(lines: _Lines) -> None:

@@ -275,8 +275,11 @@ def elements(node: Node, files: Files) -> DataFrame:
         return data.drop(FILE).withColumn(TIME, F.lit(None).cast("long"))
     position = F.lit(source.what) if isinstance(source, TableSource) else parsing.file_position()
     if isinstance(source, ReadJson) and FILE in data.columns:
-        records = parsing.json_records(data, files.columns, F.col(FILE), partly=True)
-    elif isinstance(source, ReadJson):
+        own, name = data.select(*map(parsing.quoted, files.columns.names)), source.event_time
+        return parsing.partly_read(
+            data, files.columns, F.col(FILE), name, lambda value: event_time_of(node, own, name, value=value)
+        ).drop(FILE)
+    if isinstance(source, ReadJson):
         lines = data.withColumnRenamed("value", parsing.TEXT).where(F.col(parsing.TEXT).rlike(r"\S"))
         records = parsing.json_records(lines, files.columns, position)
     elif isinstance(source, ReadCsv):

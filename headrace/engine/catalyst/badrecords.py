@@ -168,5 +168,6 @@ def _policy_of(source: Node) -> Bad:
 def observed() -> list[Column]:
     """Returns what is counted of a frame with the column BAD: bad records by reason, one of them, and all records."""
     bad = F.col(BAD)
-    by_reason = [F.count_if(bad["reason"] == reason).alias(reason) for reason in REASONS]
+    # Not count_if, for which Spark would make a row with further columns first.
+    by_reason = [F.count(F.when(bad["reason"] == reason, True)).alias(reason) for reason in REASONS]
     return [*by_reason, F.max(bad).alias(_LAST), F.count(F.lit(1)).alias(RECORDS)]

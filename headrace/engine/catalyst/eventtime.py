@@ -13,16 +13,19 @@ from headrace.model.pipeline import Node
 from headrace.model.times import SECOND
 
 
-def event_time_of(node: Node, data: DataFrame, column: str | None, what: str = "event_time") -> Column:
+def event_time_of(
+    node: Node, data: DataFrame, column: str | None, what: str = "event_time", *, value: Column | None = None
+) -> Column:
     """Returns event times in microseconds from a column of timestamps, ISO 8601 text or seconds; null if there is none.
 
-    `what` names the argument in error messages.
+    `what` names the argument in error messages; `value` is taken in place of the column.
     """
     if column is None:
         return F.lit(None).cast("long")
     if column not in data.columns:
         raise PipelineError(f"{node}: {what}={column!r} is no column; there are {', '.join(data.columns)}")
-    kind, value = data.schema[column].dataType, F.col(parsing.quoted(column))
+    kind = data.schema[column].dataType
+    value = F.col(parsing.quoted(column)) if value is None else value
     if isinstance(kind, NumericType):
         seconds = value.try_cast("decimal(38,6)")
         return F.when(_in_years(seconds, SECOND), F.round(seconds * SECOND).cast("long"))

@@ -6,8 +6,8 @@ position and the record as text. A bad record has no event time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -55,41 +55,63 @@ class ParsedRecords:
     scaffold: Sequence[str] = ()
 
 
-def json_records(data: DataFrame, columns: StructType, position: Column, *, partly: bool = False) -> ParsedRecords:
-    """Parses JSON objects in the column TEXT. Columns that the frame already has are not looked up there.
+def json_records(data: DataFrame, columns: StructType, position: Column) -> ParsedRecords:
+    """Parses JSON objects in the column TEXT. Columns that the frame already has are not looked up there."""
+    written = StructType([field for field in columns if field.name not in data.columns])
+    records, value = _json(data, written, position)
+    columns_read = [
+        (F.col(quoted(field.name)).cast(field.dataType) if field not in written else value[field.name]).alias(
+            field.name
+        )
+        for field in columns
+    ]
+    rest = [F.col(quoted(name)) for name in records.data.columns if name not in columns.names]
+    return replace(records, data=records.data.select(*columns_read, *rest), columns=columns)
 
-    With `partly`, the frame has all columns, of rows that are good and have no TEXT. What is there is parsed.
-    """
-    written = StructType([field for field in columns if partly or field.name not in data.columns])
+
+def _json(data: DataFrame, written: StructType, position: Column) -> tuple[ParsedRecords, Column]:
+    """Adds the column PARSED of records in TEXT; returns also the struct of their columns."""
     # Jackson stops at the end of a value; if anything follows the record, the field "end" is missing.
     whole = StructType(
         [StructField("value", written), StructField("end", BooleanType()), StructField(CORRUPT, StringType())]
     )
     wrapped = F.concat(F.lit('{"value":'), F.col(TEXT), F.lit(',"end":true}'))
     parsed = F.from_json(wrapped, whole, {"columnNameOfCorruptRecord": CORRUPT})
-    rows = data.withColumn(PARSED, parsed)
     value, result = F.col(PARSED)["value"], F.col(PARSED)
     # Only of corrupt records: from_json may continue after a field that it cannot read, and lose count of braces.
     corrupt = result[CORRUPT].isNotNull()
-    malformed = result["end"].isNull() | value.isNull() | (corrupt & F.get_json_object(wrapped, "$.end").isNull())
-
-    def read(field: StructField) -> Column:
-        if partly:
-            return F.coalesce(F.col(quoted(field.name)), value[field.name])
-        return value[field.name] if field in written else F.col(quoted(field.name)).cast(field.dataType)
-
-    columns_read = [read(field).alias(field.name) for field in columns]
-    rest = [F.col(quoted(name)) for name in rows.columns if name not in columns.names]
-    return ParsedRecords(
-        rows.select(*columns_read, *rest),
-        columns,
+    records = ParsedRecords(
+        data.withColumn(PARSED, parsed),
+        written,
         F.col(TEXT),
         position,
-        malformed=F.col(TEXT).isNotNull() & malformed if partly else malformed,
+        malformed=result["end"].isNull() | value.isNull() | (corrupt & F.get_json_object(wrapped, "$.end").isNull()),
         mistyped=corrupt,
         fields=F.from_json(F.col(TEXT), "map<string,string>"),
         flaw=F.lit("it is not a JSON object"),
         scaffold=(TEXT, PARSED),
+    )
+    return records, value
+
+
+def partly_read(
+    data: DataFrame, columns: StructType, position: Column, event_time: str | None, time: Callable[[Column], Column]
+) -> DataFrame:
+    """Returns the frame, with TIME and BAD, of JSON objects that were read to columns before, but for those in TEXT.
+
+    `time` makes the event time, in microseconds, of its column. A row without TEXT is good, and nothing of it is copied
+    or computed but for TIME: all is one projection behind the one that parses.
+    """
+    records, value = _json(data, columns, position)
+    cells = {name: value[name] for name in columns.names}
+    read = {name: F.coalesce(F.col(quoted(name)), cell) for name, cell in cells.items()}
+    at = F.lit(None).cast("long") if event_time is None else time(read[event_time])
+    flawed, bad = _judged(records, event_time, cells, at)
+    left = F.col(TEXT).isNotNull()
+    rest = [F.col(quoted(name)) for name in data.columns if name not in (TEXT, *columns.names)]
+    own = [read[name].alias(name) for name in columns.names]
+    return records.data.select(
+        *own, *rest, F.when(~left | ~flawed, at).alias(TIME), F.when(left & flawed, bad).alias(BAD)
     )
 
 
@@ -116,16 +138,26 @@ def decoded_records(data: DataFrame, columns: StructType, position: Column) -> P
 
 def checked(records: ParsedRecords, event_time: str | None, time: Column) -> DataFrame:
     """Returns the frame of these records with TIME and BAD. `time` is the event time in microseconds."""
+    data = records.data.withColumn(TIME, time)
+    cells = {name: F.col(quoted(name)) for name in records.columns.names}
+    flawed, bad = _judged(records, event_time, cells, F.col(TIME))
+    data = data.withColumns({TIME: F.when(~flawed, F.col(TIME)), BAD: F.when(flawed, bad)})
+    return data.drop(*records.scaffold)
+
+
+def _judged(
+    records: ParsedRecords, event_time: str | None, cells: Mapping[str, Column], time: Column
+) -> tuple[Column, Column]:
+    """Returns whether a record is bad, and what is wrong with it. `cells` are its columns."""
     never = F.lit(False)
     malformed = never if records.malformed is None else records.malformed
     mistyped = never if records.mistyped is None else records.mistyped
-    data = records.data.withColumn(TIME, time)
     flawed = malformed | mistyped
     reason = F.when(malformed, MALFORMED).when(mistyped, WRONG_TYPE)
-    message = F.when(malformed, _flaw(records)).when(mistyped, _mistyped(records))
+    message = F.when(malformed, _flaw(records)).when(mistyped, _mistyped(records, cells))
     if event_time is not None:
-        flawed = flawed | F.col(TIME).isNull()
-        value = F.col(quoted(event_time))
+        flawed = flawed | time.isNull()
+        value = cells[event_time]
         parsed = value
         if isinstance(records.columns[event_time].dataType, StringType):
             parsed = text_time(value)
@@ -144,8 +176,7 @@ def checked(records: ParsedRecords, event_time: str | None, time: Column) -> Dat
         records.position.alias("position"),
         F.make_valid_utf8(records.text).alias("record"),
     )
-    data = data.withColumns({TIME: F.when(~flawed, F.col(TIME)), BAD: F.when(flawed, bad)})
-    return data.drop(*records.scaffold)
+    return flawed, bad
 
 
 def text_time(text: Column) -> Column:
@@ -214,21 +245,18 @@ def _flaw(records: ParsedRecords) -> Column:
     return F.lit(None).cast("string") if records.flaw is None else records.flaw
 
 
-def _mistyped(records: ParsedRecords) -> Column:
+def _mistyped(records: ParsedRecords, cells: Mapping[str, Column]) -> Column:
     """Returns a message about the first field that is not of its column's type."""
     if records.fields is None or not records.columns.names:
         return _flaw(records)
     kinds = [(field.name, field.dataType.simpleString()) for field in records.columns]
     types = F.create_map(*[F.lit(text) for kind in kinds for text in kind])
+    row = F.struct(*[cell.alias(name) for name, cell in cells.items()])
     present = F.map_filter(records.fields, lambda name, value: value.isNotNull() & types[name].isNotNull())
-    name = F.get(F.array_except(F.map_keys(present), F.map_keys(as_map(row_of(records.columns)))), F.lit(0))
+    name = F.get(F.array_except(F.map_keys(present), F.map_keys(as_map(row))), F.lit(0))
     value = F.substring(present[name], 1, _LONGEST_TEXT)
     known = F.concat(F.lit("'"), name, F.lit("' is no "), types[name], F.lit(": "), value)
     return F.coalesce(known, F.lit("a part of a field is not of its type"))
-
-
-def row_of(columns: StructType) -> Column:
-    return F.struct(*[F.col(quoted(name)) for name in columns.names])
 
 
 def as_map(struct: Column) -> Column:

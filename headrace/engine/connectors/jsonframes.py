@@ -13,7 +13,6 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -37,12 +36,11 @@ def is_read_by_program(spark: SparkSession, source: ReadJson, files: list[str], 
     It is if they are some megabytes and not compressed, all columns are of plain types, and times are in UTC.
     """
     schema = to_arrow_schema(columns, timezone="UTC")
-    timed = [field.type for field in schema if field.name == source.event_time]
     return (
         sum(sizes_of(files)) >= _ENOUGH
         and len(columns) > 0
         and all(is_plain(field.type) for field in schema)
-        and all(map(has_times, timed))
+        and (source.event_time is None or any(f.name == source.event_time and has_times(f.type) for f in schema))
         and all(spark.conf.get(name) == value for name, value in _SETTINGS.items())
         and not any(map(is_compressed, files))
     )
@@ -52,9 +50,8 @@ def lines_frame(ranges: DataFrame, columns: StructType, event_time: str | None) 
     """Returns the lines of ranges of files: their columns, or TEXT, with FILE and, if there are several, PART."""
     schema = to_arrow_schema(columns, timezone="UTC")
     of_several = [(PART, pa.string())] if PART in ranges.columns else []
-    out = pa.schema([*schema, (TEXT, pa.binary()), (FILE, pa.string()), *of_several])
-    rows = ranges.mapInArrow(LineReader(schema, event_time), from_arrow_schema(out))
-    return rows.withColumn(TEXT, F.col(TEXT).cast("string"))
+    out = pa.schema([*schema, (TEXT, pa.string()), (FILE, pa.string()), *of_several])
+    return ranges.mapInArrow(LineReader(schema, event_time), from_arrow_schema(out))
 
 
 @dataclass(frozen=True)
@@ -70,5 +67,7 @@ class LineReader:
             for lines in read_range(row, self.columns, self.event_time):
                 # Of lines that were read, nobody asks where they are.
                 files = pc.if_else(lines.column(TEXT).is_valid(), file, pa.scalar(None, pa.string()))
-                placed = lines.append_column(FILE, files)
+                # Spark's texts may have any bytes: a cast would refuse what is not UTF-8.
+                texts = lines.set_column(len(self.columns), TEXT, lines.column(TEXT).view(pa.string()))
+                placed = texts.append_column(FILE, files)
                 yield placed.append_column(PART, pa.repeat(row[PART], len(lines))) if PART in row else placed
