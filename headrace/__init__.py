@@ -218,9 +218,14 @@ __version__ = "0.1.0"
 # Names that many pipelines do not need are imported when they are first used: this takes long.
 if typing.TYPE_CHECKING:
     from headrace.dialects import storm as storm
+    from headrace.dialects.sql.sqlsession import SqlSession as SqlSession
     from headrace.log.topics import Log as Log
 
-_LAZY = {"Log": "headrace.log.topics:Log", "storm": "headrace.dialects.storm"}
+_LAZY = {
+    "Log": "headrace.log.topics:Log",
+    "SqlSession": "headrace.dialects.sql.sqlsession:SqlSession",
+    "storm": "headrace.dialects.storm",
+}
 
 
 def _public_names() -> list[str]:

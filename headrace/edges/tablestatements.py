@@ -95,15 +95,17 @@ class TableTarget:
         return list(self.table.columns.keys())
 
     def keys(self, rows: Sequence[Row]) -> list[Row]:
-        """Returns the key of each row. Refuses keys with a None."""
+        """Returns the key of each row. Refuses a None where the table needs a value."""
         at = [self.names.index(name) for name in self.key]
         keys = [tuple([row[i] for i in at]) for row in rows]
         for key in keys:
             if None in key:
-                name = self.key[key.index(None)]
-                raise DatabaseError(
-                    f"the key {name!r} is None in {dict(zip(self.key, key, strict=True))}; a key must have a value"
-                )
+                missing = [name for name, value in zip(self.key, key, strict=True) if value is None]
+                if needed := [name for name in missing if name in self.target.required]:
+                    raise DatabaseError(
+                        f"the key {needed[0]!r} is None in {dict(zip(self.key, key, strict=True))}; a key must have a "
+                        "value, unless the table has a unique index in place of a primary key"
+                    )
         return keys
 
     def insert(self, connection: Connection, rows: Sequence[Row]) -> None:
@@ -120,7 +122,12 @@ class TableTarget:
                 return insert.on_conflict_do_nothing(index_elements=self.key)
             return insert.on_conflict_do_update(index_elements=self.key, set_=rest)
 
-        self._execute(connection, statement, rows)
+        # To an index, no null equals another.
+        nulls = [row for row, key in zip(rows, self.keys(rows), strict=True) if None in key]
+        self._execute(connection, lambda values: sa.delete(self.table).where(*self._equal(values, self.key)), nulls)
+        self.insert(connection, nulls)
+        whole = [row for row, key in zip(rows, self.keys(rows), strict=True) if None not in key] if nulls else rows
+        self._execute(connection, statement, whole)
 
     def delete_equal(self, connection: Connection, rows: Sequence[Row]) -> None:
         """Deletes those of these rows that the table has with equal values."""
@@ -159,13 +166,14 @@ class TableTarget:
         return insert.values(values.columns)
 
     def _equal(self, values: BoundValues, names: Sequence[str]) -> list[sa.ColumnElement[bool]]:
-        """Returns the conditions for a row of the table to have these values; those of keys are never null."""
+        """Returns the conditions for a row of the table to have these values."""
         conditions = []
         for name in names:
             column, value = self.table.columns[name], values.columns[name]
             if self.dialect == "postgresql":  # where a column may have rounded the value
                 value = sa.cast(value, self.target.types[name])
-            conditions.append(column == value if name in self.key else column.is_not_distinct_from(value))
+            never_null = name in self.key and name in self.target.required
+            conditions.append(column == value if never_null else column.is_not_distinct_from(value))
         return conditions
 
     def _execute(self, connection: Connection, statement: Callable[[BoundValues], Any], rows: Sequence[Row]) -> int:

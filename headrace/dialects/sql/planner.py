@@ -52,18 +52,25 @@ Tables = Mapping[str, Relation]
 
 @dataclass(frozen=True)
 class Planned:
-    """A planned query: its collection with plain columns, their names, and those that identify a row, if some do."""
+    """A planned query: its collection with plain columns, their names, and those that identify a row, if some do.
+
+    `retracts`: rows may be taken back.
+    """
 
     collection: PCollection
     columns: tuple[str, ...]
     key: tuple[str, ...] | None
+    retracts: bool
 
 
 class Planner:
-    """Plans queries over tables, which are relations by name. What queries have in common is planned once."""
+    """Plans queries over tables, which are relations by name, and over views, which are queries by name.
 
-    def __init__(self, tables: Tables) -> None:
-        self.tables = dict(tables)
+    What queries have in common is planned once.
+    """
+
+    def __init__(self, tables: Tables, views: Mapping[str, exp.Query] | None = None) -> None:
+        self.tables, self.views = dict(tables), dict(views or {})
         self._shared = SharedSteps()
 
     def plan(self, query: exp.Query, text: str) -> Planned:
@@ -73,21 +80,24 @@ class Planner:
             if part is not emit:
                 raise error_at(part, text, "EMIT is for the whole query; write it at the end")
         steps = Steps(text, emission_of(emit, text), emit is not None, self._shared)
-        relation = steps.materialized(QueryPlan(steps, query, self.tables).relation())
-        return Planned(relation.collection, tuple(relation.columns), relation.key)
+        relation = steps.materialized(QueryPlan(steps, query, self, self.tables).relation())
+        return Planned(relation.collection, tuple(relation.columns), relation.key, relation.retracts)
 
 
 class QueryPlan:
-    """Plans one query over tables. `inner`: its results are grouped again, and are taken back when they change."""
+    """Plans one query over tables, and the planner's views.
 
-    def __init__(self, steps: Steps, query: exp.Expr, tables: Tables, *, inner: bool = False) -> None:
-        self.steps, self.query, self.tables, self.inner = steps, query, dict(tables), inner
+    `inner`: its results are grouped again, and taken back when they change.
+    """
+
+    def __init__(self, steps: Steps, query: exp.Expr, planner: Planner, tables: Tables, *, inner: bool = False) -> None:
+        self.steps, self.query, self.planner, self.tables, self.inner = steps, query, planner, dict(tables), inner
 
     def relation(self) -> Relation:
         """Plans a SELECT, a UNION ALL, or one of them in parentheses."""
         query = self.query
         if isinstance(query, exp.Subquery):
-            return QueryPlan(self.steps, query.this, self.tables, inner=self.inner).relation()
+            return self._plan(query.this, inner=self.inner).relation()
         self._add_common_tables()
         if isinstance(query, exp.Union):
             return self._union(query)
@@ -96,6 +106,9 @@ class QueryPlan:
         kind = type(query).__name__.upper()
         raise self.steps.error(query, f"a continuous query is a SELECT, or a UNION ALL of several; got {kind}")
 
+    def _plan(self, query: exp.Expr, *, inner: bool) -> QueryPlan:
+        return QueryPlan(self.steps, query, self.planner, self.tables, inner=inner)
+
     def _add_common_tables(self) -> None:
         common = self.query.args.get("with_")
         if common is None:
@@ -103,7 +116,7 @@ class QueryPlan:
         if common.args.get("recursive"):
             raise self.steps.error(common.expressions[0], "WITH RECURSIVE is not supported")
         for each in common.expressions:
-            relation = QueryPlan(self.steps, each.this, self.tables, inner=True).relation()
+            relation = self._plan(each.this, inner=True).relation()
             self.tables[each.alias] = self._with_column_names(relation, each)
 
     # The clauses of a SELECT, in the order in which they act.
@@ -143,7 +156,7 @@ class QueryPlan:
         """Plans what stands in FROM: a table, one in windows, or a query."""
         error = self.steps.error
         if isinstance(source, exp.Subquery):
-            relation = QueryPlan(self.steps, source.this, self.tables, inner=inner).relation()
+            relation = self._plan(source.this, inner=inner).relation()
         elif not isinstance(source, exp.Table):
             raise error(source, f"FROM takes a stream or a query, got {source.sql(dialect='spark')}")
         elif isinstance(source.this, WindowTable):
@@ -152,12 +165,16 @@ class QueryPlan:
             raise error(source, f"there is no table function {source.this.name!r}; there are TUMBLE, HOP and SESSION")
         elif source.args.get("db") is not None:
             raise error(source, f"{source.sql(dialect='spark')} has a schema; streams and views have plain names")
-        elif (name := spelled(source.name, self.tables)) is None:
-            near = nearest_name(source.name, self.tables)
-            hint = "; there are" if near is None else f", did you mean {near!r}? There are"
-            raise error(source, f"there is no stream or view {source.name!r}{hint} {', '.join(self.tables) or 'none'}")
-        else:
+        elif (name := spelled(source.name, self.tables)) is not None:
             relation = self.tables[name]
+        elif (name := spelled(source.name, self.planner.views)) is not None:
+            view = self.planner.views[name]
+            relation = QueryPlan(self.steps, view, self.planner, self.planner.tables, inner=True).relation()
+        else:
+            names = [*self.tables, *self.planner.views]
+            near = nearest_name(source.name, names)
+            hint = "; there are" if near is None else f", did you mean {near!r}? There are"
+            raise error(source, f"there is no stream or view {source.name!r}{hint} {', '.join(names) or 'none'}")
         return self._with_column_names(relation, source)
 
     def _windowed(self, table: WindowTable, *, inner: bool) -> Relation:
@@ -220,7 +237,7 @@ class QueryPlan:
         error = self.steps.error
         if query.args.get("distinct"):
             raise error(query.this, "UNION is not supported; write SELECT DISTINCT * FROM (... UNION ALL ...)")
-        plans = (QueryPlan(self.steps, each, self.tables, inner=self.inner) for each in (query.this, query.expression))
+        plans = (self._plan(each, inner=self.inner) for each in (query.this, query.expression))
         first, second = (self.steps.materialized(plan.relation()) for plan in plans)
         if len(first.columns) != len(second.columns):
             counts = f"{len(first.columns)} and {len(second.columns)}"

@@ -180,7 +180,8 @@ def _upsert(connection: Connection, target: TableTarget, rows: list[Row], elemen
     removed = {rows[at]: keys[at] for at in ordered if net[rows[at]] < 0}
     target.delete_equal(connection, [row for row, key in removed.items() if key not in added])
     # In the order of keys: two writers then never wait for each other in a circle.
-    target.upsert(connection, [added[key] for key in sorted(added)])
+    in_order = sorted(added, key=lambda key: [(value is not None, value) for value in key])
+    target.upsert(connection, [added[key] for key in in_order])
 
 
 def _retract(connection: Connection, target: TableTarget, rows: list[Row], elements: list[WindowedValue]) -> None:

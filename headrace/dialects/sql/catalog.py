@@ -1,0 +1,145 @@
+"""The catalog: the streams and views that statements created. It outlives the process, as a file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from sqlglot import exp
+
+from headrace.dialects.sql.sqlerrors import SqlError
+from headrace.dialects.sql.sqlstatements import CreateQuery, CreateStream, parse_statements
+from headrace.local.atomicfile import replace_file
+from headrace.local.privatefile import read_private
+from headrace.model.errors import other_format
+from headrace.model.knowncolumns import nearest_name
+
+_FORMAT: Final = 1
+
+
+@dataclass(frozen=True)
+class View:
+    """A view: its statement, its columns with Spark's types, its key if it has one, and the pass that computes it."""
+
+    statement: CreateQuery
+    columns: dict[str, str]
+    key: tuple[str, ...] | None
+    computed_by: str
+    dropped: bool = False
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.statement.name
+
+
+class Catalog:
+    """Streams and views by name. A change is in the file before anything else happens."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.streams: dict[str, CreateStream] = {}
+        self.views: dict[str, View] = {}
+        if path.exists():
+            self._load(json.loads(read_private(path)))
+
+    def stream(self, name: str) -> CreateStream:
+        """Returns a stream; refuses a name that is none."""
+        if name not in self.streams:
+            raise self._unknown("stream", name, self.streams)
+        return self.streams[name]
+
+    def view(self, name: str) -> View:
+        """Returns a view; refuses a name that is none."""
+        if name not in self.views or self.views[name].dropped:
+            raise self._unknown("view", name, self.live())
+        return self.views[name]
+
+    def live(self) -> list[str]:
+        """Returns the names of the views that are not dropped."""
+        return [name for name, view in self.views.items() if not view.dropped]
+
+    def check_free(self, name: str) -> None:
+        """Refuses a name that a stream or a view has."""
+        taken = "stream" if name in self.streams else "view" if name in self.live() else None
+        if taken is not None:
+            raise SqlError(f"there is a {taken} {name!r} already; drop it first, or write IF NOT EXISTS")
+
+    def add_stream(self, stream: CreateStream) -> None:
+        """Adds a stream."""
+        self.streams[stream.name] = stream
+        self._save()
+
+    def add_view(self, view: View) -> None:
+        """Adds a view."""
+        self.views[view.name] = view
+        self._save()
+
+    def drop_stream(self, name: str) -> None:
+        """Removes a stream; refused while views read it."""
+        self.stream(name)
+        if readers := [view for view in self.live() if name in self.tables_of(self.views[view].statement)]:
+            raise SqlError(f"the view {readers[0]!r} reads the stream {name!r}; drop the view first")
+        del self.streams[name]
+        self._save()
+
+    def drop_view(self, name: str) -> View:
+        """Marks a view as dropped; refused while others read it."""
+        view = self.view(name)
+        if readers := [each for each in self.live() if name in self.tables_of(self.views[each].statement)]:
+            raise SqlError(f"the view {readers[0]!r} reads the view {name!r}; drop that one first")
+        self.views[name] = replace(view, dropped=True)
+        self._save()
+        return view
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Removes dropped views whose pass is gone."""
+        for name in names:
+            del self.views[name]
+        self._save()
+
+    def tables_of(self, statement: CreateQuery) -> set[str]:
+        """Returns the streams and views that a query names."""
+        return {table.name for table in statement.query.find_all(exp.Table)} & {*self.streams, *self.views}
+
+    def streams_of(self, statement: CreateQuery) -> set[str]:
+        """Returns the streams that a query reads, also through views."""
+        found: set[str] = set()
+        for name in self.tables_of(statement):
+            found |= {name} if name in self.streams else self.streams_of(self.view(name).statement)
+        return found
+
+    def _unknown(self, kind: str, name: str, names: Iterable[str]) -> SqlError:
+        near = nearest_name(name, names)
+        hint = f"; there are {', '.join(names) or 'none'}" if near is None else f", did you mean {near!r}?"
+        return SqlError(f"there is no {kind} {name!r}{hint}")
+
+    def _save(self) -> None:
+        views = [
+            {
+                "text": view.statement.text.strip(),
+                "columns": view.columns,
+                "key": view.key,
+                "computed_by": view.computed_by,
+                "dropped": view.dropped,
+            }
+            for view in self.views.values()
+        ]
+        streams = [stream.text.strip() for stream in self.streams.values()]
+        replace_file(self.path, json.dumps({"format": _FORMAT, "streams": streams, "views": views}, indent=1).encode())
+
+    def _load(self, stored: dict[str, Any]) -> None:
+        if stored["format"] != _FORMAT:
+            raise SqlError(other_format(f"the catalog {self.path}", stored["format"], _FORMAT, "use another directory"))
+        for text in stored["streams"]:
+            (stream,) = parse_statements(text)
+            assert isinstance(stream, CreateStream)
+            self.streams[stream.name] = stream
+        for entry in stored["views"]:
+            (statement,) = parse_statements(entry.pop("text"))
+            assert isinstance(statement, CreateQuery)
+            key = entry.pop("key")
+            self.views[statement.name] = View(statement, key=None if key is None else tuple(key), **entry)

@@ -1,0 +1,147 @@
+"""Passes: one stream of the engine computes all views over the same streams, with one scan.
+
+A view is planned with all others of its pass, so that what they have in common is computed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sqlglot import exp
+
+from headrace.dialects.sql.catalog import Catalog, View
+from headrace.dialects.sql.planner import Planned, Planner
+from headrace.dialects.sql.relations import Relation, column_named
+from headrace.dialects.sql.sqlstatements import CreateQuery, CreateStream
+from headrace.model.grouping import is_grouping
+from headrace.model.pipeline import Graph, PCollection, Pipeline
+from headrace.model.sinks import ForEachBatch
+from headrace.model.sources import Create
+from headrace.model.tables import WriteTable
+from headrace.model.topics import ReadTopic
+from headrace.model.triggers import AfterProcessingTime, Trigger
+from headrace.model.watermarks import BoundedDisorder, Monotonic
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class SessionPlace:
+    """The place where a session works: its catalog, the directory of its log, the database of its tables, and Spark."""
+
+    catalog: Catalog
+    log: str
+    database: str
+    spark: SparkSession | None
+
+
+def ddl_of(columns: Mapping[str, str]) -> str:
+    """Returns columns as DDL text.
+
+    >>> ddl_of({"symbol": "STRING", "odd name": "BIGINT"})
+    'symbol STRING, `odd name` BIGINT'
+    """
+    quoted = {name: exp.to_identifier(name, quoted=not name.isidentifier()).sql("spark") for name in columns}
+    return ", ".join(f"{quoted[name]} {kind}" for name, kind in columns.items())
+
+
+def topic_of(stream: CreateStream) -> str:
+    """Returns the topic of a stream: a name in the session's log, or a URI."""
+    return str(stream.options.get("topic", stream.name))
+
+
+def plan_pass(where: SessionPlace, views: Iterable[View], start: str) -> Pipeline:
+    """Plans the pipeline that computes views and writes their tables."""
+    views = list(views)
+    pipeline = Pipeline(spark=where.spark)
+    streams = sorted(set().union(*(where.catalog.streams_of(view.statement) for view in views)))
+    sources = {name: pipeline | name >> _source(where, where.catalog.streams[name], start) for name in streams}
+    planner = _planner(where.catalog, sources)
+    for view in views:
+        planned = planner.plan(view.statement.query, view.statement.text)
+        if view.dropped:  # its state stays until the pass is over
+            planned.collection | f"dropped {view.name}" >> ForEachBatch(_ignore)
+        else:
+            planned.collection | f"table {view.name}" >> _table(where, view, planned)
+    return pipeline
+
+
+def plan_types(where: SessionPlace, statement: CreateQuery) -> tuple[Planned, Graph]:
+    """Plans a query over empty tables, so that Spark can say which types its columns have."""
+    pipeline = Pipeline(spark=where.spark)
+    sources = {
+        name: pipeline | name >> Create([], schema=ddl_of(stream.columns))
+        for name, stream in where.catalog.streams.items()
+    }
+    planned = _planner(where.catalog, sources).plan(statement.query, statement.text)
+    return planned, pipeline.snapshot()
+
+
+def pass_name(catalog: Catalog, statement: CreateQuery, planned: Planned, graph: Graph) -> str:
+    """Returns the name of the pass that can compute a view.
+
+    A checkpoint keeps the sources, the number of levels and the clock that it began with, so views that differ in these
+    are computed by different passes; and one that begins elsewhere than now has a pass of its own.
+    """
+    parts = ["+".join(sorted(catalog.streams_of(statement))), f"levels-{_levels(graph, planned.collection)}"]
+    if _needs_clock(graph):
+        parts.append("clock")
+    if "from" in statement.options:
+        parts.append(f"from-{statement.options['from']}-{statement.name}")
+    return ".".join(parts)
+
+
+def _planner(catalog: Catalog, sources: Mapping[str, PCollection]) -> Planner:
+    relations = {
+        name: Relation(
+            collection,
+            {column: column_named(column) for column in catalog.streams[name].columns},
+            tuple(catalog.streams[name].columns),
+            time=catalog.streams[name].event_time,
+        )
+        for name, collection in sources.items()
+    }
+    definitions: dict[str, exp.Query] = {name: catalog.views[name].statement.query for name in catalog.live()}
+    return Planner(relations, definitions)
+
+
+def _source(where: SessionPlace, stream: CreateStream, start: Any) -> ReadTopic:
+    topic = topic_of(stream)
+    kafka = "://" in topic
+    idle = {"idle_after": stream.options["idle_after"]} if "idle_after" in stream.options else {}
+    policy = Monotonic(**idle) if not stream.disorder else BoundedDisorder(stream.disorder / 1_000_000, **idle)
+    return ReadTopic(
+        topic,
+        log=None if kafka else where.log,
+        schema=ddl_of(stream.columns) if kafka else None,
+        event_time=stream.event_time,
+        start=start,
+        watermark=policy,
+    )
+
+
+def _table(where: SessionPlace, view: View, planned: Planned) -> WriteTable:
+    if planned.key is not None:
+        return WriteTable(where.database, view.name, key=planned.key, mode="upsert")
+    return WriteTable(where.database, view.name, mode="retract" if planned.retracts else "append")
+
+
+def _ignore(elements: Any, batch: int) -> None:
+    """Takes the rows of a view that was dropped."""
+
+
+def _levels(graph: Graph, collection: PCollection) -> int:
+    node = graph.producer(collection)
+    grouped = is_grouping(node) or (type(node.transform).__name__ == "Join" and not node.inputs[1].bounded)
+    return grouped + max((_levels(graph, each) for each in node.inputs), default=0)
+
+
+def _needs_clock(graph: Graph) -> bool:
+    return any(_has_delay(pc.windowing.trigger) for node in graph for pc in node.outputs)
+
+
+def _has_delay(trigger: Trigger) -> bool:
+    return isinstance(trigger, AfterProcessingTime) or any(map(_has_delay, trigger.children()))

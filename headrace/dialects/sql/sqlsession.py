@@ -1,0 +1,266 @@
+"""A session: executes statements of continuous SQL, and runs what computes the views."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from functools import singledispatchmethod
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import pyarrow as pa
+from sqlglot import exp
+
+from headrace.dialects.sql import sqlstatements as sql
+from headrace.dialects.sql.catalog import Catalog, View
+from headrace.dialects.sql.passes import SessionPlace, ddl_of, pass_name, plan_pass, plan_types, topic_of
+from headrace.dialects.sql.resulttables import ResultTables
+from headrace.dialects.sql.sqlerrors import SqlError
+from headrace.engine.handle import Handle
+from headrace.local.privatefolder import make_folder
+from headrace.local.processlock import LockHolder, exclusive
+from headrace.log.producers import Producer
+from headrace.log.topics import Log
+from headrace.model.errors import PipelineError
+from headrace.model.knowncolumns import no_column
+from headrace.model.times import duration, instant
+from headrace.views.adhoc.duckdbengine import AdHoc
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class Result:
+    """The result of a statement: what happened, or the rows it asked for."""
+
+    message: str = ""
+    table: pa.Table | None = None
+
+
+class SqlSession:
+    """Executes statements about the streams and views of a directory.
+
+    What they created goes on when the directory is opened again. `database` is where views have their tables, an
+    SQLAlchemy URL; by default a SQLite file in the directory. `trigger` is the time between micro-batches.
+
+    >>> import headrace as hr, tempfile
+    >>> with hr.SqlSession(tempfile.mkdtemp()) as session:
+    ...     results = session.execute("CREATE STREAM hits (url text); INSERT INTO hits VALUES ('/'), ('/blog')")
+    >>> for result in results:
+    ...     print(result.message)
+    created the stream hits
+    inserted 2
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        *,
+        database: str | None = None,
+        spark: SparkSession | None = None,
+        trigger: str | None = None,
+    ) -> None:
+        self._folder, self._trigger = Path(directory), trigger
+        make_folder(self._folder)
+        self._lock, self._stack = threading.RLock(), ExitStack()
+        self._stack.enter_context(exclusive(self._folder / "lock", self._in_use))
+        url = database or f"sqlite:///{self._folder / 'views.db'}"
+        self._where = SessionPlace(Catalog(self._folder / "catalog.json"), str(self._folder / "log"), url, spark)
+        self._tables, self._adhoc = ResultTables(url), AdHoc()
+        self._running: dict[str, Handle] = {}
+        for name in sorted({view.computed_by for view in self.catalog.views.values()}):
+            self._start(name)
+
+    @property
+    def catalog(self) -> Catalog:
+        """The streams and views there are."""
+        return self._where.catalog
+
+    def execute(self, text: str) -> list[Result]:
+        """Executes statements, one after the other; what those before a failing one did stays done."""
+        with self._lock:
+            return [self._do(statement) for statement in sql.parse_statements(text)]
+
+    def close(self) -> None:
+        """Stops what computes the views; it continues when the directory is opened again."""
+        with self._lock:
+            for handle in self._running.values():
+                handle.stop()
+            self._running.clear()
+            self._tables.close()
+            self._adhoc.close()
+            self._stack.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _in_use(self, holder: LockHolder) -> SqlError:
+        return SqlError(f"{self._folder} is in use by {holder}; a directory has one session at a time")
+
+    @singledispatchmethod
+    def _do(self, statement: Any) -> Result:
+        raise SqlError(f"{type(statement).__name__.upper()} is not supported yet")
+
+    @_do.register
+    def _create_stream(self, statement: sql.CreateStream) -> Result:
+        if statement.if_not_exists and statement.name in self.catalog.streams:
+            return Result(f"there is a stream {statement.name} already")
+        self.catalog.check_free(statement.name)
+        topic = topic_of(statement)
+        if "://" not in topic:
+            log, ddl = Log(self._where.log), ddl_of(statement.columns)
+            if topic in log.topics():
+                if log.topic(topic).settings.values != ddl:
+                    raise SqlError(f"the topic {topic!r} exists with other columns: {log.topic(topic).settings.values}")
+            else:
+                retention = statement.options.get("retention")
+                age = None if retention is None else duration(str(retention))
+                log.create(topic, partitions=int(statement.options.get("partitions", 1)), values=ddl, keep_age=age)
+        self.catalog.add_stream(statement)
+        return Result(f"created the stream {statement.name}")
+
+    @_do.register
+    def _create_query(self, statement: sql.CreateQuery) -> Result:
+        if statement.kind == "transform":
+            raise SqlError("CREATE TRANSFORM is not supported yet")
+        if statement.if_not_exists and statement.name in self.catalog.live():
+            return Result(f"there is a view {statement.name} already")
+        self.catalog.check_free(statement.name)
+        view, columns = self._planned_view(statement)
+        self._tables.create(view.name, columns, view.key)
+        self.catalog.add_view(view)
+        self._restart(view.computed_by)
+        return Result(f"created the view {view.name}")
+
+    @_do.register
+    def _drop(self, statement: sql.Drop) -> Result:
+        there = self.catalog.streams if statement.kind == "stream" else self.catalog.live()
+        if statement.if_exists and statement.name not in there:
+            return Result(f"there is no {statement.kind} {statement.name}")
+        if statement.kind == "stream":
+            self.catalog.drop_stream(statement.name)
+        elif statement.kind == "view":
+            view = self.catalog.drop_view(statement.name)
+            self._restart(view.computed_by)
+            self._tables.drop(view.name)
+        else:
+            raise SqlError("there are no transforms yet")
+        return Result(f"dropped the {statement.kind} {statement.name}")
+
+    @_do.register
+    def _show(self, statement: sql.Show) -> Result:
+        names = list(self.catalog.streams) if statement.kind == "stream" else self.catalog.live()
+        return Result(table=pa.table({statement.kind: names if statement.kind != "transform" else []}))
+
+    @_do.register
+    def _describe(self, statement: sql.Describe) -> Result:
+        if statement.name in self.catalog.streams:
+            columns: Mapping[str, str] = self.catalog.streams[statement.name].columns
+        else:
+            columns = self.catalog.view(statement.name).columns
+        return Result(table=pa.table({"column": list(columns), "type": [each.lower() for each in columns.values()]}))
+
+    @_do.register
+    def _insert(self, statement: sql.Insert) -> Result:
+        stream = self.catalog.stream(statement.stream)
+        if "://" in topic_of(stream):
+            raise SqlError(f"INSERT is for streams of this log, and {stream.name} is {topic_of(stream)}")
+        names = list(statement.columns or stream.columns)
+        for name in names:
+            if name not in stream.columns:
+                raise SqlError(no_column(name, stream.columns))
+        with Producer(Log(self._where.log).topic(topic_of(stream))) as producer:
+            for row in statement.rows:
+                if len(row) != len(names):
+                    raise SqlError(f"a row has {len(row)} values, and {stream.name} has {len(names)} columns")
+                values = dict(zip(names, row, strict=True))
+                producer.send({name: _typed(name, values.get(name), kind) for name, kind in stream.columns.items()})
+        return Result(f"inserted {len(statement.rows)}")
+
+    @_do.register
+    def _select(self, statement: sql.Select) -> Result:
+        names = {table.name for table in statement.query.find_all(exp.Table)}
+        views = {name: self._schema(self.catalog.view(name)) for name in names & {*self.catalog.live()}}
+        return Result(table=self._adhoc.query(statement.text.strip(), self._tables.read(views)).table)
+
+    @_do.register
+    def _explain(self, statement: sql.Explain) -> Result:
+        text = statement.text.replace("EXPLAIN", "       ", 1)
+        query = sql.CreateQuery(text, "explained", "view", statement.query, {}, False)
+        view, _ = self._planned_view(query)
+        sharing = [each for each in self.catalog.views.values() if each.computed_by == view.computed_by]
+        pipeline = plan_pass(self._where, [*sharing, view], "latest")
+        return Result(pipeline.explain(stream=True))
+
+    def _planned_view(self, statement: sql.CreateQuery) -> tuple[View, pa.Schema]:
+        """Plans a view; returns it and the types of its columns."""
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        planned, graph = plan_types(self._where, statement)
+        try:
+            schema = planned.collection.to_spark().schema
+        except PipelineError as error:
+            reason = str(error).splitlines()[0].partition("): ")[2] or str(error)
+            raise SqlError(f"Spark refuses the query: {reason}") from None
+        columns = {field.name: field.dataType.simpleString() for field in schema}
+        view = View(statement, columns, planned.key, pass_name(self.catalog, statement, planned, graph))
+        return view, to_arrow_schema(schema)
+
+    def _schema(self, view: View) -> pa.Schema:
+        from pyspark.sql.pandas.types import to_arrow_schema
+        from pyspark.sql.types import StructType
+
+        schema = StructType.fromDDL(ddl_of(view.columns))
+        assert isinstance(schema, StructType)
+        return to_arrow_schema(schema)
+
+    def _restart(self, name: str) -> None:
+        """Lets a pass go on with the views that it has now."""
+        if (handle := self._running.pop(name, None)) is not None:
+            handle.stop()
+        self._start(name)
+
+    def _start(self, name: str) -> None:
+        views = [view for view in self.catalog.views.values() if view.computed_by == name]
+        checkpoint = self._folder / "passes" / name
+        if all(view.dropped for view in views):
+            shutil.rmtree(checkpoint, ignore_errors=True)
+            self.catalog.forget([view.name for view in views])
+            return
+        start = str(views[0].statement.options.get("from", "latest"))
+        pipeline = plan_pass(self._where, views, start)
+        self._running[name] = pipeline.run(checkpoint=str(checkpoint), trigger=self._trigger)
+
+
+def _timestamp(value: Any) -> datetime:
+    return datetime.fromtimestamp(instant(value) / 1_000_000, UTC)
+
+
+_TYPED: Final[dict[str, Callable[[Any], Any]]] = {
+    "TIMESTAMP": _timestamp,
+    "TIMESTAMP_LTZ": _timestamp,
+    "DATE": date.fromisoformat,
+    "DOUBLE": float,
+    "FLOAT": float,
+}
+
+
+def _typed(name: str, value: Any, kind: str) -> Any:
+    """Returns a constant as a value of a column's type."""
+    if value is None or kind not in _TYPED:
+        return value
+    try:
+        return _TYPED[kind](value)
+    except (TypeError, ValueError):
+        raise SqlError(f"the column {name!r} is {kind.lower()}, got {value!r}") from None

@@ -1,0 +1,117 @@
+"""Sessions on Spark: views come and go while rows flow, and go on when the directory is opened again."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import headrace as hr
+from headrace.dialects.sql.sqlsession import SqlSession
+from tests.waiting import wait_for
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TRADES = """CREATE STREAM trades (symbol text, trader text, price double, size bigint, at timestamp,
+    WATERMARK FOR at AS at - INTERVAL '5' SECOND) WITH (partitions = 2)"""
+
+
+def insert(session: SqlSession, *rows: tuple[Any, ...]) -> None:
+    listed = ", ".join(
+        "(" + ", ".join("NULL" if value is None else repr(value) for value in row) + f", '2026-01-31T12:00:{n:02}Z')"
+        for n, row in enumerate(rows)
+    )
+    session.execute(f"INSERT INTO trades VALUES {listed}")
+
+
+def rows_of(session: SqlSession, query: str) -> list[tuple[Any, ...]]:
+    table = session.execute(query)[0].table
+    assert table is not None
+    return [tuple(row.values()) for row in table.to_pylist()]
+
+
+def wait_for_rows(database: Path, query: str, expected: list[tuple[Any, ...]]) -> None:
+    """Waits until a client of the database, which is none of ours, finds these rows."""
+    found: list[Any] = []
+
+    def are_there() -> bool:
+        found[:] = client.execute(query).fetchall()
+        return found == expected
+
+    with closing(sqlite3.connect(database)) as client:
+        try:
+            wait_for(are_there)
+        except AssertionError:
+            assert found == expected
+
+
+@pytest.mark.slow("a stream is started five times")
+def test_views_come_and_go_while_rows_flow(spark: SparkSession, tmp_path: Path) -> None:
+    folder = str(tmp_path / "home")
+    database = tmp_path / "home" / "views.db"
+    by_trader = "SELECT trader, n, total FROM traders ORDER BY trader NULLS LAST"
+    with SqlSession(folder, spark=spark) as session:
+        session.execute(TRADES)
+        session.execute(
+            "CREATE CONTINUOUS VIEW traders AS SELECT trader, count(*) AS n, sum(price * size) AS total "
+            "FROM trades WHERE size > 0 GROUP BY trader"
+        )
+        assert rows_of(session, by_trader) == []
+        insert(session, ("IBM", "ann", 2.0, 3), ("IBM", None, 5.0, 1), ("SAP", "ann", 1.0, 1), ("SAP", "bob", 1.0, 0))
+        wait_for_rows(database, by_trader, [("ann", 2, 7.0), (None, 1, 5.0)])
+
+        # Views that come later begin then, and the first one misses nothing.
+        session.execute(
+            "CREATE VIEW symbols AS SELECT symbol, max(price) AS high FROM trades GROUP BY symbol;"
+            "CREATE VIEW big AS SELECT symbol, price FROM trades WHERE size >= 10"
+        )
+        insert(session, ("IBM", None, 7.0, 10), ("SAP", "bob", 1.0, 2))
+        totals = [("ann", 2, 7.0), ("bob", 1, 2.0), (None, 2, 75.0)]
+        wait_for_rows(database, by_trader, totals)
+        wait_for_rows(database, "SELECT * FROM big", [("IBM", 7.0)])
+        wait_for_rows(database, "SELECT * FROM symbols ORDER BY symbol", [("IBM", 7.0), ("SAP", 1.0)])
+        assert rows_of(session, by_trader) == totals
+        session.execute("DROP VIEW symbols")
+        with pytest.raises(hr.HeadraceError, match="symbols"):
+            session.execute("SELECT * FROM symbols")
+        with pytest.raises(hr.HeadraceError, match="in use by process"):
+            SqlSession(folder, spark=spark)
+
+    with SqlSession(folder, spark=spark) as session:
+        assert rows_of(session, "SHOW VIEWS") == [("traders",), ("big",)]
+        insert(session, ("SAP", "ann", 1.0, 100))
+        wait_for_rows(database, by_trader, [("ann", 3, 107.0), *totals[1:]])
+        wait_for_rows(database, "SELECT price FROM big ORDER BY 1", [(1.0,), (7.0,)])
+
+
+def test_what_a_session_refuses(spark: SparkSession, tmp_path: Path) -> None:
+    with SqlSession(str(tmp_path / "home"), spark=spark) as session:
+        session.execute(TRADES)
+        assert session.execute(TRADES.replace("STREAM", "STREAM IF NOT EXISTS"))[0].message == (
+            "there is a stream trades already"
+        )
+        refused = {
+            TRADES: "there is a stream 'trades' already; drop it first",
+            "CREATE VIEW v AS SELECT symbol FROM tradse": "did you mean 'trades'?",
+            "CREATE VIEW v AS SELECT upper(size, 2) AS x FROM trades": "Spark refuses the query",
+            "DROP VIEW v": "there is no view 'v'",
+            "DESCRIBE v": "there is no view 'v'",
+            "INSERT INTO trade VALUES (1)": "there is no stream 'trade', did you mean 'trades'?",
+            "INSERT INTO trades VALUES (1)": "a row has 1 values, and trades has 5 columns",
+            "INSERT INTO trades (symbl) VALUES ('x')": "there is no column 'symbl', did you mean 'symbol'?",
+            "INSERT INTO trades (price) VALUES ('dear')": "the column 'price' is double, got 'dear'",
+            "SUBSCRIBE TO v": "not supported yet",
+        }
+        for text, reason in refused.items():
+            with pytest.raises(hr.HeadraceError) as caught:
+                session.execute(text)
+            assert reason in str(caught.value), text
+        assert rows_of(session, "DESCRIBE trades")[-1] == ("at", "timestamp")
+        explained = session.execute("EXPLAIN SELECT symbol, count(*) AS n FROM trades GROUP BY symbol")[0].message
+        assert "GroupBy(symbol)" in explained
+        session.execute("DROP STREAM trades")
+        assert rows_of(session, "SHOW STREAMS") == []
