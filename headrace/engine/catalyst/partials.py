@@ -7,6 +7,7 @@ finish are finished there, too.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from typing import Any, Final
 
 import pyarrow as pa
@@ -21,7 +22,7 @@ from headrace.model import algebra, sketches
 from headrace.model.algebra import CombineFn
 from headrace.model.algebra.partial import PartialFn
 from headrace.model.errors import PipelineError
-from headrace.model.safebytes import encode
+from headrace.model.safebytes import decode, encode
 from headrace.model.times import MIN_TIME
 
 Form = Callable[[Any, Column], Column]
@@ -54,6 +55,14 @@ def finished_expression(fn: CombineFn[Any, Any, Any], value: Column) -> Column:
         return pa.array([fn.finish(fn.load(dump(fn, result))) for result in results.to_pylist()], arrow)
 
     return arrow_udf(finish_all, kind)(form(fn, value))  # type: ignore[no-any-return, call-overload]
+
+
+def is_precombined(fn: CombineFn[Any, Any, Any]) -> bool:
+    """Returns whether Catalyst can only collect accumulators of an aggregation, which Python makes before."""
+    whole = fn.fn if isinstance(fn, PartialFn) else fn
+    if isinstance(whole, sketches.HeavyHittersFn):
+        return fn is not whole
+    return type(whole) in _FORMS and _FORMS[type(whole)][0] is _precombined
 
 
 def hashed(value: Column, kind: DataType) -> Column:
@@ -102,9 +111,17 @@ def _sketch(fn: CombineFn[Any, Any, Any], result: bytes | None) -> Any:
     return fn.dump(fn.zero() if result is None else fn.load(result))
 
 
+def _merged(fn: CombineFn[Any, Any, Any], result: list[bytes]) -> Any:
+    return fn.dump(reduce(fn.merge, (fn.load(decode(each)) for each in result), fn.zero()))
+
+
 def _reservoir(fn: algebra.SampleFn, result: Any) -> Any:
     bits, _, sample = fn.add_all(fn.zero(), result["sample"])
     return bits, result["count"], sample
+
+
+def _precombined(fn: object, accumulators: Column) -> Column:
+    return F.collect_list(accumulators)
 
 
 def _kll(fn: object, value: Column) -> Column:
@@ -140,15 +157,14 @@ _FORMS: Final[dict[type[CombineFn[Any, Any, Any]], tuple[Form, Dump]]] = {
     sketches.ApproxDistinctFn: (lambda fn, value: F.hll_sketch_agg(value, F.lit(fn.lg_k)), _sketch),
     sketches.QuantilesFn: (_kll, _sketch),
     # Spark's own sketch of frequent values is of another kind, and the two do not merge.
-    sketches.HeavyHittersFn: (lambda fn, value: F.collect_list(value), _accumulated),
+    sketches.HeavyHittersFn: (_precombined, _merged),
     sketches.RankFn: (_kll, _sketch),
     sketches.HistogramFn: (_kll, _sketch),
     sketches.ThetaFn: (lambda fn, value: F.theta_sketch_agg(value, F.lit(fn.lg_k)), _sketch),
-    # Spark has no functions of these: the values of a group meet in one place.
-    sketches.CountMinFn: (lambda fn, value: F.collect_list(value), _accumulated),
-    sketches.FrequencyFn: (lambda fn, value: F.collect_list(value), _accumulated),
-    sketches.SecondMomentFn: (lambda fn, value: F.collect_list(value), _accumulated),
-    sketches.BloomFn: (lambda fn, value: F.collect_set(value), _accumulated),
+    sketches.CountMinFn: (_precombined, _merged),
+    sketches.FrequencyFn: (_precombined, _merged),
+    sketches.SecondMomentFn: (_precombined, _merged),
+    sketches.BloomFn: (_precombined, _merged),
     algebra.SampleFn: (
         lambda fn, value: F.struct(F.count(value).alias("count"), drawn(fn, value).alias("sample")),
         _reservoir,

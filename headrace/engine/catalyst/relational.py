@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,15 @@ from pyspark.sql.types import DataType, LongType, StructField, StructType
 
 from headrace.engine.catalyst import joining
 from headrace.engine.catalyst.analysis import analysis_message, quiet_analysis
-from headrace.engine.catalyst.partials import RANDOM, drawn, finished_expression, hashed, partial_expression
+from headrace.engine.catalyst.partials import (
+    RANDOM,
+    drawn,
+    finished_expression,
+    hashed,
+    is_precombined,
+    partial_expression,
+)
+from headrace.engine.catalyst.precombining import ACCUMULATORS, precombine
 from headrace.engine.catalyst.sketchfunctions import register_for
 from headrace.engine.plan.taps import generates_rows
 from headrace.engine.worker.hidden import BAD, END, LOW, NOW, PART, PUNCTUATION, START, TIME
@@ -269,10 +277,22 @@ def _arrow_type(kind: DataType) -> pa.DataType | None:
         return None
 
 
+def _precombined(aggregate: Aggregate, data: DataFrame) -> tuple[DataFrame, dict[str, Aggregation]]:
+    """Returns a frame, and the aggregations of it, with accumulators where Python must make them."""
+    collected = {name: each for name, each in aggregate.aggregations.items() if is_precombined(each.fn)}
+    if not collected:
+        return data, aggregate.aggregations
+    groups = [*aggregate.keys, *(name for name in (START, END) if name in data.columns)]
+    of = {name: f"{ACCUMULATORS}{number}" for number, name in enumerate(collected)}
+    merging = {name: replace(each, column=of[name]) for name, each in collected.items()}
+    return precombine(data, groups, list(collected.values())), {**aggregate.aggregations, **merging}
+
+
 def _aggregate(aggregate: Aggregate, windowing: Windowing, data: DataFrame) -> DataFrame:
-    if any(isinstance(_whole(each.fn), algebra.SampleFn) for each in aggregate.aggregations.values()):
+    data, aggregations = _precombined(aggregate, data)
+    if any(isinstance(_whole(each.fn), algebra.SampleFn) for each in aggregations.values()):
         data = data.withColumn(RANDOM, F.rand(seed=0))
-    results = [expression(each, data.schema).alias(name) for name, each in aggregate.aggregations.items()]
+    results = [expression(each, data.schema).alias(name) for name, each in aggregations.items()]
     end_time: Column = F.lit(GLOBAL_WINDOW.max_timestamp())
     if windowing.timestamp_combiner == "earliest":
         end_time = F.min(F.coalesce(TIME, F.lit(MIN_TIME)))

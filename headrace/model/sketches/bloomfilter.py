@@ -17,9 +17,13 @@ from headrace.model.algebra import CombineFn
 from headrace.model.keys import encode_key
 
 Bits = npt.NDArray[np.uint8]
+Accumulator = set[bytes] | Bits
+"""The digests of few values, or the bits of the filter."""
 
 _HEADER: Final = struct.Struct("<2sHI")  # the mark, the number of hashes, the number of bytes
 _MARK: Final = b"BF"
+_DIGEST: Final = 16  # bytes
+_DIGESTS, _BITS = b"d", b"b"  # how an accumulator is dumped
 _LARGEST: Final = 1 << 27  # bytes
 
 
@@ -50,7 +54,7 @@ class BloomFilter:
         return float((np.bitwise_count(self._bits).sum() / (8 * len(self._bits))) ** self._hashes)
 
     def __contains__(self, value: Any) -> bool:
-        bits = _bits_of([value], self._hashes, len(self._bits))
+        bits = _bits_of([_digest(value)], self._hashes, len(self._bits))
         return bool((self._bits[bits >> 3] & _masks(bits)).all())
 
     def __or__(self, other: BloomFilter) -> BloomFilter:
@@ -69,7 +73,7 @@ class BloomFilter:
 
 
 @dataclass(frozen=True, repr=False)
-class BloomFn(CombineFn[Any, Bits, bytes]):
+class BloomFn(CombineFn[Any, Accumulator, bytes]):
     """Makes a Bloom filter of the values, as the bytes of a `BloomFilter`.
 
     A value that has occurred is always found. Up to so many different `items`, one that has not is found with a
@@ -100,40 +104,65 @@ class BloomFn(CombineFn[Any, Bits, bytes]):
     def _hashes(self) -> int:
         return max(1, round(-math.log2(self.false_positives)))
 
-    def zero(self) -> Bits:
-        return np.zeros(self._size, np.uint8)
+    @property
+    def _few(self) -> int:
+        """The number of digests that take about as much memory as the bits of a filter."""
+        return self._size // 128
 
-    def add(self, acc: Bits, value: Any) -> Bits:
+    def zero(self) -> Accumulator:
+        return set()
+
+    def add(self, acc: Accumulator, value: Any) -> Accumulator:
         return self.add_all(acc, (value,))
 
-    def add_all(self, acc: Bits, values: Sequence[Any]) -> Bits:
-        bits = _bits_of(values, self._hashes, self._size)
+    def add_all(self, acc: Accumulator, values: Sequence[Any]) -> Accumulator:
+        return self._add(acc, set(map(_digest, values)))
+
+    def merge(self, a: Accumulator, b: Accumulator) -> Accumulator:
+        if isinstance(b, set):
+            return self._add(a, b)
+        return self._add(b.copy(), a) if isinstance(a, set) else np.bitwise_or(a, b, out=a)
+
+    def is_exact(self, acc: Accumulator) -> bool:
+        return False
+
+    def finish(self, acc: Accumulator) -> bytes:
+        return _filter(self._bits(acc), self._hashes)
+
+    def dump(self, acc: Accumulator) -> bytes:
+        if isinstance(acc, set):
+            return _DIGESTS + b"".join(sorted(acc))
+        return _BITS + zlib.compress(acc.tobytes(), 1)
+
+    def load(self, data: Any) -> Accumulator:
+        if data[:1] == _BITS:
+            return np.frombuffer(zlib.decompress(data[1:]), np.uint8).copy()
+        return {data[at : at + _DIGEST] for at in range(1, len(data), _DIGEST)}
+
+    def _add(self, acc: Accumulator, digests: set[bytes]) -> Accumulator:
+        if isinstance(acc, set):
+            acc |= digests
+            return acc if len(acc) <= self._few else self._bits(acc)
+        bits = _bits_of(digests, self._hashes, self._size)
         np.bitwise_or.at(acc, bits >> 3, _masks(bits))
         return acc
 
-    def merge(self, a: Bits, b: Bits) -> Bits:
-        return np.bitwise_or(a, b, out=a)
-
-    def is_exact(self, acc: Bits) -> bool:
-        return False
-
-    def finish(self, acc: Bits) -> bytes:
-        return _filter(acc, self._hashes)
-
-    def dump(self, acc: Bits) -> bytes:
-        return zlib.compress(acc.tobytes(), 1)
-
-    def load(self, data: Any) -> Bits:
-        return np.frombuffer(zlib.decompress(data), np.uint8).copy()
+    def _bits(self, acc: Accumulator) -> Bits:
+        bits = self._add(np.zeros(self._size, np.uint8), acc) if isinstance(acc, set) else acc
+        assert not isinstance(bits, set)
+        return bits
 
 
-def _bits_of(values: Iterable[Any], hashes: int, size: int) -> npt.NDArray[np.intp]:
-    """Returns the numbers of the bits of all values, in a filter of so many bytes.
+def _digest(value: Any) -> bytes:
+    return hashlib.blake2b(encode_key(value), digest_size=_DIGEST).digest()
+
+
+def _bits_of(digests: Iterable[bytes], hashes: int, size: int) -> npt.NDArray[np.intp]:
+    """Returns the numbers of the bits of all digests, in a filter of so many bytes.
 
     Two hashes make all of them, h + i * g: Kirsch and Mitzenmacher showed that this costs nothing.
     """
-    digests = b"".join(hashlib.blake2b(encode_key(value), digest_size=16).digest() for value in values)
-    first, step = np.frombuffer(digests, "<u8").reshape(-1, 2).T
+    first, step = np.frombuffer(b"".join(digests), "<u8").reshape(-1, 2).T
     numbers = first[:, None] + np.arange(hashes, dtype=np.uint64) * (step[:, None] | np.uint64(1))
     return (numbers % np.uint64(8 * size)).astype(np.intp).ravel()
 
