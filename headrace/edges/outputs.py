@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, Protocol
@@ -131,13 +131,22 @@ def seal(folder: Folder, *, stream: str | None, sink: str, batch: int, rows: int
     local = folder.local
     if local is None:
         files = [WrittenFile(name, size) for name, size in folder.sizes() if is_output(name)]
+        folder.write(_MANIFEST, _written(stream, sink, batch, rows, files))
     else:
-        files = [WrittenFile(path.name, *_measured(path)) for path in local.iterdir() if is_output(path.name)]
-    data = WrittenBatch(stream, sink, batch, rows, tuple(sorted(files, key=lambda file: file.name))).write()
-    if local is None:
-        folder.write(_MANIFEST, data)
-    else:
-        (local / _MANIFEST).write_bytes(data)  # nobody reads it before the directory is renamed
+        files = [measured(path) for path in local.iterdir() if is_output(path.name)]
+        seal_local(local, stream=stream, sink=sink, batch=batch, rows=rows, files=files)
+
+
+def seal_local(
+    folder: Path, *, stream: str | None, sink: str, batch: int, rows: int, files: Sequence[WrittenFile]
+) -> None:
+    """Writes the manifest of a directory on a local disk, whose files are these."""
+    # Nobody reads it before the directory is renamed.
+    (folder / _MANIFEST).write_bytes(_written(stream, sink, batch, rows, files))
+
+
+def _written(stream: str | None, sink: str, batch: int, rows: int, files: Sequence[WrittenFile]) -> bytes:
+    return WrittenBatch(stream, sink, batch, rows, tuple(sorted(files, key=lambda file: file.name))).write()
 
 
 def is_output(name: str) -> bool:
@@ -145,10 +154,10 @@ def is_output(name: str) -> bool:
     return not name.startswith(("_", "."))
 
 
-def _measured(path: Path) -> tuple[int, int]:
-    """Returns the size of a file and its checksum."""
+def measured(path: Path) -> WrittenFile:
+    """Describes a file as it is, with its checksum."""
     with path.open("rb") as file:
-        return path.stat().st_size, _crc32(file)
+        return WrittenFile(path.name, path.stat().st_size, _crc32(file))
 
 
 def _crc32(file: BinaryIO) -> int:

@@ -13,7 +13,7 @@ import typing
 from collections import namedtuple
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from operator import attrgetter, itemgetter
 from typing import Any, ClassVar, Final, Literal
 
@@ -81,7 +81,7 @@ class Schema:
         assert self.cls is not None
         if self.kind == "dataclass":
             return list(map(self.cls, *parts))
-        make: Any = partial(tuple.__new__, self.cls) if issubclass(self.cls, Row) else self.cls._make  # type: ignore[attr-defined]
+        make: Any = self.cls if issubclass(self.cls, Row) else self.cls._make  # type: ignore[attr-defined]
         return list(map(make, zip(*parts, strict=True)))
 
 

@@ -12,12 +12,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from queue import Empty, SimpleQueue
 
 import pyarrow as pa
 from pyspark.accumulators import Accumulator
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
@@ -33,11 +33,13 @@ from headrace.engine.spark.admission import Admission
 from headrace.engine.spark.counters import Counters
 from headrace.engine.spark.files import Folder
 from headrace.engine.spark.persistence import persisted
+from headrace.engine.stream import writtenfiles
 from headrace.engine.worker.blame import blame
 from headrace.engine.worker.bundles import FromBlocks, ToColumns
 from headrace.engine.worker.hidden import TIME
 from headrace.engine.worker.program import Program
 from headrace.engine.worker.text import ToText
+from headrace.engine.worker.toparquet import ToParquet
 from headrace.model.errors import PipelineError
 from headrace.model.metriccells import Cells, merge_cells, recording
 from headrace.model.pipeline import PCollection
@@ -81,12 +83,12 @@ class Delivery:
     def bind(self, line: Line) -> None:
         """Uses the outlets of the line that runs, whose columns are known."""
         self._outlets = {outlet.number: outlet for outlet in line.outlets}
-        self._files = [outlet for outlet in line.outlets if isinstance(outlet.node.transform, WriteFiles)]
+        self._files = [outlet for outlet in line.outlets if is_written_by_spark(outlet)]
         for outlet in self._files:
             _check_columns(outlet)
         alone = len(line.outlets) == len(self._files) == 1
         # If nothing else is delivered, the last program gives what the files have, and not rows in flight.
-        self.direct = self._files[0] if alone and line.depth and not line.at((line.depth, 1)) else None
+        self.direct = self._files[0] if alone and not line.at((line.depth, 1)) else None
 
     @property
     def shards(self) -> dict[str, ShardReport]:
@@ -103,6 +105,8 @@ class Delivery:
             elif isinstance(sink, WriteFiles) and not manifest.sinks[label].same_target(known.get(label)):
                 sinks.check_target(spark, outlet.node)
                 Folder(spark, sink.path).delete()  # which is there only if it may be replaced
+            if isinstance(outlet.output, ToParquet):
+                writtenfiles.remove_stale(outlet)
 
     def started(self, query: StreamingQuery) -> None:
         """Begins back pressure in the running query."""
@@ -152,11 +156,7 @@ class Delivery:
 
     def _deal_out(self, frame: DataFrame, batch_id: int) -> None:
         """Gives each sink its rows in flight."""
-        in_files = F.lit(False)
-        for outlet in self._files:
-            in_files = in_files | F.col("dest").between(*sink_dests(outlet.number))
-        # What goes to files stays where it is; only that there is something comes here.
-        rows = frame.select("dest", F.when(~in_files, F.col("body")).alias("body")).toArrow()
+        rows = (self._without_files(frame) if self._files else frame).toArrow()
         by_sink: dict[int, list[bytes]] = {}
         for dest, body in zip(rows.column("dest").to_pylist(), rows.column("body").to_pylist(), strict=True):
             by_sink.setdefault(sink_of(dest), []).append(body)
@@ -164,9 +164,16 @@ class Delivery:
             if number in by_sink:
                 self._to(outlet, frame, by_sink[number], batch_id)
 
+    def _without_files(self, frame: DataFrame) -> DataFrame:
+        """Leaves out the bodies of what Spark writes to files: that stays where it is, only that it is there counts."""
+        in_files = reduce(Column.__or__, [F.col("dest").between(*sink_dests(each.number)) for each in self._files])
+        return frame.select("dest", F.when(~in_files, F.col("body")).alias("body"))
+
     def _to(self, outlet: Outlet, frame: DataFrame, bodies: list[bytes], batch_id: int) -> None:
-        sink = outlet.node.transform
-        if isinstance(sink, WriteFiles):
+        if isinstance(outlet.output, ToParquet):
+            self._place(outlet, bodies, batch_id)
+            return
+        if outlet in self._files:
             self._write(outlet, frame.where(F.col("dest").between(*sink_dests(outlet.number))), batch_id)
             return
         writer = self._writers[outlet.number]
@@ -177,6 +184,11 @@ class Delivery:
                 writer.write(elements_of(bodies), batch_id)
             if recorder.cells:
                 self.counters.report_metrics(outlet.node.label, recorder.cells)
+
+    def _place(self, outlet: Outlet, bodies: list[bytes], batch_id: int) -> None:
+        """Gives the files that workers wrote the directory of the batch, if there is none yet."""
+        with blame(outlet.node.label):
+            writtenfiles.place(outlet, bodies, self._stream, batch_id)
 
     def _write(self, outlet: Outlet, rows: DataFrame, batch_id: int) -> None:
         """Writes a batch beside its directory and renames it; if the directory exists, the batch is only computed."""
@@ -205,6 +217,11 @@ class Delivery:
             schema = from_arrow_schema(outlet.output.schema())
             rows = rows.mapInArrow(BodyUnpacker(self.counters.written), schema)
         return rows.drop(TIME), lambda: self.counters.written.value - before
+
+
+def is_written_by_spark(outlet: Outlet) -> bool:
+    """Returns whether a sink is files that Spark writes."""
+    return isinstance(outlet.node.transform, WriteFiles) and not isinstance(outlet.output, ToParquet)
 
 
 def _check_columns(outlet: Outlet) -> None:

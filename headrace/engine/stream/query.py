@@ -43,7 +43,7 @@ from headrace.engine.spark.pace import Pace
 from headrace.engine.spark.session import CHECKPOINT_FILES, LOCAL_FILES
 from headrace.engine.stream import columnstream, segmentprogram
 from headrace.engine.stream.boundedsides import BoundedSides
-from headrace.engine.stream.delivery import BodyUnpacker, Delivery
+from headrace.engine.stream.delivery import BodyUnpacker, Delivery, is_written_by_spark
 from headrace.engine.stream.directfiles import direct_files
 from headrace.engine.stream.fromranges import FromRanges, head_of
 from headrace.engine.stream.programs import (
@@ -57,6 +57,7 @@ from headrace.engine.stream.schemas import CollectionColumns
 from headrace.engine.stream.shards import ShardOperator, ShardSpec
 from headrace.engine.stream.sources import Sources, partitions_of, policy_of, watermarks_of
 from headrace.engine.stream.tapframes import frame_of
+from headrace.engine.stream.writtenfiles import written_by_workers
 from headrace.engine.worker.bundles import FromBlocks
 from headrace.engine.worker.columnbundles import ColumnReader
 from headrace.engine.worker.hidden import BAD
@@ -65,7 +66,6 @@ from headrace.model.errors import PipelineError
 from headrace.model.pickling import classes_of_script
 from headrace.model.pipeline import Graph
 from headrace.model.schema import rows_schema
-from headrace.model.sinks import WriteFiles
 from headrace.model.sources import FileSource, Rate
 from headrace.model.tablesources import TableSource
 from headrace.model.teststream import TestStream
@@ -136,7 +136,7 @@ class Stream:
         self._run = uuid.uuid4().hex  # what workers remember of an earlier run may be of other functions
         self.refused = RefusedRecords(graph, counters.bad_records)
         self._columnar = columnstream.is_columnar(self.line) and not self._heartbeat
-        self._in_flight_only = False  # which is known when the taps are open
+        self._reads_by_spark = True  # whether Spark reads records, which is known when the taps are open
         delivery = columnstream.ColumnDelivery if self._columnar else Delivery
         self.delivery = delivery(self.line, counters, self.checkpoint.time_of, self._columns.known, self.refused.say)
         self._admit(options)
@@ -166,6 +166,9 @@ class Stream:
         self.line = self.line.bind(self._sides.value, lambda pc: rows_schema(self._columns.of(pc)))
         self.delivery.bind(self.line)
         self._columns.check_aggregates()
+        if not self._columnar:
+            self.line = written_by_workers(self.spark, self.line, self._run)
+            self.delivery.bind(self.line)
         data = self._through_python(opened) if columns is None else columns
         self.delivery.begin(self.spark, self._manifest, known=self.checkpoint.manifest.sinks)
         self.checkpoint.write(self._manifest)
@@ -251,8 +254,7 @@ class Stream:
         """Makes the frame and head of each tap. The taps of a source share what Spark reads, and so its offsets."""
         direct = [self._direct_read(tap) for tap in self.line.taps]
         by_spark = {id(tap.source) for tap, read in zip(self.line.taps, direct, strict=True) if read is None}
-        to_files = any(isinstance(outlet.node.transform, WriteFiles) for outlet in self.line.outlets)
-        self._in_flight_only = not (by_spark or self.line.segments or to_files)
+        self._reads_by_spark = bool(by_spark)
         return [
             self._tapped(tap) if read is None or id(tap.source) in by_spark else self._direct(tap, read)
             for tap, read in zip(self.line.taps, direct, strict=True)
@@ -369,6 +371,11 @@ class Stream:
             self.spark.conf.unset(CHECKPOINT_FILES)  # for good: logs of file sources are made when the query runs
         with _starting, self._settings():
             return writer.start()
+
+    @property
+    def _in_flight_only(self) -> bool:
+        """Whether Spark sees nothing but rows in flight."""
+        return not (self._reads_by_spark or self.line.segments or any(map(is_written_by_spark, self.line.outlets)))
 
     @contextmanager
     def _settings(self) -> Iterator[None]:

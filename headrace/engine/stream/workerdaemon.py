@@ -27,7 +27,8 @@ from pyspark import daemon  # noqa: E402
 import headrace.engine.connectors.fromfiles  # noqa: E402
 import headrace.engine.stream.fromranges  # noqa: E402
 import headrace.engine.stream.programs  # noqa: E402
-import headrace.engine.stream.shards  # noqa: E402, F401
+import headrace.engine.stream.shards  # noqa: E402
+import headrace.engine.worker.toparquet  # noqa: E402, F401
 
 _run_worker = daemon.worker
 

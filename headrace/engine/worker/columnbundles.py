@@ -5,9 +5,8 @@ Outputs that know columns take them as they are. Functions and all other outputs
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import compress, groupby
 from typing import TYPE_CHECKING, Any, Final, Protocol, get_args, runtime_checkable
 
@@ -17,6 +16,7 @@ import pyarrow as pa
 from headrace.engine.columns.arrays import is_identity
 from headrace.engine.worker.bundles import BUNDLE_SIZE, Bundle
 from headrace.engine.worker.hidden import END, START, TIME
+from headrace.engine.worker.reusedrows import can_share, results_of
 from headrace.engine.worker.usedcolumns import has_plain_attributes
 from headrace.model.panes import NO_PANE, PaneInfo, Timing
 from headrace.model.schema import Schema, column_values, row_type, rows_schema
@@ -132,14 +132,33 @@ class ColumnBundle(Sequence[Any]):
 
         Such a function gets Rows that have no other columns. If None are known, it gets the elements themselves.
         """
-        if used is None or not used.issubset(self.rows.schema.names) or not has_plain_attributes(self.schema):
+        if used is None or not self._has(used):
             cursor = iter(self.elements)
             return cursor, cursor
+        names, parts, cursor = self._parts(used)
+        return map(row_type(names), parts) if names else cursor, cursor
+
+    def results(self, fn: Callable[..., Any], used: frozenset[str] | None) -> tuple[Iterator[Any], Iterator[Any]]:
+        """Gives what a function returns for each element, of which it uses only these attributes, and what counts them.
+
+        Where it can be, all calls get one row.
+        """
+        if not used or not self._has(used) or not can_share(fn, used):
+            elements, cursor = self.seen(used)
+            return map(fn, elements), cursor
+        names, parts, cursor = self._parts(used)
+        return results_of(fn, names, cursor if len(names) == 1 else parts), cursor
+
+    def _has(self, used: frozenset[str]) -> bool:
+        """Returns whether these attributes of elements are columns."""
+        return used.issubset(self.rows.schema.names) and has_plain_attributes(self.schema)
+
+    def _parts(self, used: frozenset[str]) -> tuple[tuple[str, ...], Iterator[tuple[Any, ...]], Iterator[Any]]:
+        """Returns names, tuples of the values of these columns, and the iterator that counts the tuples."""
         names = tuple(name for name in self.rows.schema.names if name in used)
         columns = [self.values(name) for name in names]
         cursor = iter(columns[0] if columns else [()] * self.size)
-        parts = zip(cursor, *columns[1:], strict=True) if columns else cursor
-        return map(partial(tuple.__new__, row_type(names)), parts), cursor
+        return names, zip(cursor, *columns[1:], strict=True), cursor
 
     def filter(self, mask: list[bool]) -> ColumnBundle:
         """Returns a bundle of the rows for which the mask is true."""

@@ -124,6 +124,16 @@ class Call:
         assert bundle is not None
         return partial(self._with_context, bundle)
 
+    def over_columns(self, bundle: ColumnBundle) -> tuple[Iterator[Any], Iterator[Any]]:
+        """Returns the iterator over the results for elements that are columns, and the one that counts these.
+
+        The call asks nothing of an element's time, window and pane.
+        """
+        if not (self.args or self.kwargs or self.star):
+            return bundle.results(self.fn, self.used)
+        elements, cursor = bundle.seen(self.used)
+        return self.over(None)(elements), cursor
+
     def _with_context(self, bundle: Bundle, elements: Iterator[Any]) -> Iterator[Any]:
         times, windows = bundle.all_times().tolist(), bundle.windows()
         for element, time, window in zip(elements, times, windows, strict=True):
@@ -161,9 +171,9 @@ class CallOperator(Operator):
         """Runs over columns; whole elements are only made if the function, or what follows, needs them."""
         if self.call.per_element:
             return self.run(bundle.whole())
-        elements, cursor = bundle.seen(self.call.used)
+        returned, cursor = self.call.over_columns(bundle)
         with blame(self.label, bundle, cursor):
-            results = list(self.results(self.call.over(None)(elements)))
+            results = list(self.results(returned))
         return self.column_outputs(bundle, results)
 
     def results(self, returned: Iterator[Any]) -> Iterator[Any]:
@@ -240,9 +250,9 @@ class FlatMapOperator(CallOperator):
         if self.call.per_element:
             yield from self.run(bundle.whole())
             return
-        elements, cursor = bundle.seen(self.call.used)
+        returned, cursor = self.call.over_columns(bundle)
         with blame(self.label, bundle, cursor):
-            yield from self.outputs(bundle.with_elements([]), self.call.over(None)(elements))
+            yield from self.outputs(bundle.with_elements([]), returned)
 
     def results(self, returned: Iterator[Any]) -> Iterator[Any]:
         return (() if result is None else list(result) for result in returned)

@@ -13,17 +13,19 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import fastavro
+import pyarrow.parquet as pq
 import pytest
 
 import headrace as hr
 from headrace.engine.plan.lowering import lower
 from headrace.engine.spark.files import Folder
-from headrace.engine.stream import delivery
+from headrace.engine.stream import delivery, writtenfiles
 from headrace.engine.stream.columnstream import is_columnar
 from headrace.model.collected import Collected
 from headrace.model.sinks import WindowedValue
@@ -175,6 +177,10 @@ class Universe:
         self.files[name] = self.folder / name
         return name >> hr.WriteAvro(str(self.files[name]))
 
+    def parquet(self, name: str) -> hr.PTransform:
+        self.files[name] = self.folder / name
+        return name >> hr.WriteParquet(str(self.files[name]))
+
     def collect(self, name: str, pc: hr.PCollection) -> None:
         self.collected[name] = pc | name >> hr.Collect()
 
@@ -235,7 +241,9 @@ class Universe:
 
 
 def lines_of(part: Path) -> list[str]:
-    """The lines of a file of text, or the rows of one of Avro."""
+    """The lines of a file of text, or the rows of one of Avro or Parquet."""
+    if part.suffix == ".parquet":
+        return [repr(row) for row in pq.read_table(part).to_pylist()]
     if part.suffix != ".avro":
         return part.read_text().splitlines()
     with part.open("rb") as file:
@@ -250,7 +258,7 @@ EARLY_AND_LATE = hr.AfterWatermark(early=hr.AfterCount(1), late=hr.AfterCount(1)
 
 
 class Stateless(Universe):
-    """No grouping: only the sinks' boundaries, but those of two directories of files, a function and a list."""
+    """No grouping: only the sinks' boundaries, but those of three directories of files, a function and a list."""
 
     workers = ("source",)
 
@@ -260,7 +268,9 @@ class Stateless(Universe):
         words | self.text("plain")
         words | self.effect("function")
         self.collect("list", words)
-        words | "upper" >> hr.Map(str.upper).with_output_types(str) | self.avro("upper case")
+        upper = words | "upper" >> hr.Map(str.upper).with_output_types(str)
+        upper | self.avro("upper case")
+        upper | self.parquet("parquet")
 
 
 class Columns(Universe):
@@ -336,7 +346,8 @@ class Boundaries:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.faults: Faults
-        deliver, write, rename = delivery.Delivery.__call__, delivery.Delivery._write, Folder.rename
+        deliver, rename = delivery.Delivery.__call__, Folder.rename
+        write, place = delivery.Delivery._write, delivery.Delivery._place
 
         def delivering(delivery: delivery.Delivery, frame: DataFrame, batch: int) -> None:
             self.faults.begin(batch)
@@ -346,6 +357,18 @@ class Boundaries:
         def writing(delivery: delivery.Delivery, outlet: Any, *rest: Any) -> None:
             name = Path(outlet.node.transform.path).name
             self._around(name, lambda: write(delivery, outlet, *rest))
+
+        def placing(delivery: delivery.Delivery, outlet: Any, *rest: Any) -> None:
+            name = Path(outlet.node.transform.path).name
+            with pytest.MonkeyPatch.context() as patched:
+                patched.setattr(writtenfiles, "seal_local", partial(sealing, name))
+                self._around(f"the place of workers' {name}", lambda: place(delivery, outlet, *rest))
+
+        seal = writtenfiles.seal_local
+
+        def sealing(name: str, *args: Any, **kwargs: Any) -> None:
+            seal(*args, **kwargs)
+            self.faults.reach(f"before the rename of workers' {name}")
 
         def renaming(new: Folder, to: Folder) -> None:
             self.faults.reach(f"before the rename to {Path(str(to)).parent.name}")
@@ -358,6 +381,7 @@ class Boundaries:
 
         patch.setattr(delivery.Delivery, "__call__", delivering)
         patch.setattr(delivery.Delivery, "_write", writing)
+        patch.setattr(delivery.Delivery, "_place", placing)
         patch.setattr(Folder, "rename", renaming)
         patch.setattr(Collected, "take", taking)
 

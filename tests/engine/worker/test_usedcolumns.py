@@ -249,7 +249,16 @@ def test_a_failing_function_names_the_whole_element() -> None:
     (bundle,) = ColumnReader(None).bundles(iter([_two_rows(0)]))
     with pytest.raises(WorkerFailure) as failure:
         list(MapOperator("divide", Call(lambda bid: 1 // (bid.auction - 1))).run_columns(bundle))
-    assert "on the element Row(auction=1, price=5, url=None, ts=None" in str(transform_error(failure.value))
+    told = str(transform_error(failure.value))
+    assert "on the element Row(auction=1, price=5, url=None, ts=None" in told
+    assert told.count("File ") == 1, "the user's own lines only"
+
+
+def test_a_generator_keeps_a_row_of_its_own() -> None:
+    """Other functions share one, whose attributes are set anew for each call."""
+    (bundle,) = ColumnReader(None).bundles(iter([_two_rows(1)]))
+    [(_, mapped)] = MapOperator("later", Call(yields)).run_columns(bundle)
+    assert [len(list(each)) for each in mapped.elements] == [2, 4]
 
 
 def test_only_used_columns_are_decoded() -> None:
