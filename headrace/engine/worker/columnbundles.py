@@ -138,12 +138,14 @@ class ColumnBundle(Sequence[Any]):
         names, parts, cursor = self._parts(used)
         return map(row_type(names), parts) if names else cursor, cursor
 
-    def results(self, fn: Callable[..., Any], used: frozenset[str] | None) -> tuple[Iterator[Any], Iterator[Any]]:
+    def results(
+        self, fn: Callable[..., Any], used: frozenset[str] | None, *, in_turn: bool
+    ) -> tuple[Iterator[Any], Iterator[Any]]:
         """Gives what a function returns for each element, of which it uses only these attributes, and what counts them.
 
-        Where it can be, all calls get one row.
+        Where they can, all calls share a row; `in_turn`: each result is used up before the next call.
         """
-        if not used or not self._has(used) or not can_share(fn, used):
+        if not used or not self._has(used) or not can_share(fn, used, in_turn=in_turn):
             elements, cursor = self.seen(used)
             return map(fn, elements), cursor
         names, parts, cursor = self._parts(used)

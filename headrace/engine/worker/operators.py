@@ -124,13 +124,13 @@ class Call:
         assert bundle is not None
         return partial(self._with_context, bundle)
 
-    def over_columns(self, bundle: ColumnBundle) -> tuple[Iterator[Any], Iterator[Any]]:
+    def over_columns(self, bundle: ColumnBundle, *, in_turn: bool = False) -> tuple[Iterator[Any], Iterator[Any]]:
         """Returns the iterator over the results for elements that are columns, and the one that counts these.
 
-        The call asks nothing of an element's time, window and pane.
+        The call asks nothing of an element's time, window and pane. `in_turn`: each result is used up before the next.
         """
         if not (self.args or self.kwargs or self.star):
-            return bundle.results(self.fn, self.used)
+            return bundle.results(self.fn, self.used, in_turn=in_turn)
         elements, cursor = bundle.seen(self.used)
         return self.over(None)(elements), cursor
 
@@ -250,7 +250,7 @@ class FlatMapOperator(CallOperator):
         if self.call.per_element:
             yield from self.run(bundle.whole())
             return
-        returned, cursor = self.call.over_columns(bundle)
+        returned, cursor = self.call.over_columns(bundle, in_turn=True)
         with blame(self.label, bundle, cursor):
             yield from self.outputs(bundle.with_elements([]), returned)
 

@@ -1,12 +1,12 @@
 """Calls a function for each row of columns with one and the same object, whose attributes are set anew for each call.
 
 That is for functions of which `usedcolumns` knows that they read attributes of their argument and do nothing else with
-it, and that are done with it when they return.
+it, and that are done with it before the next call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from typing import Any
@@ -14,8 +14,10 @@ from typing import Any
 _GOES_ON = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
 
 
-def can_share(fn: Callable[..., Any], names: Sequence[str]) -> bool:
-    """Tells whether calls of a function that reads these attributes can share a row: it is no generator.
+def can_share(fn: Callable[..., Any], names: Iterable[str], *, in_turn: bool = False) -> bool:
+    """Tells whether calls of a function that reads these attributes can share a row.
+
+    They can if it is no generator, or if each result is used up before the next call (`in_turn`).
 
     >>> def prices(bid):
     ...     yield bid.price
@@ -24,7 +26,7 @@ def can_share(fn: Callable[..., Any], names: Sequence[str]) -> bool:
     """
     code = getattr(fn, "__code__", None)  # which a method passes on, too
     plain = not any(name.startswith("__") for name in names)
-    return code is not None and not code.co_flags & _GOES_ON and plain
+    return code is not None and (in_turn or not code.co_flags & _GOES_ON) and plain
 
 
 def results_of(fn: Callable[..., Any], names: tuple[str, ...], rows: Iterable[Any]) -> Iterator[Any]:
