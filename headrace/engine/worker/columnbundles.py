@@ -121,7 +121,9 @@ class ColumnBundle(Sequence[Any]):
     def with_elements(self, elements: list[Any]) -> Bundle:
         """Returns a bundle of other elements, one for one, with the same times and windows."""
         time = self.rows.column(TIME)
-        times = None if time.null_count == len(time) else np.asarray(time.fill_null(MIN_TIME))
+        times = (
+            None if time.null_count == len(time) else np.asarray(time.fill_null(MIN_TIME) if time.null_count else time)
+        )
         bundle = Bundle(elements, times, pane=self.pane, origins=(self,))
         if START in self.rows.schema.names:
             bundle.starts, bundle.ends = np.asarray(self.rows.column(START)), np.asarray(self.rows.column(END))

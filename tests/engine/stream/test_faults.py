@@ -406,7 +406,7 @@ def boundaries(monkeypatch: pytest.MonkeyPatch) -> Boundaries:
 # Without FULL, one of each kind.
 @pytest.mark.slow("a stream is restarted at every abort")
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("universe", "count"), [(Stateless, 42), (OneLevel, 34), (TwoLevels, 24)])
+@pytest.mark.parametrize(("universe", "count"), [(Stateless, 51), (OneLevel, 30), (TwoLevels, 19)])
 def test_aborts_at_commit_boundaries_leave_no_trace(
     universe: type[Universe],
     count: int,
