@@ -132,7 +132,11 @@ class Call:
         if not (self.args or self.kwargs or self.star):
             return bundle.results(self.fn, self.used, in_turn=in_turn)
         elements, cursor = bundle.seen(self.used)
-        return self.over(None)(elements), cursor
+        return self._when_asked(elements), cursor
+
+    def _when_asked(self, elements: Iterator[Any]) -> Iterator[Any]:
+        """Yields the results; side inputs are only built when the first is asked for, and whoever asks is to blame."""
+        yield from self.over(None)(elements)
 
     def _with_context(self, bundle: Bundle, elements: Iterator[Any]) -> Iterator[Any]:
         times, windows = bundle.all_times().tolist(), bundle.windows()
