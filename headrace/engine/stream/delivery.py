@@ -106,7 +106,7 @@ class Delivery:
                 sinks.check_target(spark, outlet.node)
                 Folder(spark, sink.path).delete()  # which is there only if it may be replaced
             if isinstance(outlet.output, ToParquet):
-                writtenfiles.remove_stale(outlet)
+                writtenfiles.remove_stale(outlet.output)
 
     def started(self, query: StreamingQuery) -> None:
         """Begins back pressure in the running query."""
@@ -171,7 +171,7 @@ class Delivery:
 
     def _to(self, outlet: Outlet, frame: DataFrame, bodies: list[bytes], batch_id: int) -> None:
         if isinstance(outlet.output, ToParquet):
-            self._place(outlet, bodies, batch_id)
+            self._place(outlet.output, bodies, batch_id)
             return
         if outlet in self._files:
             self._write(outlet, frame.where(F.col("dest").between(*sink_dests(outlet.number))), batch_id)
@@ -185,10 +185,10 @@ class Delivery:
             if recorder.cells:
                 self.counters.report_metrics(outlet.node.label, recorder.cells)
 
-    def _place(self, outlet: Outlet, bodies: list[bytes], batch_id: int) -> None:
+    def _place(self, output: ToParquet, bodies: list[bytes], batch_id: int) -> None:
         """Gives the files that workers wrote the directory of the batch, if there is none yet."""
-        with blame(outlet.node.label):
-            writtenfiles.place(outlet, bodies, self._stream, batch_id)
+        with blame(output.columns.label):
+            writtenfiles.place(output, bodies, self._stream, batch_id)
 
     def _write(self, outlet: Outlet, rows: DataFrame, batch_id: int) -> None:
         """Writes a batch beside its directory and renames it; if the directory exists, the batch is only computed."""

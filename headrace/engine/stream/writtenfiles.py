@@ -86,18 +86,18 @@ def output_of(columns: ToColumns, staging: Path, version: str, *, int96: bool) -
     return ToParquet(columns, str(staging), notes, int96)
 
 
-def remove_stale(outlet: Outlet) -> None:
+def remove_stale(output: ToParquet) -> None:
     """Removes what workers of an earlier run may have left in the directory of a sink."""
-    for staging in Path(outlet.output.staging).parent.glob(f"{_STAGING}*"):
+    for staging in Path(output.staging).parent.glob(f"{_STAGING}*"):
         shutil.rmtree(staging, ignore_errors=True)
 
 
-def place(outlet: Outlet, bodies: Sequence[bytes], stream: str | None, batch: int) -> None:
+def place(output: ToParquet, bodies: Sequence[bytes], stream: str | None, batch: int) -> None:
     """Makes the directory of a batch from the files that these rows in flight name; if it is there, removes the files.
 
     The directory is made under another name, and renamed when it is complete.
     """
-    staging = Path(outlet.output.staging)
+    staging = Path(output.staging)
     folder = staging.parent / f"batch-{batch:06d}"
     if not folder.exists():
         new = folder.with_name(f".{folder.name}.new")
@@ -110,6 +110,6 @@ def place(outlet: Outlet, bodies: Sequence[bytes], stream: str | None, batch: in
             files.append(named)
             rows += count
         (new / "_SUCCESS").touch()
-        seal_local(new, stream=stream, sink=outlet.node.label, batch=batch, rows=rows, files=files)
+        seal_local(new, stream=stream, sink=output.columns.label, batch=batch, rows=rows, files=files)
         new.rename(folder)
     shutil.rmtree(staging, ignore_errors=True)

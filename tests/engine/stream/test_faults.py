@@ -358,11 +358,11 @@ class Boundaries:
             name = Path(outlet.node.transform.path).name
             self._around(name, lambda: write(delivery, outlet, *rest))
 
-        def placing(delivery: delivery.Delivery, outlet: Any, *rest: Any) -> None:
-            name = Path(outlet.node.transform.path).name
+        def placing(delivery: delivery.Delivery, output: Any, *rest: Any) -> None:
+            name = output.columns.label
             with pytest.MonkeyPatch.context() as patched:
                 patched.setattr(writtenfiles, "seal_local", partial(sealing, name))
-                self._around(f"the place of workers' {name}", lambda: place(delivery, outlet, *rest))
+                self._around(f"the place of workers' {name}", lambda: place(delivery, output, *rest))
 
         seal = writtenfiles.seal_local
 

@@ -196,40 +196,38 @@ def test_streams_give_the_same_files_either_way(
 
 def test_a_batch_that_is_there_stays_as_it_is(tmp_path: Path) -> None:
     """After a crash between two commits a batch is written again; nothing of that is left."""
-    outlet = _outlet(tmp_path)
-    writtenfiles.place(outlet, [_body(outlet, 1), _body(outlet, 2)], "stream", 7)
+    output = _output(tmp_path)
+    writtenfiles.place(output, [_body(output, 1), _body(output, 2)], "stream", 7)
     (batch,) = tmp_path.iterdir()
     before = {path.name: path.stat().st_mtime_ns for path in batch.iterdir()}
     assert hr.read_manifest(str(tmp_path)).rows == 2
-    writtenfiles.place(outlet, [_body(outlet, 1)], "stream", 7)
+    writtenfiles.place(output, [_body(output, 1)], "stream", 7)
     assert list(tmp_path.iterdir()) == [batch]
     assert {path.name: path.stat().st_mtime_ns for path in batch.iterdir()} == before
 
 
 def test_files_that_nobody_named_are_no_output(tmp_path: Path) -> None:
     """Those of tasks that failed or came second, in this run and in one that was killed."""
-    outlet = _outlet(tmp_path)
-    body, _ = _body(outlet, 1), _body(outlet, 2)
+    output = _output(tmp_path)
+    body, _ = _body(output, 1), _body(output, 2)
     (tmp_path / ".parts-killed").mkdir()
     (tmp_path / ".parts-killed" / "half").touch()
     (tmp_path / ".batch-000007.new").mkdir()
     (tmp_path / ".batch-000007.new" / "part-half").touch()
-    writtenfiles.place(outlet, [body], "stream", 7)
-    writtenfiles.remove_stale(outlet)
+    writtenfiles.place(output, [body], "stream", 7)
+    writtenfiles.remove_stale(output)
     assert [path.name for path in tmp_path.iterdir()] == ["batch-000007"]
     (part,) = hr.read_manifest(str(tmp_path)).files
     assert pq.read_table(part).to_pydict() == {"value": [1]}
 
 
-def _outlet(folder: Path) -> Any:
+def _output(folder: Path) -> ToParquet:
     columns = ToColumns("save", schema_of(int), windowed=False)
-    return Outlet(
-        0, SimpleNamespace(label="save"), writtenfiles.output_of(columns, folder / ".parts-run", "4", int96=False)
-    )
+    return writtenfiles.output_of(columns, folder / ".parts-run", "4", int96=False)
 
 
-def _body(outlet: Any, value: int) -> bytes:
-    output = replace(outlet.output)
+def _body(planned: ToParquet, value: int) -> bytes:
+    output = replace(planned)
     list(output.add(Bundle([value])))
     (batch,) = output.finish()
     return pack({}, batch)
