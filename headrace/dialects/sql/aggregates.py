@@ -12,9 +12,11 @@ from typing import Any, Final
 
 from sqlglot import exp
 
+from headrace.dialects.sql.literals import literal_value
 from headrace.dialects.sql.sqlerrors import error_at
 from headrace.model import agg
 from headrace.model.agg import Aggregation
+from headrace.model.errors import PipelineError
 
 Result = Callable[[exp.Expr], exp.Expr]
 
@@ -47,16 +49,27 @@ _ONE_COLUMN: Final[dict[str, Callable[[str], Aggregation]]] = {
     "last": agg.last,
     "last_value": agg.last,
     "approx_count_distinct": agg.approx_distinct,
+    "theta": agg.theta,
+    "count_min": agg.count_min,
+    "second_moment": agg.second_moment,
 }
 _TWO_COLUMNS: Final = {"max_by": agg.max_by, "min_by": agg.min_by}
-_WITH_NUMBER: Final = {"approx_top_k": agg.heavy_hitters}
+_WITH_CONSTANT: Final[dict[str, Callable[[str, Any], Aggregation]]] = {
+    "approx_top_k": agg.heavy_hitters,
+    "frequency": agg.frequency,
+    "approx_rank": agg.rank,
+    "histogram": agg.histogram,
+    "quantiles": agg.quantiles,
+    "sample": agg.sample,
+    "bloom": lambda column, items: agg.bloom(column, items=items),
+}
 _ROOTS: Final = ("stddev", "stddev_samp", "std")
 _TRUTHS: Final = {
     **dict.fromkeys(("bool_and", "every"), agg.min),
     **dict.fromkeys(("bool_or", "some", "any"), agg.max),
 }
 
-NAMES: Final = frozenset({"count", "count_if", *_ONE_COLUMN, *_TWO_COLUMNS, *_WITH_NUMBER, *_ROOTS, *_TRUTHS})
+NAMES: Final = frozenset({"count", "count_if", *_ONE_COLUMN, *_TWO_COLUMNS, *_WITH_CONSTANT, *_ROOTS, *_TRUTHS})
 """The names of all aggregate functions."""
 
 
@@ -83,9 +96,9 @@ def aggregate_call(node: exp.Expr, text: str) -> AggregateCall:
     if name == "count_if":
         _check_number(node, arguments, 1, text)
         return _counted(_both(arguments[0], condition))
-    if name in _WITH_NUMBER:
+    if name in _WITH_CONSTANT:
         _check_number(node, arguments, 2, text)
-        return _with_number(_WITH_NUMBER[name], node, arguments, condition, text)
+        return _with_constant(_WITH_CONSTANT[name], arguments, condition, text)
     if name in _TWO_COLUMNS:
         _check_number(node, arguments, 2, text)
         value, by = arguments
@@ -123,13 +136,19 @@ def _counted(condition: exp.Expr) -> AggregateCall:
     return AggregateCall(agg.sum, (_cast(exp.If(this=condition, true=one, false=zero), "BIGINT"),))
 
 
-def _with_number(
-    make: Callable[..., Aggregation], node: exp.Expr, arguments: list[exp.Expr], condition: exp.Expr | None, text: str
+def _with_constant(
+    make: Callable[[str, Any], Aggregation], arguments: list[exp.Expr], condition: exp.Expr | None, text: str
 ) -> AggregateCall:
-    value, number = arguments
-    if not isinstance(number, exp.Literal) or number.is_string:
-        raise error_at(node, text, f"the second argument of {node.name} must be a number, got {number.sql('spark')}")
-    return AggregateCall(lambda column: make(column, int(number.name)), (_only(value, condition),))
+    value, second = arguments
+    constant = literal_value(second, text)
+
+    def made(column: str) -> Aggregation:
+        try:
+            return make(column, constant)
+        except (TypeError, ValueError, PipelineError) as error:
+            raise error_at(second, text, str(error)) from None
+
+    return AggregateCall(made, (_only(value, condition),))
 
 
 def _only(value: exp.Expr, condition: exp.Expr | None) -> exp.Expr:

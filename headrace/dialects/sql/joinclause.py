@@ -8,10 +8,11 @@ from typing import Final
 
 from sqlglot import exp
 
+from headrace.dialects.sql.intervals import interval_of
 from headrace.dialects.sql.relations import Relation, Scope, column_named, is_bound, sql_text
 from headrace.dialects.sql.sqlerrors import SqlError
 from headrace.dialects.sql.steps import Steps
-from headrace.model.columnjoins import How, Join
+from headrace.model.columnjoins import How, Join, Within
 from headrace.model.errors import PipelineError
 
 _HOW: Final[dict[str, How]] = {"": "inner", "LEFT": "left", "RIGHT": "right", "FULL": "outer"}
@@ -38,6 +39,7 @@ class Joining:
         pairs, rest = self._conditions(other)
         if not pairs:
             raise self.steps.error(self.join, "a JOIN compares a column of each side for being equal; add ON a.x = b.y")
+        bounds, rest = self._within(other, rest)
         if rest and how != "inner":
             raise self.steps.error(
                 rest[0], "a LEFT, RIGHT or FULL JOIN takes conditions of the form a.x = b.y; filter before it"
@@ -52,9 +54,9 @@ class Joining:
         ready = self.steps.in_windows(self.steps.select(self.left, left, None, None))
         others = self.steps.in_windows(self.steps.select(self.right, right, None, None))
         try:
-            transform = Join(others.collection, on=keys, how=how, stream=not others.collection.bounded)
+            transform = Join(others.collection, on=keys, how=how, within=bounds, stream=not others.collection.bounded)
             transform.check(ready.collection, others.collection)
-            signature = f"{how} join with {others.collection.label} on {keys}"
+            signature = f"{how} join with {others.collection.label} on {keys} within {bounds}"
             collection = self.steps.shared.apply(transform, signature, ready.collection)
         except PipelineError as error:
             raise self.steps.error(self.join, str(error)) from None
@@ -103,6 +105,66 @@ class Joining:
             except SqlError:
                 continue
         Scope(self.steps.text, {**self.scope.tables, **other.tables}).resolve(condition)  # are all names known?
+        return None
+
+    def _within(self, other: Scope, conditions: list[exp.Expr]) -> tuple[Within | None, list[exp.Expr]]:
+        """Returns how far apart the times of two rows may be, in seconds, if conditions say so; and the rest."""
+        lower: list[int] = []
+        upper: list[int] = []
+        rest = []
+        for condition in conditions:
+            low, high = self._time_bounds(condition, other)
+            lower, upper = lower + low, upper + high
+            if not low and not high:
+                rest.append(condition)
+        if not lower and not upper:
+            return None, conditions
+        if not lower or not upper:
+            raise self.steps.error(
+                self.join,
+                "the times of two rows need a bound on either side; write b.at BETWEEN a.at AND a.at + INTERVAL ...",
+            )
+        return (max(lower) / 1_000_000, min(upper) / 1_000_000), rest
+
+    def _time_bounds(self, condition: exp.Expr, other: Scope) -> tuple[list[int], list[int]]:
+        """Returns what a condition says about the right time minus the left: at least and at most so much."""
+        if isinstance(condition, exp.Paren):
+            return self._time_bounds(condition.this, other)
+        if isinstance(condition, exp.Between):
+            pairs = [(condition.this, condition.args["low"], 0), (condition.args["high"], condition.this, 0)]
+        elif isinstance(condition, exp.GTE | exp.GT):
+            pairs = [(condition.this, condition.expression, int(isinstance(condition, exp.GT)))]
+        elif isinstance(condition, exp.LTE | exp.LT):
+            pairs = [(condition.expression, condition.this, int(isinstance(condition, exp.LT)))]
+        else:
+            return [], []
+        lower, upper = [], []
+        for greater, less, strict in pairs:
+            one, two = self._time(greater, other), self._time(less, other)
+            if one is None or two is None or one[0] == two[0]:
+                return [], []
+            if one[0] == "right":
+                lower.append(two[1] - one[1] + strict)
+            else:
+                upper.append(one[1] - two[1] - strict)
+        return lower, upper
+
+    def _time(self, node: exp.Expr, other: Scope) -> tuple[str, int] | None:
+        """Returns whose event time an expression is, and what is added to it, in microseconds; None if it is none."""
+        if isinstance(node, exp.Paren):
+            return self._time(node.this, other)
+        if isinstance(node, exp.Add | exp.Sub) and isinstance(node.expression, exp.Interval):
+            found = self._time(node.this, other)
+            by = interval_of(node.expression, self.steps.text)
+            return None if found is None else (found[0], found[1] + (by if isinstance(node, exp.Add) else -by))
+        if isinstance(node, exp.Column):
+            for side, scope, relation in (("left", self.scope, self.left), ("right", other, self.right)):
+                try:
+                    resolved = scope.resolve(node)
+                except SqlError:
+                    continue
+                if relation.time is not None and sql_text(resolved) == sql_text(relation.time_column):
+                    return side, 0
         return None
 
     def _free_names(self, taken: Mapping[str, exp.Expr]) -> dict[str, str]:

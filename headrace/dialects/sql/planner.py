@@ -271,4 +271,4 @@ def _aggregates(expressions: list[exp.Expr]) -> bool:
 
 
 def _is_time(relation: Relation, expression: exp.Expr) -> bool:
-    return relation.time is not None and sql_text(relation.columns[relation.time]) == sql_text(expression)
+    return relation.time is not None and sql_text(relation.time_column) == sql_text(expression)

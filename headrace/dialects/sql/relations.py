@@ -63,6 +63,12 @@ class Relation:
     retracts: bool = False
 
     @property
+    def time_column(self) -> exp.Expr:
+        """The expression of the column with the event time."""
+        assert self.time is not None
+        return self.columns.get(self.time, column_named(self.time))
+
+    @property
     def windowed(self) -> bool:
         """Whether rows are in windows, or are to be."""
         return self.windows is not None or not self.collection.windowing.is_global

@@ -13,6 +13,7 @@ from sqlglot.errors import ParseError, TokenError
 from headrace.dialects.sql import grammar
 from headrace.dialects.sql.grammar import ContinuousSql
 from headrace.dialects.sql.intervals import interval_of
+from headrace.dialects.sql.literals import literal_value
 from headrace.dialects.sql.sqlerrors import SqlError, error_at, parse_error
 from headrace.model.knowncolumns import nearest_name
 
@@ -235,26 +236,6 @@ def _insert(text: str, node: exp.Expr) -> Statement:
         if columns is not None and len(cells) != len(columns):
             raise error_at(each, text, f"a row has {len(cells)} values for {len(columns)} columns")
     return Insert(text, target.name, columns, tuple(rows))
-
-
-def literal_value(node: exp.Expr, text: str) -> Any:
-    """Returns the value of a constant."""
-    match node:
-        case exp.Null():
-            return None
-        case exp.Boolean():
-            return bool(node.this)
-        case exp.Literal():
-            return node.name if node.is_string else int(node.name) if node.name.isdigit() else float(node.name)
-        case exp.Neg():
-            return -literal_value(node.this, text)
-        case exp.Cast():
-            return literal_value(node.this, text)  # TIMESTAMP '...', DATE '...'
-        case exp.Anonymous() if node.name.lower() == "array":
-            return [literal_value(each, text) for each in node.expressions]
-    raise error_at(
-        node, text, f"a value is a constant, got {node.sql(dialect=ContinuousSql, normalize_functions=False)}"
-    )
 
 
 def _copy(text: str, node: exp.Expr) -> Statement:

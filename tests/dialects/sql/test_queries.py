@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -84,6 +85,8 @@ QUERIES = {
         SELECT max(total) AS most, min(total) AS least FROM by_symbol""",
     "joined": "SELECT t.symbol, name, price FROM trades t JOIN companies c ON t.symbol = c.symbol WHERE size > 1",
     "left": "SELECT t.symbol, c.symbol AS other, name FROM trades AS t LEFT JOIN companies AS c ON c.symbol = t.symbol",
+    "near": """SELECT a.symbol, a.price, b.price AS next, b.at FROM trades AS a JOIN trades AS b
+        ON a.symbol = b.symbol AND b.at > a.at AND b.at <= a.at + INTERVAL '25' SECONDS AND b.size > 1""",
     "using": "SELECT name, sum(size) AS total FROM trades JOIN companies USING (symbol) GROUP BY name",
 }
 IN_WINDOWS = """SELECT symbol, window_start, window_end, count(*) AS n, sum(price) AS total FROM {}
@@ -117,7 +120,10 @@ def texts() -> dict[str, str]:
 
 
 def planned(source: hr.PCollection, companies: hr.PCollection) -> dict[str, Planned]:
-    tables = {"trades": relation_of("trades", source), "companies": relation_of("companies", companies)}
+    tables = {
+        "trades": replace(relation_of("trades", source), time="at"),
+        "companies": relation_of("companies", companies),
+    }
     planner = Planner(tables)
     return {name: planner.plan(parse_query(text), text) for name, text in texts().items()}
 

@@ -47,6 +47,8 @@ REFUSED = {
     "SELECT trades.symbol FROM trades JOIN trades AS b ON trades.price > b.price": "add ON a.x = b.y",
     "SELECT trades.symbol FROM trades JOIN trades ON trades.price = trades.price": "two tables are called 'trades'",
     "SELECT symbol FROM trades AS a JOIN trades AS b ON a.symbol = b.symbol": "write a.symbol or b.symbol",
+    "SELECT approx_top_k(symbol, 0) AS x FROM trades": "must be",
+    "SELECT sample(symbol, price) AS x FROM trades": "a value is a constant, got price",
     "SELECT symbol FROM main.trades": "has a schema",
     "SELECT symbol FROM read_csv('x')": "there is no table function 'read_csv'",
     "SELECT symbol FROM TUMBLE(TABLE trades, DESCRIPTOR(when), INTERVAL '1' MINUTE)": "no column 'when' in 'trades'",
