@@ -1,17 +1,20 @@
-"""Transforms of collections with columns: Select, Where and GroupBy(...).aggregate(...).
+"""Transforms of collections with columns: Select, Where, GroupBy(...).aggregate(...) and GroupBy(...).top(...).
 
 Expressions are SQL text or Spark Columns; the model only passes them on. The aggregations are in `agg`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from headrace.model.agg import Aggregation
+from headrace.model.algebra.protocol import check_size
 from headrace.model.errors import PipelineError
 from headrace.model.lateoutput import LateOutput
 from headrace.model.pipeline import PCollection, Primitive
 from headrace.model.schema import ROWS
+from headrace.model.sortorder import SortOrder, sort_orders
 
 EVENT_TIME: Final = "timestamp_micros(__time)"
 """SQL text for an element's event time, for Select and Where."""
@@ -82,10 +85,32 @@ class Aggregate(LateOutput, Columnwise):
         return f"GroupBy({', '.join(self.keys)})"
 
 
+class TopRows(Columnwise):
+    """Finds the first rows of each group and window by an order of columns; made by `GroupBy(...).top`."""
+
+    def __init__(self, keys: tuple[str, ...], n: int, by: tuple[SortOrder, ...], rank: str | None) -> None:
+        self.keys, self.n, self.by, self.rank = keys, n, by, rank
+
+    def reads(self) -> tuple[str, ...]:
+        """Returns the names of the columns that it groups and orders by."""
+        return *self.keys, *(order.column for order in self.by)
+
+    def columns(self, names: Sequence[str]) -> list[str]:
+        """Returns the names of the result's columns, given those of its input."""
+        if self.rank is None:
+            return list(names)
+        if self.rank.lower() in {name.lower() for name in names}:  # Spark does not tell them apart by case
+            raise PipelineError(f"there is a column {self.rank!r} already; choose another name for rank")
+        return [*names, self.rank]
+
+    def default_label(self) -> str:
+        return f"Top({self.n} of {', '.join(self.keys) or 'all'} by {', '.join(order.column for order in self.by)})"
+
+
 class GroupBy:
     """Groups rows by columns, to aggregate each group: `GroupBy("user").aggregate(n=hr.count())`.
 
-    Without columns, all rows are one group.
+    Without columns, all rows are one group. `top` finds the first rows of each group.
 
     >>> import headrace as hr
     >>> with hr.Pipeline() as p:
@@ -115,3 +140,32 @@ class GroupBy:
             if name in self.keys:
                 raise PipelineError(f"aggregate: {name!r} is already the name of a key; choose another")
         return Aggregate(self.keys, aggregations)
+
+    def top(self, n: int, by: str | Sequence[str], *, rank: str | None = None) -> TopRows:
+        """Returns the transform that finds the first n rows of each group and window, by an order of columns.
+
+        `by` is what SQL writes after ORDER BY, as one text or several: columns with ASC or DESC, and NULLS FIRST or
+        LAST; by default nulls are the least, and NaN is the greatest number. Rows that are alike in `by` are in the
+        order of all their columns, from left to right, without lists, structs and maps. The result has all columns of
+        the rows and, with `rank`, their places from 1, under this name.
+
+        As with aggregations, the time of a row is that of its window's pane. Where panes are retracted, a row is
+        retracted when it leaves the first n, or its place with `rank`; what stays is not emitted again.
+
+        >>> import headrace as hr
+        >>> bids = [("car", 5, "amy"), ("car", 7, "bob"), ("car", 6, "eve"), ("pen", 1, "bob")]
+        >>> with hr.Pipeline() as p:
+        ...     rows = p | hr.Create(bids, schema="item string, price long, name string")
+        ...     best = rows | hr.GroupBy("item").top(2, by="price DESC", rank="place") | hr.Collect()
+        >>> sorted(best, key=lambda row: (row.item, row.place))
+        [Row(item='car', price=7, name='bob', place=1), Row(item='car', price=6, name='eve', place=2), \
+Row(item='pen', price=1, name='bob', place=1)]
+        """
+        try:
+            check_size(self, n)
+            orders = sort_orders(by)
+        except (PipelineError, ValueError) as error:
+            raise PipelineError(f"top: {error}") from None
+        if rank is not None and not (isinstance(rank, str) and rank):
+            raise PipelineError(f"top: rank is the name of a column, got {rank!r}; write for instance rank='place'")
+        return TopRows(self.keys, n, orders, rank)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headrace.model.columnjoins import Join
+from headrace.model.columns import Aggregate, TopRows
 from headrace.model.keyed import CombinePerKey, GroupByKey
 from headrace.model.lateoutput import LATE
 from headrace.model.pipeline import Graph, Node, PCollection
@@ -10,7 +11,7 @@ from headrace.model.pipeline import Graph, Node, PCollection
 
 def is_grouping(node: Node) -> bool:
     """Returns whether a node groups elements, and so waits for its windows to fire."""
-    return isinstance(node.transform, GroupByKey | CombinePerKey) or type(node.transform).__name__ == "Aggregate"
+    return isinstance(node.transform, GroupByKey | CombinePerKey | Aggregate | TopRows)
 
 
 def in_panes(graph: Graph, pc: PCollection) -> bool:

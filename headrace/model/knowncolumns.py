@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from typing import Final, TypeVar
 
-from headrace.model.columns import Aggregate, Select, Where
+from headrace.model.columns import Aggregate, Select, TopRows, Where
 from headrace.model.keyed import Flatten, Reshuffle, WindowInto
 from headrace.model.pipeline import Graph, PCollection
 from headrace.model.sqlnames import column_of, result_name
@@ -36,6 +36,8 @@ def columns_of(
     match node.transform:
         case Where() | WindowInto() | Flatten() | Reshuffle():
             return before
+        case TopRows(rank=rank):
+            return before if before is None or rank is None else {**before, rank: None}
         case Select() as select:
             return _selected(select, before)
         case Aggregate(keys=keys, aggregations=aggregations):

@@ -41,7 +41,7 @@ from headrace.engine.worker.hidden import BAD, END, START, TIME
 from headrace.engine.worker.program import Program, columns_read, unnumbered
 from headrace.engine.worker.sidevalues import BroadcastBlocks, SideValue
 from headrace.model.columnjoins import Join
-from headrace.model.columns import Aggregate, Where
+from headrace.model.columns import Aggregate, TopRows, Where
 from headrace.model.elementwise import SideInput
 from headrace.model.errors import PipelineError
 from headrace.model.metriccells import recording
@@ -267,7 +267,7 @@ def _is_worth_persisting(stage: Stage) -> bool:
     That is so, too, if it would run a stage twice that is, and that only this one reads.
     """
     if isinstance(stage, Python) or (
-        isinstance(stage, Relational) and isinstance(stage.node.transform, Aggregate | Join)
+        isinstance(stage, Relational) and isinstance(stage.node.transform, Aggregate | TopRows | Join)
     ):
         return True
     if isinstance(stage, Read) and isinstance(stage.node.transform, TableSource):

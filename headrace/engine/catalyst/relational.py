@@ -20,6 +20,7 @@ from pyspark.sql.types import DataType, LongType, StructField, StructType
 
 from headrace.engine.catalyst import joining
 from headrace.engine.catalyst.analysis import analysis_message, quiet_analysis
+from headrace.engine.catalyst.parsing import quoted
 from headrace.engine.catalyst.partials import (
     RANDOM,
     drawn,
@@ -30,6 +31,7 @@ from headrace.engine.catalyst.partials import (
 )
 from headrace.engine.catalyst.precombining import ACCUMULATORS, precombine
 from headrace.engine.catalyst.sketchfunctions import register_for
+from headrace.engine.plan.columnchecks import check_top
 from headrace.engine.plan.taps import generates_rows
 from headrace.engine.worker.hidden import BAD, END, LOW, NOW, PART, PUNCTUATION, START, TIME
 from headrace.model import algebra, sketches
@@ -38,12 +40,13 @@ from headrace.model.aggregationtypes import wrong_type
 from headrace.model.algebra import CombineFn
 from headrace.model.algebra.partial import PartialFn
 from headrace.model.columnjoins import Join
-from headrace.model.columns import Aggregate, Select, Where
+from headrace.model.columns import Aggregate, Select, TopRows, Where
 from headrace.model.errors import PipelineError
 from headrace.model.keyed import Reshuffle, WindowInto
 from headrace.model.knowncolumns import no_column
 from headrace.model.panes import Windowing
 from headrace.model.pipeline import Node
+from headrace.model.sortorder import SortOrder, is_sortable
 from headrace.model.times import MIN_TIME
 from headrace.model.windows import (
     GLOBAL_WINDOW,
@@ -58,6 +61,7 @@ HIDDEN = (TIME, START, END, BAD, NOW, LOW, PART, PUNCTUATION)
 """Columns that are no part of the elements; the last four are of streams."""
 SHARED = "__tap"
 """Columns that begin with this hold other collections that are read from the same source."""
+_SESSION, _PLACE = "__session", "__place"
 
 
 def element_names(data: DataFrame) -> list[str]:
@@ -138,6 +142,10 @@ def _transformed(node: Node, data: DataFrame, subset: RowSubset | None = None) -
     if isinstance(transform, Aggregate):
         _check_aggregate(node, transform, data)
         return _aggregate(transform, node.inputs[0].windowing, data)
+    if isinstance(transform, TopRows):
+        kinds = {name: _arrow_type(data.schema[name].dataType) for name in element_names(data)}
+        check_top(node, transform, kinds)
+        return _top_rows(transform, node.inputs[0].windowing, data, kinds)
     if isinstance(transform, Reshuffle):
         return data.repartition(data.sparkSession.sparkContext.defaultParallelism)
     raise NotImplementedError(f"no Catalyst form for {transform!r}")
@@ -293,13 +301,7 @@ def _aggregate(aggregate: Aggregate, windowing: Windowing, data: DataFrame) -> D
     if any(isinstance(_whole(each.fn), algebra.SampleFn) for each in aggregations.values()):
         data = data.withColumn(RANDOM, F.rand(seed=0))
     results = [expression(each, data.schema).alias(name) for name, each in aggregations.items()]
-    end_time: Column = F.lit(GLOBAL_WINDOW.max_timestamp())
-    if windowing.timestamp_combiner == "earliest":
-        end_time = F.min(F.coalesce(TIME, F.lit(MIN_TIME)))
-    elif windowing.timestamp_combiner == "latest":
-        end_time = F.max(F.coalesce(TIME, F.lit(MIN_TIME)))
-    elif not windowing.is_global:
-        end_time = F.max(END) - 1
+    end_time = _pane_time(windowing, lambda aggregate: aggregate)
     keys = [F.col(name) for name in aggregate.keys]
     if windowing.is_global:
         return data.groupBy(*keys).agg(*results, end_time.alias(TIME))
@@ -313,21 +315,58 @@ def _aggregate(aggregate: Aggregate, windowing: Windowing, data: DataFrame) -> D
             )
         grouped = data.groupBy(*keys, START, END).agg(*results, end_time.alias(TIME))
         return grouped.select(*aggregate.keys, *aggregate.aggregations, TIME, START, END)
+    bounds = [F.min(START).alias(START), F.max(END).alias(END)]
+    grouped = _in_sessions(windowing, keys, data).groupBy(*keys, _SESSION).agg(*results, end_time.alias(TIME), *bounds)
+    return grouped.select(*aggregate.keys, *aggregate.aggregations, TIME, START, END)
+
+
+def _pane_time(windowing: Windowing, over: Callable[[Column], Column]) -> Column:
+    """Returns the time of a window's result; `over` applies an aggregate to the window's rows."""
+    if windowing.timestamp_combiner == "earliest":
+        return over(F.min(F.coalesce(TIME, F.lit(MIN_TIME))))
+    if windowing.timestamp_combiner == "latest":
+        return over(F.max(F.coalesce(TIME, F.lit(MIN_TIME))))
+    return F.lit(GLOBAL_WINDOW.max_timestamp()) if windowing.is_global else over(F.max(END)) - 1
+
+
+def _in_sessions(windowing: Windowing, keys: list[Column], data: DataFrame) -> DataFrame:
+    """Adds the number of each row's session among those of its key."""
     if type(windowing.window).merge is not WindowFn.merge:
         raise PipelineError(
             f"GroupBy: {windowing.window!r} merges windows in its own way, which columns cannot; use CombinePerKey"
         )
-    # Sessions: rows by start; a session begins where no earlier row of the key reaches.
+    # Rows by start; a session begins where no earlier row of the key reaches.
     by_start = Window.partitionBy(*(keys or [F.lit(0)])).orderBy(START, END)
     reach = F.max(END).over(by_start.rowsBetween(Window.unboundedPreceding, -1))
     begins = F.when(reach.isNull() | (F.col(START) >= reach), 1).otherwise(0)
     marked = data.withColumn("__begins", begins)
-    numbered = marked.withColumn(
-        "__session", F.sum("__begins").over(by_start.rowsBetween(Window.unboundedPreceding, 0))
-    )
-    bounds = [F.min(START).alias(START), F.max(END).alias(END)]
-    grouped = numbered.groupBy(*keys, "__session").agg(*results, end_time.alias(TIME), *bounds)
-    return grouped.select(*aggregate.keys, *aggregate.aggregations, TIME, START, END)
+    return marked.withColumn(_SESSION, F.sum("__begins").over(by_start.rowsBetween(Window.unboundedPreceding, 0)))
+
+
+def _top_rows(top: TopRows, windowing: Windowing, data: DataFrame, kinds: dict[str, pa.DataType | None]) -> DataFrame:
+    keys, names = [F.col(quoted(name)) for name in top.keys], list(kinds)
+    groups = keys
+    if windowing.window.merging:
+        data, groups = _in_sessions(windowing, keys, data), [*keys, F.col(_SESSION)]
+    elif not windowing.is_global:
+        groups = [*keys, F.col(START), F.col(END)]
+    ties = [SortOrder(name) for name, kind in kinds.items() if kind is not None and is_sortable(kind)]
+    window = Window.partitionBy(*(groups or [F.lit(0)]))
+    placed = F.row_number().over(window.orderBy(*map(_sorted, (*top.by, *ties))))
+    hidden = {TIME: _pane_time(windowing, lambda aggregate: aggregate.over(window))}
+    if not windowing.is_global:
+        hidden |= {START: F.min(START).over(window), END: F.max(END).over(window)}
+    rows = data.select(*map(quoted, names), *(each.alias(name) for name, each in hidden.items()), placed.alias(_PLACE))
+    first = rows.where(F.col(_PLACE) <= top.n)
+    rank = [] if top.rank is None else [F.col(_PLACE).alias(top.rank)]
+    return first.select(*map(quoted, names), *rank, *hidden)
+
+
+def _sorted(order: SortOrder) -> Column:
+    column = F.col(quoted(order.column))
+    if order.descending:
+        return column.desc_nulls_first() if order.nulls_first else column.desc_nulls_last()
+    return column.asc_nulls_first() if order.nulls_first else column.asc_nulls_last()
 
 
 def expression(aggregation: Aggregation, schema: StructType) -> Column:

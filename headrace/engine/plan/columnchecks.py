@@ -11,11 +11,12 @@ import pyarrow as pa
 
 from headrace.model.aggregationtypes import wrong_type
 from headrace.model.columnjoins import Join
-from headrace.model.columns import Aggregate, Select, Where
+from headrace.model.columns import Aggregate, Select, TopRows, Where
 from headrace.model.ddl import ddl_columns
 from headrace.model.errors import PipelineError
 from headrace.model.knowncolumns import VALUES, columns_of, nearest_name, no_column
 from headrace.model.pipeline import Graph, Node, PCollection
+from headrace.model.sortorder import is_sortable
 from headrace.model.sources import Create, FileSource, ReadRows
 from headrace.model.sqlnames import column_of, columns_read
 from headrace.model.tablesources import TableSource
@@ -45,7 +46,7 @@ item, price
         return declared[id(pc)]
 
     for node in graph:
-        if isinstance(node.transform, Select | Where | Aggregate):
+        if isinstance(node.transform, Select | Where | Aggregate | TopRows):
             columns = columns_of(graph, node.inputs[0], known)
             if columns is not None:
                 _check(node, columns)
@@ -79,10 +80,29 @@ def _check(node: Node, columns: Columns) -> None:
             for aggregation in aggregations.values():
                 if reason := wrong_type(aggregation, columns):
                     raise PipelineError(f"{node}: {reason}")
+        case TopRows() as top:
+            check_top(node, top, columns)
         case Select(columns=selected, named=named):
             _check_names(node, (*selected, *named.values()), columns)
         case Where(condition=condition):
             _check_names(node, (condition,), columns)
+
+
+def check_top(node: Node, top: TopRows, columns: Columns) -> None:
+    """Refuses columns that do not exist, or that have no order."""
+    for name in top.reads():
+        if name not in columns:
+            raise PipelineError(f"{node}: {no_column(name, columns)}")
+    for order in top.by:
+        kind = columns[order.column]
+        if kind is not None and not is_sortable(kind):
+            raise PipelineError(
+                f"{node}: {order.column!r} is a {kind}, which has no order; take a part of it with Select first"
+            )
+    try:
+        top.columns(list(columns))
+    except PipelineError as error:
+        raise PipelineError(f"{node}: {error}") from None
 
 
 def _check_names(node: Node, expressions: tuple[Any, ...], columns: Columns) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from headrace.model.badrecords import REASONS
-from headrace.model.columns import Aggregate, Select
+from headrace.model.columns import Aggregate, Select, TopRows
 from headrace.model.elementwise import DEAD_LETTERS
 from headrace.model.keyed import WindowInto
 from headrace.model.pipeline import Graph, Node
@@ -41,7 +41,7 @@ def _kind(node: Node) -> Literal["source", "transform", "grouping", "sink"]:
         return "source"
     if isinstance(node.transform, Sink):
         return "sink"
-    return "grouping" if isinstance(node.transform, Aggregate) else "transform"
+    return "grouping" if isinstance(node.transform, Aggregate | TopRows) else "transform"
 
 
 def _elements(graph: Graph, metrics: Metrics, before: Node, after: Node) -> int | None:

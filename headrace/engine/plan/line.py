@@ -10,11 +10,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pyarrow as pa
+
 from headrace.engine.plan.columnsegments import Segment, ToSegment
 from headrace.engine.plan.taps import Tap
 from headrace.engine.shard.joinprocessor import LEFT, RIGHT
 from headrace.engine.shard.joinwork import JoinWork, ToJoin
 from headrace.engine.shard.senders import ToSink
+from headrace.engine.shard.toprows import TopRowsWork, ToTopRows
 from headrace.engine.shard.wire import HEARTBEAT, Station
 from headrace.engine.shard.work import Work
 from headrace.engine.stateful.processor import StatefulWork
@@ -125,6 +128,12 @@ class Line:
         ]
         to_segments = {segment.dest: segment.output for segment in segments}
 
+        def columns_of(label: str) -> pa.Schema:
+            """Returns the columns that the exchange with this label reads."""
+            (pc,) = next(node.inputs for node in self.graph if node.label == label)
+            schema = pc.schema or rows_schema(pc)
+            return pa.schema(list(zip(schema.names, schema.types, strict=True)))
+
         rows_of = {
             (number, side): known(self.join_columns(number, side), pc)
             for number, node in self.joins.items()
@@ -134,6 +143,9 @@ class Line:
         def output(planned: Output) -> Output:
             if isinstance(planned, ToSegment):
                 return to_segments[planned.dest]
+            rows = getattr(planned, "rows", None)
+            if isinstance(rows, ToTopRows):
+                return replace(planned, rows=rows.bind(columns_of(rows.label)))  # type: ignore[type-var]
             if isinstance(planned, ToJoin):
                 return replace(planned, rows=replace(planned.rows, columns=rows_of[planned.join, planned.side]))
             return replace(planned, batches=outlets[planned.number].output) if isinstance(planned, ToSink) else planned
@@ -142,7 +154,13 @@ class Line:
             self,
             taps=[_bound_tap(tap, binding) for tap in self.taps],
             exchanges=[
-                replace(each, work=self._bound_work(each, resolve, rows_of), readers=binding.by_tag(each.readers))
+                replace(
+                    each,
+                    work=each.work.bind(columns_of(each.label))
+                    if isinstance(each.work, TopRowsWork)
+                    else self._bound_work(each, resolve, rows_of),
+                    readers=binding.by_tag(each.readers),
+                )
                 for each in self.exchanges
             ],
             segments=segments,

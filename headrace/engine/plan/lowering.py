@@ -9,6 +9,7 @@ from typing import Any
 
 from headrace.engine.aggregation.accumulators import RowKind
 from headrace.engine.aggregation.columnsfn import columns_fn, to_keyed
+from headrace.engine.aggregation.toprowsfn import TopRowsFn, ToRowPairs
 from headrace.engine.plan.collectionplaces import CollectionPlaces, PythonPlace, all_origins
 from headrace.engine.plan.joinedtables import without_tables
 from headrace.engine.plan.line import Exchange, Line, Origins, Outlet, heard_by, names_of
@@ -24,6 +25,7 @@ from headrace.engine.shard.lateoutput import ElementFn, whole_elements
 from headrace.engine.shard.rows import to_pairs, to_partials
 from headrace.engine.shard.senders import ToShards, ToSink
 from headrace.engine.shard.taskshard import TaskBatches, TaskWork, ToTasks
+from headrace.engine.shard.toprows import TopRowsWork, ToTopRows
 from headrace.engine.shard.wire import shard_dests
 from headrace.engine.shard.work import Grouping, Work, column_grouping
 from headrace.engine.sides.processor import SideInputWork
@@ -95,6 +97,8 @@ class _Lowering:
             self.places.add_source(node)
         elif isinstance(transform, Aggregate):
             self._aggregate(node, transform)
+        elif isinstance(transform, TopRows):
+            self._top(node, transform)
         elif isinstance(transform, Join) and not transform.with_table(node.inputs[1]):
             self._join(node, transform)
         elif isinstance(transform, Columnwise | WindowInto) and self.places.add_columns(node):
@@ -148,6 +152,11 @@ class _Lowering:
             exchange.readers[LATE].steps.append(elements)
             self._after(exchange, out, elements.readers[None])
 
+    def _top(self, node: Node, top: TopRows) -> None:
+        readers = self.places.enter(node.inputs[0]).readers
+        exchange = self._exchange_over(node, node.inputs[0], readers, TopRowsFn(top.n, top.by), top)
+        self._after(exchange, node.outputs[0], exchange.readers[None])
+
     def _exchange(self, node: Node, pc: PCollection, fn: CombineFn[Any, Any, Any] | None) -> None:
         exchange = self._exchange_over(node, pc, self.places.enter(pc).readers, fn)
         self._after(exchange, node.outputs[0], exchange.readers[None])
@@ -164,7 +173,7 @@ class _Lowering:
         pc: PCollection,
         readers: Readers,
         fn: CombineFn[Any, Any, Any] | None,
-        aggregate: Aggregate | None = None,
+        aggregate: Aggregate | TopRows | None = None,
     ) -> Exchange:
         windowing = pc.windowing
         retractable = self.places.may_retract(pc)
@@ -184,10 +193,16 @@ class _Lowering:
             kind = RowKind.SIGNED_VALUES if retractable else RowKind.VALUES
             elements = late and aggregate is not None and not isinstance(fn, ElementFn)
             rows = to_pairs(node.label, windowing, retractable=retractable, elements=elements)
-        if aggregate is not None and not isinstance(fn, ElementFn):
+        if isinstance(aggregate, TopRows):
+            rows = ToTopRows(node.label, fn, ToRowPairs(pc.schema, aggregate.keys), rows)
+        elif aggregate is not None and not isinstance(fn, ElementFn):
             rows = ToGroups(node.label, columns_fn(aggregate), to_keyed(aggregate, pc.schema), rows)
         grouping = Grouping(windowing, fn, kind, late)
-        work = grouping if aggregate is None else column_grouping(grouping, aggregate)
+        work = grouping
+        if isinstance(aggregate, TopRows):
+            work = TopRowsWork(**vars(grouping), keys=aggregate.keys, rank=aggregate.rank)
+        elif aggregate is not None:
+            work = column_grouping(grouping, aggregate)
         exchange = self._shards_over(node, pc, readers, work, rows, Delays() if fractions else None)
         if late:
             exchange.readers[LATE] = Readers()

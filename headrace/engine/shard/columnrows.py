@@ -56,8 +56,8 @@ class ToGroups:
         return self.pairs.schema()
 
     @property
-    def reads(self) -> set[str]:
-        """The names of the columns it needs."""
+    def reads(self) -> set[str] | None:
+        """The names of the columns it needs; None if it needs all."""
         return {*self.keyed.keys, *(name for names in self.keyed.columns for name in names), TIME, START, END}
 
     def add(self, bundle: Bundle) -> Iterator[pa.RecordBatch]:
@@ -82,7 +82,9 @@ class ToGroups:
             for part in replace(bundle, schema=schema).parts():
                 yield from self._add_pairs(part, replace(self.keyed, schema=schema))
         elif isinstance(self.pairs, ToPartials):
-            rows = bundle.rows.select([name for name in bundle.rows.schema.names if name in self.reads])
+            rows = bundle.rows
+            if (reads := self.reads) is not None:
+                rows = rows.select([name for name in rows.schema.names if name in reads])
             if bundle.window != self.window or (self.buffer and rows.schema != self.buffer[0].schema):
                 yield from self._group()
             self.window = bundle.window

@@ -11,7 +11,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from headrace.engine.catalyst import relational
 from headrace.engine.worker.hidden import END, START, TIME
 from headrace.model.columnjoins import Join
-from headrace.model.columns import Aggregate, Columnwise
+from headrace.model.columns import Aggregate, Columnwise, TopRows
 from headrace.model.pipeline import Graph, Node, PCollection
 
 
@@ -53,9 +53,9 @@ class CollectionColumns:
         return self.of(pc) if pc.has_columns else None
 
     def check_aggregates(self) -> None:
-        """Refuses aggregations of columns that do not exist."""
+        """Refuses aggregations of columns that do not exist, and orders by such columns."""
         for node in self.graph:
-            if isinstance(node.transform, Aggregate):
+            if isinstance(node.transform, Aggregate | TopRows):
                 self._transformed(node)
 
     def _transformed(self, node: Node) -> pa.Schema:
