@@ -92,6 +92,7 @@ from headrace.model.keyed import (
     WindowInto as WindowInto,
 )
 from headrace.model.joins import IntervalJoin as IntervalJoin
+from headrace.model.columnjoins import AsOfJoin as AsOfJoin
 from headrace.model.columnjoins import Join as Join
 
 # Aggregations of elements.

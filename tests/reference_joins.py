@@ -1,4 +1,4 @@
-"""The naive definition of Join: every left row is compared with every right one, as SQL defines joins of tables.
+"""The naive definitions of Join and AsOfJoin: every left row is compared with every right one, as SQL joins tables.
 
 Rows are dicts. A row of the result comes with the place (time and window) of its left row or, without one, of its right
 row.
@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
+
+from tests.reference_toprows import compare
 
 Row = dict[str, Any]
 Placed = tuple[Row, Any]
@@ -132,3 +134,49 @@ class TimedJoin:
     def _row(self, a: Row, b: Row) -> Row:
         keys = {ours: b.get(theirs) for ours, theirs in self.pairs}
         return {name: a[name] if name in a else keys.get(name, b.get(name)) for name in self.names}
+
+
+class AsOfJoin:
+    """The naive definition of an as-of join of two streams, in the global window.
+
+    A row of either side is late, and left out, if its time is behind the watermark by more than the lateness. A left
+    row is emitted in the step in which the watermark passes its time by the lateness, with the latest right row of its
+    key up to its time; of several at that time, the last by its columns.
+    """
+
+    def __init__(self, pairs: Sequence[tuple[str, str]], how: str, names: Sequence[str], lateness: int) -> None:
+        self.pairs, self.how, self.names, self.lateness = pairs, how, names, lateness
+        self.waiting: list[Placed] = []
+        self.versions: list[Placed] = []
+        self.watermark: float = -math.inf
+        self.late = 0
+
+    def step(self, left: Sequence[Placed], right: Sequence[Placed], watermark: float) -> list[Placed]:
+        """Takes rows in, moves the watermark, and returns what is emitted, with times."""
+        for rows, stored in ((left, self.waiting), (right, self.versions)):
+            for row in rows:
+                if row[1] + self.lateness < self.watermark:
+                    self.late += 1
+                else:
+                    stored.append(row)
+        self.watermark = max(self.watermark, watermark)
+        emitted = []
+        for row, time in [each for each in self.waiting if each[1] + self.lateness < self.watermark]:
+            self.waiting.remove((row, time))
+            version = self._version(row, time)
+            if version is not None or self.how == "left":
+                other = version or {}
+                emitted.append(({name: row[name] if name in row else other.get(name) for name in self.names}, time))
+        return emitted
+
+    def _version(self, row: Row, time: int) -> Row | None:
+        best: Placed | None = None
+        for other, since in self.versions:
+            valid = since <= time and all(same(row[ours], other[theirs]) for ours, theirs in self.pairs)
+            if valid and (best is None or since > best[1] or (since == best[1] and _after(other, best[0]))):
+                best = (other, since)
+        return None if best is None else best[0]
+
+
+def _after(a: Row, b: Row) -> bool:
+    return next((order > 0 for order in (compare(a[name], b[name]) for name in a) if order), False)

@@ -1,4 +1,4 @@
-"""Joins of collections with columns: Join, by the values of columns, as SQL joins tables."""
+"""Joins of collections with columns: Join, by the values of columns, as SQL joins tables; AsOfJoin, by time, too."""
 
 from __future__ import annotations
 
@@ -110,12 +110,7 @@ class Join(Columnwise):
         """Refuses collections whose windows do not join, and streams where there can be none."""
         windows, others = left.windowing.window, right.windowing.window
         if self.within is not None:
-            for pc in (left, right):
-                if not pc.windowing.is_global:
-                    raise PipelineError(
-                        f"{pc.label!r} is in {pc.windowing.window!r}, but within=... is about times and not windows; "
-                        "apply WindowInto behind the join"
-                    )
+            _check_global("within=...", left, right)
             return
         endless = not left.bounded or not right.bounded
         if endless and left.windowing.is_global and (self.keeps_right or (self.keeps_left and not right.bounded)):
@@ -163,6 +158,52 @@ class Join(Columnwise):
         """Returns the columns of the result, those joined on with the types of the left."""
         names = self.columns(left.names, right.names)
         return pa.schema([(name, (left if name in left.names else right).field(name).type) for name in names])
+
+
+class AsOfJoin(Join):
+    """Joins each row with the row of another collection that was valid at its time: the latest one of its key.
+
+    That is, of the rows with the same values in the columns `on`, the one with the latest time that is not after the
+    row's own; of several at that time, the last in the order of their columns, from left to right (without lists,
+    structs and maps; nulls first). `on` and the columns of the result are as those of `Join`. A row that no row is
+    before is left out, or stays with nulls if `how` is "left". Nulls match nothing. Both collections are in the global
+    window; a row has the time of its left row.
+
+    In a stream both are streamed. A left row is emitted when the watermark of both has passed its time by the allowed
+    lateness; a row of either side that is itself further behind than that is late, and left out. Of each key, the
+    version is stored that is valid at the watermark, and those that come after it.
+
+    >>> import headrace as hr
+    >>> with hr.Pipeline() as p:
+    ...     rates = p | "rates" >> hr.Create([("EUR", 1.1, 0), ("EUR", 1.2, 60)],
+    ...                                      schema="code string, rate double, since long", event_time="since")
+    ...     orders = p | "orders" >> hr.Create([("pen", "EUR", 59), ("ink", "EUR", 60)],
+    ...                                        schema="item string, currency string, at long", event_time="at")
+    ...     valid = orders | hr.AsOfJoin(rates, on={"currency": "code"}) | hr.Select("item", "rate") | hr.Collect()
+    >>> sorted(valid)
+    [Row(item='ink', rate=1.2), Row(item='pen', rate=1.1)]
+    """
+
+    def __init__(self, other: PCollection, on: On, *, how: Literal["inner", "left"] = "inner") -> None:
+        if how not in ("inner", "left"):
+            raise PipelineError(f"AsOfJoin: how must be 'inner' or 'left', got {how!r}")
+        super().__init__(other, on, how=how, stream=True)
+
+    def default_label(self) -> str:
+        return f"AsOf{super().default_label()}"
+
+    def check(self, left: PCollection, right: PCollection) -> None:
+        """Refuses collections that are in windows."""
+        _check_global("AsOfJoin", left, right)
+
+
+def _check_global(name: str, *collections: PCollection) -> None:
+    for pc in collections:
+        if not pc.windowing.is_global:
+            raise PipelineError(
+                f"{pc.label!r} is in {pc.windowing.window!r}, but {name} is about times and not windows; apply "
+                "WindowInto behind the join"
+            )
 
 
 def _interval(within: Any) -> tuple[int, int]:

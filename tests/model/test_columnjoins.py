@@ -99,6 +99,23 @@ def test_by_time_both_are_streamed_and_in_the_global_window() -> None:
         p.explain()
 
 
+def test_as_of_joins_are_inner_or_left_and_in_the_global_window() -> None:
+    p = hr.Pipeline()
+    people = p | "people" >> hr.Create(PEOPLE) | "names" >> hr.Select("id", "name")
+    numbers = p | "numbers" >> hr.Rate(1)
+    with pytest.raises(hr.PipelineError, match="how must be 'inner' or 'left', got 'outer'"):
+        numbers | hr.AsOfJoin(people, on={"value": "id"}, how="outer")  # type: ignore[arg-type]
+    _ = numbers | hr.AsOfJoin(people, on={"value": "id"}, how="left") | hr.Collect()
+    label = "AsOfJoin(names on value = id, left)"
+    assert f"level 1  {label}: left as-of join on value = id" in p.explain().splitlines()
+    p = hr.Pipeline()
+    minutes = p | "numbers" >> hr.Rate(1) | hr.WindowInto(MINUTES)
+    people = p | "people" >> hr.Create(PEOPLE) | "names" >> hr.Select("id", "name")
+    _ = minutes | "join" >> hr.AsOfJoin(people, on={"value": "id"}) | hr.Collect()
+    with pytest.raises(hr.PipelineError, match=r"'join' .* AsOfJoin is about times and not windows; apply WindowInto"):
+        p.explain()
+
+
 def test_a_stream_that_retracts_does_not_join() -> None:
     p = hr.Pipeline()
     windows = hr.WindowInto(hr.FixedWindows(60), accumulation="retracting")

@@ -10,14 +10,17 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.errors import PySparkTypeError
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import DataType, NumericType
 
 from headrace.engine.catalyst.parsing import quoted
 from headrace.engine.worker.hidden import END, LOW, START, TIME
-from headrace.model.columnjoins import Join
+from headrace.model.columnjoins import AsOfJoin, Join
 from headrace.model.errors import PipelineError
+from headrace.model.sortorder import is_sortable
 from headrace.model.times import MIN_TIME
 
 _RIGHT: Final = "__right_"
@@ -29,6 +32,8 @@ _HAS_LEFT, _HAS_RIGHT = "__has_left", "__has_right"
 def join_batches(join: Join, left: DataFrame, right: DataFrame, own: Sequence[str], others: Sequence[str]) -> DataFrame:
     """Joins all rows of two frames of elements. `own` and `others` are the columns of their elements."""
     names = _checked(join, left, right, own, others)
+    if isinstance(join, AsOfJoin):
+        return _join_as_of(join, left, right, own, others)
     condition = _same_keys(join)
     if START in left.columns and START in right.columns:
         condition &= (_column(START) == _column(_RIGHT + START)) & (_column(END) == _column(_RIGHT + END))
@@ -38,6 +43,50 @@ def join_batches(join: Join, left: DataFrame, right: DataFrame, own: Sequence[st
     rows = left.withColumn(_HAS_LEFT, F.lit(True)).join(_renamed(right, right.columns), condition, how)
     hidden = [name for name in left.columns if name not in own]
     return rows.select(*_result(join, names, own), *(_of_either(join, name, right.columns) for name in hidden))
+
+
+def _join_as_of(
+    join: AsOfJoin, left: DataFrame, right: DataFrame, own: Sequence[str], others: Sequence[str]
+) -> DataFrame:
+    """Joins all rows of a frame with the latest of another: rows of both, by key and time, each sees those before."""
+    names = join.columns(own, others)
+    ours, theirs = zip(*join.pairs, strict=True)
+    ties = [name for name in others if _has_order(right.schema[name].dataType)]
+
+    def side(data: DataFrame, keys: Sequence[str], columns: Sequence[str], is_left: bool) -> DataFrame:
+        """Returns rows of one side, with what they are ordered by; the version of a left row is null."""
+        rows = F.struct(*map(_column, columns))
+        none = F.lit(None)
+        return data.select(
+            *(_column(name).alias(f"__key{number}") for number, name in enumerate(keys)),
+            F.coalesce(_column(TIME), F.lit(MIN_TIME)).alias("__at"),
+            F.lit(is_left).alias(_HAS_LEFT),
+            *((none if is_left else _column(name)).alias(f"__tie{number}") for number, name in enumerate(ties)),
+            (rows if is_left else none).alias("__left"),
+            (none if is_left else rows).alias("__version"),
+        )
+
+    both = side(left, ours, left.columns, True).unionByName(
+        side(right.dropna(subset=[quoted(name) for name in theirs]), theirs, others, False)
+    )
+    order = (F.col("__at"), F.col(_HAS_LEFT), *(F.asc_nulls_first(f"__tie{number}") for number in range(len(ties))))
+    before = Window.partitionBy(*(f"__key{number}" for number in range(len(ours)))).orderBy(*order)
+    versions = F.last("__version", ignorenulls=True).over(before.rowsBetween(Window.unboundedPreceding, 0))
+    rows = both.withColumn("__version", versions).where(_HAS_LEFT)
+    if not join.keeps_left:
+        rows = rows.where(F.col("__version").isNotNull())
+    hidden = [name for name in left.columns if name not in own]
+    return rows.select(
+        *(F.col("__left" if name in own else "__version").getField(name).alias(name) for name in names),
+        *(F.col("__left").getField(name).alias(name) for name in hidden),
+    )
+
+
+def _has_order(kind: DataType) -> bool:
+    try:
+        return is_sortable(to_arrow_type(kind, timezone="UTC"))
+    except PySparkTypeError:  # a type that Arrow does not have
+        return False
 
 
 def join_table(

@@ -114,6 +114,25 @@ def near_pairs(
     return _ranges(order, begin, _search(times, begin, last, left_times + (upper + 1)))
 
 
+def latest_pairs(
+    left: Int64Array, right: Int64Array, left_times: Int64Array, right_times: Int64Array
+) -> tuple[Int64Array, Int64Array]:
+    """Returns, for each left position with one, the right one of the same code with the latest time up to its own.
+
+    Of several at the same time it is the last.
+
+    >>> codes, times = np.array([5, 5, 5]), np.array([10, 20, 20])
+    >>> [side.tolist() for side in latest_pairs(np.array([5, 5, 7]), codes, np.array([25, 9, 25]), times)]
+    [[0], [2]]
+    """
+    order = np.lexsort((right_times, right))
+    ordered, times = right[order], right_times[order]
+    first, last = np.searchsorted(ordered, left, "left"), np.searchsorted(ordered, left, "right")
+    end = _search(times, first, last, left_times + 1)
+    found = np.flatnonzero(end > first)
+    return found, order[end[found] - 1]
+
+
 def _search(times: Int64Array, first: Int64Array, last: Int64Array, least: Int64Array) -> Int64Array:
     """Returns, for each range of ordered times, the first position in it whose time is at least so much."""
     low, high = first.copy(), last.copy()

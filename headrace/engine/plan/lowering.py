@@ -20,7 +20,7 @@ from headrace.engine.shard.compiledtriggers import CompiledTrigger
 from headrace.engine.shard.delays import Delays
 from headrace.engine.shard.intervaljoin import IntervalJoinWork
 from headrace.engine.shard.joinprocessor import LEFT
-from headrace.engine.shard.joinwork import JoinRows, JoinWork, ToJoin
+from headrace.engine.shard.joinwork import AsOfJoinWork, JoinRows, JoinWork, ToJoin
 from headrace.engine.shard.lateoutput import ElementFn, whole_elements
 from headrace.engine.shard.rows import to_pairs, to_partials
 from headrace.engine.shard.senders import ToShards, ToSink
@@ -42,8 +42,8 @@ from headrace.engine.worker.text import text_of
 from headrace.engine.worker.torecords import to_records
 from headrace.model.algebra import CombineFn
 from headrace.model.badrecords import RecordSource
-from headrace.model.columnjoins import Join
-from headrace.model.columns import Aggregate, Columnwise
+from headrace.model.columnjoins import AsOfJoin, Join
+from headrace.model.columns import Aggregate, Columnwise, TopRows
 from headrace.model.elementwise import ParDo
 from headrace.model.errors import PipelineError
 from headrace.model.joins import IntervalJoinFn
@@ -248,7 +248,8 @@ class _Lowering:
             )
         places = [self.places.enter(pc) for pc in node.inputs]
         windowing = max((pc.windowing for pc in node.inputs), key=lambda windowing: windowing.allowed_lateness)
-        work = JoinWork(windowing, join.pairs, join.how, join.within)
+        kind = AsOfJoinWork if isinstance(join, AsOfJoin) else JoinWork
+        work = kind(windowing, join.pairs, join.how, join.within)
         exchange = self._add_exchange(node, work, all_origins(places))
         self.line.joins[exchange.number] = node
         for side, (pc, place) in enumerate(zip(node.inputs, places, strict=True)):

@@ -27,6 +27,7 @@ from headrace.engine.shard.joinslots import JoinSlots
 from headrace.engine.shard.placing import expired
 from headrace.engine.shard.processor import StepResult
 from headrace.engine.shard.stateblocks import blocks_of, one_array, tables_in
+from headrace.engine.shard.triggernodes import Mask
 from headrace.engine.shard.windowbounds import bounds_of, window_names
 from headrace.engine.worker.hidden import END, START, TIME
 from headrace.model.times import MAX_TIME, MIN_TIME, Int64Array
@@ -135,7 +136,7 @@ class JoinProcessor:
         emitted = list(self._matches(*came))
         for side, arrived in enumerate(came):
             self._append(side, arrived)
-        emitted += self._unmatched(before.watermark, after.watermark, first)
+        emitted += self._closed(before.watermark, after.watermark, first)
         self._remove(after.watermark)
         self.clocks = after
         self.watermark = output_watermark(self.watermark, after.watermark, self._holds(after.watermark))
@@ -151,11 +152,14 @@ class JoinProcessor:
             rows = rows.filter(pa.array(~over))
         seq = np.arange(self.next_seq, self.next_seq + rows.num_rows)
         self.next_seq += rows.num_rows
-        times, end = np.asarray(rows.column(TIME)), bounds_of(rows)[1]
-        until = np.minimum(end + self.spec.lateness, MAX_TIME)
-        if self.spec.within is not None:
-            until = np.minimum(self.spec.last_use(side, times), until)
-        return self._placed(side, rows, seq, until)
+        return self._placed(side, rows, seq, self._until(side, rows))
+
+    def _until(self, side: int, rows: pa.RecordBatch) -> Int64Array:
+        """Returns the watermarks from which on rows are not needed."""
+        until = np.minimum(bounds_of(rows)[1] + self.spec.lateness, MAX_TIME)
+        if self.spec.within is None:
+            return until
+        return np.minimum(self.spec.last_use(side, np.asarray(rows.column(TIME))), until)
 
     def _placed(self, side: int, rows: pa.RecordBatch, seq: Int64Array, until: Int64Array) -> Arrivals:
         """Finds the slots of rows, through those of them that differ in key or window."""
@@ -236,7 +240,7 @@ class JoinProcessor:
     def _no_results(self) -> pa.RecordBatch:
         return self._results(*(no_rows(side.schema) for side in self.spec.sides))
 
-    def _unmatched(self, before: int, after: int, first: int) -> Iterator[pa.RecordBatch]:
+    def _closed(self, before: int, after: int, first: int) -> Iterator[pa.RecordBatch]:
         """Yields the rows that are kept and that nothing can match any more now that the watermark moves.
 
         `first` is the number of the first row of this step.
@@ -266,13 +270,17 @@ class JoinProcessor:
         """Removes rows whose time is over."""
         gone = []
         for side, buffer in enumerate(self.waiting):
-            over = buffer["until"] <= watermark
+            over = self._over(side, watermark)
             if over.any():
                 gone.append(buffer["slot"][over])
                 self.slots.add(side, gone[-1], -1)
                 buffer.keep(~over)
         if gone:
             self.slots.release(np.concatenate(gone))
+
+    def _over(self, side: int, watermark: int) -> Mask:
+        """Judges which rows of a side are not needed any more."""
+        return self.waiting[side]["until"] <= watermark
 
     def _holds(self, watermark: int) -> Int64Array:
         """Returns the times of rows that may still be those of results, other than of late rows."""

@@ -9,6 +9,7 @@ from typing import ClassVar, Final
 import pyarrow as pa
 
 from headrace.engine.columns.joinkeys import encode_join_keys, is_joinable
+from headrace.engine.shard.asofprocessor import AsOfProcessor
 from headrace.engine.shard.identity import Identity, identity_of
 from headrace.engine.shard.joinprocessor import LEFT, RIGHT, JoinProcessor, JoinSide, JoinSpec, arrivals
 from headrace.engine.shard.reports import ClockReport
@@ -108,15 +109,7 @@ class JoinWork:
         return replace(self, sides=(left, right), names=tuple(names))
 
     def processor(self, shard: int = 0) -> JoinProcessor:
-        left, right = self.sides
-        keys = tuple(zip(*self.pairs, strict=True))
-        sides = (
-            JoinSide(left, keys[LEFT], self.how in ("left", "outer")),
-            JoinSide(right, keys[RIGHT], self.how in ("right", "outer")),
-        )
-        columns = tuple((name, LEFT if name in left.names else RIGHT, name) for name in self.names)
-        lateness = self.windowing.allowed_lateness
-        return JoinProcessor(JoinSpec(sides, columns, lateness, self.within, late_by_time=self.within is not None))
+        return JoinProcessor(self._spec())
 
     def bundles(self, emitted: pa.RecordBatch) -> Iterator[tuple[None, ColumnBundle]]:
         if emitted.num_rows:
@@ -136,3 +129,29 @@ class JoinWork:
         if self.within is None:
             return f"{self.how} join on {on}, {self.windowing.window!r}"
         return f"{self.how} join on {on}, {' to '.join(map(format_duration, self.within))}"
+
+    def _spec(self) -> JoinSpec:
+        left, right = self.sides
+        keys = tuple(zip(*self.pairs, strict=True))
+        sides = (
+            JoinSide(left, keys[LEFT], self.how in ("left", "outer")),
+            JoinSide(right, keys[RIGHT], self.how in ("right", "outer")),
+        )
+        columns = tuple((name, LEFT if name in left.names else RIGHT, name) for name in self.names)
+        lateness = self.windowing.allowed_lateness
+        return JoinSpec(sides, columns, lateness, self.within, late_by_time=self.within is not None)
+
+
+@dataclass(frozen=True)
+class AsOfJoinWork(JoinWork):
+    """Joins rows of a stream with the rows of another that were the latest of their key at the time."""
+
+    def processor(self, shard: int = 0) -> AsOfProcessor:
+        return AsOfProcessor(replace(self._spec(), late_by_time=True))
+
+    def identity(self) -> Identity:
+        return {"kind": "as-of join", "on": identity_of(self.pairs), "how": self.how}
+
+    def describe(self) -> str:
+        on = ", ".join(left if left == right else f"{left} = {right}" for left, right in self.pairs)
+        return f"{self.how} as-of join on {on}"

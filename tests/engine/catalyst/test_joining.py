@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
-from tests.reference_joins import Placed, TimedJoin, join
+from tests.reference_joins import AsOfJoin, Placed, TimedJoin, join
 from tests.scale import examples
 
 if TYPE_CHECKING:
@@ -71,10 +71,13 @@ def test_batches_join_as_tables_of_sql(
     windows = minutes[0] | "windows" >> hr.Join(minutes[1], on=pairs, how=how) | "of windows" >> hr.Collect()
     kept = how if how in ("inner", "left") else "inner"
     side = minutes[0] | "side" >> hr.Join(theirs, on=pairs, how=kept) | "of side" >> hr.Collect()
+    valid = ours | "valid" >> hr.AsOfJoin(theirs, on=pairs, how=kept) | "of valid" >> hr.Collect()
     timed = ours | "timed" >> hr.Join(theirs, on=pairs, how=how, within=(-60, 0)) | "of timed" >> hr.Collect()
     p.run().wait()
     naive = TimedJoin(pairs, how, names, 0, (-60, 0)).step(placed(left, "at"), placed(right, "when"), math.inf)
     assert shown([(each.value._asdict(), each.timestamp // 10**6) for each in timed.windowed]) == shown(naive)
+    naive = AsOfJoin(pairs, kept, names, 0).step(placed(left, "at"), placed(right, "when"), math.inf)
+    assert shown([(each.value._asdict(), each.timestamp // 10**6) for each in valid.windowed]) == shown(naive)
     assert found(tables, windowed=False) == shown(join(placed(left, None), placed(right, None), pairs, how, names))
     assert found(windows, windowed=True) == shown(join(placed(left, "at"), placed(right, "when"), pairs, how, names))
     assert found(side, windowed=True) == shown(join(placed(left, "at"), placed(right, None), pairs, kept, names))

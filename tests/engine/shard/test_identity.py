@@ -86,6 +86,21 @@ def joins(p: hr.Pipeline) -> None:
     _ = left | "work" >> hr.Join(right | hr.Select("value", at="timestamp"), on="value", how="left")
 
 
+def timed_joins(p: hr.Pipeline) -> None:
+    left, right = p | "l" >> hr.Rate(1), p | "r" >> hr.Rate(1) | hr.Select("value", at="timestamp")
+    _ = left | "work" >> hr.Join(right, on="value", within=(-1, 2))
+
+
+def as_of_joins(p: hr.Pipeline) -> None:
+    left, right = p | "l" >> hr.Rate(1), p | "r" >> hr.Rate(1) | hr.Select("value", at="timestamp")
+    _ = left | "work" >> hr.AsOfJoin(right, on="value")
+
+
+def top_rows(p: hr.Pipeline) -> None:
+    rows = p | "events" >> hr.ReadJson("data", schema="user string, n long")
+    _ = rows | "work" >> hr.GroupBy("user").top(3, by="n DESC, user", rank="place")
+
+
 def intervals(p: hr.Pipeline) -> None:
     _ = (p | "l" >> hr.TestStream(), p | "r" >> hr.TestStream()) | "work" >> hr.IntervalJoin(-1, 2)
 
@@ -109,6 +124,35 @@ GROUPING = {"accumulation": "discarding", "timestamps": "end_of_window", "trigge
         ),
         (intervals, {"kind": "interval join", "window": {"type": "GlobalWindows"}, "within": [-1_000_000, 2_000_000]}),
         (joins, {"kind": "join", "window": FIXED, "on": [["value", "value"]], "how": "left"}),
+        (
+            timed_joins,
+            {
+                "kind": "join",
+                "window": {"type": "GlobalWindows"},
+                "on": [["value", "value"]],
+                "how": "inner",
+                "within": [-1_000_000, 2_000_000],
+            },
+        ),
+        (as_of_joins, {"kind": "as-of join", "on": [["value", "value"]], "how": "inner"}),
+        (
+            top_rows,
+            {
+                **GROUPING,
+                "kind": "top rows",
+                "window": {"type": "GlobalWindows"},
+                "combine": {
+                    "type": "TopRowsFn",
+                    "n": 3,
+                    "by": [
+                        {"type": "SortOrder", "column": "n", "descending": True, "nulls_first": False},
+                        {"type": "SortOrder", "column": "user"},
+                    ],
+                },
+                "keys": ["user"],
+                "rank": True,
+            },
+        ),
         (
             combining,
             {

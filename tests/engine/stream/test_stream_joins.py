@@ -38,7 +38,7 @@ SCRIPT: list[list[hr.TimestampedValue]] = [
 def results(events: Any) -> dict[str, Any]:
     """Joins in windows: of columns, of Python objects, and behind a grouping; then counts what was joined.
 
-    Joins by time are of the same rows in the global window.
+    Joins by time, and as of a time, are of the same rows in the global window.
     """
     windows = events | hr.WindowInto(hr.FixedWindows(10), allowed_lateness=20)
     left = windows | "left" >> hr.Where("kind = 'l'") | hr.Select("id", "code", l="text")
@@ -54,6 +54,8 @@ def results(events: Any) -> dict[str, Any]:
     theirs = lenient | "theirs" >> hr.Where("kind = 'r'") | "of theirs" >> hr.Select(key="id", mark="code", r="text")
     for how in HOWS:
         found[f"{how} within"] = ours | f"{how} by time" >> hr.Join(theirs, on=on, how=how, within=(-3, 2))
+        if how in ("inner", "left"):
+            found[f"{how} as of"] = ours | f"{how} at its time" >> hr.AsOfJoin(theirs, on=on, how=how)
     return {name: pc | f"collect {name}" >> hr.Collect() for name, pc in found.items()}
 
 
@@ -93,7 +95,7 @@ def test_streams_join_as_batches_do(spark: SparkSession, tmp_path: pathlib.Path)
     create = hr.Create([each for elements in SCRIPT for each in elements]).with_output_types(Event)
     expected = results(p | "events" >> create)
     p.run().wait()
-    within = [f"{how} within" for how in HOWS]
+    within = [*(f"{how} within" for how in HOWS), "inner as of", "left as of"]
     for name in (*HOWS, *within, "python"):
         assert shown(streamed[name]) == shown(expected[name]) and shown(expected[name]), name
     for name in (*HOWS, *within):
@@ -105,6 +107,7 @@ def test_streams_join_as_batches_do(spark: SparkSession, tmp_path: pathlib.Path)
         counts[start, key] += n
     assert counts == {(start, key): n for start, key, n in shown(expected["counted"])}
     assert handle.metrics()["outer join"]["late"] == handle.metrics()["outer by time"]["late"] == 1
+    assert handle.metrics()["left at its time"]["late"] == 1
 
 
 def test_what_does_not_join_is_refused_before_a_job_runs(spark: SparkSession) -> None:
