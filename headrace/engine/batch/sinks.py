@@ -74,17 +74,17 @@ def write_files(
         file_system.delete(new, True)
 
 
-def save_files(node: Node, data: DataFrame, folder: files.Folder, *, text: bool) -> None:
-    """Writes the files of a sink to a new directory. `text`: the frame has lines of text already."""
-    sink = node.transform
+def save_files(node: Node, data: DataFrame, folder: files.Folder, *, text: bool, append: bool = False) -> None:
+    """Writes the files of a sink to a new directory, or beside others. `text`: the frame has lines of text already."""
+    sink, mode = node.transform, "append" if append else "error"
     assert isinstance(sink, WriteFiles)
     if isinstance(sink, WriteAvro):
         write_avro(node, data, folder)
     elif isinstance(sink, WriteCsv):
-        writer = csvfiles.written(node, data).write.format(sink.format)
+        writer = csvfiles.written(node, data).write.format(sink.format).mode(mode)
         writer.options(**csvfiles.write_options(sink.csv)).save(str(folder))
     else:
-        data.write.format("text" if text else sink.format).save(str(folder))
+        data.write.format("text" if text else sink.format).mode(mode).save(str(folder))
 
 
 def call_for_each_batch(node: Node, data: DataFrame) -> None:

@@ -13,11 +13,11 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from py4j.protocol import Py4JJavaError
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from headrace.engine.spark.observedrows import ObservedRows
 from headrace.engine.worker.blame import MARK, WorkerFailure
 from headrace.engine.worker.bundles import BLOCK_SCHEMA, Bundle, to_block
 from headrace.engine.worker.hidden import BAD, LOW
@@ -132,17 +132,12 @@ class BadRecordObservation:
 
     def __init__(self, node: Node, data: DataFrame) -> None:
         self.node = node
-        self._data, self._observation = data, Observation()
-        self.data = data.observe(self._observation, *observed())
+        self._observed = ObservedRows(data, *observed())
+        self.data = self._observed.data
 
     def report(self, counters: Counters) -> None:
         """Adds the counts to the counters, once that job is done."""
-        try:
-            counted: dict[str, Any] = self._observation.get
-        except Py4JJavaError:
-            # Adaptive execution, which leaves out what turns out to be empty, drops what was observed there.
-            counted = self._data.agg(*observed()).collect()[0].asDict()
-        report(self.node, counted, counters)
+        report(self.node, self._observed.counted(), counters)
 
 
 def report(source: Node, counted: dict[str, Any], counters: Counters) -> None:

@@ -43,7 +43,8 @@ class Checkpoint:
         self.folder = Folder(spark, path or f"{self._temporary}/checkpoint")
         self.local = str(self.folder).startswith("file:")
         _check(self.folder)
-        self.spark_path = str(self.folder.folder("spark"))
+        spark_folder = self.folder.folder("spark")
+        self.spark_path, self._offsets = str(spark_folder), OffsetLog(spark_folder)
         self.control = self.folder.folder("control")
         if self.folder.is_file():
             raise PipelineError(f"the checkpoint {self.folder} is a file; give the path of a directory")
@@ -108,7 +109,7 @@ class Checkpoint:
 
     def time_of(self, batch_id: int) -> int:
         """Returns the time of a batch, as Spark logged it before it ran, in microseconds."""
-        return OffsetLog(self.folder.folder("spark")).time_of(batch_id)
+        return self._offsets.time_of(batch_id)
 
     def drained(self) -> None:
         """Marks the stream as drained."""

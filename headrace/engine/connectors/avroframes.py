@@ -47,7 +47,7 @@ def decoded(files: DataFrame, columns: StructType, carried: tuple[str, ...]) -> 
 
 
 def write_avro(node: Node, data: DataFrame, folder: Folder) -> None:
-    """Writes the rows of a frame as files of a new directory."""
+    """Writes the rows of a frame as files of a directory, beside those that are there."""
     schema = to_arrow_schema(data.schema, timezone="UTC")
     try:
         schema_of_rows(schema)
@@ -55,7 +55,7 @@ def write_avro(node: Node, data: DataFrame, folder: Folder) -> None:
         raise PipelineError(f"{node}: {error}") from None
     folder.make()
     packed = data.mapInArrow(AvroEncoder(schema), from_arrow_schema(_ENCODED))
-    local, number = folder.local, 0
+    local, number = folder.local, len(folder.names())
     with computed(packed):
         for content, rows in packed.toLocalIterator(prefetchPartitions=True):
             if rows or number == 0:  # the first tells the columns, even if there are no rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 import uuid
@@ -28,9 +29,10 @@ class Folder:
     def __init__(self, spark: SparkSession, path: str) -> None:
         self.spark = spark
         self.file_system, self._path = file_system(spark, path)
+        self._text = str(self._path)
 
     def __str__(self) -> str:
-        return str(self._path)
+        return self._text
 
     def exists(self, name: str = "") -> bool:
         return bool(self.file_system.exists(self._at(name)))
@@ -72,7 +74,10 @@ class Folder:
 
     def folder(self, name: str) -> Folder:
         """Returns a directory in this one, which need not exist."""
-        return Folder(self.spark, str(self._at(name)))
+        inside = copy.copy(self)  # in the same file system, for which Spark need not be asked again
+        inside._path = self._at(name)
+        inside._text = str(inside._path)
+        return inside
 
     def names(self) -> list[str]:
         """Returns the names of what is in it; none if it does not exist."""
@@ -92,6 +97,11 @@ class Folder:
 
     def read(self, name: str) -> bytes | None:
         """Returns the bytes of a file; None if there is no such file."""
+        if (local := self.local) is not None:
+            try:
+                return (local / name).read_bytes()
+            except (FileNotFoundError, NotADirectoryError):
+                return None
         if not self.exists(name):
             return None
         file = self.file_system.open(self._at(name))
@@ -140,7 +150,7 @@ class Folder:
             raise FileExistsError(f"{self._at(name)} is there already")
 
     def _at(self, name: str) -> Any:
-        return path_of(self.spark, f"{self._path}/{name}") if name else self._path
+        return path_of(self.spark, f"{self}/{name}") if name else self._path
 
 
 def _put_locally(folder: Path, name: str, data: bytes) -> None:
@@ -193,9 +203,10 @@ def located(spark: SparkSession, path: str) -> str:
     >>> located(spark_session(), "out") == os.path.abspath("out"), located(spark_session(), "s3a://bucket/out")
     (True, 's3a://bucket/out')
     """
-    scheme_or_absolute = re.match(r"[A-Za-z][\w+.-]*:|/", path)
+    if re.match(r"[A-Za-z][\w+.-]*:|/", path):
+        return path
     on_disk = str(spark.sparkContext._jsc.hadoopConfiguration().get("fs.defaultFS")).startswith("file:")
-    return path if scheme_or_absolute or not on_disk else os.path.abspath(path)
+    return os.path.abspath(path) if on_disk else path
 
 
 def file_system(spark: SparkSession, path: str) -> tuple[Any, Any]:

@@ -14,10 +14,9 @@ from collections import Counter
 from collections.abc import Callable
 from decimal import Decimal
 from functools import partial, reduce
-from typing import Any, Final
+from typing import Final
 
-from py4j.protocol import Py4JJavaError
-from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headrace.engine.catalyst import badrecords, relational
@@ -28,10 +27,11 @@ from headrace.engine.plan.taps import Tap
 from headrace.engine.shard.senders import ToSink
 from headrace.engine.spark.counters import Counters
 from headrace.engine.spark.inputrows import rows_read
+from headrace.engine.spark.observedrows import ObservedRows
 from headrace.engine.spark.persistence import persisted
 from headrace.engine.stream.delivery import Delivery
 from headrace.engine.stream.programs import Watermarks
-from headrace.engine.stream.sources import policy_of
+from headrace.engine.stream.sources import policy_of, watermarks_of
 from headrace.engine.stream.tapframes import element_column
 from headrace.engine.worker.bundles import ToColumns
 from headrace.engine.worker.hidden import BAD, LOW, PUNCTUATION, TIME
@@ -41,7 +41,8 @@ from headrace.model.tablesources import TableSource
 
 _DECIMAL: Final = "decimal(18,0)"
 """A type that has all times before the year 33,658, and that Spark compares as quickly as numbers."""
-_OUT: Final = "out"
+OUT: Final = "out"
+"""The name of the count of elements."""
 _SKEWED: Final = "skewed"
 
 
@@ -66,13 +67,16 @@ def is_columnar(line: Line) -> bool:
     )
 
 
-def counted_frame(tap: Tap, data: DataFrame, watermarks: Watermarks) -> DataFrame:
-    """Makes the frame of the query from that of its tap: elements, and beside them what else is counted."""
+def counted_frame(tap: Tap, data: DataFrame, watermarks: Watermarks, *, all_rows: bool = False) -> DataFrame:
+    """Makes the frame of the query from that of its tap: elements, and beside them what else is counted.
+
+    `all_rows`: those that are no elements stay, to be compared with the clock.
+    """
     numbers = range(len(tap.readings))
     elements = reduce(Column.__or__, [_is_element(tap, number) for number in numbers])
-    if BAD not in data.columns:
+    if not all_rows and BAD not in data.columns:
         data = data.where(elements)
-    elif _reads_rows(tap):
+    elif not all_rows and reads_rows(tap):
         data = data.where(elements | F.col(BAD).isNotNull())
     # Else all records are counted here: where lines are read, not every one is a record.
     own = [F.col(element_column(n)) for n in numbers] if len(numbers) > 1 else relational.element_columns(data)
@@ -105,40 +109,48 @@ class ColumnDelivery(Delivery):
         super().begin(spark, manifest, known=known)
         self._spark = spark
 
+    def frame(self, tap: Tap, opened: DataFrame, through: Callable[..., DataFrame]) -> DataFrame:
+        """Makes the frame of the query; `through` applies the column transforms of its tap to rows of the source."""
+        return counted_frame(tap, through(opened, timed=False), watermarks_of(tap.source))
+
     def _deliver(self, frame: DataFrame, batch_id: int) -> None:
-        self._report = _Counts(self._tap, frame, self._time_of(batch_id), partial(rows_read, self._spark))
+        self._counts = RowCounts(self._tap, frame, self._time_of(batch_id), partial(rows_read, self._spark))
         if len(self._outlets) == 1:
-            self._deliver_all(batch_id)
+            self._deliver_all(self._counts.data, batch_id)
             return
-        with persisted(self._report.data):
-            self._deliver_all(batch_id)
+        with persisted(self._counts.data):
+            self._deliver_all(self._counts.data, batch_id)
 
-    def _deliver_all(self, batch_id: int) -> None:
+    def _deliver_all(self, frame: DataFrame, batch_id: int) -> None:
         for outlet in self._outlets.values():
-            self._write(outlet, self._report.data, batch_id)
+            self._write(outlet, frame, batch_id)
 
-    def _unpacked(self, outlet: Outlet, rows: DataFrame) -> tuple[DataFrame, Callable[[], int]]:
+    def _save(self, outlet: Outlet, rows: DataFrame, save: Callable[[DataFrame, bool], None]) -> int:
         number = self._readings[outlet.number]
+        save(self._elements(rows, number), False)
+        return self._counts.once(self.counters).elements[number]
+
+    def _elements(self, rows: DataFrame, number: int) -> DataFrame:
+        """Returns the elements of one of the collections that are read, as they are written."""
         elements = rows.where(_is_element(self._tap, number))
         if len(self._tap.readings) > 1:
             elements = elements.select(f"{element_column(number)}.*")
-        report = self._report
-        return elements.drop(*relational.HIDDEN), lambda: report.once(self.counters).elements[number]
+        return elements.drop(*relational.HIDDEN)
 
 
-class _Counts:
+class RowCounts:
     """The counts of a micro-batch, which Spark makes in the job that first reads its frame."""
 
     def __init__(self, tap: Tap, frame: DataFrame, now: int, rows_read: Callable[[], int]) -> None:
         self._tap, self._frame, self._now, self._rows_read = tap, frame, now, rows_read
-        self._observation = Observation()
-        self.data = frame.observe(self._observation, *self._metrics())
+        self._observed = ObservedRows(frame, *self._metrics())
+        self.data = self._observed.data
         self._reported = False
         self.elements: list[int] = []
 
     def _metrics(self) -> list[Column]:
         numbers = range(len(self._tap.readings))
-        metrics = [F.count_if(_is_element(self._tap, number)).alias(f"{_OUT}{number}") for number in numbers]
+        metrics = [F.count_if(_is_element(self._tap, number)).alias(f"{OUT}{number}") for number in numbers]
         if clock := [F.col(name) for name in (TIME, PUNCTUATION) if name in self._frame.columns]:
             # A decimal is not written into the code that Spark generates, which is the same for every batch then.
             (time,), latest = clock, Decimal(self._now + policy_of(self._tap.source).max_skew)
@@ -146,31 +158,26 @@ class _Counts:
             metrics.append(F.count_if((time > 0) & ahead).alias(_SKEWED))
         return [*metrics, *(badrecords.observed() if BAD in self._frame.columns else ())]
 
-    def once(self, counters: Counters) -> _Counts:
+    def once(self, counters: Counters) -> RowCounts:
         """Adds the counts to the counters, once, after that job; fails if a record is bad that must not be."""
         if self._reported:
             return self
         self._reported = True
-        try:
-            counted: dict[str, Any] = self._observation.get
-        except Py4JJavaError:
-            # Adaptive execution, which leaves out what turns out to be empty, drops what was observed there.
-            counted = self._frame.agg(*self._metrics()).collect()[0].asDict()
-        source = self._tap.source
+        counted, source = self._observed.counted(), self._tap.source
         if BAD in self._frame.columns:
-            if _reads_rows(self._tap):
+            if reads_rows(self._tap):
                 counted[badrecords.RECORDS] = self._rows_read()
             badrecords.report(source, counted, counters)
-        self.elements = [counted[f"{_OUT}{number}"] for number in range(len(self._tap.readings))]
+        self.elements = [counted[f"{OUT}{number}"] for number in range(len(self._tap.readings))]
         counts: Counter[tuple[str, str]] = Counter()
         for number, reading in enumerate(self._tap.readings):
-            counts[reading.row_producer(source).label, _OUT] += self.elements[number]
+            counts[reading.row_producer(source).label, OUT] += self.elements[number]
         counts[source.label, _SKEWED] += counted.get(_SKEWED, 0)
         counters.add(+counts)
         return self
 
 
-def _reads_rows(tap: Tap) -> bool:
+def reads_rows(tap: Tap) -> bool:
     """Returns whether each row that Spark reads of a source is one of its records."""
     return isinstance(tap.source.transform, ReadParquet | TableSource)
 

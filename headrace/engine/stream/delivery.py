@@ -68,6 +68,7 @@ class Delivery:
         self.metrics: Cells = {}
         self.records: Counter[str] = Counter()  # that sources read in the last batch, by label, as far as they count
         self._stream: str | None = None
+        self._folders: dict[int, Folder] = {}
         self.before: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self.draining = False
         self.drained = threading.Event()
@@ -104,7 +105,7 @@ class Delivery:
                 self._writers[outlet.number].begin(manifest.stream)
             elif isinstance(sink, WriteFiles) and not manifest.sinks[label].same_target(known.get(label)):
                 sinks.check_target(spark, outlet.node)
-                Folder(spark, sink.path).delete()  # which is there only if it may be replaced
+                self._folder(outlet, spark).delete()  # which is there only if it may be replaced
             if isinstance(outlet.output, ToParquet):
                 writtenfiles.remove_stale(outlet.output)
 
@@ -192,31 +193,41 @@ class Delivery:
 
     def _write(self, outlet: Outlet, rows: DataFrame, batch_id: int) -> None:
         """Writes a batch beside its directory and renames it; if the directory exists, the batch is only computed."""
-        sink, spark = outlet.node.transform, rows.sparkSession
-        assert isinstance(sink, WriteFiles)
-        folder, name = Folder(spark, sink.path), f"batch-{batch_id:06d}"
-        rows, count = self._unpacked(outlet, rows)
+        folder, name = self._folder(outlet, rows.sparkSession), f"batch-{batch_id:06d}"
         if folder.exists(name):
-            rows.write.format("noop").mode("overwrite").save()
-            count()
+            self._save(outlet, rows, lambda each, append: each.write.format("noop").mode("overwrite").save())
             return
         new = folder.folder(f".{name}.new")
         new.delete()
-        with blame(outlet.node.label):
-            sinks.save_files(outlet.node, rows, new, text=isinstance(outlet.output, ToText))
-        if written := count():
-            seal(new, stream=self._stream, sink=outlet.node.label, batch=batch_id, rows=written)
+
+        def save(each: DataFrame, append: bool) -> None:
+            with blame(outlet.node.label):
+                sinks.save_files(outlet.node, each, new, text=isinstance(outlet.output, ToText), append=append)
+
+        if count := self._save(outlet, rows, save):
+            seal(new, stream=self._stream, sink=outlet.node.label, batch=batch_id, rows=count)
             new.rename(folder.folder(name))
         else:
             new.delete()
 
-    def _unpacked(self, outlet: Outlet, rows: DataFrame) -> tuple[DataFrame, Callable[[], int]]:
-        """Returns the frame that a sink of files writes, and what says how many rows it had, once it is written."""
+    def _folder(self, outlet: Outlet, spark: SparkSession) -> Folder:
+        """Returns the directory of a sink of files."""
+        if outlet.number not in self._folders:
+            assert isinstance(outlet.node.transform, WriteFiles)
+            self._folders[outlet.number] = Folder(spark, outlet.node.transform.path)
+        return self._folders[outlet.number]
+
+    def _save(self, outlet: Outlet, rows: DataFrame, save: Callable[[DataFrame, bool], None]) -> int:
+        """Saves the rows of a batch that a sink of files writes, and returns how many they are.
+
+        `save` writes a frame, as the first one of a batch or beside others.
+        """
         before = self.counters.written.value
         if outlet is not self.direct:
             schema = from_arrow_schema(outlet.output.schema())
             rows = rows.mapInArrow(BodyUnpacker(self.counters.written), schema)
-        return rows.drop(TIME), lambda: self.counters.written.value - before
+        save(rows.drop(TIME), False)
+        return self.counters.written.value - before
 
 
 def is_written_by_spark(outlet: Outlet) -> bool:

@@ -41,7 +41,7 @@ from headrace.engine.spark.filelogs import forget_untaken
 from headrace.engine.spark.files import Folder
 from headrace.engine.spark.pace import Pace
 from headrace.engine.spark.session import CHECKPOINT_FILES, LOCAL_FILES
-from headrace.engine.stream import columnstream, segmentprogram
+from headrace.engine.stream import columnstream, segmentprogram, usualrows
 from headrace.engine.stream.boundedsides import BoundedSides
 from headrace.engine.stream.delivery import BodyUnpacker, Delivery, is_written_by_spark
 from headrace.engine.stream.directfiles import direct_files
@@ -137,9 +137,14 @@ class Stream:
         self.refused = RefusedRecords(graph, counters.bad_records)
         self._columnar = columnstream.is_columnar(self.line) and not self._heartbeat
         self._reads_by_spark = True  # whether Spark reads records, which is known when the taps are open
-        delivery = columnstream.ColumnDelivery if self._columnar else Delivery
+        delivery = self._delivery()
         self.delivery = delivery(self.line, counters, self.checkpoint.time_of, self._columns.known, self.refused.say)
         self._admit(options)
+
+    def _delivery(self) -> type[Delivery]:
+        if not self._columnar:
+            return Delivery
+        return usualrows.UsualDelivery if usualrows.has_usual_rows(self.line) else columnstream.ColumnDelivery
 
     def _admit(self, options: Options) -> None:
         bounds = {"files": options.max_files_per_batch, "records": options.max_records_per_batch}
@@ -207,8 +212,12 @@ class Stream:
         """Makes the frame of a query that is Catalyst's alone."""
         (tap,) = self.line.taps
         opened = self._columns.opened(tap.source, self._sources.open)
-        data = frame_of(tap, opened, self._columns.note, self._sides.joined_table, timed=False)
-        data = columnstream.counted_frame(tap, data, watermarks_of(tap.source))
+
+        def through(rows: DataFrame, *, timed: bool) -> DataFrame:
+            return frame_of(tap, rows, self._columns.note, self._sides.joined_table, timed=timed)
+
+        assert isinstance(self.delivery, columnstream.ColumnDelivery)
+        data = self.delivery.frame(tap, opened, through)
         return data.union(columnstream.without_rows(self._sources.ends(), data))
 
     def start_query(self) -> StreamingQuery:

@@ -24,9 +24,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from headrace.engine.catalyst.analysis import _LOGGERS
 from headrace.engine.columns.sparkhash import spark_hash
 from headrace.engine.plan.taps import _GENERATOR
+from headrace.engine.spark.batchvalue import BatchValue
 from headrace.engine.spark.filelogs import names_files
 from headrace.engine.spark.files import Folder
-from headrace.engine.spark.inputrows import rows_read
+from headrace.engine.spark.inputrows import rows_again, rows_read, rows_sieved, sieve
 from headrace.engine.spark.nativefiles import install_native_files
 from headrace.engine.spark.offsetlog import OffsetLog
 from headrace.engine.spark.session import WORKER_DAEMON
@@ -46,19 +47,25 @@ class Stream:
         self.spark, self.checkpoint = spark, folder / "checkpoint"
         self.times: list[int] = []
         self.read: list[int] = []
+        self.sieved: list[tuple[int, int]] = []
+        self.again: list[str] = []
         self.input = folder / "in"
         self.input.mkdir()
-        data = spark.readStream.text(str(self.input)).groupBy("value").count()
+        lines = spark.readStream.text(str(self.input)).alias("lines")
+        data = lines.where(sieve(F.col("value") != "b")).groupBy("value").count()
         writer = data.withColumn("now", F.current_timestamp()).writeStream.outputMode("update").foreachBatch(self._note)
         self.query: StreamingQuery = writer.option("checkpointLocation", str(self.checkpoint)).start()
         for number in range(2):
-            (self.input / f"{number}.txt").write_text("a\n")
+            (self.input / f"{number}.txt").write_text("a\nb\n")
             self.query.processAllAvailable()
 
     def _note(self, rows: Any, batch_id: int) -> None:
         (time,) = {row[0] for row in rows.select(F.unix_millis("now")).collect()}
         self.times.append(time)
         self.read.append(rows_read(self.spark))
+        self.sieved.append(rows_sieved(self.spark, "lines"))
+        again = rows_again(self.spark, "lines", rows.sparkSession, F.col("value") != "a")
+        self.again += [row.value for row in again.collect()]
 
     @property
     def execution(self) -> Any:
@@ -191,7 +198,32 @@ def _(stream: Stream) -> None:
 
 @item("rows that a micro-batch has read")
 def _(stream: Stream) -> None:
-    assert stream.read == [1, 1]
+    assert stream.read == [2, 2]
+
+
+@item("rows that a condition of a micro-batch lets through")
+def _(stream: Stream) -> None:
+    assert stream.sieved == [(2, 1), (2, 1)]
+
+
+@item("rows of a micro-batch, once more")
+def _(stream: Stream) -> None:
+    assert stream.again == ["b", "b"]
+
+
+@item("a number of each micro-batch")
+def _(stream: Stream) -> None:
+    value, session = BatchValue(stream.spark), stream.spark.newSession()
+    for name, setting in {"wholeStage": "true", "factoryMode": "CODEGEN_ONLY"}.items():
+        session.conf.set(f"spark.sql.codegen.{name}", setting)
+
+    def code(now: int) -> str:
+        value.set(now)
+        rows = session.range(3).select((F.col("id") + value.column).alias("sum"))
+        assert [row.sum for row in rows.collect()] == [now, now + 1, now + 2]
+        return str(rows._jdf.queryExecution().executedPlan().doCodeGen()._2().body())
+
+    assert code(7) == code(1_700_000_000_000_000)
 
 
 @item("hash of a partition")
