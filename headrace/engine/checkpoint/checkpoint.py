@@ -53,7 +53,7 @@ class Checkpoint:
         self._written = _manifests(self.folder)
         self.fresh = not self._written
         cores = spark.sparkContext.defaultParallelism
-        self.manifest = Manifest(uuid.uuid4().hex, 2 * cores, cores) if self.fresh else newest_manifest(self.folder)
+        self.manifest = Manifest(uuid.uuid4().hex, cores, cores) if self.fresh else newest_manifest(self.folder)
         self.notes: list[str] = []
         if self.folder.exists(_DRAINED):
             raise PipelineError(
