@@ -216,6 +216,12 @@ class LevelProgram(ClockedProgram):
     """Callable by mapInArrow over the output of a level's shards; rows for other destinations pass."""
 
     entries: dict[int, Entry] = field(kw_only=True)
+    emitted: tuple[int, ShardReport, pa.RecordBatch] | None = None  # by a shard in whose process it runs
+
+    def after_shard(self, dest: int, report: ShardReport, panes: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Runs in the process of a shard, over what that has emitted; once a task."""
+        self.emitted = dest, report, panes
+        return self(iter(()))
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         self._clocks = self._begin()
@@ -237,6 +243,11 @@ class LevelProgram(ClockedProgram):
         return [readers for entry in self.entries.values() for readers in entry.readers.values()]
 
     def _entering(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Bundle | ColumnBundle, Readers]]:
+        if self.emitted is not None:
+            dest, report, panes = self.emitted
+            exchange = exchange_of(dest)
+            assert exchange is not None
+            yield from self._emitted(self.entries[exchange], report, panes)
         for batch in batches:
             for dest, body in zip(batch.column("dest").to_pylist(), batch.column("body").to_pylist(), strict=True):
                 exchange = exchange_of(dest)
@@ -245,14 +256,19 @@ class LevelProgram(ClockedProgram):
                     self._passing.append((dest, body))
                     continue
                 header, panes = unpack(body)
-                report = ShardReport.load(header)
-                self._clocks.observe(report.name, report.watermark, report.now)
-                self._reports[report.name] = report
-                if report.metrics and (recorder := current_recorder()) is not None:
-                    merge_cells(recorder.cells, report.metrics)
-                for tag, bundle in entry.work.bundles(panes):
-                    self._counts[entry.label, "out"] += bundle.size
-                    yield bundle, entry.readers[tag]
+                yield from self._emitted(entry, ShardReport.load(header), panes)
+
+    def _emitted(
+        self, entry: Entry, report: ShardReport, panes: pa.RecordBatch
+    ) -> Iterator[tuple[Bundle | ColumnBundle, Readers]]:
+        """Reads what a shard has emitted."""
+        self._clocks.observe(report.name, report.watermark, report.now)
+        self._reports[report.name] = report
+        if report.metrics and (recorder := current_recorder()) is not None:
+            merge_cells(recorder.cells, report.metrics)
+        for tag, bundle in entry.work.bundles(panes):
+            self._counts[entry.label, "out"] += bundle.size
+            yield bundle, entry.readers[tag]
 
 
 def _partition() -> int:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -71,6 +71,8 @@ from headrace.model.tablesources import TableSource
 from headrace.model.teststream import TestStream
 from headrace.model.times import SECOND, duration
 from headrace.model.topics import ReadTopic
+
+P = TypeVar("P", bound=Program)
 
 _SETTINGS: Final = {
     "spark.sql.streaming.stateStore.providerClass": (
@@ -203,10 +205,23 @@ class Stream:
         entered += self._clocks()
         data = self._through_columns(reduce(DataFrame.union, entered), 0)
         for level in range(1, self.line.depth + 1):
-            shards: Any = Deferred(ShardOperator(self._run, self._specs(level), self._classes))
+            program, in_shards = self._after(level), self._runs_in_shards(level)
+            after = self._bound(program).after_shard if in_shards else None
+            shards: Any = Deferred(ShardOperator(self._run, self._specs(level), self._classes, after))
             data = data.groupBy("dest").transformWithState(shards, from_arrow_schema(WIRE), "Append", "None")
-            data = self._through_columns(self._mapped(data, self._after(level), (level, 0)), level)
+            if not in_shards:
+                data = self._through_columns(self._mapped(data, program, (level, 0)), level)
         return data
+
+    def _runs_in_shards(self, level: int) -> bool:
+        """Whether the program behind a level runs where its shards are, without a process and an operator of its own.
+
+        A task must have one shard only, since a program runs once a task; what leaves must be rows in flight.
+        """
+        exchanges = self.line.level(level)
+        alone = len(exchanges) == 1 and len(exchanges[0].dests) == self.checkpoint.manifest.partitions
+        to_files = level == self.line.depth and self.delivery.direct is not None
+        return alone and not to_files and not self.line.at((level, 1))
 
     def _columns_alone(self) -> DataFrame:
         """Makes the frame of a query that is Catalyst's alone."""
@@ -330,7 +345,7 @@ class Stream:
         frames = [self._sources.ends(), *([self._sources.heartbeat()] if self._heartbeat else [])]
         return [self._mapped(frame, ClockProgram(), (0, 0)) for frame in frames]
 
-    def _after(self, level: int) -> Program:
+    def _after(self, level: int) -> LevelProgram:
         exchanges = self.line.level(level)
         entries = {each.number: Entry(each.label, each.work, each.readers) for each in exchanges}
         return LevelProgram(station=(level, 0), entries=entries)
@@ -345,9 +360,7 @@ class Stream:
         return data
 
     def _mapped(self, data: DataFrame, program: Program, station: Station) -> DataFrame:
-        self._programs += 1
-        program = replace(program, outputs=self.line.outputs, counters=self.counters, classes=self._classes)
-        program = replace(program, number=self._programs)
+        program = self._bound(program)
         level, hop = station
         if behind := self.line.at((level, hop + 1)):
             opening = segmentprogram.opening(program, behind)
@@ -356,6 +369,12 @@ class Stream:
             unpacked = BodyUnpacker(self.counters.written, program)
             return data.mapInArrow(unpacked, from_arrow_schema(outlet.output.schema()))
         return data.mapInArrow(program, from_arrow_schema(WIRE))
+
+    def _bound(self, program: P) -> P:
+        """Returns a copy of a program for this run."""
+        self._programs += 1
+        program = replace(program, outputs=self.line.outputs, counters=self.counters, classes=self._classes)
+        return replace(program, number=self._programs)
 
     def _specs(self, level: int) -> dict[int, ShardSpec]:
         return {

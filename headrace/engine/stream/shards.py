@@ -7,7 +7,7 @@ shard in the store tells whether the cached state is the newest. A shard's proce
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -134,10 +134,19 @@ _cache: Final = ShardCache()
 
 
 class ShardOperator(StatefulProcessor):
-    """The shards of a level, by destination, as an operator of Spark's; rows for other destinations pass."""
+    """The shards of a level, by destination, as an operator of Spark's; rows for other destinations pass.
 
-    def __init__(self, stream: str, specs: dict[int, ShardSpec], classes: dict[str, type]) -> None:
-        self.stream, self.specs, self.classes = stream, specs, classes
+    With `after`, the program behind the level runs here: then a task must have no more than one shard.
+    """
+
+    def __init__(
+        self,
+        stream: str,
+        specs: dict[int, ShardSpec],
+        classes: dict[str, type],
+        after: Callable[[int, ShardReport, pa.RecordBatch], Iterator[pa.RecordBatch]] | None = None,
+    ) -> None:
+        self.stream, self.specs, self.classes, self.after = stream, specs, classes, after
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         define_in_script(self.classes)
@@ -175,7 +184,12 @@ class ShardOperator(StatefulProcessor):
             lows=shard.upstream.by_name() if spec.number == 0 else {},
             metrics=recorder.cells,
         )
-        yield Row(dest=dest, body=pack(report.dump(), step.panes))
+        if self.after is None:
+            yield Row(dest=dest, body=pack(report.dump(), step.panes))
+            return
+        for batch in self.after(dest, report, step.panes):
+            for to, sent in zip(batch.column("dest").to_pylist(), batch.column("body").to_pylist(), strict=True):
+                yield Row(dest=to, body=sent)
 
     def _shard(self, dest: int, spec: ShardSpec, stamp: StateStamp) -> Shard:
         """Returns the shard with the state of the stamp: cached, cached with later deltas, or loaded."""

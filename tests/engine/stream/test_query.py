@@ -15,6 +15,7 @@ import pytest
 
 import headrace as hr
 from headrace.engine.stream.handle import StreamHandle
+from headrace.engine.stream.query import Stream
 from headrace.model.collected import Collected
 from headrace.model.panes import Pane
 from headrace.model.sinks import WindowedValue
@@ -376,6 +377,54 @@ def test_groupings_in_a_row_and_across_levels(p: hr.Pipeline) -> None:
         ("a", [5], []),
         ("b", [10], []),
     ]
+
+
+@pytest.mark.parametrize("in_shards", [True, False])
+def test_a_program_behind_shards_runs_with_them_or_by_itself(
+    p: hr.Pipeline, monkeypatch: pytest.MonkeyPatch, in_shards: bool
+) -> None:
+    """Two levels of one grouping each: answers, counts and metrics are the same, also where a batch brings nothing."""
+    asked: list[bool] = []
+    decided = Stream._runs_in_shards
+
+    def runs_in_shards(stream: Stream, level: int) -> bool:
+        asked.append(decided(stream, level))
+        return asked[-1] and in_shards
+
+    monkeypatch.setattr(Stream, "_runs_in_shards", runs_in_shards)
+    rows = [hr.TimestampedValue((number % 7, number), number) for number in range(30)]
+    script = hr.TestStream().add(rows[:20]).advance_watermark(5).add(rows[20:]).advance_watermark(20).finish()
+
+    def by_rest(pair: tuple[int, int]) -> tuple[int, int]:
+        hr.metrics.counter("seen").inc()
+        return pair[0] % 2, pair[1]
+
+    windowed = p | script.with_output_types(tuple[int, int]) | hr.WindowInto(hr.FixedWindows(10))
+    sums = windowed | "sums" >> hr.CombinePerKey(sum) | "by rest" >> hr.Map(by_rest).with_output_types(tuple[int, int])
+    largest = sums | "largest" >> hr.CombinePerKey(max) | hr.Collect()
+    each = sums | "each" >> hr.Collect()
+    handle = p.run()
+    handle.wait()
+    assert asked == [True, True]
+    starts = (0, 10, 20)
+    in_window = {
+        start: [pair for at, pair in enumerate(r.value for r in rows) if start <= at < start + 10] for start in starts
+    }
+    totals = {
+        (start, user): sum(n for of, n in pairs if of == user)
+        for start, pairs in in_window.items()
+        for user, _ in pairs
+    }
+    assert Counter(each) == Counter((user % 2, total) for (_, user), total in totals.items())
+    expected = {
+        (start, rest): max(total for (begin, user), total in totals.items() if begin == start and user % 2 == rest)
+        for start in starts
+        for rest in (0, 1)
+    }
+    assert {(e.window.start // SECOND, e.value[0]): e.value[1] for e in largest.windowed} == expected
+    metrics = handle.metrics()
+    assert metrics["by rest"] == {"in": len(totals), "out": len(totals), "seen": len(totals)}
+    assert metrics["sums"]["out"] == len(totals) and metrics["largest"]["out"] == len(expected)
 
 
 def test_columns_and_side_inputs(p: hr.Pipeline) -> None:
