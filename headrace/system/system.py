@@ -124,7 +124,7 @@ class System:
         if self._schedule.archive is not None and time - self._archived >= self._schedule.archive:
             self._archived = time
             for master in self.masters.values():
-                self.jobs.run_between(partial(_archive, master))
+                self.jobs.run_between(partial(self._archive, master))
         if self._schedule.batch is not None and time - self._computed >= self._schedule.batch:
             self._computed = time
             for name in self.app.views:
@@ -138,9 +138,8 @@ class System:
         )
 
         def work(report: ProgressListener) -> int:
-            context = self.spark.sparkContext
-            context.setLocalProperty("spark.scheduler.pool", "batch")
-            context.addJobTag(_BATCH_TAG)
+            self._beside_streams()
+            self.spark.sparkContext.addJobTag(_BATCH_TAG)
             return layer.compute(incremental=incremental, progress=report).number
 
         return self.jobs.begin(view, incremental=incremental, work=work)
@@ -193,6 +192,14 @@ class System:
         self.jobs.close()
         for speed in self.speeds.values():
             speed.stop()
+
+    def _archive(self, master: Master) -> None:
+        self._beside_streams()
+        _archive(master)
+
+    def _beside_streams(self) -> None:
+        """Puts what this thread does into another pool than the streams: micro-batches would wait for it."""
+        self.spark.sparkContext.setLocalProperty("spark.scheduler.pool", "batch")
 
     def _master(self, topic: str) -> Master:
         return Master(self.spark, self.service.topics[topic].feed, path=str(self.home.masters / topic))

@@ -17,6 +17,7 @@ from headrace.model.times import SECOND
 from headrace.system.home import Home
 from headrace.system.system import Schedule, System
 from headrace.views.declare.app import App
+from headrace.views.master.masterdata import Master
 from headrace.views.query.queries import Query
 from headrace.views.stores import Store
 
@@ -74,13 +75,21 @@ def world(spark: SparkSession, tmp_path: Path) -> Iterator[World]:
 
 
 @pytest.mark.slow("a system on Spark")
-def test_each_event_counts_once_whatever_happens(world: World) -> None:
+def test_each_event_counts_once_whatever_happens(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.happen(200)
     assert world.answer() == world.seen
 
+    pools, context, write = [], world.spark.sparkContext, Master._write
+
+    def noted(*step: Any) -> Any:
+        pools.append(context.getLocalProperty("spark.scheduler.pool"))
+        return write(*step)
+
+    monkeypatch.setattr(Master, "_write", noted)
     world.time += 10 * MINUTE  # the archive and the batches are due
     world.system.poll()
     world.system.jobs.wait(120)
+    assert pools == ["batch"]  # in which no micro-batch waits
     status = world.system.status()
     assert [(job["state"], job["version"]) for job in status["jobs"]] == [("done", 1)]
     assert status["topics"]["visits"]["archived"] == status["views"]["hits"]["provenance"]["reached"]
