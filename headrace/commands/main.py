@@ -1,6 +1,7 @@
 """The `headrace` command: its subcommands, of which `run`, `verify` and `version` are here.
 
-`headrace init` is in `commands/init`, `headrace warmup` in `commands/warmup`, `headrace topic` in `commands/topic`;
+`headrace init` is in `commands/init`, `headrace warmup` in `commands/warmup`, `headrace topic` in `commands/topic`,
+`headrace sql` in `commands/sqlshell`;
 `headrace up`, `batch`, `query`, `status` and `rollback` are in `commands/system`.
 
 `headrace run FILE` runs a script that builds pipelines, or prints their stages with --explain. The script runs as it
@@ -27,6 +28,7 @@ from headrace import HeadraceError, __version__, written
 from headrace.commands.errors import errors_as_messages, fail
 from headrace.commands.init import init
 from headrace.commands.progressbar import watch
+from headrace.commands.sqlshell import sql
 from headrace.commands.storm import storm
 from headrace.commands.system import add_commands
 from headrace.commands.topic import topic
@@ -47,6 +49,7 @@ main.add_typer(topic, name="topic")
 main.add_typer(storm, name="storm")
 main.command()(init)
 main.command()(warmup)
+main.command()(sql)
 add_commands(main)
 
 

@@ -43,15 +43,21 @@ class Grouping:
         outputs = {name: self._output(each, name) for name, each in self.projections.items()}
         condition = None if having is None else self._output(self._with_projections(having.this), None)
         ready = self.steps.select(self.relation, self.inputs, None, None) if self._computes() else self.relation
+        shown = {sql_text(each) for each in outputs.values()}
+        # One bound of a window is as good as both.
+        bounds = [name for name, each in self.bounds.items() if sql_text(each) in shown] or list(self.bounds)
+        identity = (*self.keys.values(), *bounds)
+        identified = all(sql_text(column_named(each)) in shown for each in self.keys.values()) and all(
+            sql_text(self.bounds[each]) in shown for each in bounds
+        )
         relation = self.steps.group(
             ready,
             list(self.keys.values()),
             self.aggregations,
             windowed=bool(self.bounds) or self._in_given_windows(),
-            inner=self.inner or having is not None,
+            inner=self.inner or having is not None or not identified,
             place=self.query,
         )
-        identity = (*self.keys.values(), *self.bounds)
         relation = replace(relation, columns={**relation.columns, **self.bounds}, key=identity)
         if condition is not None:
             relation = self.steps.where(relation, condition)

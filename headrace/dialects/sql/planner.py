@@ -87,7 +87,7 @@ class Planner:
 class QueryPlan:
     """Plans one query over tables, and the planner's views.
 
-    `inner`: its results are grouped again, and taken back when they change.
+    `inner`: something is computed from its results, so that they are taken back when they change.
     """
 
     def __init__(self, steps: Steps, query: exp.Expr, planner: Planner, tables: Tables, *, inner: bool = False) -> None:
@@ -129,7 +129,7 @@ class QueryPlan:
             raise self.steps.error(query, "a continuous query reads a stream; add FROM")
         distinct = query.args.get("distinct")
         groups = query.args.get("group") is not None or _aggregates(query.expressions)
-        scope, relation = self._from(query, inner=self.inner or groups or distinct is not None)
+        scope, relation = self._from(query)
         if (where := query.args.get("where")) is not None:
             self.steps.refuse_aggregates(where.this, "WHERE", "HAVING")
             relation = self.steps.where(relation, scope.resolve(where.this))
@@ -143,24 +143,24 @@ class QueryPlan:
             relation = self._projected(query, scope, relation)
         return relation if distinct is None else self._distinct(distinct, relation)
 
-    def _from(self, query: exp.Select, *, inner: bool) -> tuple[Scope, Relation]:
+    def _from(self, query: exp.Select) -> tuple[Scope, Relation]:
         source = query.args["from_"].this
-        relation = self._source(source, inner=inner or bool(query.args.get("joins")))
+        relation = self._source(source)
         scope = Scope(self.steps.text, {_alias(source): relation.columns})
         for join in query.args.get("joins") or ():
-            other = self._source(join.this, inner=True)
+            other = self._source(join.this)
             scope, relation = Joining(self.steps, scope, relation, join, _alias(join.this), other).planned()
         return scope, relation
 
-    def _source(self, source: exp.Expr, *, inner: bool) -> Relation:
+    def _source(self, source: exp.Expr) -> Relation:
         """Plans what stands in FROM: a table, one in windows, or a query."""
         error = self.steps.error
         if isinstance(source, exp.Subquery):
-            relation = self._plan(source.this, inner=inner).relation()
+            relation = self._plan(source.this, inner=True).relation()
         elif not isinstance(source, exp.Table):
             raise error(source, f"FROM takes a stream or a query, got {source.sql(dialect='spark')}")
         elif isinstance(source.this, WindowTable):
-            relation = self._windowed(source.this, inner=inner)
+            relation = self._windowed(source.this)
         elif not isinstance(source.this, exp.Identifier):
             raise error(source, f"there is no table function {source.this.name!r}; there are TUMBLE, HOP and SESSION")
         elif source.args.get("db") is not None:
@@ -177,8 +177,8 @@ class QueryPlan:
             raise error(source, f"there is no stream or view {source.name!r}{hint} {', '.join(names) or 'none'}")
         return self._with_column_names(relation, source)
 
-    def _windowed(self, table: WindowTable, *, inner: bool) -> Relation:
-        relation = self._source(table.this, inner=inner)
+    def _windowed(self, table: WindowTable) -> Relation:
+        relation = self._source(table.this)
         time, name = table.args["time"], table.this.alias_or_name
         if spelled(time.name, relation.columns) is None:
             raise self.steps.error(time, f"there is no column {time.name!r} in {name!r}")
@@ -237,7 +237,7 @@ class QueryPlan:
         error = self.steps.error
         if query.args.get("distinct"):
             raise error(query.this, "UNION is not supported; write SELECT DISTINCT * FROM (... UNION ALL ...)")
-        plans = (self._plan(each, inner=self.inner) for each in (query.this, query.expression))
+        plans = (self._plan(each, inner=True) for each in (query.this, query.expression))
         first, second = (self.steps.materialized(plan.relation()) for plan in plans)
         if len(first.columns) != len(second.columns):
             counts = f"{len(first.columns)} and {len(second.columns)}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from headrace.dialects.sql.catalog import Catalog, View
 from headrace.dialects.sql.passes import SessionPlace, ddl_of, pass_name, plan_pass, plan_types, topic_of
 from headrace.dialects.sql.resulttables import ResultTables
 from headrace.dialects.sql.sqlerrors import SqlError
-from headrace.engine.handle import Handle
+from headrace.engine.handle import Handle, StreamStatus
 from headrace.local.privatefolder import make_folder
 from headrace.local.processlock import LockHolder, exclusive
 from headrace.log.producers import Producer
@@ -33,6 +34,9 @@ from headrace.views.adhoc.duckdbengine import AdHoc
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+_POLL: Final = 0.05  # seconds
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,7 @@ class SqlSession:
         self._where = SessionPlace(Catalog(self._folder / "catalog.json"), str(self._folder / "log"), url, spark)
         self._tables, self._adhoc = ResultTables(url), AdHoc()
         self._running: dict[str, Handle] = {}
+        self._began: dict[str, dict[str, dict[int, int]]] = {}  # where passes began that this session made
         for name in sorted({view.computed_by for view in self.catalog.views.values()}):
             self._start(name)
 
@@ -84,8 +89,39 @@ class SqlSession:
 
     def execute(self, text: str) -> list[Result]:
         """Executes statements, one after the other; what those before a failing one did stays done."""
+        return [self.run(statement) for statement in sql.parse_statements(text)]
+
+    def run(self, statement: sql.Statement, *, wait: bool = False) -> Result:
+        """Executes a statement. With `wait`, a SELECT waits until views have all rows that were inserted before."""
+        if wait and isinstance(statement, sql.Select):
+            self.catch_up()
         with self._lock:
-            return [self._do(statement) for statement in sql.parse_statements(text)]
+            return self._do(statement)
+
+    def catch_up(self, seconds: float = 60) -> None:
+        """Waits until the views have all rows that are in the streams of this log now. Raises if one cannot go on."""
+        with self._lock:
+            ends = {name: _ends(self._where.log, stream) for name, stream in self.catalog.streams.items()}
+            running = dict(self._running)
+        deadline = time.monotonic() + seconds
+        for name, handle in running.items():
+            while not self._has_read(name, handle, ends):
+                if time.monotonic() > deadline:
+                    raise SqlError(f"{name} has not caught up within {seconds:g} seconds; its {handle.status()}")
+                time.sleep(_POLL)
+
+    def _has_read(self, name: str, handle: Handle, ends: Mapping[str, Mapping[int, int]]) -> bool:
+        status = handle.status()
+        if status.state not in ("running", "starting"):
+            handle.wait()  # which raises why it ended
+            raise SqlError(f"{name} has ended: {status}")
+        assert isinstance(status, StreamStatus)
+        began = self._began.get(name, {})
+        for stream, source in status.sources.items():
+            offsets = {**began.get(stream, {}), **(source.offsets or {})}
+            if any(offsets.get(partition, 0) < end for partition, end in ends.get(stream, {}).items()):
+                return False
+        return True
 
     def close(self) -> None:
         """Stops what computes the views; it continues when the directory is opened again."""
@@ -190,8 +226,9 @@ class SqlSession:
 
     @_do.register
     def _select(self, statement: sql.Select) -> Result:
-        names = {table.name for table in statement.query.find_all(exp.Table)}
-        views = {name: self._schema(self.catalog.view(name)) for name in names & {*self.catalog.live()}}
+        common = {each.alias for each in statement.query.find_all(exp.CTE)}
+        names = {table.name for table in statement.query.find_all(exp.Table) if isinstance(table.this, exp.Identifier)}
+        views = {name: self._schema(self.catalog.view(name)) for name in sorted(names - common)}
         return Result(table=self._adhoc.query(statement.text.strip(), self._tables.read(views)).table)
 
     @_do.register
@@ -215,7 +252,7 @@ class SqlSession:
             raise SqlError(f"Spark refuses the query: {reason}") from None
         columns = {field.name: field.dataType.simpleString() for field in schema}
         view = View(statement, columns, planned.key, pass_name(self.catalog, statement, planned, graph))
-        return view, to_arrow_schema(schema)
+        return view, to_arrow_schema(schema, timezone="UTC")
 
     def _schema(self, view: View) -> pa.Schema:
         from pyspark.sql.pandas.types import to_arrow_schema
@@ -223,7 +260,7 @@ class SqlSession:
 
         schema = StructType.fromDDL(ddl_of(view.columns))
         assert isinstance(schema, StructType)
-        return to_arrow_schema(schema)
+        return to_arrow_schema(schema, timezone="UTC")
 
     def _restart(self, name: str) -> None:
         """Lets a pass go on with the views that it has now."""
@@ -239,8 +276,19 @@ class SqlSession:
             self.catalog.forget([view.name for view in views])
             return
         start = str(views[0].statement.options.get("from", "latest"))
+        if start == "latest" and not checkpoint.exists():
+            streams = self.catalog.streams
+            self._began[name] = {each: _ends(self._where.log, stream) for each, stream in streams.items()}
         pipeline = plan_pass(self._where, views, start)
         self._running[name] = pipeline.run(checkpoint=str(checkpoint), trigger=self._trigger)
+
+
+def _ends(log: str, stream: sql.CreateStream) -> dict[int, int]:
+    """Returns the ends of a stream's partitions; none if it is not of this log."""
+    topic = topic_of(stream)
+    if "://" in topic:
+        return {}
+    return {number: partition.next_offset() for number, partition in enumerate(Log(log).topic(topic).partitions)}
 
 
 def _timestamp(value: Any) -> datetime:

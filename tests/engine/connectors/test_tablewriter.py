@@ -211,6 +211,19 @@ def test_a_unique_index_tells_rows_apart_if_it_is_of_all_rows_and_of_columns(dat
     assert written(database, [at(Hit("a", 1))], [at(Hit("a", 2))], key="url", mode="upsert") == Counter([(2, "a")])
 
 
+def test_with_a_unique_index_nulls_are_keys_too(database: str) -> None:
+    execute(database, "CREATE TABLE things (url TEXT, day BIGINT, hits BIGINT, UNIQUE (url, day))")
+    rows = [{"url": url, "day": day, "hits": 1} for url, day in ((None, None), (None, 1), ("a", None), ("a", 1))]
+    more = [row | {"hits": 2} for row in rows[:3]]
+    assert written(database, list(map(at, rows)), list(map(at, more)), key=["url", "day"], mode="upsert") == Counter(
+        [(None, 2, None), (1, 2, None), (None, 2, "a"), (1, 1, "a")]
+    )
+    back = [at(more[0], back=True), at(rows[3], back=True)]
+    assert written(database, back, key=["url", "day"], mode="upsert", stream="b") == Counter(
+        [(1, 2, None), (None, 2, "a")]
+    )
+
+
 def test_columns_that_only_spark_knows_are_looked_at_when_the_run_begins(database: str) -> None:
     columns = pa.schema({"url": pa.string(), "hits": pa.int32(), "price": pa.decimal128(10, 2)})
     assert written(database, known=columns, key="url", mode="upsert") == Counter()
