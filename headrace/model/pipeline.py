@@ -10,7 +10,7 @@ import copy
 import dataclasses
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -343,6 +343,8 @@ class Pipeline:
         stream: bool = False,
         checkpoint: str | None = None,
         savepoint: str | None = None,
+        forget: Sequence[str] | None = None,
+        levels: int | None = None,
         trigger: Any = None,
         batch_time: Any = None,
         max_files_per_batch: int | None = None,
@@ -356,6 +358,9 @@ class Pipeline:
         - checkpoint: a directory for the stream's state and progress. Run the pipeline again with the same one, and it
           continues after a crash or a stop
         - savepoint: a savepoint to start a new checkpoint from; a checkpoint that exists already continues
+        - forget: labels of groupings that the checkpoint has and the pipeline has no more; their state is removed
+        - levels: how many levels of groupings, one behind the other, a new checkpoint has at least; groupings that are
+          added later find room there, and each level costs time in every micro-batch
         - trigger: the time between micro-batches, e.g. "10 seconds". With it, files are read as they arrive, until
           `stop()`; without it, the files that exist are read to the end, one micro-batch after the other
         - batch_time: how long a micro-batch should take; the amount that it reads from each source adapts to that
@@ -376,6 +381,8 @@ class Pipeline:
             stream=stream,
             checkpoint=checkpoint,
             savepoint=savepoint,
+            forget=forget,
+            levels=levels,
             trigger=trigger,
             batch_time=batch_time,
             max_files_per_batch=max_files_per_batch,

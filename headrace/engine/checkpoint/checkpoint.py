@@ -10,6 +10,7 @@ import itertools
 import shutil
 import tempfile
 import uuid
+from collections.abc import Collection
 from typing import Final
 
 from py4j.protocol import Py4JJavaError
@@ -71,11 +72,14 @@ class Checkpoint:
         """The name of the stream for others: its directory and the beginning of its id."""
         return f"{str(self.folder).rstrip('/').rpartition('/')[2]}-{self.manifest.stream[:8]}"
 
-    def check(self, line: Line, *, heartbeat: bool) -> Manifest:
-        """Returns the manifest of a pipeline. Refuses one that cannot go on from here; notes other changes."""
+    def check(self, line: Line, *, heartbeat: bool, forget: Collection[str] = ()) -> Manifest:
+        """Returns the manifest of a pipeline. Refuses one that cannot go on from here; notes other changes.
+
+        Groupings with the labels `forget` may be gone.
+        """
         new = self.manifest.of(line, heartbeat=heartbeat)
         if not self.fresh:
-            changes = compare(self.manifest, new)
+            changes = compare(self.manifest, new, forget)
             if changes.refusals:
                 listed = "\n".join(f"  {each}" for each in changes.refusals)
                 raise PipelineError(

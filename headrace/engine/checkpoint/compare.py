@@ -1,13 +1,14 @@
 """Compares a changed pipeline with the checkpoint of the one it was: which changes can go on from there.
 
 Functions, sinks and stateless transforms may come, go and change; so may what a trigger waits for. What state was made
-of may not: windows, combiners, the inputs of groupings. And Spark's own checkpoint pins how many sources and how many
-levels of groupings there are, so neither can be added.
+of may not: windows, combiners, the inputs of groupings. A grouping may go if the pipeline says that it is to be
+forgotten. And Spark's own checkpoint pins how many sources and how many levels of groupings there are, so neither can
+be added; levels can be reserved.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from headrace.engine.checkpoint.manifest import GroupingEntry, Manifest
@@ -21,8 +22,8 @@ class Changes:
     refusals: list[str] = field(default_factory=list)
 
 
-def compare(before: Manifest, new: Manifest) -> Changes:
-    """Lists the changes from the pipeline of a checkpoint to one that is to go on from it.
+def compare(before: Manifest, new: Manifest, forget: Collection[str] = ()) -> Changes:
+    """Lists the changes from the pipeline of a checkpoint to one that is to go on from it, without groupings to forget.
 
     >>> from headrace.engine.checkpoint.manifest import SourceEntry
     >>> rate = SourceEntry("Rate", "Rate(5 a second)")
@@ -34,7 +35,7 @@ def compare(before: Manifest, new: Manifest) -> Changes:
     """
     changes = Changes()
     _sources(before, new, changes)
-    _groupings(before, new, changes)
+    _groupings(before, new, changes, forget)
     _heartbeat(before, new, changes)
     changes.notes += [f"the sink {label!r} is gone" for label in before.sinks if label not in new.sinks]
     for label, sink in new.sinks.items():
@@ -58,11 +59,20 @@ def _sources(before: Manifest, new: Manifest, changes: Changes) -> None:
             changes.refusals.append(f"the source {name!r} is new: a checkpoint keeps the sources it began with")
 
 
-def _groupings(before: Manifest, new: Manifest, changes: Changes) -> None:
+def _groupings(before: Manifest, new: Manifest, changes: Changes, forget: Collection[str]) -> None:
+    for label in forget:
+        if label in new.groupings:
+            changes.refusals.append(f"the grouping {label!r} is to be forgotten, but the pipeline still has it")
     for label, was in before.groupings.items():
         now = new.groupings.get(label)
+        if now is None and label in forget:
+            changes.notes.append(f"the grouping {label!r} is gone, and its state is removed")
+            continue
         if now is None:
-            changes.refusals.append(f"the grouping {label!r} is gone, and would leave its state behind")
+            changes.refusals.append(
+                f"the grouping {label!r} is gone, and would leave its state behind: to remove that, say "
+                f"run(forget=[{label!r}])"
+            )
             continue
         changes.refusals += _differences(label, was, now)
         if now.same_work(was) and now.settings != was.settings:
@@ -73,10 +83,14 @@ def _groupings(before: Manifest, new: Manifest, changes: Changes) -> None:
         if now.level > before.depth:
             changes.refusals.append(
                 f"the grouping {label!r} is new and at level {now.level}: a checkpoint keeps the number of levels it "
-                f"began with, {before.depth}"
+                f"began with, {before.depth}; one that begins with run(levels={now.level}) has room"
             )
         else:
             changes.notes.append(f"the grouping {label!r} is new: it begins empty")
+    if new.depth > before.depth >= max([0, *(now.level for now in new.groupings.values())]):
+        changes.refusals.append(
+            f"levels is {new.depth}: a checkpoint keeps the number of levels it began with, {before.depth}"
+        )
 
 
 def _differences(label: str, was: GroupingEntry, now: GroupingEntry) -> Iterator[str]:

@@ -52,11 +52,25 @@ class GroupingEntry:
     description: str
     settings: str
 
+    @property
+    def shards(self) -> int | None:
+        """The number of its shards, if it is not that of the stream."""
+        return self.identity.get("tasks") if isinstance(self.identity, dict) else None
+
     def same_work(self, other: GroupingEntry) -> bool:
         """Returns whether the state of one is good for the other."""
         if self.identity is None or other.identity is None:
             return self.description == other.description
         return bool(self.identity == other.identity)
+
+
+@dataclass(frozen=True)
+class ForgottenEntry:
+    """A grouping that is gone: its number, which no other gets, and where its state was."""
+
+    number: int
+    level: int
+    shards: int
 
 
 @dataclass(frozen=True)
@@ -83,7 +97,8 @@ class SinkEntry:
 class Manifest:
     """Description of a stream: an id, its shards and partitions; and by label its sources, groupings and sinks.
 
-    Sources are in the order in which Spark's own checkpoint has them. `heartbeat`: the clock is one of them.
+    Sources are in the order in which Spark's own checkpoint has them. `heartbeat`: the clock is one of them. `levels`:
+    how many levels of groupings it has had. `forgotten`: groupings whose state is removed.
 
     >>> manifest = Manifest("a", shards=4, partitions=2, sources={"events": SourceEntry("Rate", "Rate(5 a second)")})
     >>> Manifest.read(manifest.write()) == manifest, manifest.forked().stream == manifest.stream
@@ -97,11 +112,13 @@ class Manifest:
     sources: dict[str, SourceEntry] = field(default_factory=dict)
     groupings: dict[str, GroupingEntry] = field(default_factory=dict)
     sinks: dict[str, SinkEntry] = field(default_factory=dict)
+    levels: int = 0
+    forgotten: list[ForgottenEntry] = field(default_factory=list)
 
     @property
     def depth(self) -> int:
-        """The number of levels of groupings."""
-        return max((grouping.level for grouping in self.groupings.values()), default=0)
+        """The number of levels of groupings, which never falls: Spark's own checkpoint has them all."""
+        return max([self.levels, *(grouping.level for grouping in self.groupings.values())])
 
     @property
     def numbers(self) -> dict[str, int]:
@@ -110,6 +127,8 @@ class Manifest:
 
     def of(self, line: Line, *, heartbeat: bool) -> Manifest:
         """Returns the manifest of a pipeline, under the same id."""
+        labels = {exchange.label for exchange in line.exchanges}
+        gone = [grouping for label, grouping in self.groupings.items() if label not in labels]
         return replace(
             self,
             heartbeat=heartbeat,
@@ -126,6 +145,8 @@ class Manifest:
                 for exchange in line.exchanges
             },
             sinks={outlet.node.label: _sink(outlet.node) for outlet in line.outlets},
+            levels=max(self.depth, line.depth),
+            forgotten=[*self.forgotten, *(ForgottenEntry(e.number, e.level, e.shards or self.shards) for e in gone)],
         )
 
     def forked(self) -> Manifest:
@@ -152,6 +173,7 @@ class Manifest:
             raise PipelineError(other_format(what, number, FORMAT, "run with a new checkpoint"))
         for name, kind in (("sources", SourceEntry), ("groupings", GroupingEntry), ("sinks", SinkEntry)):
             entries[name] = {label: kind(**entry) for label, entry in entries[name].items()}
+        entries["forgotten"] = [ForgottenEntry(**entry) for entry in entries.get("forgotten", [])]
         return cls(**entries)
 
 

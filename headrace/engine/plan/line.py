@@ -90,11 +90,12 @@ class Line:
     segments: list[Segment] = field(default_factory=list)
     outlets: list[Outlet] = field(default_factory=list)
     outputs: list[Output] = field(default_factory=list)
+    levels: int = 0  # the least number of levels; the last may have no exchanges
 
     @property
     def depth(self) -> int:
         """The number of levels of exchanges."""
-        return max((exchange.level for exchange in self.exchanges), default=0)
+        return max([self.levels, *(exchange.level for exchange in self.exchanges)])
 
     def level(self, number: int) -> list[Exchange]:
         """Returns the exchanges of a level."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from operator import itemgetter
 from typing import Any
@@ -57,12 +57,21 @@ from headrace.model.topics import WriteTopic
 from headrace.model.windows import CountWindows
 
 
-def lower(graph: Graph, *, shards: int, partitions: int, numbers: Mapping[str, int] | None = None) -> Line:
+def lower(
+    graph: Graph,
+    *,
+    shards: int,
+    partitions: int,
+    numbers: Mapping[str, int] | None = None,
+    taken: Iterable[int] = (),
+    levels: int = 0,
+) -> Line:
     """Makes the line that runs this graph, each exchange with so many shards on so many partitions.
 
-    `numbers` are those that exchanges have already, by label; others get new ones.
+    `numbers` are those that exchanges have already, by label; others get new ones that are not `taken`. There are at
+    least so many `levels`.
     """
-    return _Lowering(graph, shards, partitions, numbers or {}).line
+    return _Lowering(graph, shards, partitions, numbers or {}, tuple(taken), levels).line
 
 
 class PassOperator(operators.Operator):
@@ -75,9 +84,17 @@ class PassOperator(operators.Operator):
 class _Lowering:
     """Walks the graph in order, and adds each node to the line."""
 
-    def __init__(self, graph: Graph, shards: int, partitions: int, numbers: Mapping[str, int]) -> None:
-        self.line = Line(graph)
-        self.shards, self.partitions, self.numbers = shards, partitions, dict(numbers)
+    def __init__(
+        self,
+        graph: Graph,
+        shards: int,
+        partitions: int,
+        numbers: Mapping[str, int],
+        taken: tuple[int, ...],
+        levels: int,
+    ) -> None:
+        self.line = Line(graph, levels=levels)
+        self.shards, self.partitions, self.numbers, self.taken = shards, partitions, dict(numbers), taken
         self.places = CollectionPlaces(self.line)
         streamed = without_tables(graph)
         for node in streamed:
@@ -303,7 +320,7 @@ class _Lowering:
         return exchange
 
     def _number(self, label: str) -> int:
-        return self.numbers.setdefault(label, 1 + max(self.numbers.values(), default=-1))
+        return self.numbers.setdefault(label, 1 + max([-1, *self.taken, *self.numbers.values()]))
 
     def _with_stream_sides(self, node: Node) -> None:
         """Places a function with side inputs that are streams: its elements first go where those are."""

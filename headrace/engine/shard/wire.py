@@ -23,6 +23,8 @@ WIRE: Final = pa.schema([("dest", pa.int64()), ("body", pa.binary())])
 
 HEARTBEAT: Final = "heartbeat"
 """The name of the source that only reports the time."""
+FORGET: Final = "forget"
+"""The name in place of a source's, in rows that name the shards whose state is to be removed."""
 
 Station = tuple[int, int]
 """A place in a stream's line: so many levels of exchanges, and then so many hops through columns, after the sources."""

@@ -52,7 +52,7 @@ def is_columnar(line: Line) -> bool:
     That is so if it reads one source, no topic, and every collection that is read of it goes to files, as columns and
     at once: no function, grouping, window or other sink needs its elements, and nobody reads its dead letters.
     """
-    if len(line.taps) != 1 or not line.outlets or line.exchanges or line.segments:
+    if len(line.taps) != 1 or not line.outlets or line.depth or line.segments:
         return False
     (tap,) = line.taps
     readers = [reading.readers for reading in tap.readings]

@@ -20,7 +20,7 @@ from headrace.engine.catalyst.badrecords import BadRecordReader
 from headrace.engine.shard.clocks import WHOLE
 from headrace.engine.shard.reports import ShardReport, TaskClocks
 from headrace.engine.shard.sourceprogress import SourceProgress
-from headrace.engine.shard.wire import WIRE, Station, exchange_of, unpack, wire
+from headrace.engine.shard.wire import FORGET, WIRE, Station, exchange_of, unpack, wire
 from headrace.engine.shard.work import Work
 from headrace.engine.stream.tapframes import elements_of
 from headrace.engine.worker.blame import blame
@@ -163,12 +163,23 @@ class ClockedProgram(Program):
 
 @dataclass
 class ClockProgram(ClockedProgram):
-    """Callable by mapInArrow over rows that only report clocks."""
+    """Callable by mapInArrow over rows that only report clocks, or that tell shards to remove their state."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         self._begin()
-        for _, batch in self._run(batches):
+        forgotten: list[tuple[int, bytes]] = []
+        for _, batch in self._run(self._without_forgotten(batches, forgotten)):
             yield batch
+        if forgotten:
+            yield wire(forgotten)
+
+    def _without_forgotten(
+        self, batches: Iterator[pa.RecordBatch], forgotten: list[tuple[int, bytes]]
+    ) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            forgets = pc.equal(batch.column("source"), FORGET)
+            forgotten += [(dest, b"") for dest in batch.column(LOW).filter(forgets).to_pylist()]
+            yield batch.filter(pc.invert(forgets))
 
 
 @dataclass

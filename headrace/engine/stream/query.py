@@ -10,10 +10,11 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import chain
 from typing import Any, Final, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
@@ -33,7 +34,7 @@ from headrace.engine.plan.line import Exchange
 from headrace.engine.plan.lowering import lower
 from headrace.engine.plan.taps import Tap
 from headrace.engine.shard.columnrows import columns_grouped
-from headrace.engine.shard.wire import WIRE, Station
+from headrace.engine.shard.wire import WIRE, Station, shard_dests
 from headrace.engine.spark.admission import FIRST_RECORDS, Admission
 from headrace.engine.spark.counters import Counters
 from headrace.engine.spark.deferred import Deferred
@@ -101,6 +102,8 @@ class Options:
 
     checkpoint: str | None = None
     savepoint: str | None = None
+    forget: Sequence[str] | None = None
+    levels: int | None = None
     trigger: Any = None
     batch_time: Any = None
     max_files_per_batch: int | None = None
@@ -115,7 +118,14 @@ class Stream:
         self.trigger = None if options.trigger is None else duration(options.trigger)
         self.checkpoint = Checkpoint(spark, options.checkpoint, options.savepoint)
         before = self.checkpoint.manifest
-        self.line = lower(graph, shards=before.shards, partitions=before.partitions, numbers=before.numbers)
+        self.line = lower(
+            graph,
+            shards=before.shards,
+            partitions=before.partitions,
+            numbers=before.numbers,
+            taken=(entry.number for entry in before.forgotten),
+            levels=max(before.depth, _checked_levels(options.levels)),
+        )
         self.line.taps = before.in_order(self.line.taps)
         kinds = [tap.source.transform for tap in self.line.taps]
         scripted_clock = any(isinstance(kind, TestStream) for kind in kinds)
@@ -126,7 +136,7 @@ class Stream:
         self._idle_after = {name: each.idle_after for name, each in policies.items() if each.idle_after is not None}
         timed = bool(self._idle_after) or any(exchange.work.needs_time for exchange in self.line.exchanges)
         self._heartbeat = (timed or before.heartbeat) and not self.ends and not scripted_clock
-        self._manifest = self.checkpoint.check(self.line, heartbeat=self._heartbeat)
+        self._manifest = self.checkpoint.check(self.line, heartbeat=self._heartbeat, forget=_labels(options.forget))
         self.receivers = Receivers(self.line.taps, self.checkpoint)
         control, name = self.checkpoint.control, self.checkpoint.name
         self._topics = StreamTopics(spark, control, name, temporary=self.checkpoint.temporary)
@@ -179,6 +189,8 @@ class Stream:
         data = self._through_python(opened) if columns is None else columns
         self.delivery.begin(self.spark, self._manifest, known=self.checkpoint.manifest.sinks)
         self.checkpoint.write(self._manifest)
+        for number, dests in self._forgotten().items():
+            self._sources.forget(number, dests)
         self._data = data
         query = self.start_query()
         self.receivers.start(failed=lambda: self.query.stop())
@@ -207,7 +219,8 @@ class Stream:
         for level in range(1, self.line.depth + 1):
             program, in_shards = self._after(level), self._runs_in_shards(level)
             after = self._bound(program).after_shard if in_shards else None
-            shards: Any = Deferred(ShardOperator(self._run, self._specs(level), self._classes, after))
+            forgotten = frozenset(chain.from_iterable(self._forgotten(level).values()))
+            shards: Any = Deferred(ShardOperator(self._run, self._specs(level), self._classes, after, forgotten))
             data = data.groupBy("dest").transformWithState(shards, from_arrow_schema(WIRE), "Append", "None")
             if not in_shards:
                 data = self._through_columns(self._mapped(data, program, (level, 0)), level)
@@ -383,6 +396,14 @@ class Stream:
             for number, (dest, name) in enumerate(zip(each.dests, each.names(), strict=True))
         }
 
+    def _forgotten(self, level: int | None = None) -> dict[int, tuple[int, ...]]:
+        """Returns the places of forgotten groupings' shards, of one level or all, by the number of the grouping."""
+        return {
+            entry.number: shard_dests(entry.number, entry.shards, self._manifest.partitions)
+            for entry in self._manifest.forgotten
+            if level in (None, entry.level)
+        }
+
     def _sources_of(self, exchange: Exchange) -> tuple[dict[str, tuple[str, ...]], dict[str, int]]:
         """Returns the known partitions of the sources an exchange reads from, and after how long they are idle."""
         taps = [tap for tap in self.line.taps if tap.name in exchange.upstream]
@@ -425,3 +446,17 @@ class Stream:
                     self.spark.conf.unset(name)
                 else:
                     self.spark.conf.set(name, earlier)
+
+
+def _labels(forget: Any) -> tuple[str, ...]:
+    """Returns the labels of groupings to forget."""
+    if not isinstance(forget, list | tuple | None) or not all(isinstance(label, str) for label in forget or ()):
+        raise PipelineError(f"run: forget takes a list of labels, got {forget!r}; write forget=['totals']")
+    return tuple(forget or ())
+
+
+def _checked_levels(levels: Any) -> int:
+    """Returns the least number of levels that a stream is to have."""
+    if levels is not None and (not isinstance(levels, int) or levels < 1):
+        raise PipelineError(f"run: levels is a number of levels of groupings, at least 1, got {levels!r}")
+    return levels or 0

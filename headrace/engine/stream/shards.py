@@ -136,7 +136,8 @@ _cache: Final = ShardCache()
 class ShardOperator(StatefulProcessor):
     """The shards of a level, by destination, as an operator of Spark's; rows for other destinations pass.
 
-    With `after`, the program behind the level runs here: then a task must have no more than one shard.
+    With `after`, the program behind the level runs here: then a task must have no more than one shard. A row for one of
+    the `forgotten` removes its state.
     """
 
     def __init__(
@@ -145,8 +146,10 @@ class ShardOperator(StatefulProcessor):
         specs: dict[int, ShardSpec],
         classes: dict[str, type],
         after: Callable[[int, ShardReport, pa.RecordBatch], Iterator[pa.RecordBatch]] | None = None,
+        forgotten: frozenset[int] = frozenset(),
     ) -> None:
         self.stream, self.specs, self.classes, self.after = stream, specs, classes, after
+        self.forgotten = forgotten
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         define_in_script(self.classes)
@@ -156,6 +159,9 @@ class ShardOperator(StatefulProcessor):
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         (dest,) = key
         spec = self.specs.get(dest)
+        if dest in self.forgotten:
+            self.cells.clear()
+            return
         if spec is None:
             for row in rows:
                 yield Row(dest=dest, body=row.body)

@@ -6,6 +6,7 @@ PART and PUNCTUATION.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import reduce
@@ -26,7 +27,7 @@ from headrace.engine.connectors.fileranges import FILES
 from headrace.engine.connectors.streamtopics import StreamTopics
 from headrace.engine.connectors.topicreaders import reader_of
 from headrace.engine.plan.taps import Tap
-from headrace.engine.shard.wire import HEARTBEAT
+from headrace.engine.shard.wire import FORGET, HEARTBEAT
 from headrace.engine.spark.files import Folder, located, plain_name
 from headrace.engine.stream.programs import Watermarks
 from headrace.engine.worker.bundles import Bundle, to_block
@@ -102,6 +103,12 @@ class Sources:
     def ended(self, name: str = "end") -> bool:
         """Returns whether `end` was called under this name."""
         return self._ends.exists(f"{name}.parquet")
+
+    def forget(self, grouping: int, dests: Sequence[int]) -> None:
+        """Writes that the state of a grouping's shards is to be removed, once: rows that tell each of them."""
+        table = pa.table([[FORGET] * len(dests), list(dests)], schema=_ENDS)
+        if not self.ended(f"{FORGET}-{grouping}"):
+            self._ends.write(f"{FORGET}-{grouping}.parquet", _parquet(table))
 
     def heartbeat(self) -> DataFrame:
         """Makes the frame of the heartbeat, which has the time in every batch."""

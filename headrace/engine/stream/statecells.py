@@ -104,6 +104,8 @@ class MapState(Protocol):
 
     def removeKey(self, key: tuple[int, int]) -> None: ...
 
+    def clear(self) -> None: ...
+
 
 class StateCells:
     """Reads and writes the cells of the shard that Spark is processing."""
@@ -151,6 +153,11 @@ class StateCells:
         parts = json.dumps([astuple(part) for part in after.parts])
         self._stamp.update((after.token, after.deltas, after.bytes, parts))
         return after
+
+    def clear(self) -> None:
+        """Removes all cells."""
+        self._cells.clear()
+        self._stamp.clear()
 
     def _write_part(self, stamp: StateStamp, high: int, cells: list[bytes]) -> None:
         oldest = stamp.parts[0].deltas

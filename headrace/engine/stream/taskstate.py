@@ -90,3 +90,6 @@ class _StoredMap:
 
     def removeKey(self, key: tuple[int, int]) -> None:
         raise TypeError("the state of a checkpoint is read, not written")
+
+    def clear(self) -> None:
+        raise TypeError("the state of a checkpoint is read, not written")

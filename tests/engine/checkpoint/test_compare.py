@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -163,7 +164,52 @@ def test_groupings_may_be_added_at_levels_that_are_there_and_keep_their_numbers(
     new = manifest(more, HELD)
     assert compare(HELD, new) == Changes(["the grouping 'first' is new: it begins empty"])
     assert new.numbers == {"sums": 0, "first": 1}
-    assert compare(new, HELD).refusals == ["the grouping 'first' is gone, and would leave its state behind"]
+    assert compare(new, HELD).refusals == [
+        "the grouping 'first' is gone, and would leave its state behind: to remove that, say run(forget=['first'])"
+    ]
+
+
+def test_groupings_may_be_forgotten_and_their_numbers_and_levels_stay_taken() -> None:
+    def build(p: hr.Pipeline, *labels: str, deep: bool = False) -> None:
+        events = p | "events" >> hr.TestStream()
+        for label in labels:
+            grouped = events | label >> hr.GroupByKey()
+        if deep:
+            _ = grouped | "deep" >> hr.GroupByKey()
+        _ = grouped | "out" >> hr.Collect()
+
+    def after(held: Manifest, *labels: str, deep: bool = False) -> Manifest:
+        p = hr.Pipeline()
+        build(p, *labels, deep=deep)
+        taken = [entry.number for entry in held.forgotten]
+        line = lower(p.graph(), shards=2, partitions=2, numbers=held.numbers, taken=taken, levels=held.depth)
+        return held.of(line, heartbeat=False)
+
+    reserved = replace(after(NEW, "a"), levels=2)
+    assert compare(reserved, after(reserved, "a", deep=True)).refusals == []
+    assert compare(after(NEW, "a"), reserved).refusals == [
+        "levels is 2: a checkpoint keeps the number of levels it began with, 1"
+    ]
+    held = after(NEW, "a", "b", deep=True)
+    less = after(held, "a")
+    assert compare(held, less, forget=["b", "deep"]).notes == [
+        "the grouping 'b' is gone, and its state is removed",
+        "the grouping 'deep' is gone, and its state is removed",
+    ]
+    assert compare(held, less, forget=["b"]).refusals == [
+        "the grouping 'deep' is gone, and would leave its state behind: to remove that, say run(forget=['deep'])"
+    ]
+    assert compare(held, less, forget=["a", "b", "deep"]).refusals == [
+        "the grouping 'a' is to be forgotten, but the pipeline still has it"
+    ]
+    assert [(entry.number, entry.level, entry.shards) for entry in less.forgotten] == [(1, 1, 2), (2, 2, 2)]
+    assert Manifest.read(less.write()) == less and less.depth == 2
+    assert compare(less, after(less, "a"), forget=["b", "deep"]) == Changes()  # once more, after a crash
+    again = after(less, "a", "b", deep=True)
+    assert again.numbers == {"a": 0, "b": 3, "deep": 4}
+    assert compare(less, again) == Changes(
+        [f"the grouping {label!r} is new: it begins empty" for label in ("b", "deep")]
+    )
 
 
 def test_columns_are_grouped_by_the_same_and_into_the_same() -> None:
@@ -180,7 +226,8 @@ def test_columns_are_grouped_by_the_same_and_into_the_same() -> None:
 
 def test_levels_cannot_be_added() -> None:
     assert grown(lambda sums: sums | "again" >> hr.CombinePerKey(sum)).refusals == [
-        "the grouping 'again' is new and at level 2: a checkpoint keeps the number of levels it began with, 1"
+        "the grouping 'again' is new and at level 2: a checkpoint keeps the number of levels it began with, 1; one "
+        "that begins with run(levels=2) has room"
     ]
 
 

@@ -173,7 +173,7 @@ def test_a_changed_pipeline_goes_on(spark: SparkSession, tmp_path: pathlib.Path)
         run(longer, sign=1, early=2, lateness=60)
     assert str(refused.value).splitlines() == [
         f"the pipeline has changed, and cannot go on from the checkpoint file:{tmp_path}/checkpoint:",
-        "  the grouping 'counts' is gone, and would leave its state behind",
+        "  the grouping 'counts' is gone, and would leave its state behind: to remove that, say run(forget=['counts'])",
         "run it as it was, or with a new checkpoint",
     ]
 
