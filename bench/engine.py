@@ -60,8 +60,8 @@ def throughput(bench: Bench) -> Iterator[Verdict]:
             rival / mine,
             target,
             True,
-            "the parts of a batch are above: few keys leave Spark little to do beside the scan, which here is a Python "
-            "program's, and of many keys each has a pane to write",
+            "few keys leave Python 50 ms of work: the rest is the JVM's, whose compiler takes half of a batch's CPU "
+            "in the first hundred batches, then planning, and encoders of state that Spark makes anew in each task",
         )
         shutil.rmtree(folder)
     keys, rows = (10_000, 100_000) if bench.quick else (100_000, 1_000_000)
@@ -289,7 +289,7 @@ def stateful(bench: Bench) -> Iterator[Verdict]:
             running.done()
         rival = bench.measured(f"{keys:,} keys, a call per key", running, 1)
     remedy = "the user's function is called once per element, which no array does"
-    yield Verdict("stateful DoFn against a call per key", rival / mine, 15, True, remedy)
+    yield Verdict("stateful DoFn against a call per key", rival / mine, 20, True, remedy)
 
 
 if __name__ == "__main__":
