@@ -293,6 +293,13 @@ def elements(node: Node, files: Files) -> DataFrame:
     return parsing.checked(records, source.event_time, time).drop(FILE)
 
 
+def timed_rows(node: Node, files: Files) -> DataFrame:
+    """Returns rows that have types, with the event time; a row that is bad has none, and nothing says why."""
+    assert isinstance(node.transform, ReadRows)
+    own = files.data.select(*map(parsing.quoted, files.columns.names))
+    return files.data.withColumn(TIME, event_time_of(node, own, node.transform.event_time))
+
+
 def _missing(source: FileSource, error: AnalysisException) -> str:
     path = (error.getMessageParameters() or {}).get("path")
     return repr(path.removeprefix("file:")) if path else " or ".join(map(repr, source.paths))

@@ -56,17 +56,22 @@ def rows_sieved(spark: SparkSession, alias: str) -> Sieved:
     return Sieved(sum(map(_rows_read, sieves)), sum(map(_counted, sieves)))
 
 
-def rows_again(spark: SparkSession, alias: str, session: SparkSession, condition: Column) -> DataFrame:
-    """Reads rows of this micro-batch once more: those that meet a condition, in a part of the query that has an alias.
+def rows_again(spark: SparkSession, alias: str, session: SparkSession) -> DataFrame:
+    """Returns the rows of this micro-batch in a part of the query that has an alias, to be read once more.
 
-    `session` is the one of the micro-batch's frame.
+    `session` is the one of the micro-batch's frame. Spark takes the rows for a stream's, until they are `settled`.
     """
-    session.conf.set(_UNCHECKED, "false")  # Spark takes these for rows of a stream, though their files are known
-    jvm, own = session._jvm, session._jsparkSession
+    session.conf.set(_UNCHECKED, "false")  # or it would not run what it takes for a stream
     plan = _aliased(_execution(spark).analyzed(), alias)
-    rows = DataFrame(getattr(jvm, "org.apache.spark.sql.classic.Dataset").ofRows(own, plan), session).where(condition)
+    datasets = getattr(session._jvm, "org.apache.spark.sql.classic.Dataset")
+    return DataFrame(datasets.ofRows(session._jsparkSession, plan), session)
+
+
+def settled(rows: DataFrame) -> DataFrame:
+    """Returns these rows as a frame that is no stream's."""
     known: Any = rows._jdf.queryExecution().toRdd()
-    return DataFrame(own.internalCreateDataFrame(known, rows._jdf.schema(), False), session)
+    session = rows.sparkSession
+    return DataFrame(session._jsparkSession.internalCreateDataFrame(known, rows._jdf.schema(), False), session)
 
 
 def _execution(spark: SparkSession) -> Any:

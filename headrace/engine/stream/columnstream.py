@@ -3,9 +3,6 @@
 `is_columnar` is the rule. The query's frame has the elements of the tap as columns and, beside them, the few rows that
 are none but must be counted: bad records. Spark counts while it writes the files, and nothing is read twice. There are
 no shards, so nobody waits for watermarks.
-
-A micro-batch's own time is in no expression: it would be a literal in the code that Spark generates, which it would
-then compile anew for every batch.
 """
 
 from __future__ import annotations
@@ -31,10 +28,11 @@ from headrace.engine.spark.observedrows import ObservedRows
 from headrace.engine.spark.persistence import persisted
 from headrace.engine.stream.delivery import Delivery
 from headrace.engine.stream.programs import Watermarks
-from headrace.engine.stream.sources import policy_of, watermarks_of
+from headrace.engine.stream.sources import Sources, policy_of, watermarks_of
 from headrace.engine.stream.tapframes import element_column
 from headrace.engine.worker.bundles import ToColumns
 from headrace.engine.worker.hidden import BAD, LOW, PUNCTUATION, TIME
+from headrace.model.pipeline import Node
 from headrace.model.sinks import WriteFiles
 from headrace.model.sources import ReadParquet
 from headrace.model.tablesources import TableSource
@@ -108,6 +106,10 @@ class ColumnDelivery(Delivery):
     def begin(self, spark: SparkSession, manifest: Manifest, *, known: dict[str, SinkEntry]) -> None:
         super().begin(spark, manifest, known=known)
         self._spark = spark
+
+    def open(self, node: Node, sources: Sources) -> DataFrame:
+        """Opens the source of the query."""
+        return sources.open(node)
 
     def frame(self, tap: Tap, opened: DataFrame, through: Callable[..., DataFrame]) -> DataFrame:
         """Makes the frame of the query; `through` applies the column transforms of its tap to rows of the source."""

@@ -30,6 +30,7 @@ from headrace.engine.plan.line import Line, Outlet
 from headrace.engine.shard.reports import ShardReport
 from headrace.engine.shard.wire import sink_dests, sink_of, unpack
 from headrace.engine.spark.admission import Admission
+from headrace.engine.spark.batchvalue import BatchValue
 from headrace.engine.spark.counters import Counters
 from headrace.engine.spark.files import Folder
 from headrace.engine.spark.persistence import persisted
@@ -52,7 +53,8 @@ class Delivery:
 
     Functions in `before` are called before the next batch, when nothing is being written; `after` is called after each
     batch. If `draining`, the stream is `drained` when the input watermark of all shards is at the end of time, and
-    takes no batch after that. `metrics` are those of users' functions in batches that all sinks have.
+    takes no batch after that. The `clock` has the time of a batch before its rows are read. `metrics` are those of
+    users' functions in batches that all sinks have.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class Delivery:
         self.draining = False
         self.drained = threading.Event()
         self.admission: Admission | None = None
+        self.clock: BatchValue | None = None
         self._names = {name for exchange in line.exchanges for name in exchange.names()}
         self._writers = {
             outlet.number: writer_of(outlet.node, partial(columns, outlet.node.inputs[0]))
@@ -121,6 +124,8 @@ class Delivery:
         began = time.monotonic()
         self.counters.forget_recorded()  # those of a batch that failed
         before = self.counters.records
+        if self.clock is not None:
+            self.clock.set(self._time_of(batch_id))
         self._deliver(frame, batch_id)
         self.batches += 1
         self.records = self.counters.records - before

@@ -151,6 +151,7 @@ class Stream:
         self._reads_by_spark = True  # whether Spark reads records, which is known when the taps are open
         delivery = self._delivery()
         self.delivery = delivery(self.line, counters, self.checkpoint.time_of, self._columns.known, self.refused.say)
+        self.delivery.clock = self._sources.clock
         self._admit(options)
 
     def _delivery(self) -> type[Delivery]:
@@ -239,13 +240,14 @@ class Stream:
     def _columns_alone(self) -> DataFrame:
         """Makes the frame of a query that is Catalyst's alone."""
         (tap,) = self.line.taps
-        opened = self._columns.opened(tap.source, self._sources.open)
+        delivery = self.delivery
+        assert isinstance(delivery, columnstream.ColumnDelivery)
+        opened = self._columns.opened(tap.source, lambda node: delivery.open(node, self._sources))
 
         def through(rows: DataFrame, *, timed: bool) -> DataFrame:
             return frame_of(tap, rows, self._columns.note, self._sides.joined_table, timed=timed)
 
-        assert isinstance(self.delivery, columnstream.ColumnDelivery)
-        data = self.delivery.frame(tap, opened, through)
+        data = delivery.frame(tap, opened, through)
         return data.union(columnstream.without_rows(self._sources.ends(), data))
 
     def start_query(self) -> StreamingQuery:

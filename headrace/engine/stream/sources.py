@@ -28,6 +28,7 @@ from headrace.engine.connectors.streamtopics import StreamTopics
 from headrace.engine.connectors.topicreaders import reader_of
 from headrace.engine.plan.taps import Tap
 from headrace.engine.shard.wire import FORGET, HEARTBEAT
+from headrace.engine.spark.batchvalue import BatchValue
 from headrace.engine.spark.files import Folder, located, plain_name
 from headrace.engine.stream.programs import Watermarks
 from headrace.engine.worker.bundles import Bundle, to_block
@@ -61,11 +62,33 @@ class Sources:
         self.max_files: int | None = None  # that a batch takes from each source of files at first
         self.listed: set[str] = set()  # labels of sources whose files Spark only lists
         self.directly = self.by_program = True  # whether programs may read files: those of the stream, and any
-        self._now: Column = F.lit(None).cast("long") if scripted_clock else F.unix_micros(F.current_timestamp())
+        self.clock = BatchValue(spark)  # the time of the batch
+        self._now: Column = F.lit(None).cast("long") if scripted_clock else self.clock.column
 
     def open(self, node: Node) -> DataFrame:
         """Opens the frame of a source."""
-        data, policy = self._opened(node), policy_of(node)
+        return self._punctuated(node, self._opened(node))
+
+    def typed_rows(self, node: Node) -> sources.Files:
+        """Opens a source whose rows have types, Parquet or a table, without a look at them."""
+        if isinstance(node.transform, FileSource):
+            return self._arriving_as(node, node.transform, sources.as_files(self.spark, node, node.transform))
+        rows = self._table(node)
+        return sources.Files(rows, rows.schema)
+
+    def described(self, node: Node, rows: sources.Files) -> DataFrame:
+        """Returns the frame of a source of such rows, as `open` does."""
+        of_table = isinstance(node.transform, TableSource)  # which were described when the table was read
+        return self._punctuated(node, self.alive(rows.data if of_table else sources.elements(node, rows)))
+
+    def timed(self, node: Node, rows: sources.Files) -> DataFrame:
+        """Returns such rows with their times, which bad ones have not; nothing says what is wrong with those."""
+        of_table = isinstance(node.transform, TableSource)
+        data = rows.data.drop(BAD) if of_table else sources.timed_rows(node, rows)
+        return self._punctuated(node, data.withColumn(LOW, F.lit(None).cast("long")))
+
+    def _punctuated(self, node: Node, data: DataFrame) -> DataFrame:
+        policy = policy_of(node)
         if not isinstance(policy, Punctuated):
             return data
         own = data.select(*relational.element_columns(data))
@@ -124,9 +147,13 @@ class Sources:
         if there.by_program and self.by_program:
             self.listed.add(node.label)
             return sources.elements(node, there.read_by_program(self.file_names(node, source)))
+        return sources.elements(node, self._arriving_as(node, source, there))
+
+    def _arriving_as(self, node: Node, source: FileSource, there: sources.Files) -> sources.Files:
+        """Opens files that arrive in the form of those that are there."""
         reader = self.spark.readStream.schema(there.data.schema).format(sources.format_of(source))
         data = self._arriving_files(node, source, reader.options(**sources.options_of(source)))
-        return sources.elements(node, replace(there, data=data))
+        return replace(there, data=data)
 
     def file_names(self, node: Node, source: FileSource) -> DataFrame:
         """Opens the paths and lengths of the files of a source, in the log in which Spark has the files themselves."""

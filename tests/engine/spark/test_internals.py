@@ -27,7 +27,7 @@ from headrace.engine.plan.taps import _GENERATOR
 from headrace.engine.spark.batchvalue import BatchValue
 from headrace.engine.spark.filelogs import names_files
 from headrace.engine.spark.files import Folder
-from headrace.engine.spark.inputrows import rows_again, rows_read, rows_sieved, sieve
+from headrace.engine.spark.inputrows import rows_again, rows_read, rows_sieved, settled, sieve
 from headrace.engine.spark.nativefiles import install_native_files
 from headrace.engine.spark.offsetlog import OffsetLog
 from headrace.engine.spark.session import WORKER_DAEMON
@@ -64,8 +64,8 @@ class Stream:
         self.times.append(time)
         self.read.append(rows_read(self.spark))
         self.sieved.append(rows_sieved(self.spark, "lines"))
-        again = rows_again(self.spark, "lines", rows.sparkSession, F.col("value") != "a")
-        self.again += [row.value for row in again.collect()]
+        again = rows_again(self.spark, "lines", rows.sparkSession).where(F.col("value") != "a")
+        self.again += [row.value for row in settled(again).collect()]
 
     @property
     def execution(self) -> Any:

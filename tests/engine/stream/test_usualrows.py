@@ -55,16 +55,13 @@ def test_rows_are_usual_just_if_the_rules_find_nothing(kind: str, spark: SparkSe
     p = hr.Pipeline(spark=spark)
     p | hr.ReadParquet(str(tmp_path / "in"), event_time="at")
     (node,) = p.graph()
-    opened = sources.read(spark, node, None)  # type: ignore[arg-type]
-    usual = usualrows._is_usual(opened, "from times", F.lit(NOON))
-    judged = opened.select("micros", usual, F.col(BAD).isNull(), F.col(TIME) > NOON).collect()
-    for micros, is_usual, is_good, is_ahead in judged:
-        assert bool(is_usual) == (is_good and not is_ahead), micros
-    assert {(is_usual or False, is_good) for _, is_usual, is_good, _ in judged} == {
-        (True, True),
-        (False, True),
-        (False, False),
-    }
+    files = sources.as_files(spark, node, node.transform)  # type: ignore[arg-type]
+    usual = usualrows.is_usual(node, "from times", F.lit(NOON))
+    quick = sources.timed_rows(node, files).select("micros", usual).collect()
+    full = sources.elements(node, files).select("micros", F.col(BAD).isNull(), F.col(TIME) > NOON).collect()
+    for (micros, is_usual), (same, is_good, is_ahead) in zip(quick, full, strict=True):
+        assert same == micros and bool(is_usual) == (is_good and not is_ahead), micros
+    assert {(is_good, is_ahead) for _, is_good, is_ahead in full} == {(True, False), (True, True), (False, None)}
 
 
 class Arrivals:
