@@ -255,3 +255,26 @@ def test_a_stream_goes_on_with_what_a_program_does_not_read(spark: SparkSession,
 def test_a_compressed_file_is_left_to_spark() -> None:
     with pytest.raises(UnsureRead, match="compressed"):
         read_range({PATH: "file:/in/a.gz", SHARE: 0, SHARES: 1, LENGTH: 1}, pa.schema([("n", pa.int64())]), None)
+
+
+@pytest.mark.slow("a stream that is started four times")
+def test_a_stream_of_columns_leaves_a_compressed_file_to_spark(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run() -> Any:
+        p = hr.Pipeline(spark=spark)
+        rows = p | "rows" >> hr.ReadJson(f"{tmp_path}/in", schema="n long, t timestamp", event_time="t")
+        rows | hr.Select("n") | hr.WriteParquet(str(tmp_path / "out"))
+        handle: Any = p.run(stream=True, checkpoint=str(tmp_path / "checkpoint"))
+        assert handle.wait().state == "done" and handle._stream._columnar
+        return handle
+
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a").write_text('{"n": 1, "t": "2026-01-31T10:00:00Z"}\n{"n": "x"}\n')
+    handle = run()
+    assert handle._stream.direct_files == {"rows"} and handle.metrics()["rows"] == {"wrong type": 1}
+    (tmp_path / "in" / "b.gz").write_bytes(gzip.compress(b'{"n": 3, "t": "2026-01-31T10:00:02Z"}\n'))
+    monkeypatch.setattr(jsonframes, "is_compressed", lambda name: False)  # as if it came after the start
+    assert not run()._stream.direct_files
+    written = spark.read.option("recursiveFileLookup", True).parquet(str(tmp_path / "out"))
+    assert sorted(row.n for row in written.collect()) == [1, 3]
