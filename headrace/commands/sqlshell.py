@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import pyarrow as pa
 import typer
@@ -15,9 +15,10 @@ from rich.console import Console
 from rich.table import Table
 
 from headrace.commands.errors import errors_as_messages
-from headrace.dialects.sql.sqlsession import Result, SqlSession
-from headrace.dialects.sql.sqlstatements import parse_statements
 from headrace.model.errors import HeadraceError
+
+if TYPE_CHECKING:
+    from headrace.dialects.sql.sqlsession import Result, SqlSession
 
 _WORDS: Final = (
     *("CREATE", "STREAM", "CONTINUOUS", "VIEW", "DROP", "SHOW", "STREAMS", "VIEWS", "DESCRIBE", "INSERT", "INTO"),
@@ -44,6 +45,9 @@ def sql(
     trigger: Annotated[str | None, typer.Option(help="The time between micro-batches, e.g. '1 second'.")] = None,
 ) -> None:
     """Execute continuous SQL: streams, and views that are always up to date."""
+    from headrace.dialects.sql.sqlsession import SqlSession
+    from headrace.dialects.sql.sqlstatements import parse_statements
+
     with errors_as_messages(HeadraceError, OSError):
         texts = list(command or ())
         if file is not None:
@@ -90,6 +94,8 @@ def _prompt(session: SqlSession, console: Console) -> None:
 
 
 def _answers(session: SqlSession, text: str) -> list[Result]:
+    from headrace.dialects.sql.sqlsession import Result
+
     word, _, name = text.strip().rstrip(";").strip().partition(" ")
     if word == r"\d":
         return session.execute(f"DESCRIBE {name}" if name.strip() else "SHOW STREAMS; SHOW VIEWS")
