@@ -14,7 +14,12 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 _ROOT: Final = Path(__file__).parents[1]
-_PACKAGES: Final = {"Storm": "headrace.dialects.storm", "The log": "headrace.log", "Testing": "headrace.testing"}
+_PACKAGES: Final = {
+    "Storm": "headrace.dialects.storm",
+    "Sessions of SQL": "headrace.dialects.sql.sqlsession",
+    "The log": "headrace.log",
+    "Testing": "headrace.testing",
+}
 
 
 def reference_pages() -> dict[str, str]:

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+__all__ = ["Result", "SqlSession"]
+
 _POLL: Final = 0.05  # seconds
 
 

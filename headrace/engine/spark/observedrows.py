@@ -13,7 +13,7 @@ class ObservedRows:
 
     >>> from pyspark.sql import functions as F
     >>> from headrace.engine.spark.session import spark_session
-    >>> rows = ObservedRows(spark_session().range(5), F.count_if("id > 1").alias("some"))
+    >>> rows = ObservedRows(spark_session().range(5), F.count_if(F.col("id") > 1).alias("some"))
     >>> rows.data.write.format("noop").mode("overwrite").save()
     >>> rows.counted()
     {'some': 3}
