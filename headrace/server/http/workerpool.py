@@ -90,8 +90,11 @@ class WorkerPool:
 
 
 def _close_abandoned(future: asyncio.Future[T], places: ExitStack) -> None:
-    """Gives the place of a call back that nobody waits for any more; writes to the log if it failed."""
+    """Gives the place of a call back that nobody waits for any more.
+
+    Writes to the log if it failed, unless it was refused, or the system has ended, as it has when all else ends.
+    """
     places.close()
     error = None if future.cancelled() else future.exception()
-    if error is not None:
+    if error is not None and not isinstance(error, Refusal | ConnectionError):
         _log.warning("a call whose client had given up failed: %r", error)
