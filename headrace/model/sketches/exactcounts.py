@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Generic, TypeVar
@@ -17,31 +18,31 @@ MOST: Final = 1000
 """Different values up to which counts are exact."""
 
 
-class CountedFn(CombineFn[Any, Any, R], Generic[S, R]):
+class CountedFn(CombineFn[Any, Any, R], ABC, Generic[S, R]):
     """Base of sketches of counts. The accumulator is a dict of counts, and beyond 1,000 values the sketch of them.
 
     A sketch must be linear: its bits then depend on the values alone, however they are split.
     """
 
+    @abstractmethod
     def new_sketch(self) -> S:
         """Returns a sketch of no values."""
-        raise NotImplementedError
 
+    @abstractmethod
     def update(self, sketch: S, counts: Mapping[int | str, int]) -> None:
         """Adds counts to a sketch."""
-        raise NotImplementedError
 
+    @abstractmethod
     def merge_sketches(self, a: S, b: S) -> None:
         """Merges the second sketch into the first."""
-        raise NotImplementedError
 
+    @abstractmethod
     def dump_sketch(self, sketch: S) -> bytes:
         """Converts a sketch to bytes."""
-        raise NotImplementedError
 
+    @abstractmethod
     def load_sketch(self, data: bytes) -> S:
         """Converts what `dump_sketch` returned back to the sketch."""
-        raise NotImplementedError
 
     def zero(self) -> Any:
         return {}
