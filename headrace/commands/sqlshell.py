@@ -137,7 +137,7 @@ def _use_history(session: SqlSession) -> None:
     def complete(begun: str, number: int) -> str | None:
         catalog = session.catalog
         columns = [each for stream in catalog.streams.values() for each in stream.columns]
-        words = [*catalog.streams, *catalog.live(), *columns, *_WORDS]
+        words = [*catalog.streams, *catalog.views, *columns, *_WORDS]
         found = [each for each in dict.fromkeys(words) if each.lower().startswith(begun.lower())]
         return found[number] if number < len(found) else None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,7 +28,6 @@ class View:
     columns: dict[str, str]
     key: tuple[str, ...] | None
     computed_by: str
-    dropped: bool = False
 
     @property
     def name(self) -> str:
@@ -54,17 +53,20 @@ class Catalog:
 
     def view(self, name: str) -> View:
         """Returns a view; refuses a name that is none."""
-        if name not in self.views or self.views[name].dropped:
-            raise self._unknown("view", name, self.live())
+        if name not in self.views:
+            raise self._unknown("view", name, self.views)
         return self.views[name]
 
-    def live(self) -> list[str]:
-        """Returns the names of the views that are not dropped."""
-        return [name for name, view in self.views.items() if not view.dropped]
+    def passes(self) -> dict[str, list[View]]:
+        """Returns the passes that compute views, by name, with their views."""
+        found: dict[str, list[View]] = {}
+        for view in self.views.values():
+            found.setdefault(view.computed_by, []).append(view)
+        return found
 
     def check_free(self, name: str) -> None:
         """Refuses a name that a stream or a view has."""
-        taken = "stream" if name in self.streams else "view" if name in self.live() else None
+        taken = "stream" if name in self.streams else "view" if name in self.views else None
         if taken is not None:
             raise SqlError(f"there is a {taken} {name!r} already; drop it first, or write IF NOT EXISTS")
 
@@ -81,25 +83,19 @@ class Catalog:
     def drop_stream(self, name: str) -> None:
         """Removes a stream; refused while views read it."""
         self.stream(name)
-        if readers := [view for view in self.live() if name in self.tables_of(self.views[view].statement)]:
+        if readers := self._readers(name):
             raise SqlError(f"the view {readers[0]!r} reads the stream {name!r}; drop the view first")
         del self.streams[name]
         self._save()
 
     def drop_view(self, name: str) -> View:
-        """Marks a view as dropped; refused while others read it."""
+        """Removes a view; refused while others read it."""
         view = self.view(name)
-        if readers := [each for each in self.live() if name in self.tables_of(self.views[each].statement)]:
+        if readers := self._readers(name):
             raise SqlError(f"the view {readers[0]!r} reads the view {name!r}; drop that one first")
-        self.views[name] = replace(view, dropped=True)
+        del self.views[name]
         self._save()
         return view
-
-    def forget(self, names: Iterable[str]) -> None:
-        """Removes dropped views whose pass is gone."""
-        for name in names:
-            del self.views[name]
-        self._save()
 
     def tables_of(self, statement: CreateQuery) -> set[str]:
         """Returns the streams and views that a query names."""
@@ -111,6 +107,9 @@ class Catalog:
         for name in self.tables_of(statement):
             found |= {name} if name in self.streams else self.streams_of(self.view(name).statement)
         return found
+
+    def _readers(self, name: str) -> list[str]:
+        return [each.name for each in self.views.values() if name in self.tables_of(each.statement)]
 
     def _unknown(self, kind: str, name: str, names: Iterable[str]) -> SqlError:
         near = nearest_name(name, names)
@@ -124,7 +123,6 @@ class Catalog:
                 "columns": view.columns,
                 "key": view.key,
                 "computed_by": view.computed_by,
-                "dropped": view.dropped,
             }
             for view in self.views.values()
         ]

@@ -17,7 +17,6 @@ from headrace.dialects.sql.relations import Relation, column_named
 from headrace.dialects.sql.sqlstatements import CreateQuery, CreateStream
 from headrace.model.grouping import is_grouping
 from headrace.model.pipeline import Graph, PCollection, Pipeline
-from headrace.model.sinks import ForEachBatch
 from headrace.model.sources import Create
 from headrace.model.tables import WriteTable
 from headrace.model.topics import ReadTopic
@@ -62,10 +61,7 @@ def plan_pass(where: SessionPlace, views: Iterable[View], start: str) -> Pipelin
     planner = _planner(where.catalog, sources)
     for view in views:
         planned = planner.plan(view.statement.query, view.statement.text)
-        if view.dropped:  # its state stays until the pass is over
-            planned.collection | f"dropped {view.name}" >> ForEachBatch(_ignore)
-        else:
-            planned.collection | f"table {view.name}" >> _table(where, view, planned)
+        planned.collection | f"table {view.name}" >> _table(where, view, planned)
     return pipeline
 
 
@@ -83,15 +79,28 @@ def plan_types(where: SessionPlace, statement: CreateQuery) -> tuple[Planned, Gr
 def pass_name(catalog: Catalog, statement: CreateQuery, planned: Planned, graph: Graph) -> str:
     """Returns the name of the pass that can compute a view.
 
-    A checkpoint keeps the sources, the number of levels and the clock that it began with, so views that differ in these
-    are computed by different passes; and one that begins elsewhere than now has a pass of its own.
+    A checkpoint keeps the sources and the clock that it began with, so views that differ in these are computed by
+    different passes; and one that begins elsewhere than now has a pass of its own. It also keeps the number of levels
+    of groups: each costs time in every micro-batch, so none is reserved, and a view joins the pass that has the fewest
+    of those that have enough.
     """
-    parts = ["+".join(sorted(catalog.streams_of(statement))), f"levels-{_levels(graph, planned.collection)}"]
+    parts = ["+".join(sorted(catalog.streams_of(statement)))]
     if _needs_clock(graph):
         parts.append("clock")
     if "from" in statement.options:
         parts.append(f"from-{statement.options['from']}-{statement.name}")
-    return ".".join(parts)
+    prefix, needed = ".".join([*parts, "levels-"]), _levels(graph, planned.collection)
+    room = [levels for name in catalog.passes() if name.startswith(prefix) and (levels := levels_of(name)) >= needed]
+    return f"{prefix}{min(room, default=needed)}"
+
+
+def levels_of(name: str) -> int:
+    """Returns how many levels of groups a pass has.
+
+    >>> levels_of("trades.clock.levels-2")
+    2
+    """
+    return int(name.rpartition("-")[2])
 
 
 def _planner(catalog: Catalog, sources: Mapping[str, PCollection]) -> Planner:
@@ -104,7 +113,7 @@ def _planner(catalog: Catalog, sources: Mapping[str, PCollection]) -> Planner:
         )
         for name, collection in sources.items()
     }
-    definitions: dict[str, exp.Query] = {name: catalog.views[name].statement.query for name in catalog.live()}
+    definitions: dict[str, exp.Query] = {name: view.statement.query for name, view in catalog.views.items()}
     return Planner(relations, definitions)
 
 
@@ -127,10 +136,6 @@ def _table(where: SessionPlace, view: View, planned: Planned) -> WriteTable:
     if planned.key is not None:
         return WriteTable(where.database, view.name, key=planned.key, mode="upsert")
     return WriteTable(where.database, view.name, mode="retract" if planned.retracts else "append")
-
-
-def _ignore(elements: Any, batch: int) -> None:
-    """Takes the rows of a view that was dropped."""
 
 
 def _levels(graph: Graph, collection: PCollection) -> int:

@@ -19,10 +19,10 @@ from sqlglot import exp
 
 from headrace.dialects.sql import sqlstatements as sql
 from headrace.dialects.sql.catalog import Catalog, View
-from headrace.dialects.sql.passes import SessionPlace, ddl_of, pass_name, plan_pass, plan_types, topic_of
+from headrace.dialects.sql.passes import SessionPlace, ddl_of, levels_of, pass_name, plan_pass, plan_types, topic_of
 from headrace.dialects.sql.resulttables import ResultTables
 from headrace.dialects.sql.sqlerrors import SqlError
-from headrace.engine.handle import Handle, StreamStatus
+from headrace.engine.handle import Handle, Status, StreamStatus
 from headrace.local.privatefolder import make_folder
 from headrace.local.processlock import LockHolder, exclusive
 from headrace.log.producers import Producer
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Result", "SqlSession"]
 
-_POLL: Final = 0.05  # seconds
+_LOOK: Final = 0.05  # seconds from one look at a pass to the next, as nothing tells how far it is
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,17 @@ class SqlSession:
         self._tables, self._adhoc = ResultTables(url), AdHoc()
         self._running: dict[str, Handle] = {}
         self._began: dict[str, dict[str, dict[int, int]]] = {}  # where passes began that this session made
-        for name in sorted({view.computed_by for view in self.catalog.views.values()}):
+        passes = self.catalog.passes()
+        for folder in self._passes.glob("*"):
+            if folder.name not in passes:  # its last view was dropped, and then the process died
+                shutil.rmtree(folder)
+        for name in passes:
             self._start(name)
+
+    @property
+    def _passes(self) -> Path:
+        """The directory of the checkpoints of passes."""
+        return self._folder / "passes"
 
     @property
     def catalog(self) -> Catalog:
@@ -107,16 +116,15 @@ class SqlSession:
             running = dict(self._running)
         deadline = time.monotonic() + seconds
         for name, handle in running.items():
-            while not self._has_read(name, handle, ends):
+            status = handle.status()
+            while not self._has_read(name, status, ends):
+                if status.state != "running":
+                    raise SqlError(f"{name} has ended: {status}")
                 if time.monotonic() > deadline:
-                    raise SqlError(f"{name} has not caught up within {seconds:g} seconds; its {handle.status()}")
-                time.sleep(_POLL)
+                    raise SqlError(f"{name} has not caught up within {seconds:g} seconds; it is {status}")
+                status = handle.wait(_LOOK)  # which raises what it failed with
 
-    def _has_read(self, name: str, handle: Handle, ends: Mapping[str, Mapping[int, int]]) -> bool:
-        status = handle.status()
-        if status.state not in ("running", "starting"):
-            handle.wait()  # which raises why it ended
-            raise SqlError(f"{name} has ended: {status}")
+    def _has_read(self, name: str, status: Status, ends: Mapping[str, Mapping[int, int]]) -> bool:
         assert isinstance(status, StreamStatus)
         began = self._began.get(name, {})
         for stream, source in status.sources.items():
@@ -172,34 +180,36 @@ class SqlSession:
     def _create_query(self, statement: sql.CreateQuery) -> Result:
         if statement.kind == "transform":
             raise SqlError("CREATE TRANSFORM is not supported yet")
-        if statement.if_not_exists and statement.name in self.catalog.live():
+        if statement.if_not_exists and statement.name in self.catalog.views:
             return Result(f"there is a view {statement.name} already")
         self.catalog.check_free(statement.name)
         view, columns = self._planned_view(statement)
         self._tables.create(view.name, columns, view.key)
         self.catalog.add_view(view)
-        self._restart(view.computed_by)
+        try:
+            self._restart(view.computed_by)
+        except BaseException:
+            self._remove(view.name)
+            raise
         return Result(f"created the view {view.name}")
 
     @_do.register
     def _drop(self, statement: sql.Drop) -> Result:
-        there = self.catalog.streams if statement.kind == "stream" else self.catalog.live()
+        there = self.catalog.streams if statement.kind == "stream" else self.catalog.views
         if statement.if_exists and statement.name not in there:
             return Result(f"there is no {statement.kind} {statement.name}")
         if statement.kind == "stream":
             self.catalog.drop_stream(statement.name)
         elif statement.kind == "view":
-            view = self.catalog.drop_view(statement.name)
-            self._restart(view.computed_by)
-            self._tables.drop(view.name)
+            self._remove(statement.name)
         else:
             raise SqlError("there are no transforms yet")
         return Result(f"dropped the {statement.kind} {statement.name}")
 
     @_do.register
     def _show(self, statement: sql.Show) -> Result:
-        names = list(self.catalog.streams) if statement.kind == "stream" else self.catalog.live()
-        return Result(table=pa.table({statement.kind: names if statement.kind != "transform" else []}))
+        names = {"stream": [*self.catalog.streams], "view": [*self.catalog.views], "transform": []}[statement.kind]
+        return Result(table=pa.table({statement.kind: names}))
 
     @_do.register
     def _describe(self, statement: sql.Describe) -> Result:
@@ -238,7 +248,7 @@ class SqlSession:
         text = statement.text.replace("EXPLAIN", "       ", 1)
         query = sql.CreateQuery(text, "explained", "view", statement.query, {}, False)
         view, _ = self._planned_view(query)
-        sharing = [each for each in self.catalog.views.values() if each.computed_by == view.computed_by]
+        sharing = self.catalog.passes().get(view.computed_by, [])
         pipeline = plan_pass(self._where, [*sharing, view], "latest")
         return Result(pipeline.explain(stream=True))
 
@@ -264,25 +274,39 @@ class SqlSession:
         assert isinstance(schema, StructType)
         return to_arrow_schema(schema, timezone="UTC")
 
+    def _remove(self, name: str) -> None:
+        view = self.catalog.drop_view(name)
+        self._restart(view.computed_by)
+        self._tables.drop(name)
+
     def _restart(self, name: str) -> None:
-        """Lets a pass go on with the views that it has now."""
+        """Lets a pass go on with the views that it has now; one without views is over."""
         if (handle := self._running.pop(name, None)) is not None:
             handle.stop()
-        self._start(name)
+        if name in self.catalog.passes():
+            self._start(name)
+        else:
+            shutil.rmtree(self._passes / name, ignore_errors=True)
 
     def _start(self, name: str) -> None:
-        views = [view for view in self.catalog.views.values() if view.computed_by == name]
-        checkpoint = self._folder / "passes" / name
-        if all(view.dropped for view in views):
-            shutil.rmtree(checkpoint, ignore_errors=True)
-            self.catalog.forget([view.name for view in views])
-            return
+        from headrace.engine.checkpoint.checkpoint import groupings_of
+        from headrace.engine.spark.files import Folder
+        from headrace.engine.spark.session import spark_session
+
+        views, checkpoint = self.catalog.passes()[name], self._passes / name
         start = str(views[0].statement.options.get("from", "latest"))
         if start == "latest" and not checkpoint.exists():
             streams = self.catalog.streams
             self._began[name] = {each: _ends(self._where.log, stream) for each, stream in streams.items()}
         pipeline = plan_pass(self._where, views, start)
-        self._running[name] = pipeline.run(checkpoint=str(checkpoint), trigger=self._trigger)
+        before = groupings_of(Folder(self._where.spark or spark_session(), str(checkpoint)))
+        labels = {node.label for node in pipeline.snapshot()}
+        self._running[name] = pipeline.run(
+            checkpoint=str(checkpoint),
+            forget=[label for label in before if label not in labels],  # only views that were dropped had them
+            levels=levels_of(name) or None,
+            trigger=self._trigger,
+        )
 
 
 def _ends(log: str, stream: sql.CreateStream) -> dict[int, int]:

@@ -144,6 +144,11 @@ def stream_of(checkpoint: Folder) -> str:
     return newest_manifest(checkpoint).stream
 
 
+def groupings_of(checkpoint: Folder) -> list[str]:
+    """Returns the labels of a checkpoint's groupings; none if no stream has begun there."""
+    return list(newest_manifest(checkpoint).groupings) if _manifests(checkpoint) else []
+
+
 def _manifests(folder: Folder) -> int:
     """Returns how many manifests a directory has."""
     return next(number for number in itertools.count() if not folder.exists(_MANIFEST.format(number)))

@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import headrace as hr
+from headrace.dialects.sql.catalog import Catalog
 from headrace.dialects.sql.sqlsession import SqlSession
+from headrace.engine.checkpoint.checkpoint import groupings_of
+from headrace.engine.spark.files import Folder
 from tests.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -116,3 +119,39 @@ def test_what_a_session_refuses(spark: SparkSession, tmp_path: Path) -> None:
         assert "GroupBy(symbol)" in explained
         session.execute("DROP STREAM trades")
         assert rows_of(session, "SHOW STREAMS") == []
+
+
+@pytest.mark.slow("a stream is started five times")
+def test_a_dropped_view_leaves_no_state(spark: SparkSession, tmp_path: Path) -> None:
+    folder = tmp_path / "home"
+
+    def groupings() -> set[str]:
+        return {label.split(" ")[0] for label in groupings_of(Folder(spark, str(folder / "passes/trades.levels-2")))}
+
+    with SqlSession(str(folder), spark=spark) as session:
+        session.execute(TRADES)
+        session.execute(
+            "CREATE VIEW sizes AS SELECT n, count(*) AS traders FROM (SELECT trader, count(*) AS n FROM trades "
+            "GROUP BY trader) GROUP BY n;"
+            "CREATE VIEW symbols AS SELECT symbol, count(*) AS n FROM trades GROUP BY symbol;"  # there is room for it
+            "CREATE VIEW big AS SELECT trader FROM trades WHERE size >= 10"
+        )
+        assert set(session.catalog.passes()) == {"trades.levels-2"}
+        insert(session, ("IBM", "ann", 2.0, 3), ("SAP", "ann", 1.0, 10), ("SAP", "bob", 1.0, 0))
+        session.catch_up()
+        assert rows_of(session, "SELECT * FROM sizes ORDER BY n") == [(1, 1), (2, 1)]
+        assert groupings() == {"GroupBy(trader)", "GroupBy(n)", "GroupBy(symbol)"}
+        symbols = session.catalog.views["symbols"].statement.text
+        session.execute("DROP VIEW sizes; DROP VIEW symbols")
+        assert groupings() == set()
+        assert rows_of(session, "SHOW VIEWS") == [("big",)]
+    # The process may die when the catalog has a change and the passes do not.
+    catalog = Catalog(folder / "catalog.json")
+    catalog.drop_view("big")
+    with SqlSession(str(folder), spark=spark) as session:
+        assert not list((folder / "passes").iterdir())
+        session.execute(symbols)
+        insert(session, ("SAP", "ann", 1.0, 1))
+        session.catch_up()
+        assert rows_of(session, "SELECT * FROM symbols") == [("SAP", 1)]
+        assert set(session.catalog.passes()) == {"trades.levels-1"}
