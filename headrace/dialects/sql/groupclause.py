@@ -54,7 +54,7 @@ class Grouping:
             ready,
             list(self.keys.values()),
             self.aggregations,
-            windowed=bool(self.bounds) or self._in_given_windows(),
+            windowed=bool(self.bounds),
             inner=self.inner or having is not None or not identified,
             place=self.query,
         )
@@ -65,10 +65,6 @@ class Grouping:
         if all(is_column(each) or is_bound(each) for each in outputs.values()):
             return replace(relation, columns=outputs, key=key)
         return self.steps.select(relation, outputs, key, None)
-
-    def _in_given_windows(self) -> bool:
-        """Returns whether rows were in windows before the query began, which then groups in these."""
-        return self.relation.windowed and not any(map(is_bound, self.relation.columns.values()))
 
     def _computes(self) -> bool:
         """Returns whether something has to be computed before rows are grouped."""

@@ -17,6 +17,7 @@ from headrace.dialects.sql.emit import emission_of
 from headrace.dialects.sql.grammar import Emit, WindowTable
 from headrace.dialects.sql.groupclause import Grouping
 from headrace.dialects.sql.joinclause import Joining
+from headrace.dialects.sql.rankclause import RankClause, limited, over_clauses
 from headrace.dialects.sql.relations import (
     Relation,
     Scope,
@@ -44,7 +45,6 @@ _REFUSED: Final = {
     "order": "a continuous query has no ORDER BY, since its rows change; order them in the SELECT that reads the view",
     "limit": "a continuous query has no LIMIT; write it in the SELECT that reads the view",
     "offset": "a continuous query has no OFFSET; write it in the SELECT that reads the view",
-    "qualify": "QUALIFY is not supported yet",
 }
 
 Tables = Mapping[str, Relation]
@@ -80,7 +80,7 @@ class Planner:
             if part is not emit:
                 raise error_at(part, text, "EMIT is for the whole query; write it at the end")
         steps = Steps(text, emission_of(emit, text), emit is not None, self._shared)
-        relation = steps.materialized(QueryPlan(steps, query, self, self.tables).relation())
+        relation = steps.materialized(limited(steps, QueryPlan(steps, query, self, self.tables).relation(), None))
         return Planned(relation.collection, tuple(relation.columns), relation.key, relation.retracts)
 
 
@@ -127,12 +127,18 @@ class QueryPlan:
                 raise self.steps.error(part[0] if isinstance(part, list) else part, reason)
         if query.args.get("from_") is None:
             raise self.steps.error(query, "a continuous query reads a stream; add FROM")
+        if over := over_clauses(query):
+            return self._ranked(RankClause(self.steps, query, over))
+        if (qualify := query.args.get("qualify")) is not None:
+            raise self.steps.error(qualify, "QUALIFY limits ROW_NUMBER() OVER (...); write WHERE or HAVING")
         distinct = query.args.get("distinct")
         groups = query.args.get("group") is not None or _aggregates(query.expressions)
         scope, relation = self._from(query)
+        condition = None
         if (where := query.args.get("where")) is not None:
             self.steps.refuse_aggregates(where.this, "WHERE", "HAVING")
-            relation = self.steps.where(relation, scope.resolve(where.this))
+            condition = scope.resolve(where.this)
+        relation = limited(self.steps, relation, condition, inner=self.inner or groups or distinct is not None)
         if groups:
             named = {self._name_of(each, number): each.unalias() for number, each in enumerate(query.expressions)}
             inner = self.inner or distinct is not None
@@ -143,12 +149,17 @@ class QueryPlan:
             relation = self._projected(query, scope, relation)
         return relation if distinct is None else self._distinct(distinct, relation)
 
+    def _ranked(self, clause: RankClause) -> Relation:
+        """Plans a SELECT with ROW_NUMBER(): first without it, and then what is ranked."""
+        rows = self._plan(clause.rows(), inner=True).relation()
+        return clause.qualified(clause.ranked(rows), inner=self.inner)
+
     def _from(self, query: exp.Select) -> tuple[Scope, Relation]:
         source = query.args["from_"].this
         relation = self._source(source)
         scope = Scope(self.steps.text, {_alias(source): relation.columns})
         for join in query.args.get("joins") or ():
-            other = self._source(join.this)
+            relation, other = self._whole(relation), self._whole(self._source(join.this))
             scope, relation = Joining(self.steps, scope, relation, join, _alias(join.this), other).planned()
         return scope, relation
 
@@ -177,8 +188,12 @@ class QueryPlan:
             raise error(source, f"there is no stream or view {source.name!r}{hint} {', '.join(names) or 'none'}")
         return self._with_column_names(relation, source)
 
+    def _whole(self, relation: Relation) -> Relation:
+        """Refuses rows whose rank nobody has limited."""
+        return limited(self.steps, relation, None, inner=True)
+
     def _windowed(self, table: WindowTable) -> Relation:
-        relation = self._source(table.this)
+        relation = self._whole(self._source(table.this))
         time, name = table.args["time"], table.this.alias_or_name
         if spelled(time.name, relation.columns) is None:
             raise self.steps.error(time, f"there is no column {time.name!r} in {name!r}")
@@ -238,7 +253,7 @@ class QueryPlan:
         if query.args.get("distinct"):
             raise error(query.this, "UNION is not supported; write SELECT DISTINCT * FROM (... UNION ALL ...)")
         plans = (self._plan(each, inner=True) for each in (query.this, query.expression))
-        first, second = (self.steps.materialized(plan.relation()) for plan in plans)
+        first, second = (self.steps.materialized(self._whole(plan.relation())) for plan in plans)
         if len(first.columns) != len(second.columns):
             counts = f"{len(first.columns)} and {len(second.columns)}"
             raise error(query.expression, f"the sides of UNION ALL have {counts} columns; they must have as many")

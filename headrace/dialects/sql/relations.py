@@ -14,6 +14,7 @@ from headrace.dialects.sql.sqlerrors import error_at
 from headrace.model.columns import WINDOW_END, WINDOW_START
 from headrace.model.knowncolumns import no_column
 from headrace.model.pipeline import PCollection
+from headrace.model.sortorder import SortOrder
 from headrace.model.windows import WindowFn
 
 BOUNDS: Final = {"window_start": WINDOW_START, "window_end": WINDOW_END}
@@ -51,7 +52,8 @@ class Relation:
 
     Columns may be names for others, or bounds of windows, which are no columns of the collection yet; those that the
     collection has are `stored`. `time` is the column with the event time. `windows` are those that rows are still to be
-    assigned to: only who groups them knows when results are emitted. `retracts`: rows may be taken back.
+    assigned to: only who groups them knows when results are emitted. `retracts`: rows may be taken back. `ranking` is
+    how rows are still to be ranked: only who limits the rank knows how many there are.
     """
 
     collection: PCollection
@@ -61,6 +63,7 @@ class Relation:
     time: str | None = None
     windows: WindowFn | None = None
     retracts: bool = False
+    ranking: Ranking | None = None
 
     @property
     def time_column(self) -> exp.Expr:
@@ -72,6 +75,20 @@ class Relation:
     def windowed(self) -> bool:
         """Whether rows are in windows, or are to be."""
         return self.windows is not None or not self.collection.windowing.is_global
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The rank of rows, from 1: the column that it is to be in, by which columns they are partitioned, and their order.
+
+    `place` is where the query says so.
+    """
+
+    rows: Relation
+    name: str
+    keys: tuple[str, ...]
+    by: tuple[SortOrder, ...]
+    place: exp.Expr
 
 
 @dataclass

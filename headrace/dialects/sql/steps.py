@@ -17,6 +17,7 @@ from headrace.dialects.sql.sqlerrors import SqlError, error_at
 from headrace.model.agg import Aggregation, count
 from headrace.model.columns import GroupBy, Select, Where
 from headrace.model.elementwise import WithTimestamps
+from headrace.model.errors import PipelineError
 from headrace.model.keyed import WindowInto
 from headrace.model.pipeline import PCollection, PTransform
 from headrace.model.triggers import AfterPercentile, AfterWatermark, Trigger
@@ -117,19 +118,8 @@ class Steps:
 
         If rows of the relation may be taken back, a group is gone when none is left.
         """
-        if not windowed and self.stated and _waits_for_watermark(self.emission.trigger):
-            raise self.error(
-                place,
-                "EMIT AFTER WATERMARK waits for the end of a window, and these groups have none; group by "
-                "window_start of a TUMBLE, HOP or SESSION, or leave EMIT out",
-            )
-        collection = relation.collection
-        if not windowed:
-            emission = replace(self.emission, trigger=self.emission.inner) if inner else self.emission
-            collection = self._into_windows(collection, GlobalWindows(), emission, retracts=inner or relation.retracts)
-        elif relation.windows is not None:
-            retracts = inner or relation.retracts or isinstance(relation.windows, Sessions)
-            collection = self._into_windows(collection, relation.windows, self.emission, retracts=retracts)
+        retracts = inner or relation.retracts
+        collection = self._for_groups(relation, windowed=windowed, inner=inner, retracts=retracts, place=place)
         vanishes = relation.retracts and bool(keys)
         computed = {**aggregations, _ROWS: count()} if vanishes or not aggregations else dict(aggregations)
         listed = ", ".join(f"{each} AS {name}" for name, each in computed.items())
@@ -140,11 +130,57 @@ class Steps:
         result = Relation(collection, {name: column_named(name) for name in stored}, stored, retracts=retracts)
         return self.where(result, exp.GT(this=column_named(_ROWS), expression=_ZERO)) if vanishes else result
 
+    def first_rows(self, relation: Relation, n: int, *, inner: bool) -> Relation:
+        """Returns the first n rows of each partition of a relation whose rows are to be ranked, with their ranks.
+
+        Rows that are partitioned by a bound of their windows are ranked in these; others over all time.
+        """
+        ranking = relation.ranking
+        assert ranking is not None
+        rows, place = ranking.rows, ranking.place
+        bounds = [name for name in ranking.keys if is_bound(rows.columns[name])]
+        rows = self.select(rows, rows.columns, None, None) if bounds else self.materialized(rows)
+        keys = [name for name in ranking.keys if name not in bounds]
+        collection = self._for_groups(rows, windowed=bool(bounds), inner=inner, retracts=True, place=place)
+        orders = [each for each in ranking.by if not is_bound(rows.columns[each.column])]
+        by = [str(replace(each, column=sql_text(column_named(each.column)))) for each in orders]
+        try:
+            top = GroupBy(*keys).top(n, by, rank=ranking.name)
+        except PipelineError as error:
+            raise self.error(place, str(error)) from None
+        signature = f"first {n} of {', '.join(keys)} by {', '.join(by)} as {ranking.name}"
+        collection = self.shared.apply(top, signature, collection)
+        stored = (*rows.stored, ranking.name)
+        retracts = collection.windowing.accumulation == "retracting"
+        columns = {**rows.columns, ranking.name: column_named(ranking.name)}
+        key = ranking.keys if n == 1 else (*ranking.keys, ranking.name)
+        ranked = Relation(collection, columns, stored, key, retracts=retracts)
+        return replace(ranked, columns=relation.columns, key=self.key_in(ranked, relation.columns))
+
+    def _for_groups(
+        self, relation: Relation, *, windowed: bool, inner: bool, retracts: bool, place: exp.Expr
+    ) -> PCollection:
+        """Returns the rows of a relation in the windows that they are grouped in, or in the one window of all time."""
+        if not windowed and self.stated and _waits_for_watermark(self.emission.trigger):
+            raise self.error(
+                place,
+                "EMIT AFTER WATERMARK waits for the end of a window, and these groups have none; group by "
+                "window_start of a TUMBLE, HOP or SESSION, or leave EMIT out",
+            )
+        collection = relation.collection
+        if not windowed:
+            emission = replace(self.emission, trigger=self.emission.inner) if inner else self.emission
+            return self._into_windows(collection, GlobalWindows(), emission, retracts=retracts)
+        if relation.windows is None:
+            return collection
+        retracts = retracts or isinstance(relation.windows, Sessions)
+        return self._into_windows(collection, relation.windows, self.emission, retracts=retracts)
+
     def in_windows(self, relation: Relation) -> Relation:
         """Assigns the rows of a relation to its windows, if that is still to be done."""
         if relation.windows is None:
             return relation
-        collection = self._into_windows(relation.collection, relation.windows, self.emission, retracts=False)
+        collection = self._into_windows(relation.collection, relation.windows, self.emission, retracts=True)
         return replace(relation, collection=collection, windows=None)
 
     def _into_windows(
