@@ -199,6 +199,7 @@ from headrace.model.watermarks import (
     Percentile as Percentile,
     Punctuated as Punctuated,
     WatermarkPolicy as WatermarkPolicy,
+    WrittenWatermark as WrittenWatermark,
 )
 
 # Queries in SQL.

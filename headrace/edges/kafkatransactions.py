@@ -26,12 +26,13 @@ _OPEN_FOR: Final = 60.0
 
 
 class Message(NamedTuple):
-    """A record: key, value, time in milliseconds, and headers."""
+    """A record: key, value, time in milliseconds, headers, and the partition if it is not that of the key."""
 
     key: bytes | None
     value: bytes | None
     time: int
     headers: list[tuple[str, bytes]]
+    partition: int = -1
 
 
 class TransactionalProducer:
@@ -99,10 +100,10 @@ class TransactionalProducer:
 
     def _send(self, messages: Iterable[Message]) -> None:
         produce, topic = self._producer.produce, self.address.name
-        for key, value, milliseconds, headers in messages:
+        for key, value, milliseconds, headers, partition in messages:
             while True:
                 try:
-                    produce(topic, value, key, timestamp=milliseconds, headers=headers)
+                    produce(topic, value, key, partition, timestamp=milliseconds, headers=headers)
                     break
                 except BufferError:  # the client's queue is full: it sends some
                     self._poll(self._producer.poll, 0.1)

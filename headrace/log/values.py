@@ -17,6 +17,9 @@ from headrace.model.times import instant
 
 KEY, HEADERS, VALUE = "key", "headers", "value"
 
+WATERMARK_KEY: Final = b"\0headrace-watermark\0"
+"""What the keys of watermark records begin with, which have no value (see `watermarkrecords`)."""
+
 _TYPES: Final[dict[str, pa.DataType]] = {
     "string": pa.string(),
     "boolean": pa.bool_(),
@@ -128,7 +131,7 @@ class Values:
         return [None if value is None else parse_json(value.decode()) for value in values]
 
     def records(self, partition: int, offset: int, batch: pa.RecordBatch) -> list[Record]:
-        """Decodes a record batch as records."""
+        """Decodes a record batch as records; watermark records are none."""
         columns = (
             batch.column(TIMESTAMP).to_pylist(),
             batch.column(KEY).to_pylist(),
@@ -138,6 +141,7 @@ class Values:
         return [
             Record(partition, offset + at, timestamp, key, value, dict(headers or ()))
             for at, (timestamp, key, value, headers) in enumerate(zip(*columns, strict=True))
+            if value is not None or key is None or not key.startswith(WATERMARK_KEY)
         ]
 
 

@@ -18,7 +18,7 @@ from headrace.model.schemaregistry import Format, SchemaRegistry
 from headrace.model.sinks import BatchSink
 from headrace.model.sources import Source
 from headrace.model.times import InstantLike, instant
-from headrace.model.watermarks import Monotonic, WatermarkPolicy, checked_policy
+from headrace.model.watermarks import Monotonic, WatermarkPolicy, WrittenWatermark, checked_policy
 
 Bound = Literal["earliest", "latest"] | int
 """A position in every partition of a topic: its first record, its end, or the first record at or after a time."""
@@ -103,6 +103,7 @@ class ReadTopic(Source, RecordSource):
 
     `event_time` is the name of the column with the event time; without it, the event time is the record's timestamp.
     Each partition has a watermark, computed by the policy `watermark`; the topic's watermark is the smallest of them.
+    With watermark="stream" it is what the writers of the topic say, see WriteTopic.
 
     With `format`, "avro" or "protobuf", values have the schemas of a schema `registry`, an address or a SchemaRegistry.
     Columns are then those of `schema`, or else of the topic's latest schema there. `key` is the name of the column with
@@ -133,7 +134,7 @@ class ReadTopic(Source, RecordSource):
         event_time: str | None = None,
         start: Literal["earliest", "latest"] | InstantLike | Mapping[int, int] = "earliest",
         end: Literal["latest"] | InstantLike | None = None,
-        watermark: WatermarkPolicy = Monotonic(),
+        watermark: WatermarkPolicy | Literal["stream"] = Monotonic(),
         bad: Bad = "dead_letters",
         security: KafkaSecurity | None = None,
         format: Format | None = None,
@@ -148,7 +149,8 @@ class ReadTopic(Source, RecordSource):
         if self.address.log is None:
             self.values = "bytes"  # Kafka knows no more
         self.schema, self.event_time = schema, event_time
-        self.watermark = checked_policy(type(self).__name__, watermark)
+        policy = WrittenWatermark() if watermark == "stream" else watermark
+        self.watermark = checked_policy(type(self).__name__, policy)
         self.bad = self.checked_bad(bad)
         self.start = self._offsets(start) if isinstance(start, Mapping) else _bound("start", start)
         self.end = None if end is None else _bound("end", end)
@@ -214,6 +216,10 @@ class WriteTopic(BatchSink):
     address or a SchemaRegistry; if it has none, by one that is made of the columns and registered. So are keys, with
     `key_format`.
 
+    With `watermarks`, the topic also has the watermark of what is written: after each micro-batch in which it moved,
+    every partition gets a record without a value that says so, and that only `ReadTopic(..., watermark="stream")` sees.
+    So another stream, in another process, has the same watermark. There must be a grouping between sources and topic.
+
     >>> import headrace as hr
     >>> print(hr.WriteTopic("hits", log="/data/log", key="url"))
     WriteTopic('topic:/data/log/hits')
@@ -230,8 +236,10 @@ class WriteTopic(BatchSink):
         format: Format | None = None,
         key_format: Format | None = None,
         registry: str | SchemaRegistry | None = None,
+        watermarks: bool = False,
     ) -> None:
         self.address = address(topic, log=log, security=security)
+        self.watermarks = watermarks
         self.format: Format | None = format
         self.key_format: Format | None = key_format
         self.registry = _registry("WriteTopic", self.address, format, key, key_format, registry)

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from headrace.model.errors import PipelineError
-from headrace.model.times import DAY, DurationLike, Int64Array, duration, format_duration
+from headrace.model.times import DAY, MIN_TIME, DurationLike, Int64Array, duration, format_duration
 
 _SKEW: Final = timedelta(days=1)  # text would take long to parse, at every import
 
@@ -171,6 +171,28 @@ class Punctuated(WatermarkPolicy):
 
     def _first(self) -> list[str]:
         return [repr(self.column)]
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class WrittenWatermark(WatermarkPolicy):
+    """A policy for topics whose writers say how far they are, as `WriteTopic(..., watermarks=True)` does.
+
+    `ReadTopic(..., watermark="stream")` is the same as this policy. The topic's watermark is the least of all writers
+    in all partitions; with `idle_after`, writers that say nothing for so long are not waited for. As long as no writer
+    has said anything, the watermark does not move.
+
+    >>> import headrace as hr
+    >>> p = hr.Pipeline()
+    >>> p | hr.ReadTopic("minutes", log="/data/log", watermark=hr.WrittenWatermark(idle_after="1 minute"))
+    <PCollection of the topic's values from 'ReadTopic', unbounded>
+    """
+
+    def __init__(self, *, idle_after: DurationLike | None = None) -> None:
+        super().__init__(idle_after=idle_after)
+
+    def low_watermark(self, times: Int64Array) -> int:
+        """Returns the beginning of time: elements do not move the watermark."""
+        return MIN_TIME
 
 
 def checked_policy(source: str, policy: Any) -> WatermarkPolicy:

@@ -50,7 +50,7 @@ class EmbeddedReader:
         return topicframes.elements(self.node, topicdatasource.load(spark, scan)).drop(PART)
 
     def stream_frame(self, topics: StreamTopics) -> DataFrame:
-        scan = self._columns_of(self._scan(topics))
+        scan = replace(self._columns_of(self._scan(topics)), watermarks=topicframes.reads_watermarks(self.source))
         return topicframes.elements(self.node, topicdatasource.load_stream(topics.spark, scan))
 
     def direct(self, topics: StreamTopics, columns: list[set[str] | None]) -> DirectRead | None:

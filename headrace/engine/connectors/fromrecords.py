@@ -13,11 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.edges.topicranges import Range, topic_at
+from headrace.engine.shard.clocks import written_part
 from headrace.engine.worker.blame import blame
 from headrace.engine.worker.bundles import BATCH_SIZE, BUNDLE_SIZE, Bundle
-from headrace.engine.worker.hidden import BAD, BAD_TYPE, TIME
+from headrace.engine.worker.hidden import BAD, BAD_TYPE, LOW, TIME
 from headrace.log.partitions import TIMESTAMP
 from headrace.log.values import VALUE, Values, parse_json
+from headrace.log.watermarkrecords import WriterWatermark, split_watermarks
 from headrace.model.badrecords import ABSURD_TIME, NO_TIME, YEAR_1, YEAR_10000
 from headrace.model.times import SECOND
 
@@ -26,6 +28,8 @@ OFFSET: Final = "__offset"
 PLACE: Final = "__place"
 """The column of partition and offset in one number, since each column that Spark copies costs time."""
 OFFSET_BITS: Final = 44
+WRITER: Final = "__writer"
+"""The column of the names of writers, in rows of what they say."""
 
 Kind = Literal["rows", "json", "bytes"]
 
@@ -45,7 +49,8 @@ def value_columns(values: str) -> pa.Schema:
 class Records:
     """Reads columns of a topic's values, and TIME: from the column `event_time`, or else the records' timestamps.
 
-    With `placed`, also PLACE, the position of each record; with `event_time`, also BAD. Without `timed`, no TIME.
+    With `placed`, also PLACE, the position of each record; with `event_time`, also BAD. Without `timed`, no TIME. With
+    `watermarks`, what writers say are rows, too, which have LOW and WRITER only, and PLACE.
     """
 
     log: str
@@ -54,25 +59,52 @@ class Records:
     event_time: str | None = None
     placed: bool = False
     timed: bool = True
+    watermarks: bool = False
 
     def schema(self) -> pa.Schema:
         time = [(TIME, pa.int64())] if self.timed else []
         place = [(PLACE, pa.int64())] if self.placed else []
         bad = [] if self.event_time is None else [(BAD, BAD_TYPE)]
-        return pa.schema([*self.columns, *time, *bad, *place])
+        low = [(LOW, pa.int64()), (WRITER, pa.string())] if self.watermarks else []
+        return pa.schema([*self.columns, *time, *bad, *place, *low])
 
-    def read(self, ranges: Iterable[Range]) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yields the records in these ranges in batches, each with its partition."""
-        topic = topic_at(self.log, self.topic)
+    def read(self, ranges: Iterable[Range]) -> Iterator[pa.RecordBatch]:
+        """Yields the records in these ranges in batches."""
         for span in ranges:
-            batches = topic.partition(span.partition).read(span.first, span.until)
-            for batch in merged_batches(self._batch(span.partition, first, batch) for first, batch in batches):
-                yield span.partition, batch
+            said: list[WriterWatermark] = []
+            yield from merged_batches(self._records(span, said))
+            if self.watermarks and said:
+                yield self._said(span.partition, said)
 
     def read_ranges(self, ranges: pa.RecordBatch) -> Iterator[tuple[str | None, pa.RecordBatch]]:
-        """Yields the records in rows of ranges in batches, each with the name of its partition."""
-        spans = [Range(row["partition"], row["first"], row["until"]) for row in ranges.to_pylist()]
-        yield from ((str(partition), batch) for partition, batch in self.read(spans))
+        """Yields the records in rows of ranges in batches, each with the name of its partition.
+
+        What writers say are batches of LOW alone, each with the names of partition and writer.
+        """
+        for row in ranges.to_pylist():
+            said: list[WriterWatermark] = []
+            span = Range(row["partition"], row["first"], row["until"])
+            yield from ((str(span.partition), batch) for batch in merged_batches(self._records(span, said)))
+            for each in said:
+                low = pa.record_batch({LOW: pa.array([each.watermark], pa.int64())})
+                yield written_part(str(span.partition), each.writer), low
+
+    def _records(self, span: Range, said: list[WriterWatermark]) -> Iterator[pa.RecordBatch]:
+        """Yields the records of a range; adds what writers say in it to `said`."""
+        for first, batch in topic_at(self.log, self.topic).partition(span.partition).read(span.first, span.until):
+            runs, watermarks = split_watermarks(batch)
+            said += watermarks
+            yield from (self._batch(span.partition, first + at, run) for at, run in runs)
+
+    def _said(self, partition: int, said: list[WriterWatermark]) -> pa.RecordBatch:
+        """Returns rows of what writers say."""
+        known = {
+            LOW: [each.watermark for each in said],
+            WRITER: [each.writer for each in said],
+            PLACE: [partition << OFFSET_BITS] * len(said),
+        }
+        columns = [pa.array(known.get(name, [None] * len(said)), kind) for name, kind in _fields(self.schema())]
+        return pa.record_batch(columns, schema=self.schema())
 
     def _batch(self, partition: int, first: int, batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = [_column(batch, field) for field in self.columns]
@@ -83,6 +115,8 @@ class Records:
         if self.placed:
             place = (partition << OFFSET_BITS) + first
             columns.append(pa.array(np.arange(place, place + batch.num_rows)))
+        if self.watermarks:
+            columns += [pa.nulls(batch.num_rows, pa.int64()), pa.nulls(batch.num_rows, pa.string())]
         return pa.record_batch(columns, schema=self.schema())
 
     def _times(self, batch: pa.RecordBatch) -> pa.Array:
@@ -107,6 +141,10 @@ class Records:
                 "record": json.dumps(value, default=str),
             }
         return pa.array(wrong, BAD_TYPE)
+
+
+def _fields(schema: pa.Schema) -> Iterator[tuple[str, pa.DataType]]:
+    return ((field.name, field.type) for field in schema)
 
 
 def checked_times(column: pa.Array) -> pa.Array:

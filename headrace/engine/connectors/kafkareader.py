@@ -17,10 +17,11 @@ from headrace.engine.connectors import topicframes
 from headrace.engine.connectors.fromrecords import OFFSET
 from headrace.engine.connectors.streamtopics import Positions, StreamTopics, offsets_of
 from headrace.engine.handle import SourceStatus
+from headrace.engine.shard.clocks import WRITTEN_BY
 from headrace.engine.spark import kafkajars
 from headrace.engine.spark.unlogged import unlogged_calls
-from headrace.engine.worker.hidden import PART, TIME
-from headrace.log.values import VALUE
+from headrace.engine.worker.hidden import LOW, PART, TIME
+from headrace.log.values import VALUE, WATERMARK_KEY
 from headrace.model.errors import PipelineError
 from headrace.model.pipeline import Node
 from headrace.model.topics import Address
@@ -52,7 +53,7 @@ class KafkaReader:
             options["maxOffsetsPerTrigger"] = str(topics.max_records)
         with unlogged_calls():
             reader = topics.spark.readStream.format("kafka").options(**options)
-        records = _records(reader.load())
+        records = _records(reader.load(), watermarks=topicframes.reads_watermarks(self.source))
         return topicframes.elements(self.node, records if end is None else records.where(_before(end)))
 
     def direct(self, topics: StreamTopics, columns: list[set[str] | None]) -> None:
@@ -116,14 +117,21 @@ def _options(address: Address) -> dict[str, str]:
     return {f"kafka.{name}": value for name, value in settings.items()}
 
 
-def _records(data: DataFrame) -> DataFrame:
-    """Returns records with the columns that `topicframes.elements` reads."""
-    return data.select(
+def _records(data: DataFrame, *, watermarks: bool = False) -> DataFrame:
+    """Returns records with the columns that `topicframes.elements` reads; with `watermarks`, also what writers say."""
+    said = F.col("value").isNull() & F.coalesce(F.col("key").startswith(F.lit(WATERMARK_KEY)), F.lit(False))
+    part, low = F.col("partition").cast("string"), []
+    if watermarks:
+        text = F.when(said, F.substr("key", F.lit(len(WATERMARK_KEY) + 1)).cast("string"))
+        part = F.concat_ws(WRITTEN_BY, part, F.get_json_object(text, "$[1]"))
+        low = [F.get_json_object(text, "$[0]").cast("long").alias(LOW)]
+    return (data if watermarks else data.where(~said)).select(
         F.col("key").alias(topicframes.KEY),
         F.col("value").alias(VALUE),
         F.unix_micros("timestamp").alias(TIME),
-        F.col("partition").cast("string").alias(PART),
+        part.alias(PART),
         F.col("offset").alias(OFFSET),
+        *low,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, starmap
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,8 +17,9 @@ from headrace.engine.worker.blame import blame
 from headrace.engine.worker.torecords import read_blocks
 from headrace.log.partitions import TIMESTAMP
 from headrace.log.values import HEADERS, KEY, VALUE
+from headrace.log.watermarkrecords import WriterWatermark
 from headrace.model.pipeline import Node
-from headrace.model.times import now
+from headrace.model.times import MAX_TIME, MIN_TIME, now
 from headrace.model.topics import WriteTopic
 
 
@@ -28,18 +30,27 @@ class KafkaWriter:
         assert isinstance(node.transform, WriteTopic)
         self.node, self.address = node, node.transform.address
         kafkaclient.partitions(node, self.address)  # refuses a topic that does not exist
+        self.watermarks = node.transform.watermarks
         self._producer: TransactionalProducer | None = None
+        self._writer, self._said = "", MIN_TIME  # and the watermark that the topic has
 
     def begin(self, stream: str) -> None:
         """Opens the producer, before the first batch of a run; an earlier run of this stream can then write no more."""
+        self._writer = f"{stream}/{self.node.label}"
         self._producer = TransactionalProducer(self.node, self.address, f"headrace-{stream}-{self.node.label}")
 
-    def append(self, blocks: Iterable[pa.Buffer], number: int, time: Callable[[], int]) -> None:
-        """Sends the blocks of batch `number`; `time` returns the timestamp of records that have none."""
+    def append(
+        self, blocks: Iterable[pa.Buffer], number: int, time: Callable[[], int], watermark: int | None = None
+    ) -> None:
+        """Sends the blocks of batch `number`; `time` returns the timestamp of records that have none.
+
+        With a `watermark`, no later record is older; if it has moved, every partition gets a record that says so.
+        """
         assert self._producer is not None
         if number > self._producer.written:
             with blame(self.node.label):
-                self._producer.write(list(_messages(blocks, time)), number)
+                self._producer.write([*_messages(blocks, time), *self._watermarks(watermark, time)], number)
+            self._said = max(self._said, watermark or MIN_TIME)
 
     def append_all(self, data: DataFrame) -> None:
         """Sends all records of a batch run in one transaction."""
@@ -47,7 +58,16 @@ class KafkaWriter:
         began = now()
         with computed(data), blame(self.node.label):  # a transaction must not wait for Spark to compute
             rows = data.toLocalIterator(prefetchPartitions=True)
-            self._producer.write_all(_messages(blocks, lambda: began) for blocks in block_groups(rows))
+            records = (_messages(blocks, lambda: began) for blocks in block_groups(rows))
+            self._producer.write_all(chain(records, [self._watermarks(MAX_TIME, lambda: began)] * self.watermarks))
+
+    def _watermarks(self, watermark: int | None, time: Callable[[], int]) -> list[Message]:
+        """Returns the records that say how far this writer is, if that is further than before."""
+        if watermark is None or watermark <= self._said:
+            return []
+        key, milliseconds = WriterWatermark(self._writer, watermark).key(), time() // 1000
+        numbers = kafkaclient.partitions(self.node, self.address)
+        return [Message(key, None, milliseconds, [], int(number)) for number in numbers]
 
     def close(self) -> None:
         """Closes the producer, after the run."""
@@ -68,4 +88,4 @@ def _messages(blocks: Iterable[pa.Buffer], time: Callable[[], int]) -> Iterator[
             pc.divide(times, 1000).to_pylist(),
             records.column(HEADERS).to_pylist(),
         )
-        yield from map(Message._make, zip(*columns, strict=True))
+        yield from starmap(Message, zip(*columns, strict=True))

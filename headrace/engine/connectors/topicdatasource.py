@@ -20,8 +20,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from headrace.edges.topicranges import Offsets, Range, divided_ranges, end_offsets, limited_end, topic_at
-from headrace.engine.connectors.fromrecords import OFFSET, OFFSET_BITS, PLACE, FromJson, Records, value_columns
+from headrace.engine.connectors.fromrecords import OFFSET, OFFSET_BITS, PLACE, WRITER, FromJson, Records, value_columns
 from headrace.engine.connectors.streamtopics import offsets_of
+from headrace.engine.shard.clocks import WRITTEN_BY
 from headrace.engine.worker.blame import blame
 from headrace.engine.worker.bundles import BLOCK_SCHEMA, to_block
 from headrace.engine.worker.hidden import PART
@@ -38,6 +39,7 @@ class Scan:
     - tasks: the most tasks that read; max_records: the most records of a micro-batch, unless Spark sets a limit
     - columns: those of the values to read, where these are rows; all, if there are none; timed, placed: whether records
       have their timestamps, and their positions, since each column that Spark copies costs time
+    - watermarks: whether what writers say is read, too
     - group: the consumer group to which a stream commits its offsets
     """
 
@@ -53,6 +55,7 @@ class Scan:
     columns: tuple[str, ...] = ()
     timed: bool = True
     placed: bool = True
+    watermarks: bool = False
 
     def write(self) -> str:
         return json.dumps(asdict(self))
@@ -74,7 +77,7 @@ class Scan:
         columns = pa.schema([field for field in every if field.name in self.columns]) if self.columns else every
         if self.form == "blocks":
             return Records(self.log, self.topic, columns)
-        return Records(self.log, self.topic, columns, placed=self.placed, timed=self.timed)
+        return Records(self.log, self.topic, columns, placed=self.placed, timed=self.timed, watermarks=self.watermarks)
 
     def schema(self) -> pa.Schema:
         """Returns the columns of its frame."""
@@ -86,7 +89,7 @@ class Scan:
             rows = zip(*[(span.partition, span.first, span.until) for span in ranges], strict=True)
             yield pa.record_batch([pa.array(column) for column in rows], schema=RANGES)
             return
-        batches = (batch for _, batch in self.records().read(ranges))
+        batches = self.records().read(ranges)
         if self.form == "columns":
             yield from batches
             return
@@ -107,11 +110,14 @@ def load_stream(spark: SparkSession, scan: Scan) -> DataFrame:
 
 
 def _placed(data: DataFrame) -> DataFrame:
-    """Returns the frame with PART and OFFSET in place of PLACE, if it has that."""
+    """Returns the frame with PART and OFFSET in place of PLACE and WRITER, if it has them."""
     if PLACE not in data.columns:
         return data
-    partition, offset = F.shiftright(PLACE, OFFSET_BITS), F.col(PLACE).bitwiseAND((1 << OFFSET_BITS) - 1)
-    return data.withColumns({PART: partition.cast("string"), OFFSET: offset}).drop(PLACE)
+    part = F.shiftright(PLACE, OFFSET_BITS).cast("string")
+    offset = F.col(PLACE).bitwiseAND((1 << OFFSET_BITS) - 1)
+    if WRITER in data.columns:
+        part = F.concat_ws(WRITTEN_BY, part, WRITER)  # which leaves nulls out
+    return data.withColumns({PART: part, OFFSET: offset}).drop(PLACE, WRITER)
 
 
 def _register(spark: SparkSession) -> None:

@@ -1,6 +1,7 @@
 """Converts the records of a topic, embedded or Kafka's, to elements in columns.
 
-A frame of records has the values' columns, or VALUE alone, and TIME, PART and OFFSET; of Kafka's also KEY.
+A frame of records has the values' columns, or VALUE alone, and TIME, PART and OFFSET; of Kafka's also KEY. If writers'
+watermarks are read, it has LOW, too, and rows in which only PART and LOW say something.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ from headrace.engine.catalyst.analysis import analysis_message, quiet_analysis
 from headrace.engine.catalyst.eventtime import event_time_of
 from headrace.engine.connectors.decodedrecords import RAW_KEY, DecodedRecords
 from headrace.engine.connectors.fromrecords import OFFSET, value_columns, value_kind
-from headrace.engine.worker.hidden import PART, TIME
+from headrace.engine.worker.hidden import BAD, LOW, PART, TIME
 from headrace.log.values import VALUE
 from headrace.model.errors import PipelineError
 from headrace.model.pipeline import Node
 from headrace.model.topics import ReadTopic
+from headrace.model.watermarks import WrittenWatermark
 
 KEY: Final = "__key"
 """The column of the keys of Kafka's records."""
@@ -33,27 +35,33 @@ def elements(node: Node, records: DataFrame) -> DataFrame:
     """Returns the frame of a topic's elements: their columns, TIME and PART; and BAD, if records may be bad."""
     source, struct = source_of(node), from_arrow_schema(columns(node))
     position = F.concat(F.lit(f"{source.address.name}/"), PART, F.lit("@"), OFFSET)
+    others = [name for name in (TIME, PART, OFFSET, LOW) if name in records.columns]
     keys = [] if source.key is None or source.key_format is not None else [_key_text(struct[source.key])]
     if source.format is not None:
         raw = [F.col(VALUE).alias(parsing.RAW), *([F.col(KEY).alias(RAW_KEY)] if source.key_format else [])]
-        data = records.select(*raw, *keys, TIME, PART, OFFSET)
+        data = records.select(*raw, *keys, *others)
         decoded = DecodedRecords.of(node, columns(node)).frame(data)
         own = [F.col(parsing.quoted(name)) for name in struct.names]
-        rows = decoded.select(*own, parsing.RAW, parsing.FLAW, TIME, PART, OFFSET)
+        rows = decoded.select(*own, parsing.RAW, parsing.FLAW, *others)
         parsed = parsing.decoded_records(rows, struct, position)
     elif value_kind(values_of(source)) != "rows" and source.schema is not None:
-        values = records.select(F.col(VALUE).cast("string").alias(parsing.TEXT), *keys, TIME, PART, OFFSET)
+        values = records.select(F.col(VALUE).cast("string").alias(parsing.TEXT), *keys, *others)
         parsed = parsing.json_records(values, struct, position)
     else:
         casts = [F.col(parsing.quoted(field.name)).cast(field.dataType) for field in struct]
-        others = [name for name in (TIME, PART, OFFSET) if name in records.columns]
         parsed = parsing.typed_records(records.select(*casts, *others), struct, struct.names, position)
     if not source.checks:
         return parsed.data.drop(OFFSET)
     time = F.col(TIME)
     if source.event_time is not None:
         time = event_time_of(node, parsed.data.select(*map(parsing.quoted, struct.names)), source.event_time)
-    return parsing.checked(parsed, source.event_time, time).drop(OFFSET)
+    data = parsing.checked(parsed, source.event_time, time).drop(OFFSET)
+    return data.withColumn(BAD, F.when(F.col(LOW).isNull(), F.col(BAD))) if LOW in others else data
+
+
+def reads_watermarks(source: ReadTopic) -> bool:
+    """Returns whether the watermark of a topic is what its writers say."""
+    return isinstance(source.watermark, WrittenWatermark)
 
 
 def columns(node: Node) -> pa.Schema:

@@ -19,8 +19,9 @@ from headrace.engine.worker.torecords import ANY, read_blocks
 from headrace.log import LogError
 from headrace.log.partitions import TIMESTAMP
 from headrace.log.producers import producer_id
+from headrace.log.watermarkrecords import WriterWatermark, watermark_record
 from headrace.model.pipeline import Node
-from headrace.model.times import now
+from headrace.model.times import MAX_TIME, MIN_TIME, now
 from headrace.model.topics import WriteTopic
 
 _GROUP_BYTES: Final = 64 << 20
@@ -33,21 +34,34 @@ class TopicWriter:
     def __init__(self, node: Node) -> None:
         assert isinstance(node.transform, WriteTopic)
         self.label, self.topic = node.label, open_topic(node, node.transform.address)
-        self.producer = 0
+        self.watermarks = node.transform.watermarks
+        self.producer, self._writer = 0, ""
+        self._said = MIN_TIME  # the watermark that the topic has
 
     def begin(self, stream: str) -> None:
         """Sets the producer, before the first batch of a run."""
-        self.producer = producer_id(f"{stream}/{self.label}")
+        self._writer = f"{stream}/{self.label}"
+        self.producer = producer_id(self._writer)
 
-    def append(self, blocks: Iterable[pa.Buffer], number: int, time: Callable[[], int]) -> None:
-        """Appends the blocks of batch `number`; `time` returns the timestamp of records that have none."""
+    def append(
+        self, blocks: Iterable[pa.Buffer], number: int, time: Callable[[], int], watermark: int | None = None
+    ) -> None:
+        """Appends the blocks of batch `number`; `time` returns the timestamp of records that have none.
+
+        With a `watermark`, no later record is older; if it has moved, every partition gets a record that says so.
+        """
         parts: dict[int, list[pa.RecordBatch]] = {}
         count = len(self.topic.partitions)
         for partition, records in read_blocks(blocks):
             parts.setdefault(number % count if partition == ANY else partition, []).append(records)
+        if watermark is not None and watermark > self._said:
+            said = watermark_record(WriterWatermark(self._writer, watermark), self.topic.schema)
+            for partition in range(count):
+                parts.setdefault(partition, []).append(said)
         with blame(self.label):
             for partition, batches in sorted(parts.items()):
                 self._append(partition, _timed(_joined(batches, self.topic.schema), time), number)
+        self._said = max(self._said, watermark or MIN_TIME)
 
     def _append(self, partition: int, records: pa.RecordBatch, number: int) -> None:
         place = self.topic.partition(partition)
@@ -63,8 +77,11 @@ class TopicWriter:
         """Appends all records of a batch run, once all of them have been computed."""
         began = now()
         with computed(data):
+            number = -1
             for number, blocks in enumerate(block_groups(data.toLocalIterator(prefetchPartitions=True))):
                 self.append(blocks, number, lambda: began)
+            if self.watermarks:
+                self.append((), number + 1, lambda: began, MAX_TIME)
 
     def close(self) -> None:
         """Does nothing: an embedded topic needs no closing."""

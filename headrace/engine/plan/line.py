@@ -67,11 +67,12 @@ def heard_by(exchange: Exchange) -> frozenset[str]:
 
 @dataclass(eq=False)
 class Outlet:
-    """A sink, and the number by which rows find it."""
+    """A sink, the number by which rows find it, and the names of those whose watermarks its input has."""
 
     number: int
     node: Node
     output: ToBlocks | ToColumns | Any
+    upstream: tuple[str, ...] = ()
 
 
 @dataclass(eq=False)

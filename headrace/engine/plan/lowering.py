@@ -359,9 +359,14 @@ class _Lowering:
 
     def _sink(self, node: Node) -> None:
         (pc,), sink = node.inputs, node.transform
-        readers = self.places.enter(pc).readers
+        place = self.places.enter(pc)
         output: Any
         if isinstance(sink, WriteTopic):
+            if sink.watermarks and not all(isinstance(origin, Exchange) for origin in place.origins):
+                raise PipelineError(
+                    f"{node}: with watermarks=True there must be a grouping between source and topic, since a stream "
+                    "without one keeps no watermark; group first, or leave watermarks out"
+                )
             output = to_records(node, pc)
         elif isinstance(sink, BatchSink):
             output = ToBlocks()
@@ -370,6 +375,6 @@ class _Lowering:
             output = text_of(node.label, sink, pc, added) or ToColumns(node.label, pc.schema, False, added)
         else:
             raise PipelineError(f"{node}: not yet in a stream: {sink}")
-        outlet = Outlet(len(self.line.outlets), node, output)
+        outlet = Outlet(len(self.line.outlets), node, output, names_of(place.origins))
         self.line.outlets.append(outlet)
-        self.line.add_output(readers, ToSink(output, outlet.number))
+        self.line.add_output(place.readers, ToSink(output, outlet.number))

@@ -17,6 +17,13 @@ from headrace.model.times import MAX_TIME, MIN_TIME, Int64Array
 
 WHOLE: Final = ""
 """In place of a partition's name: all of a source."""
+WRITTEN_BY: Final = " "
+"""Between the names of a partition and of a writer, which says how far it is there."""
+
+
+def written_part(partition: str, writer: str) -> str:
+    """Returns the name by which a writer's watermark in a partition is reported."""
+    return f"{partition}{WRITTEN_BY}{writer}"
 
 
 @dataclass(frozen=True)
@@ -68,6 +75,18 @@ class Upstream:
 
     `disorder`, by partition, is of sources whose watermark depends on the disorder of their elements.
 
+    Of sources in `written` the writers say how far they are. A writer that has said something in one partition is
+    waited for in all: what it wrote to another may not have been read yet.
+
+    >>> upstream = Upstream({"minutes": MIN_TIME}, partitions={"minutes": {"0": MIN_TIME, "1": MIN_TIME}})
+    >>> upstream.written = frozenset({"minutes"})
+    >>> upstream.report("minutes", 60, now=0, partition=written_part("0", "a"))
+    >>> upstream.advance(now=0) == MIN_TIME
+    True
+    >>> upstream.report("minutes", 50, now=0, partition=written_part("1", "a"))
+    >>> upstream.advance(now=0)
+    50
+
     >>> upstream = Upstream({"events": MIN_TIME}, idle_after={"events": 60})
     >>> upstream.report("events", 100, now=0, partition="a")
     >>> upstream.report("events", 40, now=0, partition="b")
@@ -84,6 +103,7 @@ class Upstream:
     watermark: int = MIN_TIME
     active: dict[str, dict[str, int]] = field(default_factory=dict)  # when each reported last
     disorder: dict[str, dict[str, Disorder]] = field(default_factory=dict)
+    written: frozenset[str] = frozenset()
 
     def report(self, name: str, low: int, *, now: int, partition: str = WHOLE) -> None:
         """Notes that a source, or a partition of it, has come to `low` in a batch of the time `now`."""
@@ -124,7 +144,8 @@ class Upstream:
     def lows(self) -> Iterator[tuple[str, str, int]]:
         """Yields the low watermark of every partition: name, partition, time."""
         for name, whole in self.low.items():
-            for part, low in (self.partitions.get(name) or {WHOLE: whole}).items():
+            parts = self.partitions.get(name) or {WHOLE: whole}
+            for part, low in (_by_writer(parts) if name in self.written else parts).items():
                 yield name, part, max(whole, low)
 
     def by_name(self) -> dict[str, int]:
@@ -145,3 +166,14 @@ class Upstream:
         self.disorder = {
             name: {part: Disorder.load(of) for part, of in parts.items()} for name, parts in disorder.items()
         }
+
+
+def _by_writer(parts: Mapping[str, int]) -> dict[str, int]:
+    """Returns the low watermark of every writer in every partition; those of partitions, if there is no writer yet."""
+    named = [part.partition(WRITTEN_BY) for part in parts]
+    partitions = dict.fromkeys(partition for partition, _, _ in named)
+    writers = dict.fromkeys(writer for _, written, writer in named if written)
+    if not writers:
+        return dict(parts)
+    every = (written_part(partition, writer) for partition in partitions for writer in writers)
+    return {part: parts.get(part, MIN_TIME) for part in every}

@@ -45,7 +45,8 @@ from headrace.model.errors import PipelineError
 from headrace.model.metriccells import Cells, merge_cells, recording
 from headrace.model.pipeline import PCollection
 from headrace.model.sinks import BatchSink, WindowedValue, WriteFiles
-from headrace.model.times import MAX_TIME
+from headrace.model.times import MAX_TIME, MIN_TIME
+from headrace.model.topics import WriteTopic
 
 
 class Delivery:
@@ -167,8 +168,8 @@ class Delivery:
         for dest, body in zip(rows.column("dest").to_pylist(), rows.column("body").to_pylist(), strict=True):
             by_sink.setdefault(sink_of(dest), []).append(body)
         for number, outlet in self._outlets.items():
-            if number in by_sink:
-                self._to(outlet, frame, by_sink[number], batch_id)
+            if number in by_sink or says_watermarks(outlet):
+                self._to(outlet, frame, by_sink.get(number, []), batch_id)
 
     def _without_files(self, frame: DataFrame) -> DataFrame:
         """Leaves out the bodies of what Spark writes to files: that stays where it is, only that it is there counts."""
@@ -184,12 +185,19 @@ class Delivery:
             return
         writer = self._writers[outlet.number]
         if isinstance(writer, RecordWriter):
-            writer.append(blocks_of(bodies), batch_id, lambda: self._time_of(batch_id))
+            watermark = self._watermark(outlet) if says_watermarks(outlet) else None
+            writer.append(blocks_of(bodies), batch_id, lambda: self._time_of(batch_id), watermark)
         else:
             with recording() as recorder:
                 writer.write(elements_of(bodies), batch_id)
             if recorder.cells:
                 self.counters.report_metrics(outlet.node.label, recorder.cells)
+
+    def _watermark(self, outlet: Outlet) -> int | None:
+        """Returns the watermark of what a sink is given; None as long as it is not known."""
+        reports = [self.shards.get(name) for name in outlet.upstream]
+        lows = [MIN_TIME if report is None else report.watermark for report in reports]
+        return low if (low := min(lows, default=MIN_TIME)) > MIN_TIME else None
 
     def _place(self, output: ToParquet, bodies: list[bytes], batch_id: int) -> None:
         """Gives the files that workers wrote the directory of the batch, if there is none yet."""
@@ -238,6 +246,12 @@ class Delivery:
 def is_written_by_spark(outlet: Outlet) -> bool:
     """Returns whether a sink is files that Spark writes."""
     return isinstance(outlet.node.transform, WriteFiles) and not isinstance(outlet.output, ToParquet)
+
+
+def says_watermarks(outlet: Outlet) -> bool:
+    """Returns whether a sink is told the watermark of what it is given."""
+    sink = outlet.node.transform
+    return isinstance(sink, WriteTopic) and sink.watermarks
 
 
 def _check_columns(outlet: Outlet) -> None:

@@ -20,7 +20,7 @@ from headrace.engine.stream.programs import FromSource
 from headrace.engine.worker.blame import blame
 from headrace.engine.worker.bundles import Bundle
 from headrace.engine.worker.columnbundles import ColumnBundle, ColumnReader
-from headrace.engine.worker.hidden import BAD, NOW
+from headrace.engine.worker.hidden import BAD, LOW, NOW
 from headrace.engine.worker.program import Counters, Head
 
 
@@ -44,7 +44,9 @@ class FromRanges(FromSource):
         for ranges in batches:
             now = pc.max(ranges.column(NOW)).as_py()
             for partition, rows in self._read(ranges):
-                if rows.num_rows:
+                if LOW in rows.schema.names:  # what a writer says
+                    self._observe(rows, partition or WHOLE, now)
+                elif rows.num_rows:
                     self.count += rows.num_rows
                     self.clocks.observe(self.name, None, now)
                     self._observe(rows, WHOLE if partition is None else partition, now)

@@ -33,9 +33,9 @@ from headrace.model.pickling import define_in_script
 from headrace.model.times import MIN_TIME
 from headrace.model.watermarks import WatermarkPolicy
 
-Watermarks = Literal["given", "from times", "punctuated", "followed"]
-"""How a source's watermark is known: from its script, from event times, from a column, or from times that functions
-set."""
+Watermarks = Literal["given", "from times", "punctuated", "followed", "written"]
+"""How a source's watermark is known: from its script, from event times, from a column, from times that functions set,
+or from what the writers of a topic say."""
 
 
 @dataclass

@@ -305,7 +305,8 @@ class Stream:
             return None
         read = self._columns_read(tap)
         if (reader := reader_of(tap.source)) is not None:
-            return reader.direct(self._topics, read) if watermarks_of(tap.source) == "from times" else None
+            known = watermarks_of(tap.source) in ("from times", "written")
+            return reader.direct(self._topics, read) if known else None
         return None if not self._sources.directly else direct_files(tap.source, self._sources, read)
 
     def _columns_read(self, tap: Tap) -> list[set[str] | None]:
@@ -406,11 +407,13 @@ class Stream:
             if level in (None, entry.level)
         }
 
-    def _sources_of(self, exchange: Exchange) -> tuple[dict[str, tuple[str, ...]], dict[str, int]]:
-        """Returns the known partitions of the sources an exchange reads from, and after how long they are idle."""
+    def _sources_of(self, exchange: Exchange) -> tuple[dict[str, tuple[str, ...]], dict[str, int], frozenset[str]]:
+        """Returns of the sources an exchange reads from: known partitions, idle times, whose watermarks are written."""
         taps = [tap for tap in self.line.taps if tap.name in exchange.upstream]
         partitions = {tap.name: partitions_of(tap.source) for tap in taps}
-        return partitions, {name: self._idle_after[name] for name in partitions if name in self._idle_after}
+        idle_after = {name: self._idle_after[name] for name in partitions if name in self._idle_after}
+        written = (tap.name for tap in taps if watermarks_of(tap.source) == "written")
+        return partitions, idle_after, frozenset(written)
 
     def _started(self, data: DataFrame) -> StreamingQuery:
         writer = data.writeStream.outputMode("append").foreachBatch(self.delivery)

@@ -37,7 +37,7 @@ _CACHED: Final = 256
 class ShardSpec:
     """The specification of a shard: its name and number, the label and work of its exchange, and its upstream.
 
-    Of sources it may have the partitions, and after how long they are idle.
+    Of sources it may have the partitions, after how long they are idle, and whether their writers say how far they are.
     """
 
     name: str
@@ -47,6 +47,7 @@ class ShardSpec:
     number: int = 0
     partitions: dict[str, tuple[str, ...]] = field(default_factory=dict)
     idle_after: dict[str, int] = field(default_factory=dict)
+    written: frozenset[str] = frozenset()
 
 
 class Shard:
@@ -56,7 +57,8 @@ class Shard:
         self.spec = spec
         self.processor = spec.work.processor(spec.number)
         partitions = {name: dict.fromkeys(parts, MIN_TIME) for name, parts in spec.partitions.items()}
-        self.upstream = Upstream(dict.fromkeys(spec.upstream, MIN_TIME), spec.idle_after, partitions)
+        lows = dict.fromkeys(spec.upstream, MIN_TIME)
+        self.upstream = Upstream(lows, spec.idle_after, partitions, written=spec.written)
         self.delays = Delays()
         self.late = self.refused = 0
         self.copies = {"used": 0, "caught up": 0, "loaded": 0}  # how often workers had a copy, an older one, or none

@@ -40,7 +40,7 @@ from headrace.model.tablesources import TableSource
 from headrace.model.teststream import ScriptStep, TestStream
 from headrace.model.times import MAX_TIME, MIN_TIME
 from headrace.model.topics import ReadTopic
-from headrace.model.watermarks import Punctuated, WatermarkPolicy
+from headrace.model.watermarks import Punctuated, WatermarkPolicy, WrittenWatermark
 
 _FIRST: Final = 1_000_000_000_000
 """When, in milliseconds, the first file of a script was modified: Spark reads files in this order."""
@@ -140,7 +140,8 @@ class Sources:
 
     def alive(self, data: DataFrame) -> DataFrame:
         """Adds the columns of clocks to the frame of a source that has the time of the batch."""
-        return data.withColumns({NOW: self._now, LOW: F.lit(None).cast("long")})
+        lows = {} if LOW in data.columns else {LOW: F.lit(None).cast("long")}
+        return data.withColumns({NOW: self._now, **lows})
 
     def _files(self, node: Node, source: FileSource) -> DataFrame:
         there = sources.as_files(self.spark, node, source)
@@ -227,6 +228,8 @@ def watermarks_of(source: Node) -> Watermarks:
         return "given"
     if isinstance(policy_of(source), Punctuated):
         return "punctuated"
+    if isinstance(policy_of(source), WrittenWatermark):
+        return "written"
     if isinstance(transform, Rate | ReadTopic) or getattr(transform, "event_time", None) is not None:
         return "from times"
     return "followed"

@@ -109,7 +109,7 @@ class KafkaRequests:
                 delivered.append((message.partition(), message.offset()))
 
         deadline = time.monotonic() + _PATIENCE
-        for key, value, milliseconds, _ in messages:
+        for key, value, milliseconds, *_ in messages:
             while True:
                 try:
                     producer.produce(self.address.name, value, key, timestamp=milliseconds, on_delivery=on_delivery)

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.engine.shard.clocks import Clocks, Upstream, output_watermark
+from headrace.engine.shard.clocks import Clocks, Upstream, output_watermark, written_part
 from headrace.model.times import MAX_TIME, MIN_TIME
 
 reports = st.lists(
@@ -46,6 +46,38 @@ def test_the_slowest_partition_decides() -> None:
     upstream.report("events", 70, now=0, partition="b")
     upstream.report("events", 40, now=0, partition="a")  # never back
     assert upstream.advance(now=10**9) == 50
+
+
+written = st.lists(st.tuples(st.sampled_from("012"), st.sampled_from("ab"), st.integers(0, 100)), max_size=30)
+
+
+@given(written)
+def test_every_writer_is_waited_for_in_every_partition(said: list[tuple[str, str, int]]) -> None:
+    upstream = events(partitions={"events": {"0": MIN_TIME, "1": MIN_TIME}}, written=frozenset({"events"}))
+    expected = MIN_TIME
+    for number, (partition, writer, low) in enumerate(said, 1):
+        upstream.report("events", low, now=0, partition=written_part(partition, writer))
+        seen = said[:number]
+        partitions, writers = {"0", "1", *(each for each, _, _ in seen)}, {each for _, each, _ in seen}
+        lows = [
+            max((time for *place, time in seen if place == [part, by]), default=MIN_TIME)
+            for part in partitions
+            for by in writers
+        ]
+        expected = max(expected, min(lows))
+        assert upstream.advance(now=0) == expected
+        restored = events(written=frozenset({"events"}))
+        restored.load(upstream.dump())
+        assert restored.advance(now=0) == expected
+
+
+def test_an_idle_writer_is_not_waited_for() -> None:
+    upstream = events(partitions={"events": {"0": MIN_TIME}}, idle_after={"events": 60}, written=frozenset({"events"}))
+    upstream.report("events", 20, now=0, partition=written_part("0", "a"))
+    upstream.report("events", 50, now=30, partition=written_part("0", "b"))
+    assert upstream.advance(now=59) == 20
+    assert upstream.advance(now=60) == 50
+    assert upstream.idle(now=60) == [("events", "0 a")]
 
 
 def test_a_partition_may_appear_late() -> None:
