@@ -18,7 +18,7 @@ from headrace.log.values import HEADERS, KEY, VALUE, WATERMARK_KEY
 
 @dataclass(frozen=True)
 class WriterWatermark:
-    """How far a writer of a topic is: no later record of it in the partition is older than this time, in microseconds.
+    """The watermark of a writer: no later record of it in the partition is older than this time, in microseconds.
 
     >>> WriterWatermark.read(WriterWatermark("minutes/out", 60_000_000).key())
     WriterWatermark(writer='minutes/out', watermark=60000000)
