@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _WORDS: Final = (
     *("CREATE", "STREAM", "CONTINUOUS", "VIEW", "DROP", "SHOW", "STREAMS", "VIEWS", "DESCRIBE", "INSERT", "INTO"),
     *("VALUES", "SELECT", "FROM", "WHERE", "GROUP", "BY", "HAVING", "TUMBLE", "HOP", "SESSION", "TABLE", "DESCRIPTOR"),
-    *("INTERVAL", "WATERMARK", "EMIT", "AFTER", "DELAY", "COUNT", "PERCENTILE", "WITH", "LATENESS", "EXPLAIN"),
+    *("COPY", "INTERVAL", "WATERMARK", "EMIT", "AFTER", "DELAY", "COUNT", "PERCENTILE", "WITH", "LATENESS", "EXPLAIN"),
 )
 _HELP: Final = r"""\d        the streams and views
 \d NAME   the columns of one
@@ -52,13 +52,17 @@ def sql(
         texts = list(command or ())
         if file is not None:
             texts.append(file.read_text("utf-8"))
-        if not texts and not sys.stdin.isatty():
-            texts.append(sys.stdin.read())
+        stdin = None
+        if not sys.stdin.isatty():
+            if texts:
+                stdin = sys.stdin.buffer  # which COPY ... FROM STDIN reads
+            else:
+                texts.append(sys.stdin.read())
         with SqlSession(directory, database=database, trigger=trigger) as session:
             console = Console()
             for text in texts:
                 for statement in parse_statements(text):
-                    show(session.run(statement, wait=True), console)
+                    show(session.run(statement, wait=True, stdin=stdin), console)
             if not texts:
                 _prompt(session, console)
 

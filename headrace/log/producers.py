@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
+import pyarrow as pa
+
 from headrace.log.errors import LogError
 from headrace.log.partitioning import partition_of
 from headrace.log.topics import Topic
@@ -79,6 +81,11 @@ class Producer:
         if len(pending.values) >= self.batch:
             self._append(partition)
 
+    def send_rows(self, rows: pa.StructArray) -> None:
+        """Appends rows of a topic with columns, as one batch, behind what was sent before."""
+        self.flush()
+        self._append_batch(self._turn, self.topic.batch(rows, timestamps=[self.clock()] * len(rows)))
+
     def flush(self) -> None:
         """Appends all that was sent. If it fails, records that are not in the log yet can be flushed again."""
         for partition in sorted(self._pending):
@@ -89,6 +96,10 @@ class Producer:
         batch = self.topic.batch(
             pending.values, timestamps=pending.timestamps, keys=pending.keys, headers=pending.headers
         )
+        self._append_batch(number, batch)
+        del self._pending[number]
+
+    def _append_batch(self, number: int, batch: pa.RecordBatch) -> None:
         sequence = self._sequences[number] + 1
         try:
             self.topic.partition(number).append(batch, producer=self.id, sequence=sequence, durable=self.durable)
@@ -98,7 +109,6 @@ class Producer:
                 "still has them: call flush() again when that is fixed"
             ) from error
         self._sequences[number] = sequence
-        del self._pending[number]
         if number == self._turn:
             self._turn = (self._turn + 1) % len(self.topic.partitions)
 

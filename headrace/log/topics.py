@@ -162,7 +162,7 @@ class Topic:
 
     def batch(
         self,
-        values: list[object],
+        values: list[object] | pa.StructArray,
         *,
         timestamps: list[int],
         keys: list[bytes | None] | None = None,
@@ -179,7 +179,7 @@ class Topic:
             pa.array(keys, pa.binary()) if keys is not None else pa.nulls(count, pa.binary()),
             pa.array(timestamps, pa.int64()),
             encoded,
-            self.values.encode(values),
+            values if isinstance(values, pa.StructArray) else self.values.encode(values),
         ]
         return pa.record_batch(columns, schema=self.schema)
 

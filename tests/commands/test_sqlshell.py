@@ -32,6 +32,9 @@ def test_options_files_and_pipes(tmp_path: Path) -> None:
     code, output = run(*home, "-c", "SHOW STREAMS", "-c", "DROP STREAM hist")
     assert (code, "hits" in output, "did you mean 'hits'?" in output) == (1, True, True)
     assert "No such file" in run(str(tmp_path / "none.sql"), *home)[1]
+    copy = "COPY hits FROM STDIN (FORMAT csv)"
+    assert run(*home, "-c", copy, given="/,1\n/a,2\n") == (0, "copied 2\n")
+    assert "there is no standard input here" in run(*home, given=copy)[1]
 
 
 def test_the_prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

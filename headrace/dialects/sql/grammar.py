@@ -90,6 +90,12 @@ class ShowObjects(exp.Expression):
     arg_types: ClassVar[dict[str, bool]] = {"kind": True}
 
 
+class CopyRows(exp.Expression):
+    """COPY stream (columns) FROM 'file' or STDIN (FORMAT name, HEADER true)."""
+
+    arg_types: ClassVar[dict[str, bool]] = {"this": True, "columns": False, "file": False, "options": False}
+
+
 class OnView(exp.Expression):
     """SUBSCRIBE to a view; PAUSE or RESUME one."""
 
@@ -156,6 +162,33 @@ class ContinuousParser(SparkParser):
         self._match_text_seq("TO")
         self._match_text_seq("VIEW")
         return self.expression(OnView(this=self._parse_id_var(), kind=word))
+
+    def _parse_copy(self) -> Any:
+        name, columns = self._parse_id_var(), None
+        if self._match(TokenType.L_PAREN):
+            columns = self._parse_csv(self._parse_id_var)
+            self._match_r_paren()
+        self._expect(self._match(TokenType.FROM), "COPY stream is followed by FROM and a file, or STDIN")
+        file = (
+            None if self._match_text_seq("STDIN") else self._expect(self._parse_string(), "FROM takes 'file' or STDIN")
+        )
+        options: list[exp.Expr] = []
+        self._match(TokenType.WITH)
+        if self._match(TokenType.L_PAREN):
+            options = self._parse_csv(self._parse_copy_option)
+            self._match_r_paren()
+        return self.expression(CopyRows(this=name, columns=columns, file=file, options=options))
+
+    def _parse_copy_option(self) -> exp.Expr:
+        """Parses FORMAT csv, HEADER, or HEADER true."""
+        name = self._expect(self._parse_var(any_token=True), "an option is a name and a value, as in (FORMAT csv)")
+        self._match(TokenType.EQ)
+        value: exp.Expr | None = exp.Boolean(this=True)
+        if self._curr and self._curr.token_type not in (TokenType.COMMA, TokenType.R_PAREN):
+            value = self._parse_boolean() or self._parse_string() or self._parse_var(any_token=True)
+        if isinstance(value, exp.Var):
+            value = exp.Literal.string(value.name)
+        return self.expression(exp.EQ(this=name, expression=value))
 
     def _parse_create(self) -> Any:
         start = self._index

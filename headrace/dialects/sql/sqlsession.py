@@ -12,13 +12,14 @@ from datetime import UTC, date, datetime
 from functools import singledispatchmethod
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, Self
 
 import pyarrow as pa
 from sqlglot import exp
 
 from headrace.dialects.sql import sqlstatements as sql
 from headrace.dialects.sql.catalog import Catalog, View
+from headrace.dialects.sql.copyreader import FORMS, read_rows
 from headrace.dialects.sql.passes import SessionPlace, ddl_of, levels_of, pass_name, plan_pass, plan_types, topic_of
 from headrace.dialects.sql.resulttables import ResultTables
 from headrace.dialects.sql.sqlerrors import SqlError
@@ -26,7 +27,7 @@ from headrace.engine.handle import Handle, Status, StreamStatus
 from headrace.local.privatefolder import make_folder
 from headrace.local.processlock import LockHolder, exclusive
 from headrace.log.producers import Producer
-from headrace.log.topics import Log
+from headrace.log.topics import Log, Topic
 from headrace.model.errors import PipelineError
 from headrace.model.knowncolumns import no_column
 from headrace.model.times import duration, instant
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Result", "SqlSession"]
 
+_SUFFIXES: Final = {"csv": "csv", "json": "json", "jsonl": "json", "ndjson": "json", "parquet": "parquet"}
 _LOOK: Final = 0.05  # seconds from one look at a pass to the next, as nothing tells how far it is
 
 
@@ -102,10 +104,17 @@ class SqlSession:
         """Executes statements, one after the other; what those before a failing one did stays done."""
         return [self.run(statement) for statement in sql.parse_statements(text)]
 
-    def run(self, statement: sql.Statement, *, wait: bool = False) -> Result:
-        """Executes a statement. With `wait`, a SELECT waits until views have all rows that were inserted before."""
+    def run(
+        self, statement: sql.Statement, *, wait: bool = False, files: bool = True, stdin: BinaryIO | None = None
+    ) -> Result:
+        """Executes a statement. With `wait`, a SELECT waits until views have all rows that were inserted before.
+
+        COPY reads files if `files`, and `stdin`, if it is given, as the standard input.
+        """
         if wait and isinstance(statement, sql.Select):
             self.catch_up()
+        if isinstance(statement, sql.Copy):
+            return self._copy(statement, files, stdin)  # others may execute statements meanwhile
         with self._lock:
             return self._do(statement)
 
@@ -219,16 +228,43 @@ class SqlSession:
             columns = self.catalog.view(statement.name).columns
         return Result(table=pa.table({"column": list(columns), "type": [each.lower() for each in columns.values()]}))
 
-    @_do.register
-    def _insert(self, statement: sql.Insert) -> Result:
+    def _appended(self, statement: sql.Insert | sql.Copy) -> tuple[sql.CreateStream, Topic]:
+        """Returns the stream that rows are appended to, and its topic."""
         stream = self.catalog.stream(statement.stream)
         if "://" in topic_of(stream):
-            raise SqlError(f"INSERT is for streams of this log, and {stream.name} is {topic_of(stream)}")
-        names = list(statement.columns or stream.columns)
-        for name in names:
+            kind = type(statement).__name__.upper()
+            raise SqlError(f"{kind} is for streams of this log, and {stream.name} is {topic_of(stream)}")
+        for name in statement.columns or ():
             if name not in stream.columns:
                 raise SqlError(no_column(name, stream.columns))
-        with Producer(Log(self._where.log).topic(topic_of(stream))) as producer:
+        return stream, Log(self._where.log).topic(topic_of(stream))
+
+    def _copy(self, statement: sql.Copy, files: bool, stdin: BinaryIO | None) -> Result:
+        with self._lock:
+            _, topic = self._appended(statement)
+        form, header = copy_format(statement)
+        if statement.file is None and stdin is None:
+            raise SqlError("there is no standard input here; write COPY ... FROM 'file'")
+        if statement.file is not None and not files:
+            raise SqlError("COPY reads no files here; send the rows by INSERT, or run it in `headrace sql`")
+        rows, columns = 0, topic.values.type()
+        with ExitStack() as opened:
+            file = stdin if statement.file is None else opened.enter_context(_opened(statement.file))
+            assert file is not None
+            producer = Producer(topic)
+            try:
+                for batch in read_rows(file, form, columns, statement.columns, header=header):
+                    producer.send_rows(batch)
+                    rows += len(batch)
+            except SqlError as error:
+                raise SqlError(f"{error}; {f'the first {rows} rows were' if rows else 'no row was'} appended") from None
+        return Result(f"copied {rows}")
+
+    @_do.register
+    def _insert(self, statement: sql.Insert) -> Result:
+        stream, topic = self._appended(statement)
+        names = list(statement.columns or stream.columns)
+        with Producer(topic) as producer:
             for row in statement.rows:
                 if len(row) != len(names):
                     raise SqlError(f"a row has {len(row)} values, and {stream.name} has {len(names)} columns")
@@ -315,6 +351,27 @@ def _ends(log: str, stream: sql.CreateStream) -> dict[int, int]:
     if "://" in topic:
         return {}
     return {number: partition.next_offset() for number, partition in enumerate(Log(log).topic(topic).partitions)}
+
+
+def copy_format(statement: sql.Copy) -> tuple[str, bool]:
+    """Returns the format of the file that COPY reads, and whether its first row has names."""
+    suffix = Path(statement.file or "").suffix.removeprefix(".").lower()
+    form = str(statement.options.get("format", _SUFFIXES.get(suffix, "csv"))).lower()
+    if form not in FORMS:
+        raise SqlError(f"COPY reads {', '.join(FORMS)}, got FORMAT {form}")
+    header = statement.options.get("header", False)
+    if not isinstance(header, bool) or (form != "csv" and (header or statement.columns)):
+        raise SqlError("HEADER is true or false, and as columns only for CSV: rows of JSON and Parquet have names")
+    if form == "parquet" and statement.file is None:
+        raise SqlError("the standard input is no Parquet, which is read from its end; write COPY ... FROM 'file'")
+    return form, header
+
+
+def _opened(file: str) -> BinaryIO:
+    try:
+        return open(file, "rb")
+    except OSError as error:
+        raise SqlError(f"cannot read {file!r}: {error.strerror}") from None
 
 
 def _timestamp(value: Any) -> datetime:

@@ -22,6 +22,7 @@ Option = str | int | float | bool
 
 STREAM_OPTIONS: Final = ("topic", "partitions", "retention", "idle_after")
 VIEW_OPTIONS: Final = ("from", "ttl", "ttl_column")
+COPY_OPTIONS: Final = ("format", "header")
 
 
 @dataclass(frozen=True)
@@ -91,9 +92,13 @@ class Insert(Statement):
 
 @dataclass(frozen=True)
 class Copy(Statement):
-    """Appends the rows of a file to a stream; without a file, those of the standard input."""
+    """Appends the rows of a file to a stream; without a file, those of the standard input.
+
+    `columns` are those that rows without names have, None for all.
+    """
 
     stream: str
+    columns: tuple[str, ...] | None
     file: str | None
     options: Mapping[str, Option]
 
@@ -239,10 +244,9 @@ def _insert(text: str, node: exp.Expr) -> Statement:
 
 
 def _copy(text: str, node: exp.Expr) -> Statement:
-    files = node.args.get("files") or []
-    options = {each.name.lower(): literal_value(each.expression, text) for each in node.args.get("params") or ()}
-    name = files[0].name if files and isinstance(files[0], exp.Literal) else None
-    return Copy(text, node.this.name, name, options)
+    file, columns = node.args.get("file"), node.args.get("columns")
+    names = None if columns is None else tuple(each.name for each in columns)
+    return Copy(text, node.this.name, names, None if file is None else file.name, _options(text, node, COPY_OPTIONS))
 
 
 _KINDS: Final[dict[str, Kind]] = {"STREAM": "stream", "VIEW": "view", "TRANSFORM": "transform"}
@@ -275,5 +279,5 @@ _MAKERS: Final[dict[type, Callable[[str, Any], Statement]]] = {
     grammar.ExplainQuery: _explain,
     exp.Describe: lambda text, node: Describe(text, node.this.name),
     exp.Insert: _insert,
-    exp.Copy: _copy,
+    grammar.CopyRows: _copy,
 }

@@ -19,7 +19,8 @@ CREATE CONTINUOUS VIEW IF NOT EXISTS minutes WITH (ttl = '7 days', ttl_column = 
 INSERT INTO trades VALUES ('IBM', 142.5, 100, '2026-01-31T12:00:01Z'), ('a;b', -1.5, NULL, TIMESTAMP '2026-01-31');
 INSERT INTO trades (symbol, size) VALUES ('SAP', 1);
 SELECT * FROM minutes WHERE symbol = 'IBM' ORDER BY window_start DESC LIMIT 5;
-COPY trades FROM 'day.csv'; SHOW STREAMS; DESCRIBE minutes; SUBSCRIBE TO minutes; PAUSE VIEW minutes;
+COPY trades FROM 'day.csv' (FORMAT json, HEADER); SHOW STREAMS; DESCRIBE minutes;
+SUBSCRIBE TO minutes; PAUSE VIEW minutes;
 EXPLAIN SELECT symbol FROM trades; RESUME minutes; DROP VIEW IF EXISTS minutes
 """
 
@@ -40,6 +41,7 @@ def test_every_statement() -> None:
     assert isinstance(partly, statements.Insert) and partly.columns == ("symbol", "size")
     assert isinstance(select, statements.Select) and select.text.strip().startswith("SELECT * FROM minutes")
     assert isinstance(copy, statements.Copy) and (copy.stream, copy.file) == ("trades", "day.csv")
+    assert copy.options == {"format": "json", "header": True}
     assert isinstance(show, statements.Show) and show.kind == "stream"
     assert isinstance(describe, statements.Describe) and describe.name == "minutes"
     assert isinstance(subscribe, statements.Subscribe) and subscribe.view == "minutes"
