@@ -86,8 +86,8 @@ def _csv(file: BinaryIO, columns: pa.StructType, names: Sequence[str] | None, *,
 
 
 def _json(file: BinaryIO, columns: pa.StructType) -> Iterator[Batch]:
-    given = [(field.name, field.type if _is_in_json(field.type) else pa.string()) for field in columns]
-    options = pj.ParseOptions(explicit_schema=pa.schema(given), unexpected_field_behavior="error")
+    parsed = [(field.name, field.type if _is_in_json(field.type) else pa.string()) for field in columns]
+    options = pj.ParseOptions(explicit_schema=pa.schema(parsed), unexpected_field_behavior="error")
 
     def parse(lines: Sequence[bytes]) -> pa.Table:
         data = b"\n".join(lines)
@@ -136,12 +136,12 @@ FORMS: Final = ("csv", *_FORMS)
 """The formats of files that can be read."""
 
 
-def _converted(given: Batch, columns: pa.StructType, numbers: Sequence[int], unit: str = "row") -> Batch:
+def _converted(batch: Batch, columns: pa.StructType, numbers: Sequence[int], unit: str = "row") -> Batch:
     """Converts columns to their types; a value that is not of its column's is refused by the number of its row."""
     converted = {}
-    rows = len(next(iter(given.values())))
+    rows = len(next(iter(batch.values())))
     for field in columns:
-        column = given.get(field.name)
+        column = batch.get(field.name)
         if column is None:
             converted[field.name] = pa.nulls(rows, field.type)
             continue
@@ -179,7 +179,7 @@ def _names(columns: pa.StructType) -> list[str]:
     return [field.name for field in columns]
 
 
-def _check_names(given: Sequence[str], columns: pa.StructType) -> None:
-    for name in given:
+def _check_names(names: Sequence[str], columns: pa.StructType) -> None:
+    for name in names:
         if name not in _names(columns):
             raise SqlError(no_column(name, _names(columns)))
