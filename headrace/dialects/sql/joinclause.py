@@ -1,4 +1,4 @@
-"""JOIN: of streams in the same windows or over all time, and of a stream with a table."""
+"""JOIN: of streams in the same windows, over all time, near in time or as of a time, and of a stream with a table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headrace.dialects.sql.intervals import interval_of
 from headrace.dialects.sql.relations import Relation, Scope, column_named, is_bound, sql_text
 from headrace.dialects.sql.sqlerrors import SqlError
 from headrace.dialects.sql.steps import Steps
-from headrace.model.columnjoins import How, Join, Within
+from headrace.model.columnjoins import AsOfJoin, How, Join, Within
 from headrace.model.errors import PipelineError
 
 _HOW: Final[dict[str, How]] = {"": "inner", "LEFT": "left", "RIGHT": "right", "FULL": "outer"}
@@ -39,7 +39,8 @@ class Joining:
         pairs, rest = self._conditions(other)
         if not pairs:
             raise self.steps.error(self.join, "a JOIN compares a column of each side for being equal; add ON a.x = b.y")
-        bounds, rest = self._within(other, rest)
+        as_of = self._as_of()
+        bounds, rest = (None, rest) if as_of else self._within(other, rest)
         if rest and how != "inner":
             raise self.steps.error(
                 rest[0], "a LEFT, RIGHT or FULL JOIN takes conditions of the form a.x = b.y; filter before it"
@@ -53,10 +54,19 @@ class Joining:
         right |= {f"_other{number}": expression for number, (_, expression) in enumerate(pairs)}
         ready = self.steps.in_windows(self.steps.select(self.left, left, None, None))
         others = self.steps.in_windows(self.steps.select(self.right, right, None, None))
+        table = others.collection
+        both_streamed = as_of or bounds is not None or not table.bounded
+        if both_streamed and not (ready.collection.bounded and table.bounded):
+            self._refuse_changes()
         try:
-            transform = Join(others.collection, on=keys, how=how, within=bounds, stream=not others.collection.bounded)
-            transform.check(ready.collection, others.collection)
-            signature = f"{how} join with {others.collection.label} on {keys} within {bounds}"
+            transform = (
+                AsOfJoin(table, on=keys, how="left" if how == "left" else "inner")
+                if as_of
+                else Join(table, on=keys, how=how, within=bounds, stream=not table.bounded)
+            )
+            transform.check(ready.collection, table)
+            times = "as of its time" if as_of else f"within {bounds}"
+            signature = f"{how} join with {table.label} on {keys} {times}"
             collection = self.steps.shared.apply(transform, signature, ready.collection)
         except PipelineError as error:
             raise self.steps.error(self.join, str(error)) from None
@@ -65,7 +75,7 @@ class Joining:
         }
         stored = (*left, *(name for name in right if not name.startswith("_other")))
         scope = Scope(self.steps.text, {**self.scope.tables, self.name: columns})
-        relation = Relation(collection, {}, stored, None, self.left.time)
+        relation = Relation(collection, {}, stored, None, self.left.time, retracts=self.left.retracts)
         if rest:
             relation = self.steps.where(relation, scope.resolve(exp.and_(*rest)))
         return scope, relation
@@ -75,9 +85,39 @@ class Joining:
         if join.args.get("method") or join.kind in ("SEMI", "ANTI", "CROSS"):
             word = join.args.get("method") or join.kind
             raise error(join.this, f"{word} JOIN is not supported; write JOIN ... ON a.x = b.y")
-        if join.this.args.get("version") is not None:
-            raise error(join.this, "FOR SYSTEM_TIME AS OF is not supported yet")
-        return _HOW[join.side]
+        how = _HOW[join.side]
+        if join.this.args.get("version") is not None and how not in ("inner", "left"):
+            raise error(join.this, f"a {join.side} JOIN has no FOR SYSTEM_TIME AS OF; write JOIN or LEFT JOIN")
+        return how
+
+    def _as_of(self) -> bool:
+        """Returns whether each row is joined with the version that was valid at its time."""
+        version, error = self.join.this.args.get("version"), self.steps.error
+        if version is None:
+            return False
+        named = version.expression
+        if version.args["kind"] != "AS OF" or not isinstance(named, exp.Column):
+            raise error(self.join.this, "it is JOIN name FOR SYSTEM_TIME AS OF a.at AS b ON a.x = b.y")
+        resolved = self.scope.resolve(named)
+        if self.left.time is None:
+            self.left = self.steps.with_times(self.left, resolved.name)
+        elif sql_text(resolved) != sql_text(self.left.time_column):
+            raise error(
+                named, f"rows are joined as of their event time, which is {self.left.time!r}; got {named.name!r}"
+            )
+        if self.right.time is None:
+            raise error(self.join.this, f"{self.name!r} has no event time, from which on a row is valid; give it one")
+        return True
+
+    def _refuse_changes(self) -> None:
+        """Refuses rows that may be taken back: a join of streams would have to find what it made of them."""
+        for relation in (self.left, self.right):
+            if relation.retracts:
+                raise self.steps.error(
+                    self.join,
+                    "a JOIN of streams takes rows that stay, and results of groups change; join first and group then, "
+                    "or add EMIT AFTER WATERMARK to groups in windows",
+                )
 
     def _conditions(self, other: Scope) -> tuple[list[tuple[exp.Expr, exp.Expr]], list[exp.Expr]]:
         """Returns the pairs of expressions that must be equal, of the left and of the right, and other conditions."""

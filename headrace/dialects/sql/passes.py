@@ -15,8 +15,9 @@ from headrace.dialects.sql.catalog import Catalog, View
 from headrace.dialects.sql.planner import Planned, Planner
 from headrace.dialects.sql.relations import Relation, column_named
 from headrace.dialects.sql.sqlstatements import CreateQuery, CreateStream
+from headrace.model.columnjoins import Join
 from headrace.model.grouping import is_grouping
-from headrace.model.pipeline import Graph, PCollection, Pipeline
+from headrace.model.pipeline import Graph, Node, PCollection, Pipeline
 from headrace.model.sources import Create
 from headrace.model.tables import WriteTable
 from headrace.model.topics import ReadTopic
@@ -65,19 +66,18 @@ def plan_pass(where: SessionPlace, views: Iterable[View], start: str) -> Pipelin
     return pipeline
 
 
-def plan_types(where: SessionPlace, statement: CreateQuery) -> tuple[Planned, Graph]:
+def plan_types(where: SessionPlace, statement: CreateQuery) -> Planned:
     """Plans a query over empty tables, so that Spark can say which types its columns have."""
     pipeline = Pipeline(spark=where.spark)
     sources = {
         name: pipeline | name >> Create([], schema=ddl_of(stream.columns))
         for name, stream in where.catalog.streams.items()
     }
-    planned = _planner(where.catalog, sources).plan(statement.query, statement.text)
-    return planned, pipeline.snapshot()
+    return _planner(where.catalog, sources).plan(statement.query, statement.text)
 
 
-def pass_name(catalog: Catalog, statement: CreateQuery, planned: Planned, graph: Graph) -> str:
-    """Returns the name of the pass that can compute a view.
+def pass_name(catalog: Catalog, statement: CreateQuery, graph: Graph) -> str:
+    """Returns the name of the pass that can compute a view, given the graph of a pass that computes it alone.
 
     A checkpoint keeps the sources and the clock that it began with, so views that differ in these are computed by
     different passes; and one that begins elsewhere than now has a pass of its own. It also keeps the number of levels
@@ -89,7 +89,7 @@ def pass_name(catalog: Catalog, statement: CreateQuery, planned: Planned, graph:
         parts.append("clock")
     if "from" in statement.options:
         parts.append(f"from-{statement.options['from']}-{statement.name}")
-    prefix, needed = ".".join([*parts, "levels-"]), _levels(graph, planned.collection)
+    prefix, needed = ".".join([*parts, "levels-"]), max(_levels(graph, node) for node in graph)
     room = [levels for name in catalog.passes() if name.startswith(prefix) and (levels := levels_of(name)) >= needed]
     return f"{prefix}{min(room, default=needed)}"
 
@@ -138,10 +138,11 @@ def _table(where: SessionPlace, view: View, planned: Planned) -> WriteTable:
     return WriteTable(where.database, view.name, mode="retract" if planned.retracts else "append")
 
 
-def _levels(graph: Graph, collection: PCollection) -> int:
-    node = graph.producer(collection)
-    grouped = is_grouping(node) or (type(node.transform).__name__ == "Join" and not node.inputs[1].bounded)
-    return grouped + max((_levels(graph, each) for each in node.inputs), default=0)
+def _levels(graph: Graph, node: Node) -> int:
+    above = max((_levels(graph, graph.producer(each)) for each in node.inputs), default=0)
+    transform = node.transform
+    streams = isinstance(transform, Join) and not transform.with_table(node.inputs[1])
+    return above + (is_grouping(node) or streams)
 
 
 def _needs_clock(graph: Graph) -> bool:

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from functools import singledispatchmethod
 from pathlib import Path
@@ -292,14 +292,20 @@ class SqlSession:
         """Plans a view; returns it and the types of its columns."""
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        planned, graph = plan_types(self._where, statement)
+        planned = plan_types(self._where, statement)
         try:
             schema = planned.collection.to_spark().schema
         except PipelineError as error:
             reason = str(error).splitlines()[0].partition("): ")[2] or str(error)
             raise SqlError(f"Spark refuses the query: {reason}") from None
         columns = {field.name: field.dataType.simpleString() for field in schema}
-        view = View(statement, columns, planned.key, pass_name(self.catalog, statement, planned, graph))
+        view = View(statement, columns, planned.key, "")
+        alone = plan_pass(self._where, [view], "latest")
+        try:
+            alone.explain(stream=True)
+        except PipelineError as error:
+            raise SqlError(f"this query cannot be continuous: {error}") from None
+        view = replace(view, computed_by=pass_name(self.catalog, statement, alone.snapshot()))
         return view, to_arrow_schema(schema, timezone="UTC")
 
     def _schema(self, view: View) -> pa.Schema:

@@ -142,10 +142,34 @@ SPARK_SESSIONS = """SELECT symbol, session_window.start, session_window.end, cou
     FROM trades GROUP BY symbol, session_window(at, '12 seconds')"""
 
 
+# Spark has no joins as of a time: for each query, the same by other means.
+BIG = "WITH big AS (SELECT symbol, trader, price, at FROM trades WHERE size > 2)"
+AS_OF = {
+    "as of": (
+        f"""{BIG} SELECT a.trader, a.at, b.price, b.at AS since
+        FROM trades AS a JOIN big FOR SYSTEM_TIME AS OF a.at AS b ON a.symbol = b.symbol""",
+        f"""{BIG} SELECT a.trader, a.at, b.price, b.at AS since
+        FROM trades AS a JOIN big AS b ON a.symbol = b.symbol AND b.at <= a.at
+        QUALIFY ROW_NUMBER() OVER (PARTITION BY a.symbol, a.at ORDER BY b.at DESC) = 1""",
+    ),
+    "left as of": (
+        f"""{BIG} SELECT a.symbol, count(*) AS n, count(b.at) AS known, max(b.at) AS latest FROM trades AS a
+        LEFT JOIN big FOR SYSTEM_TIME AS OF a.at AS b ON a.symbol = b.symbol AND a.trader = b.trader
+        GROUP BY a.symbol""",
+        f"""{BIG} SELECT symbol, count(*) AS n, count(since) AS known, max(since) AS latest FROM (
+            SELECT a.symbol, a.at, max(b.at) AS since FROM trades AS a LEFT JOIN big AS b
+            ON a.symbol = b.symbol AND a.trader = b.trader AND b.at <= a.at GROUP BY a.symbol, a.at
+        ) GROUP BY symbol""",
+    ),
+}
+
+
 def reference(spark: SparkSession, name: str) -> list[tuple[Any, ...]]:
     """Returns what Spark's SQL gives."""
     if name in QUERIES:
         text = QUERIES[name]
+    elif name in AS_OF:
+        _, text = AS_OF[name]
     elif name == "in session":
         text = SPARK_SESSIONS
     else:
@@ -160,7 +184,7 @@ def texts() -> dict[str, str]:
     names = ["in tumble", "in hop", "in session", "over tumble", "over hop", "by tumble", "join tumble"]
     names += ["firstin tumble", "firstin hop", "firstof tumble", "firstof hop", "firstwindow hop", "unbound tumble"]
     in_windows = {name: WINDOW_QUERIES[name.split()[0]].format(WINDOWS[name.split()[1]]) for name in names}
-    return {**QUERIES, **in_windows}
+    return {**QUERIES, **{name: text for name, (text, _) in AS_OF.items()}, **in_windows}
 
 
 def planned(source: hr.PCollection, companies: hr.PCollection) -> dict[str, Planned]:

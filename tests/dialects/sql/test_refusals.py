@@ -62,6 +62,9 @@ REFUSED = {
     "SELECT symbol, 1 + ROW_NUMBER() OVER (ORDER BY at) AS r FROM trades QUALIFY r < 3": "is a column by itself",
     "SELECT symbol, ROW_NUMBER() OVER (ORDER BY at) AS Symbol FROM trades QUALIFY symbol < 3": "name the rank with",
     "SELECT symbol FROM trades QUALIFY symbol = 'x'": "QUALIFY limits ROW_NUMBER()",
+    "SELECT 1 FROM trades AS a RIGHT JOIN trades FOR SYSTEM_TIME AS OF a.at AS b USING (symbol)": "a RIGHT JOIN has no",
+    "SELECT 1 FROM trades AS a JOIN trades FOR SYSTEM_TIME AS OF now() AS b USING (symbol)": "AS OF a.at AS b ON",
+    "SELECT 1 FROM trades AS a JOIN trades FOR SYSTEM_TIME AS OF a.at AS b USING (symbol)": "'b' has no event time",
     "SELECT symbol FROM main.trades": "has a schema",
     "SELECT symbol FROM read_csv('x')": "there is no table function 'read_csv'",
     "SELECT symbol FROM TUMBLE(TABLE trades, DESCRIPTOR(when), INTERVAL '1' MINUTE)": "no column 'when' in 'trades'",
@@ -81,6 +84,14 @@ REFUSED = {
 @pytest.mark.parametrize("query", REFUSED)
 def test_refused_by_name(query: str) -> None:
     assert REFUSED[query] in refusal_of(query)
+
+
+def test_streams_join_rows_that_stay() -> None:
+    p = hr.Pipeline()
+    trades = p | hr.TestStream().add([Trade("IBM", 1.0, "")]).finish().with_output_types(Trade)
+    counts = "SELECT symbol, count(*) AS n FROM trades GROUP BY symbol"
+    with pytest.raises(hr.PipelineError, match="results of groups change; join first and group then"):
+        {"trades": trades} | hr.Sql(f"SELECT t.symbol, n FROM trades AS t JOIN ({counts}) AS c ON t.symbol = c.symbol")
 
 
 def test_errors_show_the_line_and_a_caret() -> None:

@@ -102,6 +102,8 @@ def test_what_a_session_refuses(spark: SparkSession, tmp_path: Path) -> None:
             TRADES: "there is a stream 'trades' already; drop it first",
             "CREATE VIEW v AS SELECT symbol FROM tradse": "did you mean 'trades'?",
             "CREATE VIEW v AS SELECT upper(size, 2) AS x FROM trades": "Spark refuses the query",
+            "CREATE VIEW v AS SELECT a.size FROM trades AS a LEFT JOIN trades AS b ON a.symbol = b.trader": "a stream "
+            "never knows which these are",
             "DROP VIEW v": "there is no view 'v'",
             "DESCRIBE v": "there is no view 'v'",
             "INSERT INTO trade VALUES (1)": "there is no stream 'trade', did you mean 'trades'?",
