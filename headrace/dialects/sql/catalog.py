@@ -1,9 +1,9 @@
-"""The catalog: the streams and views that statements created. It outlives the process, as a file."""
+"""The catalog: the streams, tables and views that statements created. It outlives the process, as a file."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -11,7 +11,7 @@ from typing import Any, Final
 from sqlglot import exp
 
 from headrace.dialects.sql.sqlerrors import SqlError
-from headrace.dialects.sql.sqlstatements import CreateQuery, CreateStream, parse_statements
+from headrace.dialects.sql.sqlstatements import CreateQuery, CreateStream, CreateTable, parse_statements
 from headrace.local.atomicfile import replace_file
 from headrace.local.privatefile import read_private
 from headrace.model.errors import other_format
@@ -36,11 +36,12 @@ class View:
 
 
 class Catalog:
-    """Streams and views by name. A change is in the file before anything else happens."""
+    """Streams, tables and views by name. A change is in the file before anything else happens."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.streams: dict[str, CreateStream] = {}
+        self.tables: dict[str, CreateTable] = {}
         self.views: dict[str, View] = {}
         if path.exists():
             self._load(json.loads(read_private(path)))
@@ -65,14 +66,20 @@ class Catalog:
         return found
 
     def check_free(self, name: str) -> None:
-        """Refuses a name that a stream or a view has."""
-        taken = "stream" if name in self.streams else "view" if name in self.views else None
+        """Refuses a name that a stream, a table or a view has."""
+        kinds: dict[str, Mapping[str, object]] = {"stream": self.streams, "table": self.tables, "view": self.views}
+        taken = next((kind for kind, names in kinds.items() if name in names), None)
         if taken is not None:
             raise SqlError(f"there is a {taken} {name!r} already; drop it first, or write IF NOT EXISTS")
 
     def add_stream(self, stream: CreateStream) -> None:
         """Adds a stream."""
         self.streams[stream.name] = stream
+        self._save()
+
+    def add_table(self, table: CreateTable) -> None:
+        """Adds a table."""
+        self.tables[table.name] = table
         self._save()
 
     def add_view(self, view: View) -> None:
@@ -88,6 +95,15 @@ class Catalog:
         del self.streams[name]
         self._save()
 
+    def drop_table(self, name: str) -> None:
+        """Removes a table, whose rows stay where they are; refused while views read it."""
+        if name not in self.tables:
+            raise self._unknown("table", name, self.tables)
+        if readers := self._readers(name):
+            raise SqlError(f"the view {readers[0]!r} reads the table {name!r}; drop the view first")
+        del self.tables[name]
+        self._save()
+
     def drop_view(self, name: str) -> View:
         """Removes a view; refused while others read it."""
         view = self.view(name)
@@ -98,14 +114,15 @@ class Catalog:
         return view
 
     def tables_of(self, statement: CreateQuery) -> set[str]:
-        """Returns the streams and views that a query names."""
-        return {table.name for table in statement.query.find_all(exp.Table)} & {*self.streams, *self.views}
+        """Returns the streams, tables and views that a query names."""
+        named = {table.name for table in statement.query.find_all(exp.Table)}
+        return named & {*self.streams, *self.tables, *self.views}
 
-    def streams_of(self, statement: CreateQuery) -> set[str]:
-        """Returns the streams that a query reads, also through views."""
+    def sources_of(self, statement: CreateQuery) -> set[str]:
+        """Returns the streams and tables that a query reads, also through views."""
         found: set[str] = set()
         for name in self.tables_of(statement):
-            found |= {name} if name in self.streams else self.streams_of(self.view(name).statement)
+            found |= self.sources_of(self.views[name].statement) if name in self.views else {name}
         return found
 
     def _readers(self, name: str) -> list[str]:
@@ -126,8 +143,13 @@ class Catalog:
             }
             for view in self.views.values()
         ]
-        streams = [stream.text.strip() for stream in self.streams.values()]
-        replace_file(self.path, json.dumps({"format": _FORMAT, "streams": streams, "views": views}, indent=1).encode())
+        stored = {
+            "format": _FORMAT,
+            "streams": [stream.text.strip() for stream in self.streams.values()],
+            "tables": [table.text.strip() for table in self.tables.values()],
+            "views": views,
+        }
+        replace_file(self.path, json.dumps(stored, indent=1).encode())
 
     def _load(self, stored: dict[str, Any]) -> None:
         if stored["format"] != _FORMAT:
@@ -136,6 +158,10 @@ class Catalog:
             (stream,) = parse_statements(text)
             assert isinstance(stream, CreateStream)
             self.streams[stream.name] = stream
+        for text in stored.get("tables", []):  # there were none at first
+            (table,) = parse_statements(text)
+            assert isinstance(table, CreateTable)
+            self.tables[table.name] = table
         for entry in stored["views"]:
             (statement,) = parse_statements(entry.pop("text"))
             assert isinstance(statement, CreateQuery)

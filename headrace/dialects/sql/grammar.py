@@ -65,6 +65,12 @@ class CreateStream(exp.Expression):
     }
 
 
+class CreateTable(exp.Expression):
+    """CREATE TABLE name (columns) WITH (options)."""
+
+    arg_types: ClassVar[dict[str, bool]] = {"this": True, "columns": False, "options": False, "exists": False}
+
+
 class CreateQuery(exp.Expression):
     """CREATE CONTINUOUS VIEW or TRANSFORM name WITH (options) AS query."""
 
@@ -79,13 +85,13 @@ class CreateQuery(exp.Expression):
 
 
 class DropObject(exp.Expression):
-    """DROP STREAM, VIEW or TRANSFORM name."""
+    """DROP STREAM, TABLE, VIEW or TRANSFORM name."""
 
     arg_types: ClassVar[dict[str, bool]] = {"this": True, "kind": True, "exists": False}
 
 
 class ShowObjects(exp.Expression):
-    """SHOW STREAMS, VIEWS or TRANSFORMS."""
+    """SHOW STREAMS, TABLES, VIEWS or TRANSFORMS."""
 
     arg_types: ClassVar[dict[str, bool]] = {"kind": True}
 
@@ -122,7 +128,8 @@ _WORDS_AS_ARGUMENTS: Final = (
 """Functions with words among their arguments, as in CAST(x AS INT)."""
 
 _COMMANDS: Final = ("SUBSCRIBE", "PAUSE", "RESUME", "EXPLAIN", "SHOW")
-_KINDS: Final = ("STREAM", "VIEW", "TRANSFORM")
+_STORED: Final = ("STREAM", "TABLE")
+_KINDS: Final = ("STREAM", "TABLE", "VIEW", "TRANSFORM")
 
 
 class ContinuousParser(SparkParser):
@@ -158,7 +165,7 @@ class ContinuousParser(SparkParser):
             for kind in _KINDS:
                 if self._match_text_seq(f"{kind}S"):
                     return self.expression(ShowObjects(kind=kind))
-            self._refuse("SHOW is followed by STREAMS, VIEWS or TRANSFORMS")
+            self._refuse("SHOW is followed by STREAMS, TABLES, VIEWS or TRANSFORMS")
         self._match_text_seq("TO")
         self._match_text_seq("VIEW")
         return self.expression(OnView(this=self._parse_id_var(), kind=word))
@@ -195,18 +202,18 @@ class ContinuousParser(SparkParser):
         self._match_text_seq("CONTINUOUS") or self._match_text_seq("MATERIALIZED")
         for kind in _KINDS:
             if self._match_text_seq(kind):
-                return self._parse_create_stream() if kind == "STREAM" else self._parse_create_query(kind)
+                return self._parse_create_columns(kind) if kind in _STORED else self._parse_create_query(kind)
         self._retreat(start)
-        self._refuse("CREATE is followed by STREAM, CONTINUOUS VIEW or CONTINUOUS TRANSFORM")
+        self._refuse("CREATE is followed by STREAM, TABLE, CONTINUOUS VIEW or CONTINUOUS TRANSFORM")
 
-    def _parse_create_stream(self) -> exp.Expr:
+    def _parse_create_columns(self, kind: str) -> exp.Expr:
         exists = self._parse_exists(not_=True)
         name = self._parse_id_var()
         columns: list[exp.Expr] = []
         watermark = None
         if self._match(TokenType.L_PAREN):
             while True:
-                if self._match_text_seq("WATERMARK", "FOR"):
+                if kind == "STREAM" and self._match_text_seq("WATERMARK", "FOR"):
                     column = self._parse_id_var()
                     self._expect(self._match(TokenType.ALIAS), "WATERMARK FOR column is followed by AS")
                     watermark = self.expression(Watermark(this=column, expression=self._parse_assignment()))
@@ -215,8 +222,11 @@ class ContinuousParser(SparkParser):
                 if not self._match(TokenType.COMMA):
                     break
             self._match_r_paren()
+        options = self._parse_options()
+        if kind == "TABLE":
+            return self.expression(CreateTable(this=name, columns=columns, options=options, exists=exists))
         return self.expression(
-            CreateStream(this=name, columns=columns, watermark=watermark, options=self._parse_options(), exists=exists)
+            CreateStream(this=name, columns=columns, watermark=watermark, options=options, exists=exists)
         )
 
     def _parse_create_query(self, kind: str) -> exp.Expr:
@@ -243,7 +253,7 @@ class ContinuousParser(SparkParser):
             if self._match_text_seq(kind):
                 exists = exists or bool(self._parse_exists())
                 return self.expression(DropObject(this=self._parse_id_var(), kind=kind, exists=exists))
-        self._refuse("DROP is followed by STREAM, VIEW or TRANSFORM")
+        self._refuse("DROP is followed by STREAM, TABLE, VIEW or TRANSFORM")
 
     def parse_window_table(self, kind: str) -> exp.Expr:
         """Parses what is in the parentheses of a table in windows."""

@@ -14,12 +14,13 @@ from sqlglot import exp
 from headrace.dialects.sql.catalog import Catalog, View
 from headrace.dialects.sql.planner import Planned, Planner
 from headrace.dialects.sql.relations import Relation, column_named
-from headrace.dialects.sql.sqlstatements import CreateQuery, CreateStream
+from headrace.dialects.sql.sqlstatements import CreateQuery, CreateStream, CreateTable
 from headrace.model.columnjoins import Join
 from headrace.model.grouping import is_grouping
 from headrace.model.pipeline import Graph, Node, PCollection, Pipeline
-from headrace.model.sources import Create
+from headrace.model.sources import Create, ReadParquet, Source
 from headrace.model.tables import WriteTable
+from headrace.model.tablesources import ReadTable
 from headrace.model.topics import ReadTopic
 from headrace.model.triggers import AfterProcessingTime, Trigger
 from headrace.model.watermarks import BoundedDisorder, Monotonic
@@ -57,8 +58,8 @@ def plan_pass(where: SessionPlace, views: Iterable[View], start: str) -> Pipelin
     """Plans the pipeline that computes views and writes their tables."""
     views = list(views)
     pipeline = Pipeline(spark=where.spark)
-    streams = sorted(set().union(*(where.catalog.streams_of(view.statement) for view in views)))
-    sources = {name: pipeline | name >> _source(where, where.catalog.streams[name], start) for name in streams}
+    names = sorted(set().union(*(where.catalog.sources_of(view.statement) for view in views)))
+    sources = {name: pipeline | name >> _source(where, name, start) for name in names}
     planner = _planner(where.catalog, sources)
     for view in views:
         planned = planner.plan(view.statement.query, view.statement.text)
@@ -69,10 +70,8 @@ def plan_pass(where: SessionPlace, views: Iterable[View], start: str) -> Pipelin
 def plan_types(where: SessionPlace, statement: CreateQuery) -> Planned:
     """Plans a query over empty tables, so that Spark can say which types its columns have."""
     pipeline = Pipeline(spark=where.spark)
-    sources = {
-        name: pipeline | name >> Create([], schema=ddl_of(stream.columns))
-        for name, stream in where.catalog.streams.items()
-    }
+    declared: dict[str, CreateStream | CreateTable] = {**where.catalog.streams, **where.catalog.tables}
+    sources = {name: pipeline | name >> Create([], schema=ddl_of(each.columns)) for name, each in declared.items()}
     return _planner(where.catalog, sources).plan(statement.query, statement.text)
 
 
@@ -84,7 +83,7 @@ def pass_name(catalog: Catalog, statement: CreateQuery, graph: Graph) -> str:
     of groups: each costs time in every micro-batch, so none is reserved, and a view joins the pass that has the fewest
     of those that have enough.
     """
-    parts = ["+".join(sorted(catalog.streams_of(statement)))]
+    parts = ["+".join(sorted(catalog.sources_of(statement)))]
     if _needs_clock(graph):
         parts.append("clock")
     if "from" in statement.options:
@@ -104,20 +103,21 @@ def levels_of(name: str) -> int:
 
 
 def _planner(catalog: Catalog, sources: Mapping[str, PCollection]) -> Planner:
-    relations = {
-        name: Relation(
-            collection,
-            {column: column_named(column) for column in catalog.streams[name].columns},
-            tuple(catalog.streams[name].columns),
-            time=catalog.streams[name].event_time,
+    relations = {}
+    for name, collection in sources.items():
+        columns = (catalog.streams.get(name) or catalog.tables[name]).columns
+        time = catalog.streams[name].event_time if name in catalog.streams else None
+        relations[name] = Relation(
+            collection, {each: column_named(each) for each in columns}, tuple(columns), time=time
         )
-        for name, collection in sources.items()
-    }
     definitions: dict[str, exp.Query] = {name: view.statement.query for name, view in catalog.views.items()}
     return Planner(relations, definitions)
 
 
-def _source(where: SessionPlace, stream: CreateStream, start: Any) -> ReadTopic:
+def _source(where: SessionPlace, name: str, start: Any) -> Source:
+    if name in where.catalog.tables:
+        return _table_source(where, where.catalog.tables[name])
+    stream = where.catalog.streams[name]
     topic = topic_of(stream)
     kafka = "://" in topic
     idle = {"idle_after": stream.options["idle_after"]} if "idle_after" in stream.options else {}
@@ -130,6 +130,13 @@ def _source(where: SessionPlace, stream: CreateStream, start: Any) -> ReadTopic:
         start=start,
         watermark=policy,
     )
+
+
+def _table_source(where: SessionPlace, table: CreateTable) -> Source:
+    if "parquet" in table.options:
+        return ReadParquet(str(table.options["parquet"]), schema=ddl_of(table.columns))
+    database = str(table.options.get("database", where.database))
+    return ReadTable(database, str(table.options["table"]), schema=ddl_of(table.columns))
 
 
 def _table(where: SessionPlace, view: View, planned: Planned) -> WriteTable:

@@ -186,6 +186,14 @@ class SqlSession:
         return Result(f"created the stream {statement.name}")
 
     @_do.register
+    def _create_table(self, statement: sql.CreateTable) -> Result:
+        if statement.if_not_exists and statement.name in self.catalog.tables:
+            return Result(f"there is a table {statement.name} already")
+        self.catalog.check_free(statement.name)
+        self.catalog.add_table(statement)
+        return Result(f"created the table {statement.name}")
+
+    @_do.register
     def _create_query(self, statement: sql.CreateQuery) -> Result:
         if statement.kind == "transform":
             raise SqlError("CREATE TRANSFORM is not supported yet")
@@ -204,11 +212,12 @@ class SqlSession:
 
     @_do.register
     def _drop(self, statement: sql.Drop) -> Result:
-        there = self.catalog.streams if statement.kind == "stream" else self.catalog.views
-        if statement.if_exists and statement.name not in there:
+        if statement.if_exists and statement.name not in self._names(statement.kind):
             return Result(f"there is no {statement.kind} {statement.name}")
         if statement.kind == "stream":
             self.catalog.drop_stream(statement.name)
+        elif statement.kind == "table":
+            self.catalog.drop_table(statement.name)
         elif statement.kind == "view":
             self._remove(statement.name)
         else:
@@ -217,15 +226,19 @@ class SqlSession:
 
     @_do.register
     def _show(self, statement: sql.Show) -> Result:
-        names = {"stream": [*self.catalog.streams], "view": [*self.catalog.views], "transform": []}[statement.kind]
-        return Result(table=pa.table({statement.kind: names}))
+        return Result(table=pa.table({statement.kind: self._names(statement.kind)}))
+
+    def _names(self, kind: sql.Kind) -> list[str]:
+        """Returns the names of all streams, tables, views or transforms."""
+        catalog = self.catalog
+        return {"stream": [*catalog.streams], "table": [*catalog.tables], "view": [*catalog.views], "transform": []}[
+            kind
+        ]
 
     @_do.register
     def _describe(self, statement: sql.Describe) -> Result:
-        if statement.name in self.catalog.streams:
-            columns: Mapping[str, str] = self.catalog.streams[statement.name].columns
-        else:
-            columns = self.catalog.view(statement.name).columns
+        found = self.catalog.streams.get(statement.name) or self.catalog.tables.get(statement.name)
+        columns: Mapping[str, str] = (found or self.catalog.view(statement.name)).columns
         return Result(table=pa.table({"column": list(columns), "type": [each.lower() for each in columns.values()]}))
 
     def _appended(self, statement: sql.Insert | sql.Copy) -> tuple[sql.CreateStream, Topic]:
@@ -293,6 +306,8 @@ class SqlSession:
         from pyspark.sql.pandas.types import to_arrow_schema
 
         planned = plan_types(self._where, statement)
+        if not self.catalog.sources_of(statement) & {*self.catalog.streams}:
+            raise SqlError("a view reads a stream; a table alone does not change")
         try:
             schema = planned.collection.to_spark().schema
         except PipelineError as error:

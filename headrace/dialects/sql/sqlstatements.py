@@ -1,4 +1,4 @@
-"""Statements of continuous SQL, as they are once parsed: about streams, views and transforms, and about their rows."""
+"""Statements of continuous SQL, as they are once parsed: streams, tables, views, transforms, and their rows."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from headrace.dialects.sql.literals import literal_value
 from headrace.dialects.sql.sqlerrors import SqlError, error_at, parse_error
 from headrace.model.knowncolumns import nearest_name
 
-Kind = Literal["stream", "view", "transform"]
+Kind = Literal["stream", "table", "view", "transform"]
 Option = str | int | float | bool
 
 STREAM_OPTIONS: Final = ("topic", "partitions", "retention", "idle_after")
+TABLE_OPTIONS: Final = ("parquet", "database", "table")
 VIEW_OPTIONS: Final = ("from", "ttl", "ttl_column")
 COPY_OPTIONS: Final = ("format", "header")
 
@@ -43,6 +44,20 @@ class CreateStream(Statement):
     columns: Mapping[str, str]
     event_time: str | None
     disorder: int | None
+    options: Mapping[str, Option]
+    if_not_exists: bool
+
+
+@dataclass(frozen=True)
+class CreateTable(Statement):
+    """Declares a table that queries join with: its columns with Spark's types, and where its rows are.
+
+    `options` have `parquet`, a path, or `table`, the name of a table, and `database`, the URL of its database; without
+    one it is in the database of the session.
+    """
+
+    name: str
+    columns: Mapping[str, str]
     options: Mapping[str, Option]
     if_not_exists: bool
 
@@ -178,17 +193,34 @@ def _statement(text: str) -> Statement:
     return _MAKERS[type(node)](text, node)
 
 
-def _create_stream(text: str, node: exp.Expr) -> Statement:
+def _columns(text: str, node: exp.Expr, kind: str) -> dict[str, str]:
     columns: dict[str, str] = {}
     for each in node.args["columns"]:
-        kind = each.args.get("kind")
-        if kind is None:
+        type_ = each.args.get("kind")
+        if type_ is None:
             raise error_at(each, text, f"the column {each.name!r} needs a type, such as text, bigint or timestamp")
         if each.name.lower() in (name.lower() for name in columns):
             raise error_at(each, text, f"two columns are called {each.name!r}")
-        columns[each.name] = kind.sql(dialect=ContinuousSql)
+        columns[each.name] = type_.sql(dialect=ContinuousSql)
     if not columns:
-        raise error_at(node, text, "a stream has columns; write CREATE STREAM name (column type, ...)")
+        raise error_at(node, text, f"a {kind} has columns; write CREATE {kind.upper()} name (column type, ...)")
+    return columns
+
+
+def _create_table(text: str, node: exp.Expr) -> Statement:
+    columns = _columns(text, node, "table")
+    options = _options(text, node, TABLE_OPTIONS)
+    if ("parquet" in options) == ("table" in options) or ("database" in options and "table" not in options):
+        raise error_at(
+            node.this,
+            text,
+            "a table is WITH (parquet = 'path') or WITH (database = 'postgresql://...', table = 'name')",
+        )
+    return CreateTable(text, node.this.name, columns, options, bool(node.args.get("exists")))
+
+
+def _create_stream(text: str, node: exp.Expr) -> Statement:
+    columns = _columns(text, node, "stream")
     watermark = node.args.get("watermark")
     event_time, disorder = (None, None) if watermark is None else _watermark(text, watermark, columns)
     options = _options(text, node, STREAM_OPTIONS)
@@ -249,7 +281,7 @@ def _copy(text: str, node: exp.Expr) -> Statement:
     return Copy(text, node.this.name, names, None if file is None else file.name, _options(text, node, COPY_OPTIONS))
 
 
-_KINDS: Final[dict[str, Kind]] = {"STREAM": "stream", "VIEW": "view", "TRANSFORM": "transform"}
+_KINDS: Final[dict[str, Kind]] = {"STREAM": "stream", "TABLE": "table", "VIEW": "view", "TRANSFORM": "transform"}
 _WORDS: Final = (
     *("CREATE", "DROP", "SHOW", "DESCRIBE", "INSERT", "COPY"),
     *("SELECT", "WITH", "SUBSCRIBE", "EXPLAIN", "PAUSE", "RESUME"),
@@ -270,6 +302,7 @@ def _explain(text: str, node: exp.Expr) -> Statement:
 
 _MAKERS: Final[dict[type, Callable[[str, Any], Statement]]] = {
     grammar.CreateStream: _create_stream,
+    grammar.CreateTable: _create_table,
     grammar.CreateQuery: _create_query,
     grammar.DropObject: lambda text, node: Drop(
         text, node.this.name, _KINDS[node.args["kind"]], bool(node.args.get("exists"))

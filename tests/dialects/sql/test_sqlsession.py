@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import headrace as hr
@@ -157,3 +160,47 @@ def test_a_dropped_view_leaves_no_state(spark: SparkSession, tmp_path: Path) -> 
         session.catch_up()
         assert rows_of(session, "SELECT * FROM symbols") == [("SAP", 1)]
         assert set(session.catalog.passes()) == {"trades.levels-1"}
+
+
+@pytest.mark.slow("a stream is started three times")
+def test_streams_join_with_tables_of_parquet_and_of_databases(spark: SparkSession, tmp_path: Path) -> None:
+    pq.write_table(
+        pa.table({"symbol": ["IBM", "SAP"], "name": ["Machines", "Systems"]}), tmp_path / "companies.parquet"
+    )
+    with closing(sqlite3.connect(tmp_path / "people.db")) as people:
+        people.execute("CREATE TABLE people (login TEXT, city TEXT, age INTEGER)")
+        people.executemany("INSERT INTO people VALUES (?, ?, ?)", [("ann", "Rome", 41), ("bob", "Oslo", 17)])
+        people.commit()
+    companies = f"CREATE TABLE companies (symbol text, name text) WITH (parquet = '{tmp_path}/companies.parquet')"
+    with SqlSession(str(tmp_path / "home"), spark=spark) as session:
+        session.execute(TRADES)
+        session.execute(companies)
+        session.execute(
+            f"CREATE TABLE people (login text, city text, age bigint) "
+            f"WITH (database = 'sqlite:///{tmp_path}/people.db', table = 'people')"
+        )
+        assert rows_of(session, "SHOW TABLES") == [("companies",), ("people",)]
+        session.execute(
+            "CREATE VIEW cities AS SELECT city, name, count(*) AS n, sum(size) AS size FROM trades AS t "
+            "LEFT JOIN people AS p ON t.trader = p.login JOIN companies AS c ON t.symbol = c.symbol "
+            "WHERE age > 18 OR age IS NULL GROUP BY city, name"
+        )
+        for refused, reason in {
+            companies: "there is a table 'companies' already",
+            "DROP TABLE companies": "the view 'cities' reads the table 'companies'",
+            "DROP TABLE people2": "there is no table 'people2', did you mean 'people'?",
+            "CREATE VIEW v AS SELECT name FROM companies": "a view reads a stream",
+        }.items():
+            with pytest.raises(hr.HeadraceError, match=re.escape(reason)):
+                session.execute(refused)
+        insert(session, ("IBM", "ann", 2.0, 3), ("SAP", "ann", 2.0, 3), ("IBM", "bob", 1.0, 1), ("IBM", "eve", 1.0, 7))
+        session.catch_up()
+        first = [("Rome", "Machines", 1, 3), ("Rome", "Systems", 1, 3), (None, "Machines", 1, 7)]
+        assert rows_of(session, "SELECT * FROM cities ORDER BY city, name") == first
+    with SqlSession(str(tmp_path / "home"), spark=spark) as session:
+        insert(session, ("SAP", "ann", 2.0, 4), ("XXX", "ann", 2.0, 4))
+        session.catch_up()
+        assert rows_of(session, "SELECT * FROM cities ORDER BY city, name")[1] == ("Rome", "Systems", 2, 7)
+        session.execute("DROP VIEW cities; DROP TABLE companies; DROP TABLE IF EXISTS companies")
+        assert rows_of(session, "SHOW TABLES") == [("people",)]
+        assert rows_of(session, "DESCRIBE people")[-1] == ("age", "bigint")
