@@ -1,13 +1,17 @@
-"""The command `headrace sql`: executes statements of continuous SQL, from a prompt, a file, a pipe or an option."""
+"""The command `headrace sql`: executes statements of continuous SQL, from a prompt, a file, a pipe or an option.
+
+Of a system that runs, its server executes them; otherwise a session in this process does.
+"""
 
 from __future__ import annotations
 
 import atexit
+import os
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, BinaryIO, Final, Protocol
 
 import pyarrow as pa
 import typer
@@ -18,7 +22,8 @@ from headrace.commands.errors import errors_as_messages
 from headrace.model.errors import HeadraceError
 
 if TYPE_CHECKING:
-    from headrace.dialects.sql.sqlsession import Result, SqlSession
+    from headrace.dialects.sql.sqlsession import Result
+    from headrace.dialects.sql.sqlstatements import Statement
 
 _WORDS: Final = (
     *("CREATE", "STREAM", "CONTINUOUS", "VIEW", "DROP", "SHOW", "STREAMS", "VIEWS", "DESCRIBE", "INSERT", "INTO"),
@@ -43,9 +48,15 @@ def sql(
         str | None, typer.Option(help="Where views have their tables, e.g. postgresql://USER:PASSWORD@HOST/NAME.")
     ] = None,
     trigger: Annotated[str | None, typer.Option(help="The time between micro-batches, e.g. '1 second'.")] = None,
+    url: Annotated[
+        str | None,
+        typer.Option(help="The address of a system that runs; that of the directory, if one does.", show_default=False),
+    ] = None,
 ) -> None:
-    """Execute continuous SQL: streams, and views that are always up to date."""
-    from headrace.dialects.sql.sqlsession import SqlSession
+    """Execute continuous SQL: streams, and views that are always up to date.
+
+    HEADRACE_TOKEN has the token for a system that runs and wants one.
+    """
     from headrace.dialects.sql.sqlstatements import parse_statements
 
     with errors_as_messages(HeadraceError, OSError):
@@ -58,13 +69,45 @@ def sql(
                 stdin = sys.stdin.buffer  # which COPY ... FROM STDIN reads
             else:
                 texts.append(sys.stdin.read())
-        with SqlSession(directory, database=database, trigger=trigger) as session:
+        parsed = [statement for text in texts for statement in parse_statements(text)]
+        with _executor(directory, database, trigger, url) as executor:
             console = Console()
-            for text in texts:
-                for statement in parse_statements(text):
-                    show(session.run(statement, wait=True, stdin=stdin), console)
+            for statement in parsed:
+                show(executor.run(statement, wait=True, stdin=stdin), console)
             if not texts:
-                _prompt(session, console)
+                _prompt(executor, console)
+
+
+class Executor(Protocol):
+    """An executor of statements: a session, or a client of a system that runs one."""
+
+    def execute(self, text: str) -> list[Result]:
+        """Executes statements."""
+
+    def run(self, statement: Statement, *, wait: bool = False, stdin: BinaryIO | None = None) -> Result:
+        """Executes a statement; with `wait`, a SELECT has all that was inserted before. COPY may read `stdin`."""
+
+    def names(self) -> list[str]:
+        """Returns the names of streams, views and columns."""
+
+
+@contextmanager
+def _executor(directory: str, database: str | None, trigger: str | None, url: str | None) -> Iterator[Executor]:
+    """Opens the session of a directory, or connects to the system that runs there, or at a URL."""
+    from headrace.system.home import Home
+
+    holder = Home(Path(directory)).holder() if url is None else None
+    url = url or (None if holder is None else holder.url)
+    if url is not None:
+        from headrace.system.client import HttpClient
+        from headrace.system.sqlclient import SqlClient
+
+        yield SqlClient(HttpClient(url.rstrip("/"), os.environ.get("HEADRACE_TOKEN")))
+        return
+    from headrace.dialects.sql.sqlsession import SqlSession
+
+    with SqlSession(directory, database=database, trigger=trigger) as session:
+        yield session
 
 
 def show(result: Result, console: Console) -> None:
@@ -86,7 +129,7 @@ def as_table(rows: pa.Table) -> Table:
     return table
 
 
-def _prompt(session: SqlSession, console: Console) -> None:
+def _prompt(session: Executor, console: Console) -> None:
     _use_history(session)
     console.print(r"Statements end with ; and \? is help.", markup=False, highlight=False)
     for text in _statements():
@@ -97,7 +140,7 @@ def _prompt(session: SqlSession, console: Console) -> None:
             console.print(str(error), markup=False, highlight=False, style="red")
 
 
-def _answers(session: SqlSession, text: str) -> list[Result]:
+def _answers(session: Executor, text: str) -> list[Result]:
     from headrace.dialects.sql.sqlsession import Result
 
     word, _, name = text.strip().rstrip(";").strip().partition(" ")
@@ -127,7 +170,7 @@ def _statements() -> Iterator[str]:
             text = ""
 
 
-def _use_history(session: SqlSession) -> None:
+def _use_history(session: Executor) -> None:
     """Lets the prompt remember lines, and complete words and names with the tab key."""
     try:
         import readline
@@ -139,10 +182,7 @@ def _use_history(session: SqlSession) -> None:
     atexit.register(_write_history, file)
 
     def complete(begun: str, number: int) -> str | None:
-        catalog = session.catalog
-        columns = [each for stream in catalog.streams.values() for each in stream.columns]
-        words = [*catalog.streams, *catalog.views, *columns, *_WORDS]
-        found = [each for each in dict.fromkeys(words) if each.lower().startswith(begun.lower())]
+        found = [each for each in dict.fromkeys((*session.names(), *_WORDS)) if each.lower().startswith(begun.lower())]
         return found[number] if number < len(found) else None
 
     readline.set_completer(complete)

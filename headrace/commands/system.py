@@ -10,7 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -26,15 +26,22 @@ from headrace.model.errors import HeadraceError
 from headrace.model.times import duration, now
 
 if TYPE_CHECKING:
+    from headrace.server.process.childprocess import ServerProcess
     from headrace.system.client import HttpClient
     from headrace.system.jobs import Job
-    from headrace.system.lifecycle import Deployment
+    from headrace.system.lifecycle import Deployment, Supervised
     from headrace.views.jsonencoding import AnswerJson
     from headrace.views.systemstatus import JobStatus
 
 _POLL: Final = 0.5  # seconds between two requests for the status of a job
 
 File = Annotated[Path, typer.Argument(help="A Python file with topics and views.", show_default=False)]
+SqlFile = Annotated[
+    Path,
+    typer.Argument(
+        help="A Python file with topics and views, or a file of SQL (.sql) with streams and views.", show_default=False
+    ),
+]
 View = Annotated[str, typer.Argument(help="The view.", show_default=False)]
 Directory = Annotated[Path, typer.Option("--dir", envvar="HEADRACE_DIR", help="The directory of the system.")]
 Master = Annotated[
@@ -59,7 +66,7 @@ HERE: Final = Path("headrace-data")
 
 
 def up(
-    file: File,
+    file: SqlFile,
     dir: Directory = HERE,
     master: Master = None,
     store: StoreUrl = None,
@@ -87,12 +94,14 @@ def up(
 ) -> None:
     """Run the topics and views of a file: log, archive, speed layers, batches and server, until Ctrl-C.
 
+    Of a file of SQL, it runs the streams and views, and executes statements that `headrace sql` sends meanwhile.
     It continues from where it was last stopped. HEADRACE_TOKENS has the tokens of the server.
     """
     from headrace.server import Proxies, Tokens
     from headrace.server.http.listening import PORT
     from headrace.system.home import Home
     from headrace.system.lifecycle import Deployment, run_system, supervise
+    from headrace.system.sqlsystem import run_sql_system
     from headrace.system.statusdisplay import StatusDisplay
     from headrace.system.system import Schedule
 
@@ -102,11 +111,13 @@ def up(
         tokens = Tokens.parse(os.environ.get("HEADRACE_TOKENS", ""))
         console.print(f"starting {file}, data in {dir} ...", markup=False, highlight=False)
         deployment = Deployment(file, Home(dir), master, store, log, storm)
-        port = PORT if port is None else port
-        with (
-            run_system(deployment, schedule, host, port, tokens, Proxies(proxy or (), https)) as (system, server),
-            StatusDisplay(console) as display,
-        ):
+        port, proxies = PORT if port is None else port, Proxies(proxy or (), https)
+        running: AbstractContextManager[tuple[Supervised, ServerProcess]]
+        if file.suffix == ".sql":
+            running = run_sql_system(deployment, host, port, tokens, proxies)
+        else:
+            running = run_system(deployment, schedule, host, port, tokens, proxies)
+        with running as (system, server), StatusDisplay(console) as display:
             console.print(
                 f"{file} is served at {server.url}; Ctrl-C stops it", markup=False, highlight=False, soft_wrap=True
             )

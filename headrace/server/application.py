@@ -25,6 +25,7 @@ from headrace.server.routes.health import add_health
 from headrace.server.routes.metrics import Metrics, add_metrics
 from headrace.server.routes.operations import add_operations
 from headrace.server.routes.sql import Sandbox, add_sql
+from headrace.server.routes.sqlstatements import add_statements
 from headrace.server.routes.topics import add_topics
 from headrace.server.routes.topologies import Commands, add_topologies
 from headrace.server.routes.views import add_views
@@ -37,6 +38,8 @@ from headrace.views.adhoc.sqlrequest import Engine
 from headrace.views.errors import ViewError
 
 _log = logging.getLogger("headrace.server")
+
+_STATEMENT_SECONDS: Final = 120
 
 
 def application(
@@ -72,6 +75,8 @@ def application(
         # One after the other; the first waits for Spark to start.
         seconds = limits.query_seconds + 120 + service.spark.limits.seconds
         engines["spark"] = (WorkerPool("statements on Spark", 1, 1, seconds, unsent), service.spark)
+    # A statement may wait for Spark to start a stream.
+    continuous = WorkerPool("continuous SQL", 4, limits.queries, limits.query_seconds + _STATEMENT_SECONDS, unsent)
     sessions = Sessions(tokens) if page else None
     commands = None if service.topologies is None else Commands(service.topologies)
     page_lifespan: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
@@ -81,8 +86,10 @@ def application(
     async def lifespan(_: Any) -> AsyncIterator[None]:
         async with page_lifespan():
             yield
-        for pool in (queries, large, posts, bulk):
+        for pool in (queries, large, posts, bulk, continuous):
             pool.close()
+        if service.statements is not None:
+            service.statements.close()
         if commands is not None:
             commands.close()
         for pool, engine in engines.values():
@@ -98,6 +105,8 @@ def application(
         add_operations(app, service.operations, list(service.views), limits, queries)
     if service.topologies is not None and commands is not None:
         add_topologies(app, service.topologies, commands, limits, queries)
+    if service.statements is not None:
+        add_statements(app, service.statements, limits, continuous)
     add_metrics(app, metrics, queries)
     if sessions is not None:
         # Only where it is asked for: NiceGUI takes a second to import, and is one for the whole process.

@@ -1,6 +1,6 @@
 """The service of a server: views and topics of an app, operations of a running system, topologies of a cluster.
 
-Or the pipelines of a script.
+Or the pipelines of a script, or the streams and views of continuous SQL.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NotRequired, Protocol, TypedDict
 
 from headrace.log import Log
 from headrace.server.ingestion import Ingestion
-from headrace.views.adhoc.sqlrequest import Engine
+from headrace.views.adhoc.sqlrequest import Engine, JsonLimits
 from headrace.views.archive.archivetable import Archive
 from headrace.views.declare.app import App
 from headrace.views.feeds import Feed, feed_of
@@ -50,12 +50,49 @@ class Topologies(Protocol):
         """Sends a command to the cluster and waits until it is done. A HeadraceError refuses it."""
 
 
+class StatementOutcome(TypedDict):
+    """The outcome of a statement: a message, or the columns and rows of its result; or the error that refused it."""
+
+    message: NotRequired[str]
+    columns: NotRequired[list[str]]
+    rows: NotRequired[list[list[Any]]]
+    error: NotRequired[str]
+    line: NotRequired[int | None]
+    column: NotRequired[int | None]
+
+
+@dataclass(frozen=True)
+class StatementAnswer:
+    """The answer to a statement as JSON: a message or, with `columns`, the text of a list of rows."""
+
+    message: str = ""
+    columns: list[str] | None = None
+    rows: bytes = b"[]"
+    truncated: bool = False
+
+
+class Statements(Protocol):
+    """The statements of continuous SQL, its streams and its views, wherever they are computed."""
+
+    def catalog(self) -> dict[str, list[dict[str, Any]]]:
+        """Returns `streams` and `views`, each with its `name`, its `columns` and their types, and its `text`."""
+
+    def execute(self, text: str, limits: JsonLimits, *, wait: bool = False) -> list[StatementAnswer]:
+        """Executes statements. A Refusal says which of them is none, or cannot be done, and where in the text.
+
+        With `wait`, a SELECT waits until views have all rows that are in their streams.
+        """
+
+    def close(self) -> None:
+        """Ends its processes and connections."""
+
+
 @dataclass(frozen=True)
 class Service:
     """Stored views and topics by name, and what else a server offers. A request can name no other views and topics.
 
     A store without a running system has no `operations`. Ad-hoc SQL also reads the archives of topics, and `spark` may
-    run it. With `pipelines`, the operations are those of a script that runs pipelines.
+    run it. With `pipelines`, the operations are those of a script that runs pipelines, or of `statements`.
 
     >>> import headrace as hr, tempfile
     >>> clicks = hr.Topic("clicks", schema="user string")
@@ -75,6 +112,7 @@ class Service:
     spark: Engine | None = None
     topologies: Topologies | None = None
     pipelines: bool = False
+    statements: Statements | None = None
 
     @staticmethod
     def of(

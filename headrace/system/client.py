@@ -22,7 +22,7 @@ from headrace.views.stores import Store
 from headrace.views.stores.store import StoredView
 from headrace.views.systemstatus import JobStatus, SystemStatus, ViewStatus
 
-_SECONDS: Final = 60
+_SECONDS: Final = 180  # a statement of SQL may wait for Spark
 
 Parameters = Sequence[tuple[str, str]]
 """Parameters of a query, as in the query string of a URL."""
@@ -68,6 +68,15 @@ class HttpClient:
     def compute(self, view: str, *, incremental: bool) -> JobStatus:
         """Begins a batch version; returns the job."""
         return cast(JobStatus, self._request(f"/views/{view}/batch", {"incremental": incremental}))
+
+    def execute(self, text: str, *, wait: bool = False) -> list[dict[str, Any]]:
+        """Executes statements of continuous SQL; returns what each did, or its columns and rows."""
+        results: list[dict[str, Any]] = self._request("/sql/statements", {"text": text, "wait": wait})["results"]
+        return results
+
+    def catalog(self) -> dict[str, list[dict[str, Any]]]:
+        """Returns the streams and views of continuous SQL."""
+        return self._request("/sql/catalog")
 
     def _request(self, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
         request = urllib.request.Request(self._url + path)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 import sqlalchemy as sa
 
@@ -17,6 +17,8 @@ from headrace.local.privatefolder import check_folder
 from headrace.local.processlock import LockHolder, ProcessLock, exclusive, lock_holder
 from headrace.model.secrets import strip_passwords
 from headrace.views.errors import ViewError
+
+_CONFIG: Final = "runs.json"
 
 
 @dataclass(frozen=True)
@@ -74,19 +76,27 @@ class Home:
         """Returns the checkpoint of a view's speed layer, one for each store: a new store must get all events."""
         return self.path / "speed" / f"{view}-{identity[:8]}"
 
+    def has_app(self) -> bool:
+        """Tells whether an app in Python was run in the directory."""
+        return (self.path / _CONFIG).exists()
+
+    def has_statements(self) -> bool:
+        """Tells whether statements of continuous SQL were executed in the directory."""
+        return (self.path / "catalog.json").exists()
+
     def config(self) -> SystemConfig | None:
         """Reads the configuration of the last run; None if there was none."""
         check_folder(self.path)  # the app that it names is run
         try:
-            return SystemConfig(**json.loads(read_private(self.path / "runs.json")))
+            return SystemConfig(**json.loads(read_private(self.path / _CONFIG)))
         except FileNotFoundError:
             return None
         except (ValueError, TypeError) as error:
-            raise ViewError(f"{self.path / 'runs.json'} is damaged ({error}); `headrace up` writes it again") from None
+            raise ViewError(f"{self.path / _CONFIG} is damaged ({error}); `headrace up` writes it again") from None
 
     def save_config(self, config: SystemConfig) -> None:
         """Writes the configuration."""
-        replace_file(self.path / "runs.json", json.dumps(asdict(config)).encode())
+        replace_file(self.path / _CONFIG, json.dumps(asdict(config)).encode())
 
     def holder(self) -> LockHolder | None:
         """Returns the process that holds the directory's lock now; None if none does."""

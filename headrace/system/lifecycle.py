@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
+
+from pyspark.sql import SparkSession
 
 from headrace.engine.spark.session import spark_session
 from headrace.local.privatefolder import check_folder
@@ -20,6 +22,7 @@ from headrace.system.jobs import Job
 from headrace.system.served import Served, server_process
 from headrace.system.system import Schedule, System
 from headrace.views.declare.app import App
+from headrace.views.errors import ViewError
 from headrace.views.stores import Store
 from headrace.views.systemstatus import SystemStatus
 
@@ -66,6 +69,8 @@ def run_system(
 ) -> Iterator[tuple[System, ServerProcess]]:
     """Runs a system and its server in the `with` block."""
     app = App.load(deployment.app)  # one that cannot be loaded leaves no directory behind
+    if deployment.home.has_statements():
+        raise ViewError(f"{deployment.home.path} is the directory of a file of SQL; use another one, with --dir")
     if deployment.storm is not None:
         check_folder(deployment.storm)
     with (
@@ -77,8 +82,18 @@ def run_system(
         yield system, server
 
 
+class Supervised(Protocol):
+    """What runs until it is stopped: a system, of views in Python or of continuous SQL."""
+
+    def poll(self) -> None:
+        """Does what is due."""
+
+    def status(self) -> SystemStatus:
+        """Returns its status."""
+
+
 def supervise(
-    system: System, server: ServerProcess, stop: threading.Event, show: Callable[[SystemStatus], None]
+    system: Supervised, server: ServerProcess, stop: threading.Event, show: Callable[[SystemStatus], None]
 ) -> None:
     """Polls a system and its server, and shows its status, until `stop`."""
     failed = False
@@ -110,16 +125,22 @@ def compute_version(deployment: Deployment, view: str, *, incremental: bool, sho
         return job
 
 
+def spark_of(deployment: Deployment) -> SparkSession:
+    """Starts Spark for a deployment; Ctrl-C remains what it was."""
+    logging.getLogger("headrace.system").setLevel(logging.ERROR)
+    interrupted = signal.getsignal(signal.SIGINT)
+    spark = spark_session(deployment.master, _SPARK)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, interrupted)  # Spark's handler would interrupt whatever runs
+    return spark
+
+
 @contextmanager
 def _open_system(app: App, deployment: Deployment, schedule: Schedule) -> Iterator[System]:
     served = deployment.served
     store = Store(served.store)
     try:
-        logging.getLogger("headrace.system").setLevel(logging.ERROR)
-        interrupted = signal.getsignal(signal.SIGINT)
-        spark = spark_session(deployment.master, _SPARK)
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, interrupted)  # Spark's handler would interrupt whatever runs
+        spark = spark_of(deployment)
         with System(app, deployment.home, spark=spark, store=store, log=served.log, schedule=schedule) as system:
             deployment.home.save_config(SystemConfig.of(served.app, served.store, served.log))
             yield system

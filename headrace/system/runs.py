@@ -36,7 +36,7 @@ class Run:
     """A run of a pipeline, from its start on. What it was at its end is remembered, since Spark may be gone then."""
 
     def __init__(self, graph: Graph, handle: Handle, clock: Callable[[], int]) -> None:
-        self._graph, self._handle, self._clock = graph, handle, clock
+        self.handle, self._graph, self._clock = handle, graph, clock
         self._began, self._rate = clock(), Rate()
         self._last: tuple[PipelineStatus, dict[str, DeadLetter]] | None = None
         self._ended = False
@@ -51,10 +51,10 @@ class Run:
 
     def _look(self) -> tuple[PipelineStatus, dict[str, DeadLetter]]:
         if not self._ended or self._last is None:
-            status = self._handle.status()
-            error = None if status.state != "failed" else _error_of(self._handle)
+            status = self.handle.status()
+            error = None if status.state != "failed" else error_of(self.handle)
             letters = {label: records.last for label, records in status.bad.items() if records.last is not None}
-            self._last = self._encode(status, self._handle.metrics(), error), letters
+            self._last = self._encode(status, self.handle.metrics(), error), letters
             self._ended = status.state != "running"
         return self._last
 
@@ -116,6 +116,10 @@ class Runs:
             self._runs[f"{self._number}: {Path(place.file).name}:{place.line}"] = Run(graph, handle, self._clock)
             while len(self._runs) > _MAX_RUNS:
                 del self._runs[next(iter(self._runs))]
+
+    def of(self, handle: Handle) -> Run | None:
+        """Returns the run of a handle; None if it is not known any more."""
+        return next((run for run in self._listed().values() if run.handle is handle), None)
 
     def end(self) -> None:
         """Notes that the script is over: there will be no more runs."""
@@ -186,7 +190,8 @@ def serve_runs(
         yield runs, server.url
 
 
-def _error_of(handle: Handle) -> str:
+def error_of(handle: Handle) -> str:
+    """Returns the error that a pipeline has failed with, as text."""
     try:
         handle.wait(0)
     except Exception as error:

@@ -14,9 +14,13 @@ from typing import Any
 import pytest
 
 import headrace as hr
+from headrace.dialects.sql.sqlsession import SqlSession
 from headrace.log import Log
 from headrace.server import Server, Service, Tokens
 from headrace.server.routes.serversentevents import EventStreams
+from headrace.system.runs import Runs
+from headrace.system.servedsql import ServedSql
+from headrace.system.sqlsystem import SqlSystem
 from headrace.views.declare.app import App
 from headrace.views.stores import Store
 from headrace.views.stores.store import StoredView
@@ -30,8 +34,8 @@ EXAMPLES = 200 if FULL else 10  # for each operation; the coverage phase has as 
 # What a schema cannot say: which SQL is valid, and which versions are kept.
 CONFIG = """
 [[operations]]
-include-path-regex = "^/sql$|/rollback$"
-checks.positive_data_acceptance.expected-statuses = ["2xx", "400"]
+include-path-regex = "^/sql$|/rollback$|^/sql/statements$"
+checks.positive_data_acceptance.expected-statuses = ["2xx", "400", "422"]
 """
 
 everything = hr.Topic(
@@ -68,8 +72,8 @@ class Topologies:
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    """A server with tokens, three views, topics, SQL, operations and a topology. Event streams end with their first
-    progress: schemathesis would wait for more events than there are."""
+    """A server with tokens, three views, topics, SQL, operations, a topology and statements. Event streams end with
+    their first progress: schemathesis would wait for more events than there are."""
     whole = EventStreams._events
 
     async def begun(self: EventStreams, view: StoredView, *query: Any) -> AsyncIterator[bytes]:
@@ -82,14 +86,19 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     store = Store(f"sqlite:///{tmp_path}/kinds.db")
     more = Service.of(App.of({"kinds": kinds}), store, Log(tmp_path / "log"))
     service = shop(tmp_path).service
+    session = SqlSession(str(tmp_path / "session"))
+    session.execute("CREATE STREAM trades (symbol text)")
+    database = f"sqlite:///{tmp_path}/session/views.db"
     service = replace(
         service,
+        statements=ServedSql(tmp_path / "session", database, SqlSystem(session, Runs())),
         views={**service.views, **more.views},
         topics={**service.topics, **more.topics},
         topologies=Topologies(),
     )
     with Server(service, port=0, tokens=Tokens.parse(f"admin:{SECRET}")) as server:
         yield server
+    session.close()
     store.close()
 
 

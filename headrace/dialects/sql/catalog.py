@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +18,11 @@ from headrace.local.privatefile import read_private
 from headrace.model.errors import other_format
 from headrace.model.knowncolumns import nearest_name
 
+Created = CreateStream | CreateTable | CreateQuery
+"""A statement that creates."""
+
 _FORMAT: Final = 1
+_NAME: Final = re.compile("[A-Za-z_][A-Za-z0-9_]{0,59}")
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,18 @@ class View:
     def name(self) -> str:
         """Its name."""
         return self.statement.name
+
+
+def is_same(one: Created, other: Created) -> bool:
+    """Tells whether two statements create the same, however they are written.
+
+    >>> texts = ("CREATE STREAM hits (url text)", "create stream if not exists hits (\\n url string -- the page\\n)")
+    >>> is_same(*parse_statements(";".join(texts)))
+    True
+    """
+    return type(one) is type(other) and replace(one, text="", if_not_exists=False) == replace(
+        other, text="", if_not_exists=False
+    )
 
 
 class Catalog:
@@ -58,6 +75,12 @@ class Catalog:
             raise self._unknown("view", name, self.views)
         return self.views[name]
 
+    def definition(self, name: str) -> Created | None:
+        """Returns the statement that created a stream, a table or a view; None if there is none of this name."""
+        if name in self.views:
+            return self.views[name].statement
+        return self.streams.get(name) or self.tables.get(name)
+
     def passes(self) -> dict[str, list[View]]:
         """Returns the passes that compute views, by name, with their views."""
         found: dict[str, list[View]] = {}
@@ -66,7 +89,9 @@ class Catalog:
         return found
 
     def check_free(self, name: str) -> None:
-        """Refuses a name that a stream, a table or a view has."""
+        """Refuses a name that a stream, a table or a view has, or that no table should have."""
+        if not _NAME.fullmatch(name) or name.lower().startswith(("headrace_", "sqlite_", "pg_")):
+            raise SqlError(f"{name!r} is no name for a stream or a view; one has letters, digits and _, at most 60")
         kinds: dict[str, Mapping[str, object]] = {"stream": self.streams, "table": self.tables, "view": self.views}
         taken = next((kind for kind, names in kinds.items() if name in names), None)
         if taken is not None:

@@ -15,14 +15,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, Self
 
 import pyarrow as pa
-from sqlglot import exp
 
 from headrace.dialects.sql import sqlstatements as sql
-from headrace.dialects.sql.catalog import Catalog, View
+from headrace.dialects.sql.catalog import Catalog, Created, View, is_same
 from headrace.dialects.sql.copyreader import FORMS, read_rows
 from headrace.dialects.sql.passes import SessionPlace, ddl_of, levels_of, pass_name, plan_pass, plan_types, topic_of
 from headrace.dialects.sql.resulttables import ResultTables
 from headrace.dialects.sql.sqlerrors import SqlError
+from headrace.dialects.sql.viewreads import read_views
 from headrace.engine.handle import Handle, Status, StreamStatus
 from headrace.local.privatefolder import make_folder
 from headrace.local.processlock import LockHolder, exclusive
@@ -100,6 +100,23 @@ class SqlSession:
         """The streams and views there are."""
         return self._where.catalog
 
+    def names(self) -> list[str]:
+        """Returns the names of streams and views, and those of the columns of streams."""
+        columns = [each for stream in self.catalog.streams.values() for each in stream.columns]
+        return [*self.catalog.streams, *self.catalog.views, *columns]
+
+    def passes(self) -> dict[str, Handle]:
+        """Returns the streams of the engine that compute the views, by name; also while a statement is executed."""
+        return dict(self._running)
+
+    def declare(self, text: str) -> list[Result]:
+        """Executes CREATE statements; what is there already with the same definition goes on.
+
+        That of another definition is refused, and so are other statements: a file that is run at every start would
+        insert its rows every time.
+        """
+        return [self._declare(statement) for statement in sql.parse_statements(text)]
+
     def execute(self, text: str) -> list[Result]:
         """Executes statements, one after the other; what those before a failing one did stays done."""
         return [self.run(statement) for statement in sql.parse_statements(text)]
@@ -142,6 +159,12 @@ class SqlSession:
                 return False
         return True
 
+    def restart(self, name: str) -> None:
+        """Lets a pass that has failed go on."""
+        with self._lock:
+            if name in self._running:
+                self._restart(name)
+
     def close(self) -> None:
         """Stops what computes the views; it continues when the directory is opened again."""
         with self._lock:
@@ -162,6 +185,27 @@ class SqlSession:
 
     def _in_use(self, holder: LockHolder) -> SqlError:
         return SqlError(f"{self._folder} is in use by {holder}; a directory has one session at a time")
+
+    def _declare(self, statement: sql.Statement) -> Result:
+        position = len(statement.text) - len(statement.text.lstrip())
+        if not isinstance(statement, Created):
+            reason = (
+                "a file that is run at every start has CREATE statements alone; `headrace sql FILE` executes others"
+            )
+            raise SqlError(reason, statement.text, position)
+        name = statement.name
+        there = self.catalog.definition(name)
+        if there is None:
+            return self.run(statement)
+        if not is_same(there, statement):
+            kind = "stream" if name in self.catalog.streams else "table" if name in self.catalog.tables else "view"
+            raise SqlError(
+                f"{name} is there with another definition; drop it (`headrace sql --home {self._folder} -c "
+                f"'DROP {kind.upper()} {name}'`), by which its rows go, or give the new one another name",
+                statement.text,
+                position,
+            )
+        return Result(f"{name} goes on")
 
     @singledispatchmethod
     def _do(self, statement: Any) -> Result:
@@ -287,10 +331,8 @@ class SqlSession:
 
     @_do.register
     def _select(self, statement: sql.Select) -> Result:
-        common = {each.alias for each in statement.query.find_all(exp.CTE)}
-        names = {table.name for table in statement.query.find_all(exp.Table) if isinstance(table.this, exp.Identifier)}
-        views = {name: self._schema(self.catalog.view(name)) for name in sorted(names - common)}
-        return Result(table=self._adhoc.query(statement.text.strip(), self._tables.read(views)).table)
+        tables = read_views(self.catalog, self._tables, statement)
+        return Result(table=self._adhoc.query(statement.text.strip(), tables).table)
 
     @_do.register
     def _explain(self, statement: sql.Explain) -> Result:
@@ -322,14 +364,6 @@ class SqlSession:
             raise SqlError(f"this query cannot be continuous: {error}") from None
         view = replace(view, computed_by=pass_name(self.catalog, statement, alone.snapshot()))
         return view, to_arrow_schema(schema, timezone="UTC")
-
-    def _schema(self, view: View) -> pa.Schema:
-        from pyspark.sql.pandas.types import to_arrow_schema
-        from pyspark.sql.types import StructType
-
-        schema = StructType.fromDDL(ddl_of(view.columns))
-        assert isinstance(schema, StructType)
-        return to_arrow_schema(schema, timezone="UTC")
 
     def _remove(self, name: str) -> None:
         view = self.catalog.drop_view(name)

@@ -1,0 +1,43 @@
+"""Reads the views that a SELECT names, as they are now; in any process, since their tables are in a database."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from sqlglot import exp
+
+from headrace.dialects.sql.catalog import Catalog, View
+from headrace.dialects.sql.resulttables import ResultTables
+from headrace.dialects.sql.sqlstatements import Select
+from headrace.model.ddl import ddl_columns
+
+
+def read_views(catalog: Catalog, tables: ResultTables, statement: Select) -> dict[str, pa.Table]:
+    """Reads the views of a SELECT, all as of one moment."""
+    common = {each.alias for each in statement.query.find_all(exp.CTE)}
+    names = {table.name for table in statement.query.find_all(exp.Table) if isinstance(table.this, exp.Identifier)}
+    return tables.read({name: view_schema(catalog.view(name)) for name in sorted(names - common)})
+
+
+def view_schema(view: View) -> pa.Schema:
+    """Returns the columns of a view with their types."""
+    return pa.schema([(name, arrow_type(exp.DataType.build(kind, "spark"))) for name, kind in view.columns.items()])
+
+
+def arrow_type(kind: exp.DataType) -> pa.DataType:
+    """Returns the Arrow type of a type of Spark.
+
+    >>> arrow_type(exp.DataType.build("map<string,array<decimal(10,2)>>", "spark"))
+    MapType(map<string, list<item: decimal128(10, 2)>>)
+    """
+    parts = kind.expressions
+    if kind.is_type("array"):
+        return pa.list_(arrow_type(parts[0]))
+    if kind.is_type("map"):
+        return pa.map_(arrow_type(parts[0]), arrow_type(parts[1]))
+    if kind.is_type("struct"):
+        return pa.struct([(part.name, arrow_type(part.args["kind"])) for part in parts])
+    if kind.is_type("decimal"):
+        precision, scale = [int(part.name) for part in parts] or (10, 0)
+        return pa.decimal128(precision, scale)
+    name = kind.sql("spark").partition("(")[0].lower()
+    return ddl_columns(f"x {name}")["x"] or pa.string()

@@ -1,0 +1,89 @@
+"""`POST /sql/statements` and `GET /sql/catalog`: statements of continuous SQL, and the streams and views there are."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from headrace.model.jsontext import dumps
+from headrace.server.http.bodies import read_json
+from headrace.server.http.jsonresponse import PiecesResponse, split_text
+from headrace.server.http.openapi import (
+    ANYTHING,
+    BOOLEAN,
+    COUNT,
+    STRING,
+    Operation,
+    Schema,
+    array,
+    mapping,
+    nullable,
+    record,
+    request_body,
+    response,
+)
+from headrace.server.http.refusals import Refusal
+from headrace.server.http.routing import Application
+from headrace.server.http.workerpool import WorkerPool
+from headrace.server.limits import Limits
+from headrace.server.service import StatementAnswer, Statements
+
+_POSITION: Final = nullable({"type": "integer", "minimum": 1})
+_REFUSAL: Final = record(
+    {"reason": STRING, "line": _POSITION, "column": _POSITION, "done": COUNT}, optional=["line", "column", "done"]
+)
+_RESULT: Final[Schema] = {
+    "oneOf": [
+        record({"message": STRING}),
+        record({"columns": array(STRING), "rows": array(array(ANYTHING)), "truncated": BOOLEAN}),
+    ]
+}
+_OBJECT: Final = record({"name": STRING, "columns": mapping(STRING), "text": STRING})
+
+
+def add_statements(app: Application, statements: Statements, limits: Limits, pool: WorkerPool) -> None:
+    """Adds the routes."""
+
+    def run(text: str, wait: bool) -> PiecesResponse:
+        answers = statements.execute(text, {"cells": limits.answer_cells, "bytes": limits.answer_bytes}, wait=wait)
+        pieces = [b'{"results":[']
+        for number, answer in enumerate(answers):
+            pieces += [b"," if number else b"", *_pieces(answer)]
+        return PiecesResponse([*pieces, b"]}"])
+
+    async def execute(request: Request) -> Response:
+        body = await read_json(request, limits, "text", "wait")
+        text, wait = body.get("text"), body.get("wait", False)
+        if not isinstance(text, str) or type(wait) is not bool:
+            raise Refusal(400, 'the body is a JSON object such as {"text": "SELECT * FROM minutes", "wait": false}')
+        return await pool.respond(lambda: run(text, wait))
+
+    async def catalog(request: Request) -> Response:
+        return await pool.respond(lambda: PiecesResponse.of(statements.catalog(), limits))
+
+    app.add(
+        "POST",
+        "/sql/statements",
+        execute,
+        Operation(
+            "Execute statements of continuous SQL",
+            {200: response(record({"results": array(_RESULT)}), "What each did, or its rows")},
+            body=request_body(
+                record({"text": STRING, "wait": {**BOOLEAN, "default": False}}, optional=["wait"]),
+                "Statements, which semicolons end. What those before a failing one did stays done: `done` counts them. "
+                "With `wait`, a SELECT waits until views have all rows that were inserted before",
+            ),
+            refusals={400: _REFUSAL, 422: _REFUSAL},
+        ),
+    )
+    listed = response(record({"streams": array(_OBJECT), "views": array(_OBJECT)}), "Their columns and definitions")
+    app.add("GET", "/sql/catalog", catalog, Operation("The streams and views of continuous SQL", {200: listed}))
+
+
+def _pieces(answer: StatementAnswer) -> list[bytes]:
+    if answer.columns is None:
+        return [dumps({"message": answer.message})]
+    head = dumps({"columns": answer.columns})[:-1] + b',"rows":'
+    return [head, *split_text(answer.rows), b"," + dumps({"truncated": answer.truncated})[1:]]

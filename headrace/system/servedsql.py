@@ -1,0 +1,123 @@
+"""Continuous SQL as a server serves it: SELECTs are answered where the server is, others where the session is."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from headrace.dialects.sql import sqlstatements as sql
+from headrace.dialects.sql.catalog import Catalog
+from headrace.dialects.sql.resulttables import ResultTables
+from headrace.dialects.sql.sqlerrors import SqlError
+from headrace.dialects.sql.viewreads import read_views
+from headrace.model.errors import HeadraceError
+from headrace.model.jsontext import dumps
+from headrace.server.http.refusals import Refusal
+from headrace.server.limits import Limits
+from headrace.server.routes.sql import Sandbox
+from headrace.server.service import StatementAnswer, StatementOutcome
+from headrace.views.adhoc.sqlrequest import JsonLimits
+
+_NESTED: Final = "the statements are nested too deeply"
+
+
+class StatementRunner(Protocol):
+    """A session in whatever process, which executes one statement at a time."""
+
+    def execute(self, text: str) -> StatementOutcome:
+        """Executes a statement."""
+
+    def catch_up(self) -> None:
+        """Waits until views have all rows that are in their streams now."""
+
+
+class ServedSql:
+    """The statements, streams and views of the session of a directory, for a server. `database` has its tables."""
+
+    def __init__(self, directory: Path, database: str, runner: StatementRunner, limits: Limits = Limits()) -> None:
+        self._file, self._runner = directory / "catalog.json", runner
+        self._tables, self._sandbox = ResultTables(database), Sandbox(limits.sql)
+        self._lock, self._read = threading.Lock(), (None, Catalog(self._file))
+
+    _read: tuple[tuple[int, int] | None, Catalog]
+
+    def catalog(self) -> dict[str, list[dict[str, Any]]]:
+        """Returns the streams and views there are, with their columns and definitions."""
+        catalog = self._catalog()
+        streams = [
+            {"name": name, "columns": _types(stream.columns), "text": stream.text.strip()}
+            for name, stream in catalog.streams.items()
+        ]
+        views = [
+            {"name": name, "columns": _types(view.columns), "text": view.statement.text.strip()}
+            for name, view in catalog.views.items()
+        ]
+        return {"streams": streams, "views": views}
+
+    def execute(self, text: str, limits: JsonLimits, *, wait: bool = False) -> list[StatementAnswer]:
+        """Executes statements, one after the other; with `wait`, a SELECT has all that was inserted before."""
+        try:
+            statements = sql.parse_statements(text)
+        except SqlError as error:
+            raise _refusal(400, error) from None
+        except RecursionError:
+            raise Refusal(400, _NESTED) from None
+        answers: list[StatementAnswer] = []
+        for statement in statements:
+            try:
+                if wait and isinstance(statement, sql.Select):
+                    self._runner.catch_up()
+                answers.append(self._answer(statement, limits))
+            except HeadraceError as error:
+                raise _refusal(422, error, done=len(answers)) from None
+            except RecursionError:
+                raise Refusal(422, _NESTED, done=len(answers)) from None
+        return answers
+
+    def close(self) -> None:
+        """Ends its processes and connections."""
+        self._sandbox.close()
+        self._tables.close()
+
+    def _answer(self, statement: sql.Statement, limits: JsonLimits) -> StatementAnswer:
+        if isinstance(statement, sql.Select):
+            tables = read_views(self._catalog(), self._tables, statement)
+            result = self._sandbox.query_json(statement.text.strip(), tables, limits)
+            return StatementAnswer(columns=result.columns, rows=result.rows, truncated=result.truncated)
+        outcome = self._runner.execute(statement.text)
+        if "error" in outcome:
+            raise _Refused(outcome)
+        if "columns" in outcome:
+            return StatementAnswer(columns=outcome["columns"], rows=dumps(outcome["rows"]))
+        return StatementAnswer(outcome["message"])
+
+    def _catalog(self) -> Catalog:
+        """Returns the catalog, read again if it has changed."""
+        try:
+            stat = self._file.stat()
+        except FileNotFoundError:  # nothing was created yet
+            return Catalog(self._file)
+        version = stat.st_ino, stat.st_mtime_ns
+        with self._lock:
+            if self._read[0] != version:
+                self._read = version, Catalog(self._file)
+            return self._read[1]
+
+
+class _Refused(SqlError):
+    """A statement that its session refused."""
+
+    def __init__(self, outcome: StatementOutcome) -> None:
+        super().__init__(outcome["error"])
+        self.line, self.column = outcome.get("line"), outcome.get("column")
+
+
+def _refusal(status: int, error: HeadraceError, **details: Any) -> Refusal:
+    line, column = (error.line, error.column) if isinstance(error, SqlError) else (None, None)
+    return Refusal(status, str(error), line=line, column=column, **details)
+
+
+def _types(columns: Mapping[str, str]) -> dict[str, str]:
+    return {name: kind.lower() for name, kind in columns.items()}
