@@ -21,11 +21,11 @@ from headrace.server.http.refusals import Refusal
 from headrace.server.http.routing import Application, ErrorHandlers
 from headrace.server.http.workerpool import WorkerPool
 from headrace.server.limits import Limits
+from headrace.server.routes.continuoussql import add_statements
 from headrace.server.routes.health import add_health
 from headrace.server.routes.metrics import Metrics, add_metrics
 from headrace.server.routes.operations import add_operations
 from headrace.server.routes.sql import Sandbox, add_sql
-from headrace.server.routes.sqlstatements import add_statements
 from headrace.server.routes.topics import add_topics
 from headrace.server.routes.topologies import Commands, add_topologies
 from headrace.server.routes.views import add_views

@@ -83,7 +83,7 @@ def run_system(
 
 
 class Supervised(Protocol):
-    """What runs until it is stopped: a system, of views in Python or of continuous SQL."""
+    """A system that is polled until it is stopped: of views in Python, or of continuous SQL."""
 
     def poll(self) -> None:
         """Does what is due."""
