@@ -121,7 +121,7 @@ ATTACKS = {
     "CREATE VIEW v AS SELECT * FROM parquet.`/etc/passwd`": "no stream or view of this session",
     "CREATE VIEW v AS SELECT symbol FROM trades WHERE size IN (SELECT x FROM csv.`/etc/passwd`)": "no stream or view",
     "EXPLAIN SELECT (SELECT max(value) FROM text.`/etc/passwd`) AS x FROM trades": "no stream or view",
-    "CREATE TABLE t (x text) WITH (path = '/etc')": "CREATE TABLE ... is not for statements over the network",
+    "CREATE TABLE t (x text) WITH (parquet = '/etc')": "CREATE TABLE ... is not for statements over the network",
     # other tables of the database, and other schemas
     "SELECT * FROM headrace_batches": "there is no view 'headrace_batches'",
     "SELECT * FROM information_schema.tables": "there is no view 'tables'",
