@@ -28,13 +28,14 @@ import job
 import logjob
 import psutil
 import retryjob
+import sqljob
 import stormjob
 from events import FileEvents
 from job import Output
 
 from headrace.engine.spark.session import WORKER_DAEMON
 
-JOBS: Final = {"job": job, "logjob": logjob, "stormjob": stormjob, "retryjob": retryjob}
+JOBS: Final = {"job": job, "logjob": logjob, "stormjob": stormjob, "retryjob": retryjob, "sqljob": sqljob}
 """The streams that can be killed."""
 
 DRIVER, WORKER = "driver", "worker"

@@ -60,6 +60,7 @@ class Catalog:
         self.streams: dict[str, CreateStream] = {}
         self.tables: dict[str, CreateTable] = {}
         self.views: dict[str, View] = {}
+        self.unfinished: set[str] = set()  # names of tables that a statement is making or removing
         if path.exists():
             self._load(json.loads(read_private(path)))
 
@@ -108,8 +109,9 @@ class Catalog:
         self._save()
 
     def add_view(self, view: View) -> None:
-        """Adds a view."""
+        """Adds a view, whose table is there."""
         self.views[view.name] = view
+        self.unfinished.discard(view.name)
         self._save()
 
     def drop_stream(self, name: str) -> None:
@@ -135,8 +137,18 @@ class Catalog:
         if readers := self._readers(name):
             raise SqlError(f"the view {readers[0]!r} reads the view {name!r}; drop that one first")
         del self.views[name]
-        self._save()
+        self.begin(name)
         return view
+
+    def begin(self, table: str) -> None:
+        """Notes that a table is being made or removed: if the process dies, it is of no view."""
+        self.unfinished.add(table)
+        self._save()
+
+    def finish(self, table: str) -> None:
+        """Notes that a table is gone."""
+        self.unfinished.discard(table)
+        self._save()
 
     def tables_of(self, statement: CreateQuery) -> set[str]:
         """Returns the streams, tables and views that a query names."""
@@ -173,12 +185,14 @@ class Catalog:
             "streams": [stream.text.strip() for stream in self.streams.values()],
             "tables": [table.text.strip() for table in self.tables.values()],
             "views": views,
+            "unfinished": sorted(self.unfinished),
         }
         replace_file(self.path, json.dumps(stored, indent=1).encode())
 
     def _load(self, stored: dict[str, Any]) -> None:
         if stored["format"] != _FORMAT:
             raise SqlError(other_format(f"the catalog {self.path}", stored["format"], _FORMAT, "use another directory"))
+        self.unfinished = set(stored.get("unfinished", ()))
         for text in stored["streams"]:
             (stream,) = parse_statements(text)
             assert isinstance(stream, CreateStream)

@@ -46,10 +46,9 @@ class Grouping:
         shown = {sql_text(each) for each in outputs.values()}
         # One bound of a window is as good as both.
         bounds = [name for name, each in self.bounds.items() if sql_text(each) in shown] or list(self.bounds)
-        identity = (*self.keys.values(), *bounds)
-        identified = all(sql_text(column_named(each)) in shown for each in self.keys.values()) and all(
-            sql_text(self.bounds[each]) in shown for each in bounds
-        )
+        identity = (*self.keys.values(), *bounds) or None  # of all rows as one group, no column says which it is
+        identifying = [*map(column_named, self.keys.values()), *(self.bounds[each] for each in bounds)]
+        identified = identity is not None and all(sql_text(each) in shown for each in identifying)
         relation = self.steps.group(
             ready,
             list(self.keys.values()),

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import sqlalchemy as sa
 
+from headrace.dialects.sql.sqlerrors import SqlError
 from headrace.edges.columntypes import column_kind, sql_type
 from headrace.edges.databases import open_database
 from headrace.model.tables import database_url
@@ -20,6 +21,11 @@ class ResultTables:
 
     def __init__(self, url: str) -> None:
         self._engine = open_database(database_url("the session's database", url))
+
+    def check_free(self, name: str) -> None:
+        """Refuses the name of a table that is there already."""
+        if sa.inspect(self._engine).has_table(name):
+            raise SqlError(f"the database has a table {name!r} already, which is no view of this session; rename one")
 
     def create(self, name: str, columns: pa.Schema, key: Sequence[str] | None) -> None:
         """Creates the table of a view, which is to be empty. Parts of its key may be null, as those of groups may."""

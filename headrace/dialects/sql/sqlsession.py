@@ -83,6 +83,8 @@ class SqlSession:
         self._tables, self._adhoc = ResultTables(url), AdHoc()
         self._running: dict[str, Handle] = {}
         self._began: dict[str, dict[str, dict[int, int]]] = {}  # where passes began that this session made
+        for table in list(self.catalog.unfinished):
+            self._drop_table(table)
         passes = self.catalog.passes()
         for folder in self._passes.glob("*"):
             if folder.name not in passes:  # its last view was dropped, and then the process died
@@ -245,6 +247,8 @@ class SqlSession:
             return Result(f"there is a view {statement.name} already")
         self.catalog.check_free(statement.name)
         view, columns = self._planned_view(statement)
+        self._tables.check_free(view.name)
+        self.catalog.begin(view.name)
         self._tables.create(view.name, columns, view.key)
         self.catalog.add_view(view)
         try:
@@ -368,7 +372,11 @@ class SqlSession:
     def _remove(self, name: str) -> None:
         view = self.catalog.drop_view(name)
         self._restart(view.computed_by)
+        self._drop_table(name)
+
+    def _drop_table(self, name: str) -> None:
         self._tables.drop(name)
+        self.catalog.finish(name)
 
     def _restart(self, name: str) -> None:
         """Lets a pass go on with the views that it has now; one without views is over."""

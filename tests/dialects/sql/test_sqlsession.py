@@ -204,3 +204,22 @@ def test_streams_join_with_tables_of_parquet_and_of_databases(spark: SparkSessio
         session.execute("DROP VIEW cities; DROP TABLE companies; DROP TABLE IF EXISTS companies")
         assert rows_of(session, "SHOW TABLES") == [("people",)]
         assert rows_of(session, "DESCRIBE people")[-1] == ("age", "bigint")
+
+
+def test_a_statement_that_a_crash_cut_off_leaves_no_table(spark: SparkSession, tmp_path: Path) -> None:
+    database = tmp_path / "home" / "views.db"
+    with SqlSession(str(tmp_path / "home"), spark=spark) as session:
+        session.execute(TRADES)
+        session.catalog.begin("halfway")  # as CREATE VIEW and DROP VIEW do before they touch a table
+    with closing(sqlite3.connect(database)) as client:
+        client.execute("CREATE TABLE halfway (n INT)")
+        client.execute("CREATE TABLE mine (n INT)")
+        client.commit()
+    with SqlSession(str(tmp_path / "home"), spark=spark) as session:
+        with pytest.raises(hr.HeadraceError, match="the database has a table 'mine' already, which is no view"):
+            session.execute("CREATE VIEW mine AS SELECT count(*) AS n FROM trades")
+        session.execute("CREATE VIEW halfway AS SELECT count(*) AS n, max(price) AS high FROM trades")
+        insert(session, ("IBM", "ann", 2.0, 3), ("SAP", "bob", 5.0, 1))
+        session.catch_up(600)
+        insert(session, ("IBM", "ann", 3.0, 3))
+        wait_for_rows(database, "SELECT * FROM halfway", [(3, 5.0)])
