@@ -8,10 +8,10 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO, Final, Protocol
+from typing import TYPE_CHECKING, Annotated, BinaryIO, Final, Protocol, runtime_checkable
 
 import pyarrow as pa
 import typer
@@ -24,6 +24,7 @@ from headrace.model.errors import HeadraceError
 if TYPE_CHECKING:
     from headrace.dialects.sql.sqlsession import Result
     from headrace.dialects.sql.sqlstatements import Statement
+    from headrace.dialects.sql.viewchanges import Change
 
 _WORDS: Final = (
     *("CREATE", "STREAM", "CONTINUOUS", "VIEW", "DROP", "SHOW", "STREAMS", "VIEWS", "DESCRIBE", "INSERT", "INTO"),
@@ -78,6 +79,14 @@ def sql(
                 _prompt(executor, console)
 
 
+@runtime_checkable
+class Stoppable(Protocol):
+    """Changes of a session in this process, which are logged until they are stopped."""
+
+    def stop(self) -> None:
+        """Ends the log."""
+
+
 class Executor(Protocol):
     """An executor of statements: a session, or a client of a system that runs one."""
 
@@ -111,11 +120,25 @@ def _executor(directory: str, database: str | None, trigger: str | None, url: st
 
 
 def show(result: Result, console: Console) -> None:
-    """Prints the result of a statement."""
-    if result.table is None:
+    """Prints the result of a statement; changes until Ctrl-C."""
+    if result.changes is not None:
+        _follow(result.changes, console)
+    elif result.table is None:
         console.print(result.message, markup=False, highlight=False)
     else:
         console.print(as_table(result.table))
+
+
+def _follow(changes: Iterable[Change], console: Console) -> None:
+    """Prints the rows that come, after +, and those that go, after -."""
+    with suppress(KeyboardInterrupt):
+        for change in changes:
+            for sign, row in (("-", change.old), ("+", change.new)):
+                if row is not None:
+                    values = ", ".join(f"{name}={value}" for name, value in row.items())
+                    console.print(f"{sign} {values}", markup=False, highlight=False, soft_wrap=True)
+    if isinstance(changes, Stoppable):
+        changes.stop()
 
 
 def as_table(rows: pa.Table) -> Table:

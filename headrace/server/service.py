@@ -71,6 +71,32 @@ class StatementAnswer:
     truncated: bool = False
 
 
+class RowChange(Protocol):
+    """A change of a row: one that came has no `old`, one that went no `new`."""
+
+    @property
+    def old(self) -> dict[str, Any] | None:
+        """The row before."""
+
+    @property
+    def new(self) -> dict[str, Any] | None:
+        """The row now."""
+
+
+class ViewChanges(Protocol):
+    """A subscription to the changes of a view."""
+
+    @property
+    def position(self) -> int:
+        """The number of the last change that was read."""
+
+    def read(self) -> list[Any]:
+        """Returns the changes since the last call, each a `RowChange`. A HeadraceError says why there are no more."""
+
+    def stop(self) -> None:
+        """Ends the subscription."""
+
+
 class Statements(Protocol):
     """The statements of continuous SQL, its streams and its views, wherever they are computed."""
 
@@ -82,6 +108,9 @@ class Statements(Protocol):
 
         With `wait`, a SELECT waits until views have all rows that are in their streams.
         """
+
+    def subscribe(self, view: str, *, snapshot: bool, most: int) -> ViewChanges:
+        """Follows the changes of a view, after its rows with `snapshot`, of which there are at most so many."""
 
     def close(self) -> None:
         """Ends its processes and connections."""

@@ -6,10 +6,11 @@ import json
 import os
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, Protocol, cast
-from urllib.parse import urlencode
+from typing import IO, Any, Final, Protocol, cast
+from urllib.parse import quote, urlencode
 
 from headrace.model.jsontext import dumps
 from headrace.server.routes.querystring import query_of
@@ -78,7 +79,28 @@ class HttpClient:
         """Returns the streams and views of continuous SQL."""
         return self._request("/sql/catalog")
 
+    def changes(self, view: str) -> Iterator[tuple[dict[str, Any] | None, dict[str, Any] | None]]:
+        """Yields the changes of a view of continuous SQL, old and new row, until the server or the view is gone."""
+        with self._open(f"/sql/views/{quote(view, safe='')}/changes") as response:
+            kind = ""
+            for line in response:
+                name, _, value = line.decode().rstrip("\n").partition(": ")
+                if name == "event":
+                    kind = value
+                elif name == "data" and kind == "change":
+                    change = json.loads(value)
+                    yield change["old"], change["new"]
+                elif name == "data" and kind == "end":
+                    raise ViewError(json.loads(value)["reason"])
+        raise ViewError(f"the server at {self._url} has ended the stream of changes; subscribe again")
+
     def _request(self, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        with self._open(path, body) as response:
+            reply: dict[str, Any] = json.load(response)
+        return reply
+
+    @contextmanager
+    def _open(self, path: str, body: Mapping[str, Any] | None = None) -> Iterator[IO[bytes]]:
         request = urllib.request.Request(self._url + path)
         if body is not None:
             request.data = json.dumps(body).encode()
@@ -87,12 +109,11 @@ class HttpClient:
             request.add_header("Authorization", f"Bearer {self._token}")
         try:
             with urllib.request.urlopen(request, timeout=_SECONDS) as response:
-                reply: dict[str, Any] = json.load(response)
+                yield response
         except urllib.error.HTTPError as error:
             raise ViewError(_reason(error)) from None
         except OSError as error:
             raise ViewError(f"the server at {self._url} does not answer: {error}") from None
-        return reply
 
 
 class StoreClient:

@@ -11,7 +11,8 @@ from headrace.dialects.sql import sqlstatements as sql
 from headrace.dialects.sql.catalog import Catalog
 from headrace.dialects.sql.resulttables import ResultTables
 from headrace.dialects.sql.sqlerrors import SqlError
-from headrace.dialects.sql.viewreads import read_views
+from headrace.dialects.sql.viewchanges import Subscription
+from headrace.dialects.sql.viewreads import read_views, view_schema
 from headrace.model.errors import HeadraceError
 from headrace.model.jsontext import dumps
 from headrace.server.http.refusals import Refusal
@@ -76,12 +77,25 @@ class ServedSql:
                 raise Refusal(422, _NESTED, done=len(answers)) from None
         return answers
 
+    def subscribe(self, view: str, *, snapshot: bool, most: int) -> Subscription:
+        """Follows the changes of a view."""
+        try:
+            schema = view_schema(self._catalog().view(view))
+        except SqlError as error:
+            raise Refusal(404, str(error)) from None
+        try:
+            return self._tables.subscribe(view, schema, snapshot=snapshot, most=most)
+        except SqlError as error:
+            raise _refusal(422, error) from None
+
     def close(self) -> None:
         """Ends its processes and connections."""
         self._sandbox.close()
         self._tables.close()
 
     def _answer(self, statement: sql.Statement, limits: JsonLimits) -> StatementAnswer:
+        if isinstance(statement, sql.Subscribe):
+            raise SqlError(f"changes are followed by GET /sql/views/{statement.view}/changes, or in `headrace sql`")
         if isinstance(statement, sql.Select):
             tables = read_views(self._catalog(), self._tables, statement)
             result = self._sandbox.query_json(statement.text.strip(), tables, limits)

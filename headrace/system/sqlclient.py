@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import starmap
 from typing import Any, BinaryIO
 
 import pyarrow as pa
 
 from headrace.dialects.sql.sqlsession import Result
-from headrace.dialects.sql.sqlstatements import Statement
+from headrace.dialects.sql.sqlstatements import Statement, Subscribe, parse_statements
+from headrace.dialects.sql.viewchanges import Change
 from headrace.system.client import HttpClient
 
 
@@ -19,10 +21,12 @@ class SqlClient:
 
     def execute(self, text: str) -> list[Result]:
         """Executes statements, one after the other."""
-        return [_result(each) for each in self._client.execute(text)]
+        return [self.run(statement) for statement in parse_statements(text)]
 
     def run(self, statement: Statement, *, wait: bool = False, stdin: BinaryIO | None = None) -> Result:
         """Executes a statement; with `wait`, a SELECT has all that was inserted before. COPY is refused there."""
+        if isinstance(statement, Subscribe):
+            return Result(changes=starmap(Change, self._client.changes(statement.view)))
         (answered,) = self._client.execute(statement.text, wait=wait)
         return _result(answered)
 

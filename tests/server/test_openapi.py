@@ -6,24 +6,27 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import headrace as hr
+from headrace.dialects.sql.catalog import View
 from headrace.dialects.sql.sqlsession import SqlSession
+from headrace.dialects.sql.sqlstatements import CreateQuery, parse_statements
 from headrace.log import Log
 from headrace.server import Server, Service, Tokens
+from headrace.server.routes.changestreams import ChangeStreams
 from headrace.server.routes.serversentevents import EventStreams
 from headrace.system.runs import Runs
 from headrace.system.servedsql import ServedSql
 from headrace.system.sqlsystem import SqlSystem
 from headrace.views.declare.app import App
 from headrace.views.stores import Store
-from headrace.views.stores.store import StoredView
 from tests.dialects.storm.clusters import WordCount
 from tests.scale import FULL
 from tests.server.scripted import shop
@@ -74,20 +77,27 @@ class Topologies:
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     """A server with tokens, three views, topics, SQL, operations, a topology and statements. Event streams end with
     their first progress: schemathesis would wait for more events than there are."""
-    whole = EventStreams._events
 
-    async def begun(self: EventStreams, view: StoredView, *query: Any) -> AsyncIterator[bytes]:
-        async for event in whole(self, view, *query):
-            yield event
-            if b"event: progress" in event:
-                return
+    def begun(whole: Callable[..., AsyncIterator[bytes]]) -> Callable[..., AsyncIterator[bytes]]:
+        async def events(*arguments: Any) -> AsyncIterator[bytes]:
+            async for event in whole(*arguments):
+                yield event
+                if b"event: progress" in event:
+                    return
 
-    monkeypatch.setattr(EventStreams, "_events", begun)
+        return events
+
+    for streams in (EventStreams, ChangeStreams):
+        monkeypatch.setattr(streams, "_events", begun(streams._events))
     store = Store(f"sqlite:///{tmp_path}/kinds.db")
     more = Service.of(App.of({"kinds": kinds}), store, Log(tmp_path / "log"))
     service = shop(tmp_path).service
     session = SqlSession(str(tmp_path / "session"))
-    session.execute("CREATE STREAM trades (symbol text)")
+    session.execute("CREATE STREAM lines (word text)")
+    (statement,) = parse_statements(f"CREATE VIEW {TOPOLOGY} AS SELECT word, count(*) AS n FROM lines GROUP BY word")
+    assert isinstance(statement, CreateQuery)
+    session._tables.create(TOPOLOGY, pa.schema([("word", pa.string()), ("n", pa.int64())]), ("word",))
+    session.catalog.add_view(View(statement, {"word": "string", "n": "bigint"}, ("word",), "none"))
     database = f"sqlite:///{tmp_path}/session/views.db"
     service = replace(
         service,

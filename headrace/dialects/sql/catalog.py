@@ -22,7 +22,7 @@ Created = CreateStream | CreateTable | CreateQuery
 """A statement that creates."""
 
 _FORMAT: Final = 1
-_NAME: Final = re.compile("[A-Za-z_][A-Za-z0-9_]{0,59}")
+_NAME: Final = re.compile("[A-Za-z_][A-Za-z0-9_]{0,49}")
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Catalog:
     def check_free(self, name: str) -> None:
         """Refuses a name that a stream, a table or a view has, or that no table should have."""
         if not _NAME.fullmatch(name) or name.lower().startswith(("headrace_", "sqlite_", "pg_")):
-            raise SqlError(f"{name!r} is no name for a stream or a view; one has letters, digits and _, at most 60")
+            raise SqlError(f"{name!r} is no name for a stream or a view; one has letters, digits and _, at most 50")
         kinds: dict[str, Mapping[str, object]] = {"stream": self.streams, "table": self.tables, "view": self.views}
         taken = next((kind for kind, names in kinds.items() if name in names), None)
         if taken is not None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
-from decimal import Decimal
-from typing import Any
 
 import pyarrow as pa
 import sqlalchemy as sa
 
 from headrace.dialects.sql.sqlerrors import SqlError
+from headrace.dialects.sql.tablereads import in_snapshot, read_table
+from headrace.dialects.sql.viewchanges import Subscription, drop_log
 from headrace.edges.columntypes import column_kind, sql_type
 from headrace.edges.databases import open_database
 from headrace.model.tables import database_url
@@ -35,37 +34,22 @@ class ResultTables:
             sa.Table(name, sa.MetaData(), *made, *unique).create(connection)
 
     def drop(self, name: str) -> None:
-        """Removes the table of a view."""
+        """Removes the table of a view; who follows its changes is told that it is gone."""
         with self._engine.begin() as connection:
+            drop_log(connection, name)
             sa.Table(name, sa.MetaData()).drop(connection, checkfirst=True)
 
     def read(self, views: Mapping[str, pa.Schema]) -> dict[str, pa.Table]:
         """Reads the tables of views, all as of one moment."""
-        with self._engine.connect() as connection:
-            return {name: self._read(connection, name, columns) for name, columns in views.items()}
+        with in_snapshot(self._engine) as connection:
+            return {name: read_table(connection, name, columns) for name, columns in views.items()}
+
+    def subscribe(
+        self, name: str, columns: pa.Schema, *, snapshot: bool = True, most: int | None = None
+    ) -> Subscription:
+        """Follows the changes of a view."""
+        return Subscription(self._engine, name, columns, snapshot=snapshot, most=most)
 
     def close(self) -> None:
         """Closes the connections."""
         self._engine.dispose()
-
-    def _read(self, connection: sa.Connection, name: str, columns: pa.Schema) -> pa.Table:
-        table = sa.table(name, *(sa.column(each) for each in columns.names))
-        rows = connection.execute(sa.select(*table.columns)).all()
-        cells = zip(*rows, strict=True) if rows else [()] * len(columns)
-        arrays = [
-            pa.array([_as_type(value, field.type) for value in each], field.type)
-            for field, each in zip(columns, cells, strict=True)
-        ]
-        return pa.table(arrays, schema=columns)
-
-
-def _as_type(value: Any, kind: pa.DataType) -> Any:
-    """Returns a value of a database, which may have no type for it but text, as one of the view's type."""
-    if not isinstance(value, str):
-        return bool(value) if pa.types.is_boolean(kind) and value is not None else value
-    if pa.types.is_timestamp(kind):
-        read = datetime.fromisoformat(value)
-        return read if read.tzinfo is not None or kind.tz is None else read.replace(tzinfo=UTC)
-    if pa.types.is_date(kind):
-        return datetime.fromisoformat(value).date()
-    return Decimal(value) if pa.types.is_decimal(kind) else value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
@@ -22,7 +22,8 @@ from headrace.dialects.sql.copyreader import FORMS, read_rows
 from headrace.dialects.sql.passes import SessionPlace, ddl_of, levels_of, pass_name, plan_pass, plan_types, topic_of
 from headrace.dialects.sql.resulttables import ResultTables
 from headrace.dialects.sql.sqlerrors import SqlError
-from headrace.dialects.sql.viewreads import read_views
+from headrace.dialects.sql.viewchanges import Change, Subscription
+from headrace.dialects.sql.viewreads import read_views, view_schema
 from headrace.engine.handle import Handle, Status, StreamStatus
 from headrace.local.privatefolder import make_folder
 from headrace.local.processlock import LockHolder, exclusive
@@ -45,10 +46,11 @@ _LOOK: Final = 0.05  # seconds from one look at a pass to the next, as nothing t
 
 @dataclass(frozen=True)
 class Result:
-    """The result of a statement: what happened, or the rows it asked for."""
+    """The result of a statement: what happened, the rows it asked for, or the changes that it follows."""
 
     message: str = ""
     table: pa.Table | None = None
+    changes: Iterable[Change] | None = None
 
 
 class SqlSession:
@@ -76,7 +78,7 @@ class SqlSession:
     ) -> None:
         self._folder, self._trigger = Path(directory), trigger
         make_folder(self._folder)
-        self._lock, self._stack = threading.RLock(), ExitStack()
+        self._lock, self._stack, self._following = threading.RLock(), ExitStack(), ExitStack()
         self._stack.enter_context(exclusive(self._folder / "lock", self._in_use))
         url = database or f"sqlite:///{self._folder / 'views.db'}"
         self._where = SessionPlace(Catalog(self._folder / "catalog.json"), str(self._folder / "log"), url, spark)
@@ -161,6 +163,12 @@ class SqlSession:
                 return False
         return True
 
+    def subscribe(self, view: str, *, snapshot: bool = True) -> Subscription:
+        """Follows the changes of a view: its rows now, unless without `snapshot`, and then each committed change."""
+        following = self._tables.subscribe(view, view_schema(self.catalog.view(view)), snapshot=snapshot)
+        self._following.callback(following.stop)
+        return following
+
     def restart(self, name: str) -> None:
         """Lets a pass that has failed go on."""
         with self._lock:
@@ -173,6 +181,7 @@ class SqlSession:
             for handle in self._running.values():
                 handle.stop()
             self._running.clear()
+            self._following.close()
             self._tables.close()
             self._adhoc.close()
             self._stack.close()
@@ -337,6 +346,10 @@ class SqlSession:
     def _select(self, statement: sql.Select) -> Result:
         tables = read_views(self.catalog, self._tables, statement)
         return Result(table=self._adhoc.query(statement.text.strip(), tables).table)
+
+    @_do.register
+    def _subscribe(self, statement: sql.Subscribe) -> Result:
+        return Result(changes=self.subscribe(statement.view))
 
     @_do.register
     def _explain(self, statement: sql.Explain) -> Result:

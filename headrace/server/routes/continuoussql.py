@@ -1,4 +1,4 @@
-"""`POST /sql/statements` and `GET /sql/catalog`: statements of continuous SQL, and the streams and views there are."""
+"""`/sql/statements`, `/sql/catalog` and `/sql/views/{name}/changes`: continuous SQL, its views and their changes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from headrace.server.http.openapi import (
     ANYTHING,
     BOOLEAN,
     COUNT,
+    ERROR,
     STRING,
     Operation,
     Schema,
     array,
     mapping,
     nullable,
+    parameter,
     record,
     request_body,
     response,
@@ -28,6 +30,7 @@ from headrace.server.http.refusals import Refusal
 from headrace.server.http.routing import Application
 from headrace.server.http.workerpool import WorkerPool
 from headrace.server.limits import Limits
+from headrace.server.routes.changestreams import CHANGES, ChangeStreams
 from headrace.server.service import StatementAnswer, Statements
 
 _POSITION: Final = nullable({"type": "integer", "minimum": 1})
@@ -40,11 +43,14 @@ _RESULT: Final[Schema] = {
         record({"columns": array(STRING), "rows": array(array(ANYTHING)), "truncated": BOOLEAN}),
     ]
 }
+_NAME: Final = parameter("name", STRING, "The name of a view", "path")
+_SNAPSHOT: Final = parameter("snapshot", {**BOOLEAN, "default": True}, "Whether the rows that are there come first")
 _OBJECT: Final = record({"name": STRING, "columns": mapping(STRING), "text": STRING})
 
 
 def add_statements(app: Application, statements: Statements, limits: Limits, pool: WorkerPool) -> None:
     """Adds the routes."""
+    streams = ChangeStreams(limits, pool)
 
     def run(text: str, wait: bool) -> PiecesResponse:
         answers = statements.execute(text, {"cells": limits.answer_cells, "bytes": limits.answer_bytes}, wait=wait)
@@ -59,6 +65,13 @@ def add_statements(app: Application, statements: Statements, limits: Limits, poo
         if not isinstance(text, str) or type(wait) is not bool:
             raise Refusal(400, 'the body is a JSON object such as {"text": "SELECT * FROM minutes", "wait": false}')
         return await pool.respond(lambda: run(text, wait))
+
+    async def changes(request: Request) -> Response:
+        snapshot = request.query_params.get("snapshot", "true")
+        if snapshot not in ("true", "false"):
+            raise Refusal(400, f"snapshot is true or false, got {snapshot!r}")
+        name, whole = request.path_params["name"], snapshot == "true"
+        return await streams.response(lambda: statements.subscribe(name, snapshot=whole, most=limits.sql_rows))
 
     async def catalog(request: Request) -> Response:
         return await pool.respond(lambda: PiecesResponse.of(statements.catalog(), limits))
@@ -80,6 +93,10 @@ def add_statements(app: Application, statements: Statements, limits: Limits, poo
     )
     listed = response(record({"streams": array(_OBJECT), "views": array(_OBJECT)}), "Their columns and definitions")
     app.add("GET", "/sql/catalog", catalog, Operation("The streams and views of continuous SQL", {200: listed}))
+    operation = Operation(
+        "Follow the changes of a view", {200: CHANGES}, (_NAME, _SNAPSHOT), refusals={404: ERROR, 422: _REFUSAL}
+    )
+    app.add("GET", "/sql/views/{name}/changes", changes, operation)
 
 
 def _pieces(answer: StatementAnswer) -> list[bytes]:

@@ -51,7 +51,7 @@ class EventStreams:
             places.callback(self.gate.leave)
             first, sending = await self._next(view, query, {})
             places.callback(sending.close)
-            return _EventResponse(self._events(view, query, first, sending), places.pop_all())
+            return EventResponse(self._events(view, query, first, sending), places.pop_all())
 
     async def _events(
         self, view: StoredView, query: Query, changes: Changes, sending: ExitStack
@@ -97,7 +97,7 @@ class EventStreams:
                 await asyncio.sleep(self.limits.poll)
 
 
-class _EventResponse(StreamingResponse):
+class EventResponse(StreamingResponse):
     """A response of events that gives its places at gates back when they end."""
 
     def __init__(self, events: AsyncIterator[bytes], places: ExitStack) -> None:

@@ -113,7 +113,7 @@ def test_what_a_session_refuses(spark: SparkSession, tmp_path: Path) -> None:
             "INSERT INTO trades VALUES (1)": "a row has 1 values, and trades has 5 columns",
             "INSERT INTO trades (symbl) VALUES ('x')": "there is no column 'symbl', did you mean 'symbol'?",
             "INSERT INTO trades (price) VALUES ('dear')": "the column 'price' is double, got 'dear'",
-            "SUBSCRIBE TO v": "not supported yet",
+            "SUBSCRIBE TO v": "there is no view 'v'",
         }
         for text, reason in refused.items():
             with pytest.raises(hr.HeadraceError) as caught:

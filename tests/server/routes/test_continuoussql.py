@@ -1,22 +1,27 @@
-"""`POST /sql/statements` and `GET /sql/catalog`: answers, errors with their place, scopes, and attacks."""
+"""Continuous SQL over HTTP: answers, errors with their place, changes of views, scopes, and attacks."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pyarrow as pa
 import pytest
+from rich.console import Console
 
+from headrace.commands import sqlshell
 from headrace.dialects.sql.catalog import View
 from headrace.dialects.sql.sqlsession import SqlSession
 from headrace.dialects.sql.sqlstatements import CreateQuery, parse_statements
 from headrace.server import Server, Service, Tokens
+from headrace.system.client import HttpClient
 from headrace.system.runs import Runs
 from headrace.system.servedsql import ServedSql
+from headrace.system.sqlclient import SqlClient
 from headrace.system.sqlsystem import SqlSystem
 
 READ, WRITE, ADMIN = "r" * 20, "w" * 20, "a" * 20
@@ -179,3 +184,61 @@ def test_nothing_breaks_the_server(server: Server) -> None:
         if answer.status_code != 200:
             assert "reason" in json.loads(answer.text)
     assert post(server, "SHOW VIEWS").status_code == 200
+
+
+def events(lines: Iterator[str]) -> Iterator[tuple[str, Any]]:
+    """The events of a stream, but for heartbeats."""
+    kind = ""
+    for line in lines:
+        if line.startswith("event: "):
+            kind = line.removeprefix("event: ")
+        elif line.startswith("data: "):
+            yield kind, json.loads(line.removeprefix("data: "))
+
+
+def test_changes_are_followed(server: Server, session: SqlSession) -> None:
+    engine = session._tables._engine
+    with client(server, READ) as asking:
+        assert asking.get("/sql/views/nothing/changes").status_code == 404
+        assert asking.get("/sql/views/totals/changes?snapshot=1").status_code == 400
+        with asking.stream("GET", "/sql/views/totals/changes") as response:
+            following = events(response.iter_lines())
+            first = [next(following) for _ in range(3)]
+            assert [event["new"]["n"] for kind, event in first if kind == "change"] == [3, 5, 1]
+            assert next(following) == ("progress", {"position": 0})
+            with engine.begin() as connection:
+                connection.exec_driver_sql("UPDATE totals SET n = n + 1 WHERE symbol = 'IBM'")
+                connection.exec_driver_sql("DELETE FROM totals WHERE symbol = 'SAP'")
+            assert [next(following) for _ in range(3)] == [
+                ("change", {"old": {"symbol": "IBM", "n": 3}, "new": {"symbol": "IBM", "n": 4}}),
+                ("change", {"old": {"symbol": "SAP", "n": 5}, "new": None}),
+                ("progress", {"position": 2}),
+            ]
+            session._tables.drop("totals")
+            kind, event = next(following)
+            assert (kind, "the view was dropped" in event["reason"]) == ("end", True)
+            assert list(following) == []
+    refused = post(server, "SUBSCRIBE totals")
+    assert (refused.status_code, "GET /sql/views/totals/changes" in refused.json()["reason"]) == (422, True)
+
+
+def test_the_shell_follows_changes_of_a_system_and_of_a_session(
+    server: Server, session: SqlSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADRACE_TOKEN", ADMIN)
+
+    class Shown(Console):
+        """A console at which Ctrl-C is pressed after three lines."""
+
+        lines = 0
+
+        def print(self, *args: Any, **options: Any) -> None:
+            super().print(*args, **options)
+            self.lines += 1
+            if self.lines == 3:
+                raise KeyboardInterrupt
+
+    for executor in (SqlClient(HttpClient(server.url, ADMIN)), session):
+        console = Shown(file=StringIO())
+        sqlshell.show(executor.execute("SUBSCRIBE totals")[0], console)
+        assert console.file.getvalue() == "+ symbol=IBM, n=3\n+ symbol=SAP, n=5\n+ symbol=None, n=1\n"  # type: ignore[attr-defined]
