@@ -2,8 +2,12 @@
 
 PYTHON ?= python3
 SECONDS := 90
+WORKERS := 3
 RUN := scripts/with-java .venv/bin/python
 PYTEST := $(RUN) -m pytest -q
+
+# Tests start some hundred Python processes, each of which would compile what it imports.
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup kafka demo test check docs format bench peers chaos clean
@@ -31,21 +35,22 @@ kafka: ## fetch Spark's Kafka connector, and a broker for the tests, with Maven
 demo: setup ## page views by batch and by stream, served on port 8787 for SECONDS (0: until Ctrl-C), and recounted
 	@$(RUN) examples/demo.py --seconds $(SECONDS)
 
-define static_checks
-.venv/bin/ruff format --check .
-.venv/bin/ruff check .
-.venv/bin/mypy
-endef
+test: setup ## check, and run every kind of test in WORKERS processes; FULL=1: every test there is, on all its examples
+	@$(MAKE) --no-print-directory -j 2 static ready
+	$(if $(FULL),HEADRACE_FULL=1) $(PYTEST) -n $(WORKERS) --durations=10
 
-test: setup ## check, and run every kind of test in two processes; FULL=1: every test there is, on all its examples
-	$(static_checks)
+.PHONY: static ready
+static: setup
+	.venv/bin/ruff format --check .
+	.venv/bin/ruff check .
+	.venv/bin/mypy
+
+ready: setup
 	-@scripts/with-java scripts/fetch-kafka
 	-@scripts/with-java .venv/bin/headrace warmup
 	-@command -v chromium >/dev/null || scripts/apt-install "Tests of the web page need a browser" chromium
-	$(if $(FULL),HEADRACE_FULL=1) $(PYTEST) -n 2 --durations=10
 
-check: setup ## formatting, lint, types, and the examples in docstrings, README and docs
-	$(static_checks)
+check: static ## formatting, lint, types, and the examples in docstrings, README and docs
 	$(PYTEST) tests/test_docs.py
 
 docs: setup ## the pages and the API reference as a site in out/site

@@ -6,6 +6,7 @@ The API reference is made of the groups of names in `headrace/__init__.py`, and 
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ _PACKAGES: Final = {
 }
 
 
+@cache
 def reference_pages() -> dict[str, str]:
     """Returns the pages of the reference, in Markdown, by their titles."""
     pages = {}
@@ -29,8 +31,9 @@ def reference_pages() -> dict[str, str]:
     for title, rest, imports in re.findall(r"^# ([\w' ]+)([:,.;].*)\n(from (?:.+\n)+)", source, re.MULTILINE):
         names = re.findall(r"(\w+) as \1\b", imports)
         pages[title] = _page(f"{title}{rest}", [f"headrace.{name}" for name in names])
+    headrace = griffe.load("headrace", search_paths=[_ROOT])  # each package by itself would be all of it, too
     for title, package in _PACKAGES.items():
-        module = griffe.load(package, search_paths=[_ROOT])
+        module = headrace[package.removeprefix("headrace.")]
         pages[title] = _page(title, [f"{package}.{name}" for name in module.exports or ()])
     return pages
 

@@ -17,6 +17,8 @@ import pytest
 import sqlalchemy as sa
 from hypothesis import HealthCheck, settings
 
+from headrace.engine.spark import kafkajars
+from headrace.engine.spark.classarchive import archive_options
 from headrace.log import Log
 from tests.durations import Durations
 from tests.scale import FULL, scaled
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
 
 # Spark reads it when its JVM starts; without it Spark binds to whatever the host name resolves to.
 os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+
+# Tests start some hundred Python processes, each of which would compile what it imports.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Small data is over before a JVM that optimises itself has gained anything by it.
 _SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -44,15 +49,18 @@ _SMALL_DATA = (
     }
 )
 
-# For Spark in processes that tests start.
+# For Spark in processes that tests start. An archive of classes fits a class path that begins with Kafka's connector.
+_CLASSES = f"{archive_options()} {_SMALL_JVM}"
+_CONNECTOR = os.pathsep.join(kafkajars.jars())
 os.environ["SPARK_SUBMIT_OPTS"] = " ".join(
     [
         _SMALL_JVM,
-        f'"-Dspark.executor.extraJavaOptions={_SMALL_JVM}"',
+        f'"-Dspark.executor.extraJavaOptions={_CLASSES}"',
+        f"-Dspark.executor.extraClassPath={_CONNECTOR}",
         *(f"-D{name}={value}" for name, value in _SMALL_DATA.items()),
     ]
 )
-os.environ["SPARK_DAEMON_JAVA_OPTS"] = _SMALL_JVM
+os.environ["SPARK_DAEMON_JAVA_OPTS"], os.environ["SPARK_DAEMON_CLASSPATH"] = _CLASSES, _CONNECTOR
 os.environ["HEADRACE_TEST_PYTHON"] = sys.executable
 os.environ["PYSPARK_PYTHON"] = str(Path(__file__).with_name("worker-python"))
 
@@ -89,7 +97,6 @@ def _session_runs() -> bool:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The suite's Spark session: two cores and two partitions, so that small data still crosses a shuffle."""
-    from headrace.engine.spark.classarchive import archive_options
     from headrace.engine.spark.session import java_options, spark_session
 
     session = spark_session(
@@ -101,7 +108,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.ui.showConsoleProgress": "false",
             "spark.log.level": "ERROR",
             **_SMALL_DATA,
-            "spark.driver.extraJavaOptions": f"{java_options()} {archive_options()} {_SMALL_JVM}",
+            "spark.driver.extraJavaOptions": f"{java_options()} {_CLASSES}",
         },
     )
     yield session
@@ -120,7 +127,6 @@ def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A real Kafka broker, if its jars are there. A test that stops it starts it again."""
-    from headrace.engine.spark import kafkajars
     from tests.edges import kafka
 
     if not (kafka.jars().exists() and kafkajars.jars()):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -125,13 +126,15 @@ def imports_of(module: str) -> Iterator[Import]:
     yield from visit(ast.parse(MODULES[module].read_text("utf-8")), True)
 
 
-IMPORTS = {module: list(imports_of(module)) for module in MODULES}
+@cache
+def all_imports() -> dict[str, list[Import]]:
+    return {module: list(imports_of(module)) for module in MODULES}
 
 
 def test_imports_go_down() -> None:
     upwards = [
         f"{each.module}:{each.line} imports {each.imported}"
-        for imports in IMPORTS.values()
+        for imports in all_imports().values()
         for each in imports
         if each.imported in MODULES
         and layer_of(each.imported) > layer_of(each.module)
@@ -141,7 +144,7 @@ def test_imports_go_down() -> None:
 
 
 def test_doors_are_used() -> None:
-    used = {(each.module, each.imported) for imports in IMPORTS.values() for each in imports}
+    used = {(each.module, each.imported) for imports in all_imports().values() for each in imports}
     assert used >= DOORS
 
 
@@ -149,7 +152,7 @@ def loaded_by(module: str) -> Iterator[Import]:
     """What is imported when the module is loaded: its own imports and those of its packages."""
     parts = module.split(".")
     for length in range(2, len(parts) + 1):  # the package headrace itself is tested by itself
-        yield from (each for each in IMPORTS.get(".".join(parts[:length]), ()) if each.at_load)
+        yield from (each for each in all_imports().get(".".join(parts[:length]), ()) if each.at_load)
 
 
 def chain_to_spark(module: str) -> list[str] | None:
@@ -184,7 +187,7 @@ def test_layers_without_spark_name_it_nowhere(layer: str) -> None:
     """Not inside functions either."""
     named = [
         f"{each.module}:{each.line} imports {each.imported}"
-        for module, imports in IMPORTS.items()
+        for module, imports in all_imports().items()
         if LAYERS[layer_of(module)] == layer
         for each in imports
         if each.imported.partition(".")[0] in ("pyspark", "py4j")

@@ -6,10 +6,11 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-FILES = {path: ast.parse(path.read_text("utf-8")) for path in sorted((ROOT / "headrace").rglob("*.py"))}
+FILES = sorted((ROOT / "headrace").rglob("*.py"))
 
 SAME_MEANING = {
     "badrecords": "records that cannot be read: declared in the model, handled by the engine",
@@ -32,6 +33,11 @@ NO_NAMES = {"told", "telling", "tidings", "held", "given", "kept", "mine", "besi
 
 UNCLEAR = re.compile(r"(What|Where|Who|Whom|Whose|How|Those|Whatever|Whoever|It|They)\b")
 """How a docstring must not begin: it begins with a verb, or says what kind of thing it is about."""
+
+
+@cache
+def parsed() -> dict[Path, ast.Module]:
+    return {path: ast.parse(path.read_text("utf-8")) for path in FILES}
 
 
 PUBLIC = {"held": "how many windows have state: a field of every status, over HTTP, too"}
@@ -68,7 +74,7 @@ def bound_names(tree: ast.Module) -> Iterator[tuple[str, int]]:
 def test_names_say_what_they_name() -> None:
     unclear = [
         f"{relative(path)}:{line} {name}"
-        for path, tree in FILES.items()
+        for path, tree in parsed().items()
         for name, line in bound_names(tree)
         if name.strip("_").lower() in NO_NAMES and name not in PUBLIC and (relative(path), name) not in STORED
     ]
@@ -79,7 +85,7 @@ def test_docstrings_begin_with_a_verb_or_a_thing() -> None:
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     unclear = [
         f"{relative(path)}:{getattr(node, 'lineno', 1)} {text.splitlines()[0]}"
-        for path, tree in FILES.items()
+        for path, tree in parsed().items()
         for node in ast.walk(tree)
         if isinstance(node, kinds) and (text := ast.get_docstring(node)) and UNCLEAR.match(text)
     ]

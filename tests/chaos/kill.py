@@ -215,12 +215,14 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=25, help="how many seeds to try")
     parser.add_argument("--first", type=int, default=1, help="the first of them")
     parser.add_argument("--job", choices=list(JOBS), default="job", help="the stream that is killed")
+    parser.add_argument("--undisturbed", type=Path, help="where the job has run to its end, if it has")
     parser.add_argument("--of", choices=list(VICTIMS), default=DRIVER, help="what is killed")
     options = parser.parse_args()
     root = Path(tempfile.mkdtemp(prefix="headrace-chaos-"))
-    undisturbed = root / "undisturbed"
-    undisturbed.mkdir()
-    finish(undisturbed, options.job)
+    undisturbed = options.undisturbed or root / "undisturbed"
+    if options.undisturbed is None:
+        undisturbed.mkdir()
+        finish(undisturbed, options.job)
     expected, places = JOBS[options.job].output(undisturbed), landmarks(undisturbed, options.job)
     assert all(expected.values()) and all(places.values()), "the undisturbed run wrote nothing"
     print(HEAD, flush=True)

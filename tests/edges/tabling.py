@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pytest
 import sqlalchemy as sa
 
 import headrace as hr
 from headrace.engine.connectors.tablewriter import TableWriter
+from headrace.engine.worker.blame import plain_error
+from headrace.model.errors import TransformError
 from headrace.model.panes import PaneInfo
 from headrace.model.sinks import WindowedValue
 from headrace.model.tables import WriteTable
 from headrace.model.windows import Window, WindowFn
 
 SECOND = 1_000_000
+
+
+class Hit(NamedTuple):
+    url: str
+    hits: int
+
+
+@dataclass
+class Click:
+    url: str
+    hits: int | None
 
 
 def at(
@@ -77,3 +92,13 @@ def connected(url: str) -> Any:
     """Begins a transaction of a database."""
     url = url.replace("postgresql:", "postgresql+psycopg:")
     return sa.create_engine(url, poolclass=sa.NullPool).begin()
+
+
+def failing(to: Any, elements: list[WindowedValue], batch_id: int = 0) -> str:
+    """Returns the message with which a batch fails."""
+    with pytest.raises(Exception) as raised:
+        to.write(elements, batch_id)
+    error = plain_error(raised.value)
+    assert isinstance(error, TransformError)
+    to.close()
+    return str(error)

@@ -216,7 +216,7 @@ def echo(connection: socket.socket, ended: threading.Event) -> None:
 
 
 AWAY = "no schema registry answers|has not answered for 2 seconds"
-BOMB = gzip.compress(b'{"schema": "' + b" " * (1 << 28) + b'"}')
+BOMB = gzip.compress(b'{"schema": "') + gzip.compress(b" " * (1 << 20)) * 256 + gzip.compress(b'"}')
 REGISTRIES: dict[str, tuple[Behaviour, str]] = {
     "silent": (hostile.silent, AWAY),
     "noisy": (hostile.noisy, AWAY),

@@ -51,12 +51,7 @@ print(json.dumps({**answers, "failure": failure, "seen": seen}))
 def test_a_pipeline_runs_on_a_cluster(spark_cluster: str, tmp_path: Path) -> None:
     job = tmp_path / "job.py"
     job.write_text(JOB)
-    environment = {
-        **os.environ,
-        "SPARK_MASTER": spark_cluster,
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "PYSPARK_PYTHON": sys.executable,
-    }
+    environment = {**os.environ, "SPARK_MASTER": spark_cluster}
     command = [sys.executable, str(job), str(tmp_path / "failed")]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr[-3000:]

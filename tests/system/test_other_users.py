@@ -6,7 +6,6 @@ import fcntl
 import json
 import os
 import stat
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,6 +29,7 @@ from headrace.views.archive.writerlock import exclusive_writer
 from headrace.views.stores import Store
 from tests.dialects.storm.clusters import Cluster
 from tests.local.attacker import NOBODY, as_nobody, needs_root, reachable_folder
+from tests.waiting import wait_for
 
 
 @pytest.fixture
@@ -213,15 +213,6 @@ def plant_foreign(request: Path, folder: Path) -> None:
     new.write_bytes((folder / "request").read_bytes())
     os.chown(new, NOBODY, NOBODY)
     new.rename(request)
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    pause = threading.Event()
-    for _ in range(600):
-        if condition():
-            return
-        pause.wait(0.05)
-    raise TimeoutError
 
 
 @needs_root

@@ -16,6 +16,7 @@ import pytest
 import headrace as hr
 from headrace.engine.plan.lowering import lower
 from headrace.engine.stream import columnstream
+from tests.scale import only_full
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -132,7 +133,9 @@ def lines_of(part: Path) -> list[str]:
 
 
 @pytest.mark.slow("each pipeline runs twice")
-@pytest.mark.parametrize("build", [plain, thinned, branches])
+@pytest.mark.parametrize(
+    "build", [pytest.param(plain, marks=only_full("a branch of another is this")), thinned, branches]
+)
 def test_both_ways_write_count_and_tell_the_same(
     build: Build, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,7 +20,7 @@ from headrace.engine.stream import columnstream, usualrows
 from headrace.engine.worker.hidden import BAD, TIME
 from headrace.model.badrecords import YEAR_1, YEAR_10000
 from headrace.model.times import DAY, SECOND
-from tests.scale import scaled
+from tests.scale import only_full, scaled
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -104,9 +104,13 @@ def joined(rows: hr.PCollection) -> hr.PCollection:
     [
         (everything, {"event_time": "at"}),
         (some, {"event_time": "at", "watermark": hr.BoundedDisorder("1 hour", max_skew="10 days")}),
-        (some, {"event_time": "at", "watermark": hr.Punctuated("marked")}),
+        pytest.param(
+            some,
+            {"event_time": "at", "watermark": hr.Punctuated("marked")},
+            marks=only_full("the same with another watermark"),
+        ),
         (joined, {"event_time": "at", "bad": "skip"}),
-        (some, {}),
+        pytest.param(some, {}, marks=only_full("the same with event times")),
     ],
 )
 def test_usual_rows_first_is_what_all_rows_at_once_are(

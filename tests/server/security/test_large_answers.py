@@ -31,6 +31,7 @@ from headrace.views.query.queries import Query
 from headrace.views.stores import Store
 from headrace.views.stores.store import StoredView
 from tests.server.conftest import HOUR, feed, on_both, partial_row, visitors
+from tests.waiting import wait_for
 
 LONG_KEYS = 100  # rows whose answer has 8 MB: more than the operating system takes for a client that does not read
 SQL = adhoc.Limits(seconds=30)
@@ -62,13 +63,6 @@ def sending(port: int | None, request: bytes, buffer: int = 4096) -> Iterator[so
 def count_cut_off(client: httpx.Client) -> int:
     found = re.search(r"^headrace_http_cut_off_total (\d+)", client.get("/metrics").text, re.MULTILINE)
     return int(found[1]) if found else 0
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to pass"
-        time.sleep(0.02)
 
 
 NAME = "n" * 50_000

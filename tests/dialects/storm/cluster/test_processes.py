@@ -5,7 +5,6 @@ The second time it runs on a real Spark cluster, on the state that the first one
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -72,7 +71,6 @@ def submitted(folder: Path, name: str = "wc", master: str = "local[2]") -> Itera
     with subprocess.Popen(
         [*command, "--directory", "cluster", "--master", master],
         cwd=folder,
-        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -29,7 +29,7 @@ from tests.scale import FULL
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-EACH: Final = 24  # numbers of each of the spout's two tasks
+EACH: Final = 24 if FULL else 12  # numbers of each of the spout's two tasks
 RETRIES: Final = 1
 
 IN_THE_STREAM: Final = (
