@@ -8,6 +8,7 @@ from typing import Final, TypeVar
 
 from headrace.model.columns import Aggregate, Select, TopRows, Where
 from headrace.model.keyed import Flatten, Reshuffle, WindowInto
+from headrace.model.matching import MatchQueries
 from headrace.model.pipeline import Graph, PCollection
 from headrace.model.sqlnames import column_of, result_name
 
@@ -38,6 +39,8 @@ def columns_of(
             return before
         case TopRows(rank=rank):
             return before if before is None or rank is None else {**before, rank: None}
+        case MatchQueries(keep=keep, number=number):
+            return None if before is None else {**{name: before.get(name) for name in keep}, number: None}
         case Select() as select:
             return _selected(select, before)
         case Aggregate(keys=keys, aggregations=aggregations):

@@ -80,11 +80,11 @@ class ServedSql:
     def subscribe(self, view: str, *, snapshot: bool, most: int) -> Subscription:
         """Follows the changes of a view."""
         try:
-            schema = view_schema(self._catalog().view(view))
+            followed = self._catalog().view(view)
         except SqlError as error:
             raise Refusal(404, str(error)) from None
         try:
-            return self._tables.subscribe(view, schema, snapshot=snapshot, most=most)
+            return self._tables.subscribe(view, view_schema(followed), followed.part, snapshot=snapshot, most=most)
         except SqlError as error:
             raise _refusal(422, error) from None
 
@@ -117,6 +117,8 @@ class ServedSql:
         with self._lock:
             if self._read[0] != version:
                 self._read = version, Catalog(self._file)
+            else:
+                self._read[1].refresh()
             return self._read[1]
 
 

@@ -11,10 +11,14 @@ from typing import Any, Final
 
 from sqlglot import exp
 
+from headrace.dialects.sql.relations import NUMBER
 from headrace.dialects.sql.sqlerrors import SqlError
 from headrace.dialects.sql.sqlstatements import CreateQuery, CreateStream, CreateTable, parse_statements
+from headrace.dialects.sql.tablereads import TablePart
 from headrace.local.atomicfile import replace_file
 from headrace.local.privatefile import read_private
+from headrace.local.privatefolder import make_folder
+from headrace.local.querytable import QueryTable
 from headrace.model.errors import other_format
 from headrace.model.knowncolumns import nearest_name
 
@@ -27,17 +31,34 @@ _NAME: Final = re.compile("[A-Za-z_][A-Za-z0-9_]{0,49}")
 
 @dataclass(frozen=True)
 class View:
-    """A view: its statement, its columns with Spark's types, its key if it has one, and the pass that computes it."""
+    """A view: its statement, its columns with Spark's types, its key if it has one, and the pass that computes it.
+
+    With a `shape` it is one of the queries of that shape, and has a `number` among them; without a number it is the
+    shape itself, which stands for all of them.
+    """
 
     statement: CreateQuery
     columns: dict[str, str]
     key: tuple[str, ...] | None
     computed_by: str
+    shape: str | None = None
+    number: int | None = None
 
     @property
     def name(self) -> str:
         """Its name."""
         return self.statement.name
+
+    @property
+    def part(self) -> TablePart | None:
+        """The part that it is of the table of its shape, if it has one."""
+        return None if self.shape is None or self.number is None else TablePart(self.shape, NUMBER, self.number)
+
+    def query(self, statement: CreateQuery, number: int) -> View:
+        """Returns the view that is a query of this shape."""
+        columns = {name: kind for name, kind in self.columns.items() if name != NUMBER}
+        key = None if self.key is None else tuple(name for name in self.key if name != NUMBER)
+        return replace(self, statement=statement, columns=columns, key=key, number=number)
 
 
 def is_same(one: Created, other: Created) -> bool:
@@ -61,6 +82,8 @@ class Catalog:
         self.tables: dict[str, CreateTable] = {}
         self.views: dict[str, View] = {}
         self.unfinished: set[str] = set()  # names of tables that a statement is making or removing
+        self.shapes: dict[str, View] = {}  # each with the statement of its first view
+        self._queries: dict[str, QueryTable] = {}
         if path.exists():
             self._load(json.loads(read_private(path)))
 
@@ -83,9 +106,9 @@ class Catalog:
         return self.streams.get(name) or self.tables.get(name)
 
     def passes(self) -> dict[str, list[View]]:
-        """Returns the passes that compute views, by name, with their views."""
+        """Returns the passes that compute views, by name, with their views; those of one shape are one."""
         found: dict[str, list[View]] = {}
-        for view in self.views.values():
+        for view in (*(view for view in self.views.values() if view.shape is None), *self.shapes.values()):
             found.setdefault(view.computed_by, []).append(view)
         return found
 
@@ -109,10 +132,56 @@ class Catalog:
         self._save()
 
     def add_view(self, view: View) -> None:
-        """Adds a view, whose table is there."""
+        """Adds a view, whose table is there. Queries of a shape are in a file of their own, not in the catalog's."""
         self.views[view.name] = view
-        self.unfinished.discard(view.name)
+        if view.shape is None:
+            self.unfinished.discard(view.name)
+            self._save()
+
+    def add_shape(self, shape: View) -> None:
+        """Adds a shape, whose table is there, and which has no queries yet."""
+        self.remove_queries(shape.name)  # of a process that died before it did
+        self.shapes[shape.name] = shape
+        self.unfinished.discard(shape.name)
         self._save()
+
+    def drop_shape(self, name: str) -> None:
+        """Removes a shape, which no view has any more."""
+        del self.shapes[name]
+        self.begin(name)
+
+    def remove_queries(self, shape: str) -> None:
+        """Removes the table of queries of a shape that is no more; its pass must not read it any more."""
+        table = self.query_table(shape)
+        del self._queries[shape]
+        for path in (table.path, table.lock):
+            path.unlink(missing_ok=True)
+
+    def query_table(self, shape: str) -> QueryTable:
+        """Returns the queries of a shape."""
+        if shape not in self._queries:
+            folder = self.path.parent.absolute() / "queries"
+            make_folder(folder)
+            self._queries[shape] = QueryTable(folder / shape)
+        return self._queries[shape]
+
+    def refresh(self) -> None:
+        """Takes the views of shapes as they are now; another process may have added and dropped some."""
+        for shape in self.shapes.values():
+            table = self.query_table(shape.name)
+            before = table.version
+            table.refresh()
+            if table.version != before:
+                self._take(shape, {query.number: query.text for query in table.active(None)})
+
+    def _take(self, shape: View, texts: Mapping[int, str]) -> None:
+        known = {view.number: view.name for view in self.views.values() if view.shape == shape.name}
+        for number in known.keys() - texts.keys():
+            del self.views[known[number]]
+        for number in texts.keys() - known.keys():
+            (statement,) = parse_statements(texts[number])
+            assert isinstance(statement, CreateQuery)
+            self.views[statement.name] = shape.query(statement, number)
 
     def drop_stream(self, name: str) -> None:
         """Removes a stream; refused while views read it."""
@@ -137,7 +206,8 @@ class Catalog:
         if readers := self._readers(name):
             raise SqlError(f"the view {readers[0]!r} reads the view {name!r}; drop that one first")
         del self.views[name]
-        self.begin(name)
+        if view.shape is None:
+            self.begin(name)
         return view
 
     def begin(self, table: str) -> None:
@@ -171,20 +241,12 @@ class Catalog:
         return SqlError(f"there is no {kind} {name!r}{hint}")
 
     def _save(self) -> None:
-        views = [
-            {
-                "text": view.statement.text.strip(),
-                "columns": view.columns,
-                "key": view.key,
-                "computed_by": view.computed_by,
-            }
-            for view in self.views.values()
-        ]
         stored = {
             "format": _FORMAT,
             "streams": [stream.text.strip() for stream in self.streams.values()],
             "tables": [table.text.strip() for table in self.tables.values()],
-            "views": views,
+            "views": [_entry(view) for view in self.views.values() if view.shape is None],
+            "shapes": {name: _entry(shape) for name, shape in self.shapes.items()},
             "unfinished": sorted(self.unfinished),
         }
         replace_file(self.path, json.dumps(stored, indent=1).encode())
@@ -202,7 +264,21 @@ class Catalog:
             assert isinstance(table, CreateTable)
             self.tables[table.name] = table
         for entry in stored["views"]:
-            (statement,) = parse_statements(entry.pop("text"))
-            assert isinstance(statement, CreateQuery)
-            key = entry.pop("key")
-            self.views[statement.name] = View(statement, key=None if key is None else tuple(key), **entry)
+            view = _stored_view(entry)
+            self.views[view.name] = view
+        for name, entry in stored.get("shapes", {}).items():
+            shape = _stored_view(entry)
+            self.shapes[name] = replace(shape, statement=replace(shape.statement, name=name), shape=name)
+        self.refresh()
+
+
+def _entry(view: View) -> dict[str, Any]:
+    text = view.statement.text.strip()
+    return {"text": text, "columns": view.columns, "key": view.key, "computed_by": view.computed_by}
+
+
+def _stored_view(entry: dict[str, Any]) -> View:
+    (statement,) = parse_statements(entry.pop("text"))
+    assert isinstance(statement, CreateQuery)
+    key = entry.pop("key")
+    return View(statement, key=None if key is None else tuple(key), **entry)

@@ -9,7 +9,16 @@ from typing import Any
 from sqlglot import exp
 
 from headrace.dialects.sql.aggregates import aggregate_call, is_aggregate
-from headrace.dialects.sql.relations import Relation, Scope, column_named, is_bound, is_column, sql_text
+from headrace.dialects.sql.relations import (
+    NUMBER,
+    MatchedQueries,
+    Relation,
+    Scope,
+    column_named,
+    is_bound,
+    is_column,
+    sql_text,
+)
 from headrace.dialects.sql.steps import Steps
 from headrace.model.agg import Aggregation
 
@@ -39,18 +48,25 @@ class Grouping:
         """Plans it."""
         for expression in self._group_expressions():
             self._add_key(expression)
+        queries = self._queries()
+        numbers = [] if queries is None else [NUMBER]
         having = self.query.args.get("having")
-        outputs = {name: self._output(each, name) for name, each in self.projections.items()}
+        outputs = {name: column_named(name) for name in numbers}
+        outputs |= {name: self._output(each, name) for name, each in self.projections.items()}
         condition = None if having is None else self._output(self._with_projections(having.this), None)
         ready = self.steps.select(self.relation, self.inputs, None, None) if self._computes() else self.relation
         shown = {sql_text(each) for each in outputs.values()}
         # One bound of a window is as good as both.
         bounds = [name for name, each in self.bounds.items() if sql_text(each) in shown] or list(self.bounds)
-        identity = (*self.keys.values(), *bounds) or None  # of all rows as one group, no column says which it is
+        identity = (
+            *numbers,
+            *self.keys.values(),
+            *bounds,
+        ) or None  # of all rows as one group, no column says which it is
         identifying = [*map(column_named, self.keys.values()), *(self.bounds[each] for each in bounds)]
         identified = identity is not None and all(sql_text(each) in shown for each in identifying)
         relation = self.steps.group(
-            ready,
+            replace(ready, queries=queries),
             list(self.keys.values()),
             self.aggregations,
             windowed=bool(self.bounds),
@@ -64,6 +80,15 @@ class Grouping:
         if all(is_column(each) or is_bound(each) for each in outputs.values()):
             return replace(relation, columns=outputs, key=key)
         return self.steps.select(relation, outputs, key, None)
+
+    def _queries(self) -> MatchedQueries | None:
+        """Returns the queries to match, with the names that the columns they compare have before rows are grouped."""
+        queries = self.relation.queries
+        if queries is None:
+            return None
+        columns = [self._column(self.relation.columns[each.column], each.column) for each in queries.parameters]
+        named = zip(queries.parameters, columns, strict=True)
+        return replace(queries, parameters=tuple(replace(each, column=column) for each, column in named))
 
     def _computes(self) -> bool:
         """Returns whether something has to be computed before rows are grouped."""

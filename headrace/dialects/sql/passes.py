@@ -13,7 +13,8 @@ from sqlglot import exp
 
 from headrace.dialects.sql.catalog import Catalog, View
 from headrace.dialects.sql.planner import Planned, Planner
-from headrace.dialects.sql.relations import Relation, column_named
+from headrace.dialects.sql.relations import MatchedQueries, Relation, column_named
+from headrace.dialects.sql.shapes import shape_of
 from headrace.dialects.sql.sqlstatements import CreateQuery, CreateStream, CreateTable
 from headrace.model.columnjoins import Join
 from headrace.model.grouping import is_grouping
@@ -62,17 +63,29 @@ def plan_pass(where: SessionPlace, views: Iterable[View], start: str) -> Pipelin
     sources = {name: pipeline | name >> _source(where, name, start) for name in names}
     planner = _planner(where.catalog, sources)
     for view in views:
-        planned = planner.plan(view.statement.query, view.statement.text)
+        planned = _plan(where, planner, view.statement, view.shape is not None)
         planned.collection | f"table {view.name}" >> _table(where, view, planned)
     return pipeline
 
 
-def plan_types(where: SessionPlace, statement: CreateQuery) -> Planned:
-    """Plans a query over empty tables, so that Spark can say which types its columns have."""
+def plan_types(where: SessionPlace, statement: CreateQuery, *, shared: bool = False) -> Planned:
+    """Plans a query over empty tables, so that Spark can say which types its columns have.
+
+    `shared`: it is planned as all queries of its shape.
+    """
     pipeline = Pipeline(spark=where.spark)
     declared: dict[str, CreateStream | CreateTable] = {**where.catalog.streams, **where.catalog.tables}
     sources = {name: pipeline | name >> Create([], schema=ddl_of(each.columns)) for name, each in declared.items()}
-    return _planner(where.catalog, sources).plan(statement.query, statement.text)
+    return _plan(where, _planner(where.catalog, sources), statement, shared)
+
+
+def _plan(where: SessionPlace, planner: Planner, statement: CreateQuery, shared: bool) -> Planned:
+    if not shared:
+        return planner.plan(statement.query, statement.text)
+    shape = shape_of(statement, where.catalog.streams)
+    assert shape is not None, statement
+    queries = MatchedQueries(str(where.catalog.query_table(shape.name).path), shape.parameters)
+    return planner.plan(shape.query, statement.text, queries)
 
 
 def pass_name(catalog: Catalog, statement: CreateQuery, graph: Graph) -> str:

@@ -19,6 +19,7 @@ from headrace.dialects.sql.groupclause import Grouping
 from headrace.dialects.sql.joinclause import Joining
 from headrace.dialects.sql.rankclause import RankClause, limited, over_clauses
 from headrace.dialects.sql.relations import (
+    MatchedQueries,
     Relation,
     Scope,
     bound_columns,
@@ -73,13 +74,13 @@ class Planner:
         self.tables, self.views = dict(tables), dict(views or {})
         self._shared = SharedSteps()
 
-    def plan(self, query: exp.Query, text: str) -> Planned:
-        """Plans a query, a part of `text`."""
+    def plan(self, query: exp.Query, text: str, queries: MatchedQueries | None = None) -> Planned:
+        """Plans a query, a part of `text`; with `queries`, all of these, whose shape it is."""
         emit = query.args.get("emit")
         for part in query.find_all(Emit):
             if part is not emit:
                 raise error_at(part, text, "EMIT is for the whole query; write it at the end")
-        steps = Steps(text, emission_of(emit, text), emit is not None, self._shared)
+        steps = Steps(text, emission_of(emit, text), emit is not None, self._shared, queries)
         relation = steps.materialized(limited(steps, QueryPlan(steps, query, self, self.tables).relation(), None))
         return Planned(relation.collection, tuple(relation.columns), relation.key, relation.retracts)
 
@@ -139,6 +140,7 @@ class QueryPlan:
             self.steps.refuse_aggregates(where.this, "WHERE", "HAVING")
             condition = scope.resolve(where.this)
         relation = limited(self.steps, relation, condition, inner=self.inner or groups or distinct is not None)
+        relation = replace(relation, queries=self.steps.queries)
         if groups:
             named = {self._name_of(each, number): each.unalias() for number, each in enumerate(query.expressions)}
             inner = self.inner or distinct is not None
@@ -221,6 +223,8 @@ class QueryPlan:
                 columns[name] = expression
         key = self.steps.key_in(relation, columns)
         time = next((name for name, each in columns.items() if _is_time(relation, each)), None)
+        if relation.queries is not None:
+            return self.steps.matched(relation, columns, time)
         if all(is_column(each) or is_bound(each) for each in columns.values()):
             return replace(relation, columns=columns, key=key, time=time)
         return self.steps.select(relation, columns, key, time)

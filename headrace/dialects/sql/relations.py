@@ -13,10 +13,15 @@ from headrace.dialects.sql.grammar import ContinuousSql
 from headrace.dialects.sql.sqlerrors import error_at
 from headrace.model.columns import WINDOW_END, WINDOW_START
 from headrace.model.knowncolumns import no_column
+from headrace.model.matching import Parameter
 from headrace.model.pipeline import PCollection
 from headrace.model.sortorder import SortOrder
 from headrace.model.windows import WindowFn
 
+NUMBER: Final = "_query"
+"""The column with the number of a query, where queries of one shape are computed together."""
+COMPARED: Final = "_compared"
+"""How the names of columns begin that are there to be compared with the constants of queries."""
 BOUNDS: Final = {"window_start": WINDOW_START, "window_end": WINDOW_END}
 """The columns of a table in windows, and what they are in the engine."""
 
@@ -47,13 +52,22 @@ def is_bound(node: exp.Expr) -> bool:
 
 
 @dataclass(frozen=True)
+class MatchedQueries:
+    """Queries of one shape: the file of their table, and the columns that they compare with constants."""
+
+    table: str
+    parameters: tuple[Parameter, ...]
+
+
+@dataclass(frozen=True)
 class Relation:
     """A collection, its columns by name as expressions over it, and the columns that identify a row, if some do.
 
     Columns may be names for others, or bounds of windows, which are no columns of the collection yet; those that the
     collection has are `stored`. `time` is the column with the event time. `windows` are those that rows are still to be
     assigned to: only who groups them knows when results are emitted. `retracts`: rows may be taken back. `ranking` is
-    how rows are still to be ranked: only who limits the rank knows how many there are.
+    how rows are still to be ranked: only who limits the rank knows how many there are. `queries` are those that rows
+    are still to be matched with.
     """
 
     collection: PCollection
@@ -64,6 +78,7 @@ class Relation:
     windows: WindowFn | None = None
     retracts: bool = False
     ranking: Ranking | None = None
+    queries: MatchedQueries | None = None
 
     @property
     def time_column(self) -> exp.Expr:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 import sqlalchemy as sa
 
+from headrace.dialects.sql.relations import NUMBER
 from headrace.dialects.sql.sqlerrors import SqlError
-from headrace.dialects.sql.tablereads import in_snapshot, read_table
+from headrace.dialects.sql.tablereads import TablePart, in_snapshot, read_table
 from headrace.dialects.sql.viewchanges import Subscription, drop_log
 from headrace.edges.columntypes import column_kind, sql_type
 from headrace.edges.databases import open_database
@@ -29,9 +31,37 @@ class ResultTables:
     def create(self, name: str, columns: pa.Schema, key: Sequence[str] | None) -> None:
         """Creates the table of a view, which is to be empty. Parts of its key may be null, as those of groups may."""
         made = [sa.Column(field.name, sql_type(field.name, column_kind(field.name, field.type))) for field in columns]
-        unique = [sa.UniqueConstraint(*key)] if key else []
+        unique: list[Any] = [sa.UniqueConstraint(*key)] if key else []
+        if NUMBER in columns.names and not key:
+            unique.append(sa.Index(f"{name}{NUMBER}", NUMBER))
         with self._engine.begin() as connection:
             sa.Table(name, sa.MetaData(), *made, *unique).create(connection)
+
+    def create_view(self, name: str, columns: Sequence[str], part: TablePart) -> None:
+        """Creates a view of a part of a table."""
+        quote = self._engine.dialect.identifier_preparer.quote_identifier
+        chosen = f"SELECT {', '.join(map(quote, columns))} FROM {quote(part.table)} "
+        with self._engine.begin() as connection:
+            connection.exec_driver_sql(
+                f"CREATE VIEW {quote(name)} AS {chosen} WHERE {quote(part.column)} = {part.number:d}"
+            )
+
+    def drop_view(self, name: str) -> None:
+        """Removes a view; who follows its changes is told that it is gone."""
+        quoted = self._engine.dialect.identifier_preparer.quote_identifier(name)
+        with self._engine.begin() as connection:
+            drop_log(connection, name)
+            connection.exec_driver_sql(f"DROP VIEW {quoted}")
+
+    def views(self) -> set[str]:
+        """Returns the names of the views there are."""
+        return set(sa.inspect(self._engine).get_view_names())
+
+    def delete_queries(self, table: str, numbers: Sequence[int]) -> None:
+        """Removes the rows of queries from the table of their shape."""
+        column = sa.column(NUMBER, sa.BigInteger)
+        with self._engine.begin() as connection:
+            connection.execute(sa.delete(sa.table(table, column)).where(column.in_(numbers)))
 
     def drop(self, name: str) -> None:
         """Removes the table of a view; who follows its changes is told that it is gone."""
@@ -45,10 +75,16 @@ class ResultTables:
             return {name: read_table(connection, name, columns) for name, columns in views.items()}
 
     def subscribe(
-        self, name: str, columns: pa.Schema, *, snapshot: bool = True, most: int | None = None
+        self,
+        name: str,
+        columns: pa.Schema,
+        part: TablePart | None = None,
+        *,
+        snapshot: bool = True,
+        most: int | None = None,
     ) -> Subscription:
-        """Follows the changes of a view."""
-        return Subscription(self._engine, name, columns, snapshot=snapshot, most=most)
+        """Follows the changes of a view, which may be a part of a table."""
+        return Subscription(self._engine, name, columns, part=part, snapshot=snapshot, most=most)
 
     def close(self) -> None:
         """Closes the connections."""

@@ -21,6 +21,8 @@ from headrace.dialects.sql.catalog import Catalog, Created, View, is_same
 from headrace.dialects.sql.copyreader import FORMS, read_rows
 from headrace.dialects.sql.passes import SessionPlace, ddl_of, levels_of, pass_name, plan_pass, plan_types, topic_of
 from headrace.dialects.sql.resulttables import ResultTables
+from headrace.dialects.sql.shapes import Shape, shape_of
+from headrace.dialects.sql.sharedviews import SharedViews
 from headrace.dialects.sql.sqlerrors import SqlError
 from headrace.dialects.sql.viewchanges import Change, Subscription
 from headrace.dialects.sql.viewreads import read_views, view_schema
@@ -85,6 +87,7 @@ class SqlSession:
         self._tables, self._adhoc = ResultTables(url), AdHoc()
         self._running: dict[str, Handle] = {}
         self._began: dict[str, dict[str, dict[int, int]]] = {}  # where passes began that this session made
+        self._shared = SharedViews(self.catalog, self._tables, self._passes)
         for table in list(self.catalog.unfinished):
             self._drop_table(table)
         passes = self.catalog.passes()
@@ -165,7 +168,8 @@ class SqlSession:
 
     def subscribe(self, view: str, *, snapshot: bool = True) -> Subscription:
         """Follows the changes of a view: its rows now, unless without `snapshot`, and then each committed change."""
-        following = self._tables.subscribe(view, view_schema(self.catalog.view(view)), snapshot=snapshot)
+        followed = self.catalog.view(view)
+        following = self._tables.subscribe(view, view_schema(followed), followed.part, snapshot=snapshot)
         self._following.callback(following.stop)
         return following
 
@@ -255,6 +259,9 @@ class SqlSession:
         if statement.if_not_exists and statement.name in self.catalog.views:
             return Result(f"there is a view {statement.name} already")
         self.catalog.check_free(statement.name)
+        if (shape := shape_of(statement, self.catalog.streams)) is not None:
+            self._create_shared(statement, shape)
+            return Result(f"created the view {statement.name}")
         view, columns = self._planned_view(statement)
         self._tables.check_free(view.name)
         self.catalog.begin(view.name)
@@ -266,6 +273,29 @@ class SqlSession:
             self._remove(view.name)
             raise
         return Result(f"created the view {view.name}")
+
+    def _create_shared(self, statement: sql.CreateQuery, shape: Shape) -> None:
+        """Adds a query to those of its shape; the first of them makes the shape, which its pass begins to compute."""
+        known = shape.name in self.catalog.shapes
+        self._tables.check_free(statement.name)
+        if not known:
+            stored, columns = self._planned_view(replace(statement, name=shape.name), shared=True)
+            self.catalog.begin(shape.name)
+            self._tables.create(shape.name, columns, stored.key)
+            self.catalog.add_shape(stored)
+        try:
+            view = self._shared.add(statement, shape)
+        except BaseException:
+            if not known:
+                self.catalog.drop_shape(shape.name)
+                self._drop_shape(shape.name)
+            raise
+        if not known:
+            try:
+                self._restart(view.computed_by)
+            except BaseException:
+                self._remove(view.name)
+                raise
 
     @_do.register
     def _drop(self, statement: sql.Drop) -> Result:
@@ -355,16 +385,22 @@ class SqlSession:
     def _explain(self, statement: sql.Explain) -> Result:
         text = statement.text.replace("EXPLAIN", "       ", 1)
         query = sql.CreateQuery(text, "explained", "view", statement.query, {}, False)
-        view, _ = self._planned_view(query)
-        sharing = self.catalog.passes().get(view.computed_by, [])
+        if (shape := shape_of(query, self.catalog.streams)) is None:
+            view, _ = self._planned_view(query)
+            shared = ""
+        else:
+            known = self.catalog.shapes.get(shape.name)
+            view = known or self._planned_view(replace(query, name=shape.name), shared=True)[0]
+            shared = f"{self._shared.describe(shape)}\n"
+        sharing = [each for each in self.catalog.passes().get(view.computed_by, []) if each is not view]
         pipeline = plan_pass(self._where, [*sharing, view], "latest")
-        return Result(pipeline.explain(stream=True))
+        return Result(shared + pipeline.explain(stream=True))
 
-    def _planned_view(self, statement: sql.CreateQuery) -> tuple[View, pa.Schema]:
-        """Plans a view; returns it and the types of its columns."""
+    def _planned_view(self, statement: sql.CreateQuery, *, shared: bool = False) -> tuple[View, pa.Schema]:
+        """Plans a view, or with `shared` its shape; returns it and the types of its columns."""
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        planned = plan_types(self._where, statement)
+        planned = plan_types(self._where, statement, shared=shared)
         if not self.catalog.sources_of(statement) & {*self.catalog.streams}:
             raise SqlError("a view reads a stream; a table alone does not change")
         try:
@@ -373,7 +409,7 @@ class SqlSession:
             reason = str(error).splitlines()[0].partition("): ")[2] or str(error)
             raise SqlError(f"Spark refuses the query: {reason}") from None
         columns = {field.name: field.dataType.simpleString() for field in schema}
-        view = View(statement, columns, planned.key, "")
+        view = View(statement, columns, planned.key, "", shape=statement.name if shared else None)
         alone = plan_pass(self._where, [view], "latest")
         try:
             alone.explain(stream=True)
@@ -384,7 +420,16 @@ class SqlSession:
 
     def _remove(self, name: str) -> None:
         view = self.catalog.drop_view(name)
-        self._restart(view.computed_by)
+        if view.shape is None:
+            self._restart(view.computed_by)
+            self._drop_table(name)
+        elif self._shared.remove(view):
+            self._restart(view.computed_by)
+            self._drop_shape(view.shape)
+
+    def _drop_shape(self, name: str) -> None:
+        """Removes what is left of a shape that the catalog and its pass have no more."""
+        self.catalog.remove_queries(name)
         self._drop_table(name)
 
     def _drop_table(self, name: str) -> None:

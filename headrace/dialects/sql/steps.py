@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
+from pathlib import PurePath
 from typing import Final
 
 from sqlglot import exp
 
 from headrace.dialects.sql.aggregates import is_aggregate
 from headrace.dialects.sql.emit import Emission
-from headrace.dialects.sql.relations import Relation, column_named, is_bound, is_column, spelled, sql_text
+from headrace.dialects.sql.relations import (
+    COMPARED,
+    NUMBER,
+    MatchedQueries,
+    Relation,
+    column_named,
+    is_bound,
+    is_column,
+    spelled,
+    sql_text,
+)
 from headrace.dialects.sql.sqlerrors import SqlError, error_at
 from headrace.model.agg import Aggregation, count
 from headrace.model.columns import GroupBy, Select, Where
 from headrace.model.elementwise import WithTimestamps
 from headrace.model.errors import PipelineError
 from headrace.model.keyed import WindowInto
+from headrace.model.matching import MatchQueries
 from headrace.model.pipeline import PCollection, PTransform
 from headrace.model.triggers import AfterPercentile, AfterWatermark, Trigger
 from headrace.model.windows import CountWindows, GlobalWindows, Sessions, WindowFn
@@ -50,13 +62,15 @@ class SharedSteps:
 class Steps:
     """The steps of one query, whose text is for errors.
 
-    `emission` says when its groupings emit; it is `stated` if the query has an EMIT.
+    `emission` says when its groupings emit; it is `stated` if the query has an EMIT. `queries` are those of its shape,
+    if they are computed together.
     """
 
     text: str
     emission: Emission
     stated: bool
     shared: SharedSteps = field(default_factory=SharedSteps)
+    queries: MatchedQueries | None = None
 
     def where(self, relation: Relation, condition: exp.Expr) -> Relation:
         """Returns the rows for which a condition holds."""
@@ -120,6 +134,10 @@ class Steps:
         """
         retracts = inner or relation.retracts
         collection = self._for_groups(relation, windowed=windowed, inner=inner, retracts=retracts, place=place)
+        if relation.queries is not None:
+            inputs = [name for each in aggregations.values() for name in each.columns]
+            collection = self._match(relation.queries, collection, dict.fromkeys([*keys, *inputs]))
+            keys = [NUMBER, *keys]
         vanishes = relation.retracts and bool(keys)
         computed = {**aggregations, _ROWS: count()} if vanishes or not aggregations else dict(aggregations)
         listed = ", ".join(f"{each} AS {name}" for name, each in computed.items())
@@ -175,6 +193,30 @@ class Steps:
             return collection
         retracts = retracts or isinstance(relation.windows, Sessions)
         return self._into_windows(collection, relation.windows, self.emission, retracts=retracts)
+
+    def matched(self, relation: Relation, columns: Mapping[str, exp.Expr], time: str | None) -> Relation:
+        """Computes columns for each query that a row matches, and the query's number."""
+        assert relation.queries is not None
+        if any(map(is_bound, (part for each in columns.values() for part in each.walk()))):
+            relation = self.in_windows(relation)
+        assert relation.queries is not None
+        collection, parameters = relation.collection, relation.queries.parameters
+        if any(not is_column(each) or each.name != name for name, each in columns.items()):
+            compared = {f"{COMPARED}{number}": each.column for number, each in enumerate(parameters)}
+            computed = {name: sql_text(each) for name, each in columns.items()}
+            computed |= {name: sql_text(relation.columns[column]) for name, column in compared.items()}
+            signature = "select " + ", ".join(f"{text} AS {name}" for name, text in computed.items())
+            collection = self.shared.apply(Select(**computed), signature, collection)
+            named = zip(parameters, compared, strict=True)
+            parameters = tuple(replace(each, column=name) for each, name in named)
+        collection = self._match(replace(relation.queries, parameters=parameters), collection, columns)
+        names = (*columns, NUMBER)
+        return Relation(collection, {name: column_named(name) for name in names}, names, time=time)
+
+    def _match(self, queries: MatchedQueries, collection: PCollection, keep: Iterable[str]) -> PCollection:
+        transform = MatchQueries(queries.table, queries.parameters, tuple(keep), NUMBER)
+        signature = f"match {PurePath(queries.table).name} {transform.parameters} {transform.keep}"
+        return self.shared.apply(transform, signature, collection)
 
     def in_windows(self, relation: Relation) -> Relation:
         """Assigns the rows of a relation to its windows, if that is still to be done."""

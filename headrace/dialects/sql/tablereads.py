@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -12,6 +13,15 @@ import pyarrow as pa
 import sqlalchemy as sa
 
 from headrace.dialects.sql.sqlerrors import SqlError
+
+
+@dataclass(frozen=True)
+class TablePart:
+    """The part of a table that a view is: the rows with its number in a column."""
+
+    table: str
+    column: str
+    number: int
 
 
 @contextmanager

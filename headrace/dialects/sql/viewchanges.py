@@ -26,7 +26,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from headrace.dialects.sql.sqlerrors import SqlError
-from headrace.dialects.sql.tablereads import as_row, in_snapshot, read_rows
+from headrace.dialects.sql.tablereads import TablePart, as_row, in_snapshot, read_rows
 from headrace.edges.databases import lock_table_creation
 
 _POLL: Final = 0.1  # seconds
@@ -67,10 +67,17 @@ class Subscription:
     """
 
     def __init__(
-        self, engine: sa.Engine, view: str, schema: pa.Schema, *, snapshot: bool = True, most: int | None = None
+        self,
+        engine: sa.Engine,
+        view: str,
+        schema: pa.Schema,
+        *,
+        part: TablePart | None = None,
+        snapshot: bool = True,
+        most: int | None = None,
     ) -> None:
         self.view, self._engine, self._schema = view, engine, schema
-        self._log = ChangeLog(engine, view, schema)
+        self._log = ChangeLog(engine, view, schema, part)
         self._id, self._stopped = uuid.uuid4().hex, Event()
         self._log.join(self._id)
         self._renewed, self._first = time.monotonic(), list[Change]()
@@ -130,10 +137,14 @@ class Subscription:
 
 
 class ChangeLog:
-    """The log of a view's changes, in the database of its table, with a column for each old and each new value."""
+    """The log of a view's changes, in the database of its table, with a column for each old and each new value.
 
-    def __init__(self, engine: sa.Engine, view: str, schema: pa.Schema) -> None:
-        self._engine, self._view, self._schema = engine, view, schema
+    A view may be a part of a table.
+    """
+
+    def __init__(self, engine: sa.Engine, view: str, schema: pa.Schema, part: TablePart | None = None) -> None:
+        self._engine, self._view, self._schema, self._part = engine, view, schema, part
+        self._written = view if part is None else part.table
         self._name = log_name(view)
         numbers = range(len(schema))
         self._olds, self._news = [f"old_{n}" for n in numbers], [f"new_{n}" for n in numbers]
@@ -150,7 +161,7 @@ class ChangeLog:
             if not sa.inspect(connection).has_table(_SUBSCRIBERS.name):
                 _SUBSCRIBERS.create(connection)
             if connection.dialect.name == "postgresql":  # writers who have not seen this subscriber are waited for
-                connection.exec_driver_sql(f"LOCK TABLE {self._quoted(self._view)} IN SHARE ROW EXCLUSIVE MODE")
+                connection.exec_driver_sql(f"LOCK TABLE {self._quoted(self._written)} IN SHARE ROW EXCLUSIVE MODE")
             if not sa.inspect(connection).has_table(self._name):
                 for statement in self._creation(connection):
                     connection.exec_driver_sql(statement)
@@ -238,9 +249,9 @@ class ChangeLog:
 
     def _creation(self, connection: sa.Connection) -> Iterator[str]:
         """Yields the statements that make the log and let the database write it."""
-        view, log = self._quoted(self._view), self._quoted(self._name)
+        table, log = self._quoted(self._written), self._quoted(self._name)
         names = [self._quoted(name) for name in self._schema.names]
-        types = {column["name"]: column["type"] for column in sa.inspect(connection).get_columns(self._view)}
+        types = {column["name"]: column["type"] for column in sa.inspect(connection).get_columns(self._written)}
         kinds = [types[name].compile(self._engine.dialect) for name in self._schema.names]
         columns = [f"{old} {kind}" for old, kind in zip((*self._olds, *self._news), kinds * 2, strict=True)]
         followed = (
@@ -264,8 +275,11 @@ class ChangeLog:
             differ = " OR ".join(f"OLD.{name} IS NOT NEW.{name}" for name in names)
             for kind, statement in logged.items():
                 when = f"{followed} AND ({differ})" if kind == "update" else followed
+                if self._part is not None:
+                    row = "NEW" if kind == "insert" else "OLD"
+                    when = f"{row}.{self._quoted(self._part.column)} = {self._part.number:d} AND {when}"
                 trigger = self._quoted(f"{self._name}_{kind}")
-                yield f"CREATE TRIGGER {trigger} AFTER {kind} ON {view} WHEN {when} BEGIN {statement} END"
+                yield f"CREATE TRIGGER {trigger} AFTER {kind} ON {table} WHEN {when} BEGIN {statement} END"
             return
         yield (
             f"CREATE TABLE {log} (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, kind text NOT NULL, "
@@ -274,14 +288,22 @@ class ChangeLog:
         yield (
             f"CREATE OR REPLACE FUNCTION {log}() RETURNS trigger LANGUAGE plpgsql AS $body$ BEGIN "
             f"IF TG_LEVEL = 'STATEMENT' THEN PERFORM pg_advisory_xact_lock(hashtextextended('{self._name}', 0)); "
-            f"ELSIF NOT {followed} THEN RETURN NULL; "
+            f"ELSIF NOT {followed} THEN RETURN NULL; {self._other_part()}"
             f"ELSIF TG_OP = 'INSERT' THEN {logged['insert']} "
             f"ELSIF TG_OP = 'DELETE' THEN {logged['delete']} "
             f"ELSIF OLD IS DISTINCT FROM NEW THEN {logged['update']} END IF; RETURN NULL; END $body$"
         )
         events = "INSERT OR UPDATE OR DELETE"
-        yield f"CREATE TRIGGER headrace_order BEFORE {events} ON {view} FOR EACH STATEMENT EXECUTE FUNCTION {log}()"
-        yield f"CREATE TRIGGER headrace_log AFTER {events} ON {view} FOR EACH ROW EXECUTE FUNCTION {log}()"
+        order, each = self._quoted(f"{self._name}_order"), self._quoted(f"{self._name}_each")
+        yield f"CREATE TRIGGER {order} BEFORE {events} ON {table} FOR EACH STATEMENT EXECUTE FUNCTION {log}()"
+        yield f"CREATE TRIGGER {each} AFTER {events} ON {table} FOR EACH ROW EXECUTE FUNCTION {log}()"
+
+    def _other_part(self) -> str:
+        """Returns the branch of PostgreSQL's function for rows that are of another part of the table."""
+        if self._part is None:
+            return ""
+        column = self._quoted(self._part.column)
+        return f"ELSIF COALESCE(NEW.{column}, OLD.{column}) <> {self._part.number:d} THEN RETURN NULL; "
 
     def _removal(self, connection: sa.Connection) -> Iterator[str]:
         log = self._quoted(self._name)
@@ -303,6 +325,10 @@ def drop_log(connection: sa.Connection, view: str) -> None:
     quoted = connection.dialect.identifier_preparer.quote_identifier(log_name(view))
     if connection.dialect.name == "postgresql":
         connection.exec_driver_sql(f"DROP FUNCTION IF EXISTS {quoted}() CASCADE")
+    else:
+        for kind in ("insert", "update", "delete"):  # of a table that may stay, if the view is a part of it
+            trigger = connection.dialect.identifier_preparer.quote_identifier(f"{log_name(view)}_{kind}")
+            connection.exec_driver_sql(f"DROP TRIGGER IF EXISTS {trigger}")
     connection.exec_driver_sql(f"DROP TABLE IF EXISTS {quoted}")
     if sa.inspect(connection).has_table(_SUBSCRIBERS.name):
         connection.execute(sa.delete(_SUBSCRIBERS).where(_SUBSCRIBERS.c.view == view))

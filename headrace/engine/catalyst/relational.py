@@ -34,6 +34,7 @@ from headrace.engine.catalyst.sketchfunctions import register_for
 from headrace.engine.plan.columnchecks import check_top
 from headrace.engine.plan.taps import generates_rows
 from headrace.engine.worker.hidden import BAD, END, LOW, NOW, PART, PUNCTUATION, START, TIME
+from headrace.engine.worker.matchoperator import MatchOperator
 from headrace.model import algebra, sketches
 from headrace.model.agg import Aggregation
 from headrace.model.aggregationtypes import wrong_type
@@ -44,6 +45,7 @@ from headrace.model.columns import Aggregate, Select, TopRows, Where
 from headrace.model.errors import PipelineError
 from headrace.model.keyed import Reshuffle, WindowInto
 from headrace.model.knowncolumns import no_column
+from headrace.model.matching import MatchQueries
 from headrace.model.panes import Windowing
 from headrace.model.pipeline import Node
 from headrace.model.sortorder import SortOrder, is_sortable
@@ -146,6 +148,10 @@ def _transformed(node: Node, data: DataFrame, subset: RowSubset | None = None) -
         kinds = {name: _arrow_type(data.schema[name].dataType) for name in element_names(data)}
         check_top(node, transform, kinds)
         return _top_rows(transform, node.inputs[0].windowing, data, kinds)
+    if isinstance(transform, MatchQueries):
+        columns = [*map(quoted, transform.keep), *(name for name in (TIME, START, END) if name in data.columns)]
+        schema = data.select(*columns).schema.add(transform.number, "long")
+        return data.mapInArrow(MatchOperator.of(node.label, transform).over_batches, schema)
     if isinstance(transform, Reshuffle):
         return data.repartition(data.sparkSession.sparkContext.defaultParallelism)
     raise NotImplementedError(f"no Catalyst form for {transform!r}")

@@ -69,6 +69,10 @@ class CollectionPlaces:
         self.enter(node.inputs[0])
         self._by_id[id(node.outputs[0])] = CollectionPlace(ColumnChain(node.inputs[0], (node,)))
 
+    def in_columns(self, pc: PCollection) -> bool:
+        """Returns whether a collection is columns where it enters Python."""
+        return pc.has_columns and self._by_id[id(pc)].columns is not None
+
     def add(self, pc: PCollection, place: PythonPlace) -> None:
         """Notes the place of a collection that a function or an exchange gives."""
         self._by_id[id(pc)] = CollectionPlace(python=place)

@@ -49,6 +49,7 @@ from headrace.model.errors import PipelineError
 from headrace.model.joins import IntervalJoinFn
 from headrace.model.keyed import CombinePerKey, Flatten, GroupByKey, Reshuffle, WindowInto
 from headrace.model.lateoutput import LATE
+from headrace.model.matching import MatchQueries
 from headrace.model.pipeline import Graph, Node, PCollection
 from headrace.model.sinks import BatchSink, ForEach, Sink, WriteFiles
 from headrace.model.sources import Source
@@ -118,6 +119,8 @@ class _Lowering:
             self._top(node, transform)
         elif isinstance(transform, Join) and not transform.with_table(node.inputs[1]):
             self._join(node, transform)
+        elif isinstance(transform, MatchQueries):
+            self._match(node)
         elif isinstance(transform, Columnwise | WindowInto) and self.places.add_columns(node):
             pass  # Catalyst does it
         elif isinstance(transform, Columnwise):
@@ -144,6 +147,13 @@ class _Lowering:
         place.readers.steps.append(step)
         for out in node.outputs:
             self.places.add(out, replace(place, readers=step.readers[out.tag]))
+
+    def _match(self, node: Node) -> None:
+        """Places the matching of queries, which works on columns: those of a source, or that Catalyst computed."""
+        (pc,) = node.inputs
+        if not self.places.in_columns(pc):
+            raise PipelineError(f"{node}: {pc.label!r} is made by a function, not of columns; put a Select before it")
+        self._step(node, pc)
 
     def _flatten(self, node: Node) -> None:
         (out,), together = node.outputs, Readers()

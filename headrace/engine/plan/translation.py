@@ -5,6 +5,7 @@ from __future__ import annotations
 from headrace.engine.stateful.statefulfn import StatefulFn
 from headrace.engine.worker import operators
 from headrace.engine.worker.guarded import GuardedOperator
+from headrace.engine.worker.matchoperator import MatchOperator
 from headrace.engine.worker.program import Readers, Step
 from headrace.model.elementwise import (
     Elementwise,
@@ -17,6 +18,7 @@ from headrace.model.elementwise import (
     WithTimestamps,
 )
 from headrace.model.keyed import WindowInto
+from headrace.model.matching import MatchQueries
 from headrace.model.pipeline import Node
 from headrace.model.sinks import ForEach
 
@@ -30,6 +32,8 @@ def operator(node: Node) -> operators.Operator:
         return operators.TimesOperator(label, transform.fn)
     if isinstance(transform, ForEach):
         return operators.ForEachOperator(label, transform.fn)
+    if isinstance(transform, MatchQueries):
+        return MatchOperator.of(label, transform)
     assert isinstance(transform, Elementwise), transform
     calling = _calling(label, transform)
     op = GuardedOperator(label, calling) if transform.handles_exceptions else calling

@@ -27,6 +27,7 @@ from headrace.engine.worker.blame import blame
 from headrace.engine.worker.bundles import Bundle
 from headrace.engine.worker.columnbundles import ColumnBundle
 from headrace.engine.worker.hidden import BAD, LOW, NOW, PART, PUNCTUATION, TIME
+from headrace.engine.worker.microbatch import set_current_batch
 from headrace.engine.worker.program import Counters, Head, Program, Readers
 from headrace.model.metriccells import current_recorder, merge_cells
 from headrace.model.pickling import define_in_script
@@ -151,6 +152,7 @@ class ClockedProgram(Program):
     def _begin(self) -> TaskClocks:
         """Prepares for a task; returns its clocks."""
         define_in_script(self.classes)
+        set_current_batch(_batch())
         clocks = TaskClocks(self.station, _partition())
         for each in self._clocked():
             each.clocks = clocks
@@ -285,3 +287,10 @@ class LevelProgram(ClockedProgram):
 def _partition() -> int:
     context = TaskContext.get()
     return 0 if context is None else context.partitionId()
+
+
+def _batch() -> int | None:
+    """Returns the number of the micro-batch, which Spark gives to its tasks."""
+    context = TaskContext.get()
+    number = None if context is None else context.getLocalProperty("streaming.sql.batchId")
+    return None if number is None else int(number)

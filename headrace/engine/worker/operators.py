@@ -80,6 +80,14 @@ class Operator:
 
 
 @dataclass
+class ColumnsOperator(Operator):
+    """An operator on whole bundles of columns, which gives such again; windows that are still to be applied stay so."""
+
+    def run_whole(self, bundle: ColumnBundle) -> Iterator[ColumnBundle]:
+        raise NotImplementedError
+
+
+@dataclass
 class Call:
     """A user's function with its further arguments: constants, side inputs, and what it asks of the element.
 

@@ -18,7 +18,7 @@ from headrace.engine.columns.arrowbytes import arrow_bytes
 from headrace.engine.worker.bundles import BATCH_SIZE, BLOCK_SCHEMA, Bundle
 from headrace.engine.worker.columnbundles import Columnar, ColumnBundle
 from headrace.engine.worker.frozenimports import freeze_imports
-from headrace.engine.worker.operators import Operator
+from headrace.engine.worker.operators import ColumnsOperator, Operator
 from headrace.engine.worker.sidevalues import SideResolver
 from headrace.engine.worker.usedcolumns import has_plain_attributes
 from headrace.model.elementwise import DeadLetter
@@ -175,7 +175,15 @@ class Program:
         for number in columnar:
             for batch in self.outputs[number].add_columns(bundle):  # type: ignore[attr-defined]
                 yield number, batch
-        rest = Readers(readers.steps, [number for number in readers.outputs if number not in columnar])
+        rest = Readers(outputs=[number for number in readers.outputs if number not in columnar])
+        for step in readers.steps:
+            if isinstance(step.op, ColumnsOperator):
+                self._counts[step.op.label, "in"] += bundle.size
+                for result in step.op.run_whole(bundle):
+                    self._counts[step.op.label, "out"] += result.size
+                    yield from self._enter(result, step.readers[None])
+            else:
+                rest.steps.append(step)
         if rest.steps or rest.outputs:
             for part in bundle.pieces() if bundle.panes is None else bundle.parts():
                 yield from self._pass(part, rest)

@@ -17,6 +17,7 @@ import sqlalchemy as sa
 from headrace.dialects.sql import viewchanges
 from headrace.dialects.sql.resulttables import ResultTables
 from headrace.dialects.sql.sqlerrors import SqlError
+from headrace.dialects.sql.tablereads import TablePart
 from headrace.dialects.sql.viewchanges import Change, Subscription
 from tests.edges import postgresql
 from tests.scale import FULL
@@ -197,3 +198,37 @@ def test_replayed_changes_are_the_table_whoever_writes_and_whenever(tables: Resu
         assert failures == []
         assert in_order(rows) == in_order(rows_of(tables))
     assert not objects(tables)
+
+
+def test_a_view_that_is_a_part_of_a_table_is_followed_by_itself(tables: ResultTables) -> None:
+    columns = pa.schema([("_query", pa.int64()), ("key", pa.string()), ("n", pa.int64())])
+    tables.create("shape", columns, ("_query", "key"))
+    parts = {name: TablePart("shape", "_query", number) for number, name in enumerate(["p", "q"])}
+    schema = pa.schema(list(columns)[1:])
+    for name, part in parts.items():
+        tables.create_view(name, schema.names, part)
+
+    def put(number: int, key: str, n: int) -> tuple[str, dict[str, Any]]:
+        text = "INSERT INTO shape VALUES (:number, :key, :n) ON CONFLICT (_query, key) DO UPDATE SET n = excluded.n"
+        return text, {"number": number, "key": key, "n": n}
+
+    write(tables, put(0, "a", 1), put(1, "a", 2))
+    with tables.subscribe("p", schema, parts["p"]) as first, tables.subscribe("q", schema, parts["q"]) as second:
+        assert first.read() == [Change(None, {"key": "a", "n": 1})]
+        assert second.read() == [Change(None, {"key": "a", "n": 2})]
+        write(tables, put(0, "a", 3), put(1, "b", 4), put(0, "b", 5))
+        write(tables, ("DELETE FROM shape WHERE key = 'a'", {}))
+        assert first.read() == [
+            Change({"key": "a", "n": 1}, {"key": "a", "n": 3}),
+            Change(None, {"key": "b", "n": 5}),
+            Change({"key": "a", "n": 3}, None),
+        ]
+        assert second.read() == [Change(None, {"key": "b", "n": 4}), Change({"key": "a", "n": 2}, None)]
+        tables.drop_view("q")
+        tables.delete_queries("shape", [1])
+        with pytest.raises(SqlError, match="the view was dropped"):
+            second.read()
+        write(tables, put(0, "c", 6))
+        assert first.read() == [Change(None, {"key": "c", "n": 6})]
+    assert objects(tables) == set()
+    assert tables.read({"p": schema})["p"].to_pylist() == [{"key": "b", "n": 5}, {"key": "c", "n": 6}]

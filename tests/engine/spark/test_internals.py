@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from py4j.java_gateway import JavaObject
+from pyspark import TaskContext
 from pyspark.core import rdd
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
@@ -49,6 +50,7 @@ class Stream:
         self.read: list[int] = []
         self.sieved: list[tuple[int, int]] = []
         self.again: list[str] = []
+        self.numbers: list[tuple[int, str]] = []
         self.input = folder / "in"
         self.input.mkdir()
         lines = spark.readStream.text(str(self.input)).alias("lines")
@@ -64,6 +66,8 @@ class Stream:
         self.times.append(time)
         self.read.append(rows_read(self.spark))
         self.sieved.append(rows_sieved(self.spark, "lines"))
+        task = self.spark.sparkContext.parallelize([0], 1).map(lambda _: _property("streaming.sql.batchId"))
+        self.numbers += [(batch_id, number) for number in task.collect()]
         again = rows_again(self.spark, "lines", rows.sparkSession).where(F.col("value") != "a")
         self.again += [row.value for row in settled(again).collect()]
 
@@ -73,6 +77,12 @@ class Stream:
 
     def log(self, name: str) -> list[str]:
         return (self.checkpoint / name).read_text().splitlines()
+
+
+def _property(name: str) -> str:
+    context = TaskContext.get()
+    assert context is not None
+    return str(context.getLocalProperty(name))
 
 
 @pytest.fixture(scope="module")
@@ -224,6 +234,11 @@ def _(stream: Stream) -> None:
         return str(rows._jdf.queryExecution().executedPlan().doCodeGen()._2().body())
 
     assert code(7) == code(1_700_000_000_000_000)
+
+
+@item("number of the micro-batch, in its tasks")
+def _(stream: Stream) -> None:
+    assert stream.numbers == [(0, "0"), (1, "1")]
 
 
 @item("hash of a partition")

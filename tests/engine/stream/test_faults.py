@@ -27,7 +27,9 @@ from headrace.engine.plan.lowering import lower
 from headrace.engine.spark.files import Folder
 from headrace.engine.stream import delivery, writtenfiles
 from headrace.engine.stream.columnstream import is_columnar
+from headrace.local.querytable import QueryTable
 from headrace.model.collected import Collected
+from headrace.model.matching import MatchQueries, Parameter
 from headrace.model.sinks import WindowedValue
 from tests.scale import FULL
 
@@ -135,6 +137,7 @@ class Universe:
     """A pipeline with its sinks and its checkpoint, which can be run again and again."""
 
     workers: tuple[str, ...]
+    spared: tuple[str, ...] = ()  # beginnings of points at which it is not aborted
     options: Mapping[str, Any] = MappingProxyType({})  # of a run
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
@@ -208,13 +211,17 @@ class Universe:
         if batch == 0:
             shutil.rmtree(checkpoint / "state", ignore_errors=True)  # planning made it
 
+    def points(self) -> list[str]:
+        """The points that were passed, and at which it may be aborted."""
+        return [point for point in self.faults.passed if not point.startswith(self.spared)]
+
     def one_of_each_kind(self, tried: set[str]) -> list[str]:
         """Of the points that were passed, one of each kind, in whichever batch, but for the kinds that were tried.
 
         Sinks of a kind are one.
         """
         kinds: dict[str, list[str]] = {}
-        for point in self.faults.passed:
+        for point in self.points():
             place = point.rpartition(" in batch ")[0]
             for kind, names in {"files": self.files, "function": self.effects, "list": self.collected}.items():
                 place = next((place.removesuffix(name) + kind for name in names if place.endswith(f" {name}")), place)
@@ -290,6 +297,45 @@ class Columns(Universe):
         rows | self.json("plain")
         rows | hr.Where("n > 1") | hr.Select(key="upper(user)", twice="n * 2") | self.json("upper case")
         assert is_columnar(lower(p.graph(), shards=1, partitions=1))
+
+
+class Queries(Universe):
+    """Rows that match queries, of which some come and some go while batches are delivered."""
+
+    workers = ()
+    spared = (UNLOGGED,)  # a query begins behind the batches that are logged, and a log never loses one
+    options = MappingProxyType({"stream": True, "max_files_per_batch": 1})
+
+    def build(self, p: hr.Pipeline) -> None:
+        (self.folder / "in").mkdir()
+        for number in range(4):
+            lines = [json.dumps({"user": user, "n": 10**number}) for user in "aabc"]
+            path = self.folder / "in" / f"{number}.json"
+            path.write_text("\n".join(lines))
+            os.utime(path, (number, number))
+        table = QueryTable(self.folder / "queries")
+        first = table.add([["a"]], "a", lambda: 0)
+        changed: set[int] = set()
+
+        def change(elements: list[WindowedValue], batch: int) -> None:
+            if batch not in changed:
+                changed.add(batch)
+                table.add([["b", "c"]], f"since {batch}", self._next_batch)
+                if batch == 1:
+                    table.end(first, self._next_batch)
+            self.faults.reach("after a change of queries")
+
+        rows = p | hr.ReadJson(str(self.folder / "in"), schema="user string, n long")
+        query = MatchQueries(str(table.path), [Parameter("user", "in")], ["user", "n"], "query")
+        always = hr.WindowInto(hr.GlobalWindows(), trigger=hr.Always(), accumulation="accumulating")
+        matched = rows | always | query
+        matched | self.effect("matched")
+        matched | "change" >> hr.ForEachBatch(change)
+        matched | hr.GroupBy("query", "user").aggregate(total=hr.sum("n")) | self.effect("sums")
+
+    def _next_batch(self) -> int:
+        log = self.folder / "checkpoint/spark/offsets"
+        return 1 + max(int(entry.name) for entry in log.iterdir() if entry.name.isdecimal())
 
 
 class OneLevel(Universe):
@@ -426,6 +472,14 @@ def test_aborts_of_a_stream_of_columns_alone_leave_no_trace(
     check_aborts(Columns, 20, spark, tmp_path, boundaries, set())
 
 
+@pytest.mark.slow("a stream is restarted at every abort")
+@pytest.mark.timeout(900)
+def test_aborts_while_queries_come_and_go_leave_no_trace(
+    spark: SparkSession, tmp_path: Path, boundaries: Boundaries
+) -> None:
+    check_aborts(Queries, 20, spark, tmp_path, boundaries, set())
+
+
 def check_aborts(
     universe: type[Universe], count: int, spark: SparkSession, tmp_path: Path, boundaries: Boundaries, tried: set[str]
 ) -> None:
@@ -434,8 +488,7 @@ def check_aborts(
     boundaries.faults = undisturbed.faults
     assert undisturbed.run() == []
     assert all(undisturbed.output().values())
-    passed = undisturbed.faults.passed
-    points = random.Random(1).sample(passed, count) if FULL else undisturbed.one_of_each_kind(tried)
+    points = random.Random(1).sample(undisturbed.points(), count) if FULL else undisturbed.one_of_each_kind(tried)
     assert points
     boundaries.faults = disturbed.faults
     disturbed.faults.planned = set(points)

@@ -1,0 +1,90 @@
+"""Views of one shape: rows of a table of queries, which a pass reads in every micro-batch, so that it need not stop.
+
+The results of all are in one table; each view is a view of the database, of the rows with its number.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from headrace.dialects.sql.catalog import Catalog, View
+from headrace.dialects.sql.resulttables import ResultTables
+from headrace.dialects.sql.shapes import Shape
+from headrace.dialects.sql.sqlstatements import CreateQuery, parse_statements
+from headrace.local.querytable import QueryTable, StoredQuery
+
+
+class SharedViews:
+    """The views of all shapes of a catalog. `passes` is the directory of the checkpoints of passes.
+
+    When it is made no pass runs yet, so that what is left of queries that have ended can be removed.
+    """
+
+    def __init__(self, catalog: Catalog, tables: ResultTables, passes: Path) -> None:
+        self._catalog, self._tables, self._passes = catalog, tables, passes
+        there = tables.views() if catalog.shapes else set()
+        for view in list(catalog.views.values()):
+            if view.shape is not None and view.name not in there:  # the process died before it was made
+                self._create_view(view)
+        for name in list(catalog.shapes):
+            table = catalog.query_table(name)
+            for query in _ended(table):
+                (statement,) = parse_statements(query.text)
+                assert isinstance(statement, CreateQuery)
+                if statement.name in there - catalog.views.keys():  # the process died before it was gone
+                    tables.drop_view(statement.name)
+            if not table.active(None):  # the process died before the first was stored, or after the last
+                catalog.drop_shape(name)
+                catalog.remove_queries(name)
+            elif ended := _ended(table):
+                tables.delete_queries(name, [query.number for query in ended])
+                table.compact()
+
+    def add(self, statement: CreateQuery, shape: Shape) -> View:
+        """Adds a view of a shape that the catalog has; it begins with the next micro-batch."""
+        stored, table = self._catalog.shapes[shape.name], self._catalog.query_table(shape.name)
+        number = table.add(shape.constants, statement.text.strip(), lambda: self._next_batch(stored))
+        view = stored.query(statement, number)
+        try:
+            self._create_view(view)
+        except BaseException:
+            table.end(number, lambda: self._next_batch(stored))
+            raise
+        self._catalog.add_view(view)
+        return view
+
+    def remove(self, view: View) -> bool:
+        """Removes a view, which is out of the catalog; returns whether it was the last of its shape, which goes, too.
+
+        A micro-batch that is under way may still write rows of it, which nobody sees; they go with the next removal, or
+        when the directory is opened again.
+        """
+        assert view.shape is not None and view.number is not None
+        table, stored = self._catalog.query_table(view.shape), self._catalog.shapes[view.shape]
+        table.end(view.number, lambda: self._next_batch(stored))
+        self._tables.drop_view(view.name)
+        if table.active(None):
+            self._tables.delete_queries(view.shape, [query.number for query in _ended(table)])
+            return False
+        self._catalog.drop_shape(view.shape)
+        return True
+
+    def _create_view(self, view: View) -> None:
+        assert view.part is not None
+        self._tables.create_view(view.name, list(view.columns), view.part)
+
+    def describe(self, shape: Shape) -> str:
+        """Says how many views a query would share its shape with, and in what they differ."""
+        count = sum(view.shape == shape.name for view in self._catalog.views.values())
+        others = "no other view yet" if not count else "1 other view" if count == 1 else f"{count} other views"
+        differing = " and ".join(dict.fromkeys(each.column for each in shape.parameters))
+        return f"one step matches rows with all queries of this shape, which differ in {differing}; it has {others}"
+
+    def _next_batch(self, shape: View) -> int:
+        """Returns the number of the first micro-batch that has not begun: Spark logs the offsets of those that have."""
+        log = self._passes / shape.computed_by / "spark" / "offsets"
+        return 1 + max((int(entry.name) for entry in log.glob("*") if entry.name.isdecimal()), default=-1)
+
+
+def _ended(table: QueryTable) -> list[StoredQuery]:
+    return [query for query in table.queries.values() if query.end is not None]
