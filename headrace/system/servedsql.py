@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Protocol
+
+import pyarrow as pa
 
 from headrace.dialects.sql import sqlstatements as sql
 from headrace.dialects.sql.catalog import Catalog
 from headrace.dialects.sql.resulttables import ResultTables
 from headrace.dialects.sql.sqlerrors import SqlError
 from headrace.dialects.sql.viewchanges import Subscription
-from headrace.dialects.sql.viewreads import read_views, view_schema
+from headrace.dialects.sql.viewreads import read_point, read_views, view_schema
 from headrace.model.errors import HeadraceError
-from headrace.model.jsontext import dumps
+from headrace.model.jsontext import dumps, encode_pieces, rows_of
 from headrace.server.http.refusals import Refusal
 from headrace.server.limits import Limits
 from headrace.server.routes.sql import Sandbox
@@ -39,7 +42,7 @@ class ServedSql:
 
     def __init__(self, directory: Path, database: str, runner: StatementRunner, limits: Limits = Limits()) -> None:
         self._file, self._runner = directory / "catalog.json", runner
-        self._tables, self._sandbox = ResultTables(database), Sandbox(limits.sql)
+        self._tables, self._sandbox, self._rows = ResultTables(database), Sandbox(limits.sql), limits.sql.rows
         self._lock, self._read = threading.Lock(), (None, Catalog(self._file))
 
     _read: tuple[tuple[int, int] | None, Catalog]
@@ -97,7 +100,11 @@ class ServedSql:
         if isinstance(statement, sql.Subscribe):
             raise SqlError(f"changes are followed by GET /sql/views/{statement.view}/changes, or in `headrace sql`")
         if isinstance(statement, sql.Select):
-            tables = read_views(self._catalog(), self._tables, statement)
+            catalog = self._catalog()
+            point = read_point(catalog, self._tables, statement, self._rows + 1)
+            if point is not None:
+                return self._encode(point, limits)
+            tables = read_views(catalog, self._tables, statement)
             result = self._sandbox.query_json(statement.text.strip(), tables, limits)
             return StatementAnswer(columns=result.columns, rows=result.rows, truncated=result.truncated)
         outcome = self._runner.execute(statement.text)
@@ -106,6 +113,13 @@ class ServedSql:
         if "columns" in outcome:
             return StatementAnswer(columns=outcome["columns"], rows=dumps(outcome["rows"]))
         return StatementAnswer(outcome["message"])
+
+    def _encode(self, table: pa.Table, limits: JsonLimits) -> StatementAnswer:
+        """Encodes rows as the sandbox does."""
+        found = (row for batch in table.to_batches() for row in rows_of(batch, limits["cells"]))
+        pieces = encode_pieces(islice(found, self._rows), cells=limits["cells"], size=limits["bytes"])
+        truncated = table.num_rows > self._rows
+        return StatementAnswer(columns=table.column_names, rows=b"".join(pieces), truncated=truncated)
 
     def _catalog(self) -> Catalog:
         """Returns the catalog, read again if it has changed."""

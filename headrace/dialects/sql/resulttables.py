@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -69,10 +70,17 @@ class ResultTables:
             drop_log(connection, name)
             sa.Table(name, sa.MetaData()).drop(connection, checkfirst=True)
 
-    def read(self, views: Mapping[str, pa.Schema]) -> dict[str, pa.Table]:
-        """Reads the tables of views, all as of one moment."""
+    def read(
+        self, views: Mapping[str, pa.Schema], equal: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
+    ) -> dict[str, pa.Table]:
+        """Reads the tables of views, all as of one moment; of some only the rows that have given values of columns."""
         with in_snapshot(self._engine) as connection:
-            return {name: read_table(connection, name, columns) for name, columns in views.items()}
+            return {name: read_table(connection, name, columns, equal.get(name, {})) for name, columns in views.items()}
+
+    def read_point(self, name: str, columns: pa.Schema, equal: Mapping[str, Any], limit: int | None) -> pa.Table:
+        """Reads the rows of a view that have given values of columns, at most so many."""
+        with self._engine.connect() as connection:
+            return read_table(connection, name, columns, equal, limit)
 
     def subscribe(
         self,

@@ -25,7 +25,7 @@ from headrace.dialects.sql.shapes import Shape, shape_of
 from headrace.dialects.sql.sharedviews import SharedViews
 from headrace.dialects.sql.sqlerrors import SqlError
 from headrace.dialects.sql.viewchanges import Change, Subscription
-from headrace.dialects.sql.viewreads import read_views, view_schema
+from headrace.dialects.sql.viewreads import read_point, read_views, view_schema
 from headrace.engine.handle import Handle, Status, StreamStatus
 from headrace.local.privatefolder import make_folder
 from headrace.local.processlock import LockHolder, exclusive
@@ -374,6 +374,9 @@ class SqlSession:
 
     @_do.register
     def _select(self, statement: sql.Select) -> Result:
+        point = read_point(self.catalog, self._tables, statement, self._adhoc.limits.rows)
+        if point is not None:
+            return Result(table=point)
         tables = read_views(self.catalog, self._tables, statement)
         return Result(table=self._adhoc.query(statement.text.strip(), tables).table)
 

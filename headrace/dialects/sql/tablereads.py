@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
 import sqlalchemy as sa
 
 from headrace.dialects.sql.sqlerrors import SqlError
+from headrace.edges.columntypes import column_kind, sql_type
 
 
 @dataclass(frozen=True)
@@ -36,9 +38,19 @@ def in_snapshot(engine: sa.Engine) -> Iterator[sa.Connection]:
         yield connection
 
 
-def read_table(connection: sa.Connection, name: str, columns: pa.Schema) -> pa.Table:
-    """Reads a table."""
-    rows = connection.execute(_selection(name, columns)).all()
+def read_table(
+    connection: sa.Connection,
+    name: str,
+    columns: pa.Schema,
+    equal: Mapping[str, Any] = MappingProxyType({}),
+    limit: int | None = None,
+) -> pa.Table:
+    """Reads the rows of a table with these values of columns, at most so many."""
+    selection = _selection(name, columns).limit(limit)
+    for column, value in equal.items():
+        kind = sql_type(column, column_kind(column, columns.field(column).type))
+        selection = selection.where(sa.column(column, kind) == sa.literal(value, kind))
+    rows = connection.execute(selection).all()
     cells = zip(*rows, strict=True) if rows else [()] * len(columns)
     arrays = [
         pa.array([_as_type(value, field.type) for value in each], field.type)

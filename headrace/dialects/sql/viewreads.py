@@ -2,25 +2,44 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import pyarrow as pa
 from sqlglot import exp
 
 from headrace.dialects.sql.catalog import Catalog, View
+from headrace.dialects.sql.pointreads import point_read, table_names
 from headrace.dialects.sql.resulttables import ResultTables
 from headrace.dialects.sql.sqlstatements import Select
 from headrace.model.ddl import ddl_columns
 
 
 def read_views(catalog: Catalog, tables: ResultTables, statement: Select) -> dict[str, pa.Table]:
-    """Reads the views of a SELECT, all as of one moment."""
-    common = {each.alias for each in statement.query.find_all(exp.CTE)}
-    names = {table.name for table in statement.query.find_all(exp.Table) if isinstance(table.this, exp.Identifier)}
-    return tables.read({name: view_schema(catalog.view(name)) for name in sorted(names - common)})
+    """Reads the views of a SELECT, all as of one moment: those of their rows that it can see."""
+    schemas = {name: view_schema(catalog.view(name)) for name in sorted(set(table_names(statement.query)))}
+    point = point_read(statement, schemas.__getitem__)
+    return tables.read(schemas, {} if point is None else {point.view: point.equal})
+
+
+def read_point(catalog: Catalog, tables: ResultTables, statement: Select, most: int) -> pa.Table | None:
+    """Answers a SELECT of columns of the rows with given values, with at most so many rows; None if it is another."""
+    point = point_read(statement, lambda name: view_schema(catalog.view(name)))
+    if point is None or point.columns is None:
+        return None
+    schema = view_schema(catalog.view(point.view))
+    limit = most if point.limit is None else min(point.limit, most)
+    read = tables.read_point(point.view, schema, point.equal, limit)
+    return pa.table([read[column] for column, _ in point.columns], names=[name for _, name in point.columns])
 
 
 def view_schema(view: View) -> pa.Schema:
     """Returns the columns of a view with their types."""
-    return pa.schema([(name, arrow_type(exp.DataType.build(kind, "spark"))) for name, kind in view.columns.items()])
+    return _schema(tuple(view.columns.items()))
+
+
+@lru_cache
+def _schema(columns: tuple[tuple[str, str], ...]) -> pa.Schema:
+    return pa.schema([(name, arrow_type(exp.DataType.build(kind, "spark"))) for name, kind in columns])
 
 
 def arrow_type(kind: exp.DataType) -> pa.DataType:
