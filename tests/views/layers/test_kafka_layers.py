@@ -13,6 +13,7 @@ from headrace.edges.kafkatransactions import TransactionalProducer
 from headrace.model.topics import address
 from headrace.views.errors import ViewError
 from headrace.views.feeds import RequestKey, feed_of
+from tests.scale import only_full
 from tests.views.layers.test_layers import VISITS, Visit, World
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ def world(spark: SparkSession, broker: Broker, tmp_path: Path) -> Iterator[Kafka
     made.store.close()
 
 
+@only_full("test_layers.py has these layers over the embedded log, test_brokers.py a system's over Kafka")
 @pytest.mark.slow("layers of a view over Kafka")
 def test_over_kafka_too_whatever_happens_merged_answers_are_a_recount_of_all_events(world: KafkaWorld) -> None:
     world.bad(b"{oops", b'{"page": "a", "n": "three", "at": "2026-03-01T00:00:00Z"}', b'{"page": "a"}', None)

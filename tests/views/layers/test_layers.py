@@ -21,6 +21,7 @@ from headrace.views.layers.speedlayer import SpeedLayer
 from headrace.views.master.masterdata import Master
 from headrace.views.query.queries import Layer, Query
 from headrace.views.stores import Store
+from tests.scale import only_full
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -181,6 +182,7 @@ def test_whatever_happens_merged_answers_are_a_recount_of_all_events(world: Worl
     assert world.answers() == world.recount()
 
 
+@only_full("test_up.py and test_view_examples.py repair the same fault")
 @pytest.mark.slow("layers of a view on Spark")
 def test_a_view_that_counts_double_is_seen_wrong_fixed_recomputed_and_right_again(world: World) -> None:
     world.happen(20)
