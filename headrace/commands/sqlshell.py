@@ -61,9 +61,7 @@ def sql(
     from headrace.dialects.sql.sqlstatements import parse_statements
 
     with errors_as_messages(HeadraceError, OSError):
-        texts = list(command or ())
-        if file is not None:
-            texts.append(file.read_text("utf-8"))
+        texts = [*([] if file is None else [file.read_text("utf-8")]), *(command or ())]
         stdin = None
         if not sys.stdin.isatty():
             if texts:
