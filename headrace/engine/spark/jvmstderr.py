@@ -1,8 +1,8 @@
-"""Keeps three notices of Spark's JVM off the terminal: exactly these lines, and nothing else.
+"""Keeps four notices of Spark off the terminal: exactly these lines, and nothing else.
 
-The JVM writes them to its standard error before any logging is set up, or past it, so that no setting turns them off. A
-small process stands between the JVM and our standard error and lives as long as the JVM does; run as a script, this
-module is that process.
+The JVM writes them to its standard error before any logging is set up, or past it, so that no setting turns them off;
+the daemon of Spark's own Python processes writes one there, too. A small process stands between the JVM and our
+standard error and lives as long as the JVM does; run as a script, this module is that process.
 """
 
 from __future__ import annotations
@@ -21,6 +21,18 @@ NOTICES: Final = (
     b"Warning: Java versions > Java 11 can only operate in restricted mode where no off-heap operations are allowed!\n",
 )
 
+# A process that plans how a topic is read has answered, and Spark has closed its socket before it could say goodbye.
+_FAREWELL: Final = """Traceback (most recent call last):
+  File "{daemon}", line 264, in manager
+  File "{daemon}", line 95, in worker
+BrokenPipeError: [Errno 32] Broken pipe
+"""
+
+
+def all_notices(pyspark: str) -> tuple[bytes, ...]:
+    """Returns the notices of Spark whose PySpark is in this directory."""
+    return *NOTICES, _FAREWELL.format(daemon=f"{pyspark}/python/lib/pyspark.zip/pyspark/daemon.py").encode()
+
 
 class NoticeFilter:
     """Passes a stream of bytes on, without the lines that are notices.
@@ -30,7 +42,8 @@ class NoticeFilter:
     b'one\\ntwo'
     """
 
-    def __init__(self) -> None:
+    def __init__(self, notices: tuple[bytes, ...] = NOTICES) -> None:
+        self._notices = notices
         self._waiting = b""  # the beginning of a line that may become a notice
         self._inside = False  # whether the last line that was passed on has not ended yet
 
@@ -39,10 +52,10 @@ class NoticeFilter:
         passed, rest = b"", self._waiting + data
         while rest:
             if not self._inside:
-                if notice := next((each for each in NOTICES if rest.startswith(each)), None):
+                if notice := next((each for each in self._notices if rest.startswith(each)), None):
                     rest = rest[len(notice) :]
                     continue
-                if any(each.startswith(rest) for each in NOTICES):
+                if any(each.startswith(rest) for each in self._notices):
                     break
             line, end, rest = rest.partition(b"\n")
             passed, self._inside = passed + line + end, not end
@@ -57,8 +70,11 @@ class NoticeFilter:
 
 def launch_filter() -> subprocess.Popen[bytes]:
     """Starts the process that a JVM's standard error is to be written to; it ends when the JVM has."""
+    import pyspark
+
     # In a session of its own: Ctrl-C is for the program, and what the JVM says while it ends still passes.
-    return subprocess.Popen([sys.executable, "-SE", __file__], stdin=subprocess.PIPE, start_new_session=True)
+    command = [sys.executable, "-SE", __file__, os.path.dirname(pyspark.__file__)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
 
 
 def launch_gateway(conf: Any) -> Any:
@@ -74,7 +90,7 @@ def launch_gateway(conf: Any) -> Any:
 
 
 def main() -> None:
-    notices = NoticeFilter()
+    notices = NoticeFilter(all_notices(sys.argv[1]))
     try:
         while data := os.read(0, 1 << 16):
             _write(notices.feed(data))

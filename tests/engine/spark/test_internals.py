@@ -346,6 +346,14 @@ def _(stream: Stream) -> None:
     assert command.rstrip("\0").split("\0")[-3:] == ["-m", WORKER_DAEMON, "pyspark.worker"]
 
 
+@item("farewell of Python processes")
+def _(stream: Stream) -> None:
+    from pyspark import daemon
+
+    source = Path(daemon.__file__).read_text().splitlines()
+    assert (source[263].strip(), source[94].strip()) == ("code = worker(sock, authenticated)", "outfile.flush()")
+
+
 @item("file systems of Hadoop")
 def _(stream: Stream) -> None:
     conf = stream.spark._jsparkSession.sessionState().newHadoopConf()

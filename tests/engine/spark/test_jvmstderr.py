@@ -11,7 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.engine.spark.jvmstderr import NOTICES, NoticeFilter
+from headrace.engine.spark.jvmstderr import NoticeFilter, all_notices
+
+NOTICES = all_notices("/spark")
 
 LINES = st.sampled_from(
     [*NOTICES, *(notice[:-1] + b" \n" for notice in NOTICES), *(notice[:20] for notice in NOTICES), b"\n", b"x", b"x\n"]
@@ -33,7 +35,7 @@ def without_notices(text: bytes) -> bytes:
 @given(st.lists(LINES, max_size=8).map(b"".join), st.lists(st.integers(0, 400), max_size=6))
 def test_notices_are_left_out_however_the_bytes_arrive(text: bytes, cuts: list[int]) -> None:
     bounds = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
-    notices = NoticeFilter()
+    notices = NoticeFilter(NOTICES)
     passed = [notices.feed(text[begin:end]) for begin, end in pairwise(bounds)]
     assert b"".join(passed) + notices.finish() == without_notices(text)
 
@@ -44,8 +46,9 @@ def test_what_is_no_notice_passes_at_once() -> None:
 
 def test_the_process_passes_on_what_is_left_and_ends_with_its_input() -> None:
     script = (
-        "from headrace.engine.spark.jvmstderr import NOTICES, launch_filter;"
-        "filtered = launch_filter(); filtered.stdin.write(b'a\\n' + b''.join(NOTICES) + b'b'); filtered.stdin.close();"
+        "import os, pyspark; from headrace.engine.spark.jvmstderr import all_notices, launch_filter;"
+        "notices = all_notices(os.path.dirname(pyspark.__file__)); filtered = launch_filter();"
+        "filtered.stdin.write(b'a\\n' + b''.join(notices) + b'b'); filtered.stdin.close();"
         "raise SystemExit(filtered.wait())"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=60)
@@ -56,7 +59,7 @@ def test_a_filter_whose_reader_is_gone_ends_quietly() -> None:
     reading, writing = os.pipe()
     os.close(reading)
     script = "from headrace.engine.spark.jvmstderr import main; main()"
-    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stderr=writing) as filtered:
+    with subprocess.Popen([sys.executable, "-c", script, "/spark"], stdin=subprocess.PIPE, stderr=writing) as filtered:
         os.close(writing)
         filtered.communicate(b"nobody reads this\n", timeout=60)
     assert filtered.returncode == 0
