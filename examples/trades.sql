@@ -1,9 +1,6 @@
--- Volume-weighted prices by minute, kept up to date: headrace sql examples/trades.sql, or headrace up examples/trades.sql
 CREATE STREAM IF NOT EXISTS trades (symbol text, trader text, price double, size bigint, at timestamp,
                                     WATERMARK FOR at AS at - INTERVAL '5' SECOND) WITH (partitions = 2);
-
 CREATE CONTINUOUS VIEW IF NOT EXISTS minutes AS
-  SELECT symbol, window_start, count(*) AS n, sum(price * size) / sum(size) AS vwap,
-         approx_count_distinct(trader) AS traders
+  SELECT symbol, window_start, count(*) AS n, sum(price * size) / sum(size) AS vwap
   FROM TUMBLE(TABLE trades, DESCRIPTOR(at), INTERVAL '1' MINUTE)
   WHERE size > 0 GROUP BY symbol, window_start;
