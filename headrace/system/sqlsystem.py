@@ -32,7 +32,7 @@ from headrace.views.systemstatus import DeadLetterJson, JobStatus, SystemStatus
 
 _log = logging.getLogger("headrace.system")
 
-_LONGEST_WAIT: Final = 60  # seconds until a pass that fails again and again is started again
+_LONGEST_WAIT: Final = 60  # seconds: for rows that were inserted, and until a pass that fails again is started again
 
 
 class SqlSystem:
@@ -67,7 +67,7 @@ class SqlSystem:
     def catch_up(self) -> None:
         """Waits until the views have all rows that are in their streams now."""
         try:
-            self.session.catch_up()
+            self.session.catch_up(_LONGEST_WAIT)
         except HeadraceError as error:
             raise ViewError(str(error)) from None
 

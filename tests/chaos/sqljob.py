@@ -61,7 +61,7 @@ def run(folder: Path) -> None:
             if step == STEPS // 2:
                 session.execute(f"CREATE VIEW IF NOT EXISTS later AS {LATER}; DROP VIEW IF EXISTS gone")
             arrive(Log(folder / "home" / "log"), step)
-            session.catch_up(600)
+            session.catch_up()
 
 
 def arrive(log: Log, step: int) -> None:

@@ -142,18 +142,21 @@ class SqlSession:
         with self._lock:
             return self._do(statement)
 
-    def catch_up(self, seconds: float = 60) -> None:
-        """Waits until the views have all rows that are in the streams of this log now. Raises if one cannot go on."""
+    def catch_up(self, seconds: float | None = None) -> None:
+        """Waits until the views have all rows that are in the streams of this log now, or for so many `seconds`.
+
+        Raises if a view cannot go on, or has not caught up in time.
+        """
         with self._lock:
             ends = {name: _ends(self._where.log, stream) for name, stream in self.catalog.streams.items()}
             running = dict(self._running)
-        deadline = time.monotonic() + seconds
+        deadline = None if seconds is None else time.monotonic() + seconds
         for name, handle in running.items():
             status = handle.status()
             while not self._has_read(name, status, ends):
                 if status.state != "running":
                     raise SqlError(f"{name} has ended: {status}")
-                if time.monotonic() > deadline:
+                if deadline is not None and time.monotonic() > deadline:
                     raise SqlError(f"{name} has not caught up within {seconds:g} seconds; it is {status}")
                 status = handle.wait(_LOOK)  # which raises what it failed with
 

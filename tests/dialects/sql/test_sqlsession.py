@@ -220,6 +220,6 @@ def test_a_statement_that_a_crash_cut_off_leaves_no_table(spark: SparkSession, t
             session.execute("CREATE VIEW mine AS SELECT count(*) AS n FROM trades")
         session.execute("CREATE VIEW halfway AS SELECT count(*) AS n, max(price) AS high FROM trades")
         insert(session, ("IBM", "ann", 2.0, 3), ("SAP", "bob", 5.0, 1))
-        session.catch_up(600)
+        session.catch_up()
         insert(session, ("IBM", "ann", 3.0, 3))
         wait_for_rows(database, "SELECT * FROM halfway", [(3, 5.0)])
