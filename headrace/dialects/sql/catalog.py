@@ -25,7 +25,7 @@ from headrace.model.knowncolumns import nearest_name
 Created = CreateStream | CreateTable | CreateQuery
 """A statement that creates."""
 
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 _NAME: Final = re.compile("[A-Za-z_][A-Za-z0-9_]{0,49}")
 
 
@@ -35,6 +35,7 @@ class View:
 
     With a `shape` it is one of the queries of that shape, and has a `number` among them; without a number it is the
     shape itself, which stands for all of them.
+    One that is paused has a pass of its own, which does not run.
     """
 
     statement: CreateQuery
@@ -43,6 +44,7 @@ class View:
     computed_by: str
     shape: str | None = None
     number: int | None = None
+    paused: bool = False
 
     @property
     def name(self) -> str:
@@ -132,7 +134,10 @@ class Catalog:
         self._save()
 
     def add_view(self, view: View) -> None:
-        """Adds a view, whose table is there. Queries of a shape are in a file of their own, not in the catalog's."""
+        """Adds a view, whose table is there, or what has changed about it.
+
+        Queries of a shape are in a file of their own, not in the catalog's.
+        """
         self.views[view.name] = view
         if view.shape is None:
             self.unfinished.discard(view.name)
@@ -273,8 +278,13 @@ class Catalog:
 
 
 def _entry(view: View) -> dict[str, Any]:
-    text = view.statement.text.strip()
-    return {"text": text, "columns": view.columns, "key": view.key, "computed_by": view.computed_by}
+    return {
+        "text": view.statement.text.strip(),
+        "columns": view.columns,
+        "key": view.key,
+        "computed_by": view.computed_by,
+        "paused": view.paused,
+    }
 
 
 def _stored_view(entry: dict[str, Any]) -> View:

@@ -244,9 +244,17 @@ class ContinuousParser(SparkParser):
         """Parses WITH (name = value, ...)."""
         if not self._match_pair(TokenType.WITH, TokenType.L_PAREN):
             return []
-        options = self._parse_csv(self._parse_assignment)
+        options = self._parse_csv(self._parse_option)
         self._match_r_paren()
         return options
+
+    def _parse_option(self) -> exp.Expr | None:
+        """Parses name = value; the name may be a word of the grammar, such as `from`."""
+        if self._next is None or self._next.token_type != TokenType.EQ:
+            return self._parse_assignment()
+        name = self._parse_id_var(any_token=True)
+        self._match(TokenType.EQ)
+        return self.expression(exp.EQ(this=name, expression=self._parse_assignment()))
 
     def _parse_drop(self, exists: bool = False, kind: str | None = None) -> Any:
         for kind in _KINDS:

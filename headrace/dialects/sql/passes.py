@@ -100,10 +100,18 @@ def pass_name(catalog: Catalog, statement: CreateQuery, graph: Graph) -> str:
     if _needs_clock(graph):
         parts.append("clock")
     if "from" in statement.options:
-        parts.append(f"from-{statement.options['from']}-{statement.name}")
+        parts.append(f"of-{statement.name}")
     prefix, needed = ".".join([*parts, "levels-"]), max(_levels(graph, node) for node in graph)
     room = [levels for name in catalog.passes() if name.startswith(prefix) and (levels := levels_of(name)) >= needed]
     return f"{prefix}{min(room, default=needed)}"
+
+
+def own_pass(view: View) -> str:
+    """Returns the name of a pass that computes one view and no other."""
+    if f".of-{view.name}." in view.computed_by:
+        return view.computed_by
+    shared, _, levels = view.computed_by.rpartition(".")
+    return f"{shared}.of-{view.name}.{levels}"
 
 
 def levels_of(name: str) -> int:

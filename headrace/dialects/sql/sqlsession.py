@@ -19,7 +19,16 @@ import pyarrow as pa
 from headrace.dialects.sql import sqlstatements as sql
 from headrace.dialects.sql.catalog import Catalog, Created, View, is_same
 from headrace.dialects.sql.copyreader import FORMS, read_rows
-from headrace.dialects.sql.passes import SessionPlace, ddl_of, levels_of, pass_name, plan_pass, plan_types, topic_of
+from headrace.dialects.sql.passes import (
+    SessionPlace,
+    ddl_of,
+    levels_of,
+    own_pass,
+    pass_name,
+    plan_pass,
+    plan_types,
+    topic_of,
+)
 from headrace.dialects.sql.resulttables import ResultTables
 from headrace.dialects.sql.shapes import Shape, shape_of
 from headrace.dialects.sql.sharedviews import SharedViews
@@ -38,6 +47,8 @@ from headrace.views.adhoc.duckdbengine import AdHoc
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from headrace.engine.stream.handle import StreamHandle
 
 
 __all__ = ["Result", "SqlSession"]
@@ -85,7 +96,7 @@ class SqlSession:
         url = database or f"sqlite:///{self._folder / 'views.db'}"
         self._where = SessionPlace(Catalog(self._folder / "catalog.json"), str(self._folder / "log"), url, spark)
         self._tables, self._adhoc = ResultTables(url), AdHoc()
-        self._running: dict[str, Handle] = {}
+        self._running: dict[str, StreamHandle] = {}
         self._began: dict[str, dict[str, dict[int, int]]] = {}  # where passes began that this session made
         self._shared = SharedViews(self.catalog, self._tables, self._passes)
         for table in list(self.catalog.unfinished):
@@ -94,8 +105,9 @@ class SqlSession:
         for folder in self._passes.glob("*"):
             if folder.name not in passes:  # its last view was dropped, and then the process died
                 shutil.rmtree(folder)
-        for name in passes:
-            self._start(name)
+        for name, views in passes.items():
+            if not views[0].paused:
+                self._start(name)
 
     @property
     def _passes(self) -> Path:
@@ -114,7 +126,7 @@ class SqlSession:
 
     def passes(self) -> dict[str, Handle]:
         """Returns the streams of the engine that compute the views, by name; also while a statement is executed."""
-        return dict(self._running)
+        return {**self._running}
 
     def declare(self, text: str) -> list[Result]:
         """Executes CREATE statements; what is there already with the same definition goes on.
@@ -152,7 +164,7 @@ class SqlSession:
             running = dict(self._running)
         deadline = None if seconds is None else time.monotonic() + seconds
         for name, handle in running.items():
-            status = handle.status()
+            status: Status = handle.status()
             while not self._has_read(name, status, ends):
                 if status.state != "running":
                     raise SqlError(f"{name} has ended: {status}")
@@ -316,7 +328,10 @@ class SqlSession:
 
     @_do.register
     def _show(self, statement: sql.Show) -> Result:
-        return Result(table=pa.table({statement.kind: self._names(statement.kind)}))
+        columns: dict[str, Any] = {statement.kind: pa.array(self._names(statement.kind), pa.string())}
+        if statement.kind == "view":
+            columns["state"] = ["paused" if view.paused else "running" for view in self.catalog.views.values()]
+        return Result(table=pa.table(columns))
 
     def _names(self, kind: sql.Kind) -> list[str]:
         """Returns the names of all streams, tables, views or transforms."""
@@ -324,6 +339,39 @@ class SqlSession:
         return {"stream": [*catalog.streams], "table": [*catalog.tables], "view": [*catalog.views], "transform": []}[
             kind
         ]
+
+    @_do.register
+    def _set_running(self, statement: sql.SetRunning) -> Result:
+        view = self.catalog.view(statement.view)
+        if view.shape is not None:
+            raise SqlError(
+                f"the view {view.name} is computed together with others that differ in constants, and not paused by "
+                "itself; create it WITH (from = 'latest'), which gives it a pass of its own"
+            )
+        if view.paused != statement.running:
+            return Result(f"the view {view.name} is {'running' if statement.running else 'paused'} already")
+        if not statement.running:
+            self._pause(view)
+            return Result(f"paused the view {view.name}")
+        self.catalog.add_view(replace(view, paused=False))
+        self._start(view.computed_by)
+        return Result(f"resumed the view {view.name}")
+
+    def _pause(self, view: View) -> None:
+        """Stops computing a view. If others share its pass, it gets a copy of the checkpoint, where it can go on."""
+        name, own = view.computed_by, own_pass(view)
+        handle = self._running.pop(name)
+        if own == name:
+            handle.stop()
+            self.catalog.add_view(replace(view, paused=True))
+            return
+        try:
+            # Between batches: the copy is another stream, of which the table would take a batch that it has already.
+            handle.halt()
+            handle.savepoint(str(self._passes / own))
+            self.catalog.add_view(replace(view, computed_by=own, paused=True))
+        finally:
+            self._restart(name)
 
     @_do.register
     def _describe(self, statement: sql.Describe) -> Result:
@@ -455,6 +503,7 @@ class SqlSession:
         from headrace.engine.checkpoint.checkpoint import groupings_of
         from headrace.engine.spark.files import Folder
         from headrace.engine.spark.session import spark_session
+        from headrace.engine.stream.handle import StreamHandle
 
         views, checkpoint = self.catalog.passes()[name], self._passes / name
         start = str(views[0].statement.options.get("from", "latest"))
@@ -464,12 +513,14 @@ class SqlSession:
         pipeline = plan_pass(self._where, views, start)
         before = groupings_of(Folder(self._where.spark or spark_session(), str(checkpoint)))
         labels = {node.label for node in pipeline.snapshot()}
-        self._running[name] = pipeline.run(
+        handle = pipeline.run(
             checkpoint=str(checkpoint),
             forget=[label for label in before if label not in labels],  # only views that were dropped had them
             levels=levels_of(name) or None,
             trigger=self._trigger,
         )
+        assert isinstance(handle, StreamHandle)
+        self._running[name] = handle
 
 
 def _ends(log: str, stream: sql.CreateStream) -> dict[int, int]:

@@ -1,4 +1,4 @@
-"""Copies checkpoints. A copy is a checkpoint by itself: paths in it are paths of the copy.
+"""Copies checkpoints. A copy is a checkpoint by itself: paths in it are paths of the copy, and its query has an id.
 
 A checkpoint is copied while no batch is running: its files are never changed, and Spark removes only files that no
 batch will read.
@@ -6,8 +6,11 @@ batch will read.
 
 from __future__ import annotations
 
+import json
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from py4j.protocol import Py4JJavaError
 
@@ -15,6 +18,8 @@ from headrace.engine.spark.filelogs import names_files, relocated
 from headrace.engine.spark.files import Folder, copy_file
 from headrace.local.privatefolder import make_folder
 from headrace.model.errors import PipelineError
+
+_METADATA: Final = "spark/metadata"
 
 
 @contextmanager
@@ -40,7 +45,11 @@ def copy(source: Folder, target: Folder) -> Iterator[Folder]:
 
 def _copied(source: Folder, new: Folder, target: Folder, name: str) -> None:
     try:
-        if name.startswith("spark/") and names_files(name.removeprefix("spark/")):
+        if name == _METADATA:
+            # Spark lets one query of an id run at a time: it would stop the other.
+            content = {**json.loads(source.read(name) or b"{}"), "id": str(uuid.uuid4())}
+            new.folder("spark").write("metadata", json.dumps(content).encode())
+        elif name.startswith("spark/") and names_files(name.removeprefix("spark/")):
             folder, _, file = name.rpartition("/")
             new.folder(folder).write(file, relocated(source.read(name) or b"", source, target))
         else:

@@ -89,7 +89,7 @@ def test_views_come_and_go_while_rows_flow(spark: SparkSession, tmp_path: Path) 
             SqlSession(folder, spark=spark)
 
     with SqlSession(folder, spark=spark) as session:
-        assert rows_of(session, "SHOW VIEWS") == [("traders",), ("big",)]
+        assert rows_of(session, "SHOW VIEWS") == [("traders", "running"), ("big", "running")]
         insert(session, ("SAP", "ann", 1.0, 100))
         wait_for_rows(database, by_trader, [("ann", 3, 107.0), *totals[1:]])
         wait_for_rows(database, "SELECT price FROM big ORDER BY 1", [(1.0,), (7.0,)])
@@ -102,6 +102,7 @@ def test_what_a_session_refuses(spark: SparkSession, tmp_path: Path) -> None:
             "there is a stream trades already"
         )
         refused = {
+            'CREATE STREAM "../t" (a text)': "'../t' is no name for a stream or a view",
             TRADES: "there is a stream 'trades' already; drop it first",
             "CREATE VIEW v AS SELECT symbol FROM tradse": "did you mean 'trades'?",
             "CREATE VIEW v AS SELECT upper(size, 2) AS x FROM trades": "Spark refuses the query",
@@ -149,7 +150,7 @@ def test_a_dropped_view_leaves_no_state(spark: SparkSession, tmp_path: Path) -> 
         symbols = session.catalog.views["symbols"].statement.text
         session.execute("DROP VIEW sizes; DROP VIEW symbols")
         assert groupings() == set()
-        assert rows_of(session, "SHOW VIEWS") == [("big",)]
+        assert rows_of(session, "SHOW VIEWS") == [("big", "running")]
     # The process may die when the catalog has a change and the passes do not.
     catalog = Catalog(folder / "catalog.json")
     catalog.drop_view("big")
@@ -223,3 +224,58 @@ def test_a_statement_that_a_crash_cut_off_leaves_no_table(spark: SparkSession, t
         session.catch_up()
         insert(session, ("IBM", "ann", 3.0, 3))
         wait_for_rows(database, "SELECT * FROM halfway", [(3, 5.0)])
+
+
+@pytest.mark.slow("a stream is started nine times")
+def test_a_paused_view_stays_as_it_is_and_catches_up(spark: SparkSession, tmp_path: Path) -> None:
+    folder = str(tmp_path / "home")
+    rows: list[tuple[str, int]] = []  # the symbol and size of all trades
+
+    def trade(session: SqlSession, *trades: tuple[str, int]) -> None:
+        insert(session, *((symbol, "ann", 1.0, size) for symbol, size in trades))
+        rows.extend(trades)
+        session.catch_up(600)
+
+    def answers() -> dict[str, list[tuple[Any, ...]]]:
+        symbols = sorted({symbol for symbol, _ in rows})
+        sums = [(each, sum(size for symbol, size in rows if symbol == each)) for each in symbols]
+        counts = [(each, sum(symbol == each for symbol, _ in rows)) for each in symbols]
+        return {"sums": sums, "big": sorted(row for row in rows if row[1] >= 10), "counts": counts}
+
+    def tables(session: SqlSession, *names: str) -> dict[str, list[tuple[Any, ...]]]:
+        return {name: rows_of(session, f"SELECT * FROM {name} ORDER BY ALL") for name in names}
+
+    with SqlSession(folder, spark=spark) as session:
+        session.execute(
+            f"{TRADES}; CREATE VIEW sums AS SELECT symbol, sum(size) AS total FROM trades GROUP BY symbol;"
+            "CREATE VIEW big WITH (from = 'latest') AS SELECT symbol, size FROM trades WHERE size >= 10;"
+            "CREATE VIEW ibm AS SELECT symbol, size FROM trades WHERE symbol = 'IBM';"
+            "CREATE VIEW counts AS SELECT symbol, count(*) AS n FROM trades GROUP BY symbol"
+        )
+        with pytest.raises(hr.HeadraceError, match="create it WITH"):
+            session.execute("PAUSE ibm")
+        session.execute("DROP VIEW ibm")
+        trade(session, ("IBM", 10), ("SAP", 2))
+        before = answers()
+        assert tables(session, *before) == before
+        assert session.execute("PAUSE VIEW sums; PAUSE big")[1].message == "paused the view big"
+        assert session.execute("PAUSE big")[0].message == "the view big is paused already"
+        trade(session, ("IBM", 30), ("IBM", 1))
+        assert tables(session, *before) == {**before, "counts": answers()["counts"]}
+        session.execute("RESUME VIEW sums")  # and big stays
+        trade(session, ("SAP", 50))
+        assert tables(session, *before) == {**answers(), "big": before["big"]}
+        assert rows_of(session, "SHOW VIEWS") == [("sums", "running"), ("big", "paused"), ("counts", "running")]
+        session.execute("PAUSE VIEW counts; DROP VIEW sums")
+    with SqlSession(folder, spark=spark) as session:
+        trade(session, ("SAP", 100))
+        assert tables(session, "big") == {"big": before["big"]}
+        session.execute("RESUME big")
+        session.catch_up(600)
+        assert tables(session, "big") == {"big": answers()["big"]}
+        session.execute("RESUME counts")
+        session.catch_up(600)
+        assert tables(session, "counts") == {"counts": answers()["counts"]}
+        assert set(session.catalog.passes()) == {"trades.of-big.levels-0", "trades.of-counts.levels-1"}
+        session.execute("DROP VIEW big; DROP VIEW counts")
+        assert not list((tmp_path / "home" / "passes").iterdir())

@@ -13,7 +13,7 @@ SCRIPT = """
 CREATE STREAM trades (symbol text, price double, size bigint, at timestamp,  -- a comment; with a semicolon
                       WATERMARK FOR at AS at - INTERVAL '5' SECOND)
   WITH (topic = 'trades', partitions = 4, retention = '1 hour');
-CREATE CONTINUOUS VIEW IF NOT EXISTS minutes WITH (ttl = '7 days', ttl_column = 'window_start') AS
+CREATE CONTINUOUS VIEW IF NOT EXISTS minutes WITH (from = 'earliest', ttl = '7 days', ttl_column = 'window_start') AS
   SELECT symbol, window_start, count(*) AS n FROM TUMBLE(TABLE trades, DESCRIPTOR(at), INTERVAL '1' MINUTE)
   GROUP BY symbol, window_start, window_end EMIT AFTER WATERMARK;
 INSERT INTO trades VALUES ('IBM', 142.5, 100, '2026-01-31T12:00:01Z'), ('a;b', -1.5, NULL, TIMESTAMP '2026-01-31');
@@ -35,7 +35,7 @@ def test_every_statement() -> None:
     assert stream.options == {"topic": "trades", "partitions": 4, "retention": "1 hour"}
     assert isinstance(view, statements.CreateQuery)
     assert (view.name, view.kind, view.if_not_exists) == ("minutes", "view", True)
-    assert view.options == {"ttl": "7 days", "ttl_column": "window_start"}
+    assert view.options == {"from": "earliest", "ttl": "7 days", "ttl_column": "window_start"}
     assert isinstance(insert, statements.Insert)
     assert insert.rows == (("IBM", 142.5, 100, "2026-01-31T12:00:01Z"), ("a;b", -1.5, None, "2026-01-31"))
     assert isinstance(partly, statements.Insert) and partly.columns == ("symbol", "size")
