@@ -9,6 +9,7 @@ from nicegui import ui
 from starlette.requests import Request
 
 from headrace.server.page.batchpanel import BatchPanel
+from headrace.server.page.contentpolicy import allow_styles_of_scripts
 from headrace.server.page.context import PageContext, Panel
 from headrace.server.page.deadletterspanel import DeadLettersPanel
 from headrace.server.page.explorer import ExplorerPanel
@@ -18,6 +19,7 @@ from headrace.server.page.overview import OverviewPanel
 from headrace.server.page.pagesockets import VISITOR
 from headrace.server.page.pipelinespanel import PipelinesPanel
 from headrace.server.page.poller import Snapshot
+from headrace.server.page.sqlpanel import SqlPanel
 from headrace.server.page.theme import FAVICON, STYLE
 from headrace.server.page.topicspanel import TopicsPanel
 from headrace.server.page.topologiespanel import TopologiesPanel
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from headrace.server.page.mounting import Page
 
 _TABS: Final = {
+    "sql": ("SQL", "terminal"),
     "pipelines": ("Pipelines", "account_tree"),
     "overview": ("Overview", "speed"),
     "views": ("Views", "stacked_bar_chart"),
@@ -67,6 +70,8 @@ class Frame:
     def build(self) -> None:
         """Adds the elements of the page, which are updated once a second from then on."""
         ui.add_head_html(f"<style>{STYLE}</style>")
+        if "sql" in self._names:
+            ui.add_head_html(allow_styles_of_scripts())
         ui.colors(primary="#0b7285", positive="#2b8a3e", negative="#c92a2a", warning="#e67700", dark="#161c23")
         ui.dark_mode({"dark": True, "light": False}.get(self.request.cookies.get(_THEME, "")))
         with ui.header(elevated=False).classes("hr-header"):
@@ -99,6 +104,7 @@ class Frame:
         if name == "topologies":
             return TopologiesPanel(self.context, self.request.query_params.get("topology"))
         panels: dict[str, Callable[[PageContext], Panel]] = {
+            "sql": SqlPanel,
             "pipelines": PipelinesPanel,
             "overview": OverviewPanel,
             "topics": TopicsPanel,
@@ -138,12 +144,13 @@ def tabs(service: Service) -> list[str]:
     ['pipelines', 'letters']
     """
     if service.pipelines:
-        return ["pipelines", "letters"]
+        more = [name for name, there in (("sql", service.statements), ("topologies", service.topologies)) if there]
+        return [name for name in _TABS if name in ("pipelines", "letters", *more)]
     only_topologies = service.topologies is not None and not service.views and service.operations is None
     return [
         name
         for name in _TABS
-        if name != "pipelines"
+        if name not in ("sql", "pipelines")
         if (name == "topologies" and service.topologies is not None) or (name != "topologies" and not only_topologies)
     ]
 
