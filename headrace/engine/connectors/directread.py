@@ -33,6 +33,13 @@ class DirectRead:
     checks: bool
 
 
+ColumnsRead = Callable[[pa.Schema], Sequence[set[str] | None] | None]
+"""Tells which columns are read of a source with this schema, by reader; None if Catalyst is to compute others of them.
+
+A reader without a set of columns reads whole elements.
+"""
+
+
 def pruned(schema: pa.Schema, read: Sequence[set[str] | None]) -> pa.Schema:
     """Returns the columns that readers read; all, if one of them reads whole elements.
 

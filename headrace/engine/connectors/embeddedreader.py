@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headrace.edges.topicranges import Offsets, end_offsets, topic_at
 from headrace.engine.connectors import topicdatasource, topicframes
-from headrace.engine.connectors.directread import DirectRead, pruned
+from headrace.engine.connectors.directread import ColumnsRead, DirectRead, pruned
 from headrace.engine.connectors.fromrecords import Records, has_times, value_kind
 from headrace.engine.connectors.streamtopics import Positions, StreamTopics, offsets_of
 from headrace.engine.connectors.topicdatasource import Scan
@@ -53,14 +53,16 @@ class EmbeddedReader:
         scan = replace(self._columns_of(self._scan(topics)), watermarks=topicframes.reads_watermarks(self.source))
         return topicframes.elements(self.node, topicdatasource.load_stream(topics.spark, scan))
 
-    def direct(self, topics: StreamTopics, columns: list[set[str] | None]) -> DirectRead | None:
-        """Returns how a program reads these columns by itself; None if Catalyst is to parse the records."""
+    def direct(self, topics: StreamTopics, columns: ColumnsRead) -> DirectRead | None:
+        """Returns how a program reads these columns by itself; None if Catalyst has to do with the records."""
         source, schema = self.source, topicframes.columns(self.node)
         if source.schema is not None and value_kind(topicframes.values_of(source)) != "rows":
             return None
         if source.event_time is not None and not has_times(schema.field(source.event_time).type):
             return None
-        records = Records(self.log, self.name, pruned(schema, columns), source.event_time)
+        if (read := columns(schema)) is None:
+            return None
+        records = Records(self.log, self.name, pruned(schema, read), source.event_time)
         return DirectRead(schema, partial(self._ranges, topics), records, checks=source.event_time is not None)
 
     def _ranges(self, topics: StreamTopics) -> DataFrame:

@@ -14,6 +14,7 @@ from headrace.edges import kafkaclient
 from headrace.edges.kafkasettings import java_settings
 from headrace.edges.topicranges import Offsets
 from headrace.engine.connectors import topicframes
+from headrace.engine.connectors.directread import ColumnsRead
 from headrace.engine.connectors.fromrecords import OFFSET
 from headrace.engine.connectors.streamtopics import Positions, StreamTopics, offsets_of
 from headrace.engine.handle import SourceStatus
@@ -56,7 +57,7 @@ class KafkaReader:
         records = _records(reader.load(), watermarks=topicframes.reads_watermarks(self.source))
         return topicframes.elements(self.node, records if end is None else records.where(_before(end)))
 
-    def direct(self, topics: StreamTopics, columns: list[set[str] | None]) -> None:
+    def direct(self, topics: StreamTopics, columns: ColumnsRead) -> None:
         """Always None: only Spark's connector reads Kafka."""
 
     def status(self, status: SourceStatus, progress: Mapping[str, Any], seconds: float) -> SourceStatus:

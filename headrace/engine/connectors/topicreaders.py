@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace.engine.connectors.directread import DirectRead
+from headrace.engine.connectors.directread import ColumnsRead, DirectRead
 from headrace.engine.connectors.embeddedreader import EmbeddedReader
 from headrace.engine.connectors.kafkareader import KafkaReader
 from headrace.engine.connectors.streamtopics import StreamTopics
@@ -31,7 +31,7 @@ class TopicReader(Protocol):
         """Returns the frame of the elements as they come: their columns, TIME and PART."""
         ...
 
-    def direct(self, topics: StreamTopics, columns: list[set[str] | None]) -> DirectRead | None:
+    def direct(self, topics: StreamTopics, columns: ColumnsRead) -> DirectRead | None:
         """Returns how a stream's own program reads these columns, if it can do so without Spark."""
         ...
 

@@ -60,11 +60,6 @@ class Tap:
         return (self.name,)
 
     @property
-    def only_windows(self) -> bool:
-        """Whether Catalyst has nothing to compute: what is read are the source's own columns, perhaps in windows."""
-        return not any(reading.columns for reading in self.readings)
-
-    @property
     def sees_all(self) -> bool:
         """Whether all rows of the source come to it: explode has none for those that are no elements."""
         return all(shareable(reading.columns) for reading in self.readings)

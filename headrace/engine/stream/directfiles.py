@@ -16,7 +16,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from headrace.edges.parquetfiles import UnsureRead, is_plain
 from headrace.engine.batch.sources import as_files
-from headrace.engine.connectors.directread import DirectRead, pruned
+from headrace.engine.columns.expressions import UnsureColumns
+from headrace.engine.connectors.directread import ColumnsRead, DirectRead, pruned
 from headrace.engine.connectors.fileranges import as_ranges, local_files
 from headrace.engine.connectors.fromfiles import FileRecords
 from headrace.engine.connectors.fromlines import LineRecords
@@ -41,7 +42,7 @@ _OTHER_COLUMNS: Final = "assertion failed: Invalid batch"
 """Spark's words for a file in a directory such as `day=3`, which is a column that other files have not."""
 
 
-def direct_files(node: Node, sources: Sources, read: list[set[str] | None]) -> DirectRead | None:
+def direct_files(node: Node, sources: Sources, read: ColumnsRead) -> DirectRead | None:
     """Returns how a stream's program reads these columns of a source's files; None if Spark is to read them.
 
     The program reads files on local disks: Parquet, and JSON lines by the rule of `jsonframes`, in columns of plain
@@ -55,7 +56,7 @@ def direct_files(node: Node, sources: Sources, read: list[set[str] | None]) -> D
     return _lines(node, source, sources, read) if isinstance(source, ReadJson) else None
 
 
-def _parquet(node: Node, source: ReadParquet, sources: Sources, read: list[set[str] | None]) -> DirectRead | None:
+def _parquet(node: Node, source: ReadParquet, sources: Sources, read: ColumnsRead) -> DirectRead | None:
     spark = sources.spark
     if any(spark.conf.get(name) != value for name, value in _SETTINGS.items()):
         return None
@@ -64,23 +65,25 @@ def _parquet(node: Node, source: ReadParquet, sources: Sources, read: list[set[s
     if files is None:
         return None
     columns = to_arrow_schema(data.schema, timezone="UTC")
-    wanted, time = pruned(columns, read), None
+    time = None
     if source.event_time is not None:
         if source.event_time not in columns.names or not has_times(columns.field(source.event_time).type):
             return None
         time = columns.field(source.event_time)
-    if not all(is_plain(field.type) for field in wanted):
+    if (names := read(columns)) is None or not all(is_plain(field.type) for field in pruned(columns, names)):
         return None
-    records = FileRecords(wanted, time)
+    records = FileRecords(pruned(columns, names), time)
     return DirectRead(columns, partial(_ranges, node, source, sources, files), records, checks=time is not None)
 
 
-def _lines(node: Node, source: ReadJson, sources: Sources, read: list[set[str] | None]) -> DirectRead | None:
+def _lines(node: Node, source: ReadJson, sources: Sources, read: ColumnsRead) -> DirectRead | None:
     there = as_files(sources.spark, node, source)
     columns = to_arrow_schema(there.columns, timezone="UTC")
     if not there.by_program or source.event_time not in (None, *columns.names):
         return None
-    records = LineRecords(columns, tuple(pruned(columns, read).names), source.event_time)
+    if (names := read(columns)) is None:
+        return None
+    records = LineRecords(columns, tuple(pruned(columns, names).names), source.event_time)
     return DirectRead(columns, partial(_ranges, node, source, sources, there.by_program), records, checks=False)
 
 
@@ -89,5 +92,5 @@ def _ranges(node: Node, source: FileSource, sources: Sources, files: Sequence[st
 
 
 def is_left_to_spark(error: BaseException) -> bool:
-    """Tells whether a query failed because its program was not sure how Spark reads a file."""
-    return UnsureRead.__name__ in str(error) or _OTHER_COLUMNS in str(error)
+    """Tells whether a query failed because its program was not sure what Spark reads, or computes."""
+    return any(each in str(error) for each in (UnsureRead.__name__, UnsureColumns.__name__, _OTHER_COLUMNS))

@@ -1,6 +1,6 @@
 """Reads a source in a stream's own program, from ranges of a topic or of files: records never pass through the JVM.
 
-This is possible where Catalyst has nothing to compute (`Tap.only_windows`).
+This is possible where the program can compute all columns (`engine/stream/columnsteps.py`).
 """
 
 from __future__ import annotations
@@ -20,15 +20,17 @@ from headrace.engine.stream.programs import FromSource
 from headrace.engine.worker.blame import blame
 from headrace.engine.worker.bundles import Bundle
 from headrace.engine.worker.columnbundles import ColumnBundle, ColumnReader
+from headrace.engine.worker.computedcolumns import ColumnStep, ComputingReader
 from headrace.engine.worker.hidden import BAD, LOW, NOW
 from headrace.engine.worker.program import Counters, Head
 
 
-def head_of(reading: Reading, label: str) -> Head:
+def head_of(reading: Reading, label: str, steps: tuple[ColumnStep, ...]) -> Head:
     """Returns the head of a program that reads a collection of a source directly, perhaps in other windows."""
     if not reading.pc.has_columns:
         return FromJson(label)
-    return ColumnReader(reading.pc.schema, reading.window_operators())
+    reader = ColumnReader(reading.pc.schema, reading.window_operators())
+    return ComputingReader(steps, reader) if steps else reader
 
 
 @dataclass

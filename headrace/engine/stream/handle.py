@@ -201,11 +201,11 @@ class StreamHandle(LiveDisplay):
             try:
                 return self._await_query()
             except StreamingQueryException as error:
-                by_spark = bool(self._stream.direct_files) and is_left_to_spark(error)
+                by_spark = self._stream.may_leave_to_spark and is_left_to_spark(error)
                 if not by_spark and (self._stream.delivery.batches or not never_connected(error)):
                     raise
             if by_spark:
-                _log.info("Spark reads the files of this stream from here on, since one of them is out of the ordinary")
+                _log.info("Spark reads the sources of this stream from here on, since something is out of the ordinary")
                 self._stream.leave_files_to_spark()
             else:
                 _log.warning(

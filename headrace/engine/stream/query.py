@@ -17,6 +17,7 @@ from functools import reduce
 from itertools import chain
 from typing import Any, Final, TypeVar
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
@@ -44,6 +45,7 @@ from headrace.engine.spark.pace import Pace
 from headrace.engine.spark.session import CHECKPOINT_FILES, LOCAL_FILES
 from headrace.engine.stream import columnstream, segmentprogram, usualrows
 from headrace.engine.stream.boundedsides import BoundedSides
+from headrace.engine.stream.columnsteps import ColumnSteps, column_steps, without_rows
 from headrace.engine.stream.delivery import BodyUnpacker, Delivery, is_written_by_spark
 from headrace.engine.stream.directfiles import direct_files
 from headrace.engine.stream.fromranges import FromRanges, head_of
@@ -58,7 +60,7 @@ from headrace.engine.stream.schemas import CollectionColumns
 from headrace.engine.stream.shards import ShardOperator, ShardSpec
 from headrace.engine.stream.sources import Sources, partitions_of, policy_of, watermarks_of
 from headrace.engine.stream.tapframes import frame_of
-from headrace.engine.stream.writtenfiles import written_by_workers
+from headrace.engine.stream.writtenfiles import writes, written_by_workers
 from headrace.engine.worker.bundles import FromBlocks
 from headrace.engine.worker.columnbundles import ColumnReader
 from headrace.engine.worker.hidden import BAD
@@ -67,7 +69,7 @@ from headrace.model.errors import PipelineError
 from headrace.model.pickling import classes_of_script
 from headrace.model.pipeline import Graph
 from headrace.model.schema import rows_schema
-from headrace.model.sources import FileSource, Rate
+from headrace.model.sources import FileSource, Rate, ReadParquet
 from headrace.model.tablesources import TableSource
 from headrace.model.teststream import TestStream
 from headrace.model.times import SECOND, duration
@@ -110,6 +112,20 @@ class Options:
     max_records_per_batch: int | None = None
 
 
+@dataclass(frozen=True)
+class DirectTap:
+    """The direct way to read a tap: its source, a frame of it without rows, and the columns of each reading."""
+
+    read: DirectRead
+    source: DataFrame
+    columns: tuple[ColumnSteps, ...]
+
+    @property
+    def computes(self) -> bool:
+        """Whether there are columns to compute."""
+        return any(each.steps for each in self.columns)
+
+
 class Stream:
     """One run of a graph as a stream."""
 
@@ -147,7 +163,8 @@ class Stream:
         self._programs = 0
         self._run = uuid.uuid4().hex  # what workers remember of an earlier run may be of other functions
         self.refused = RefusedRecords(graph, counters.bad_records)
-        self._columnar = columnstream.is_columnar(self.line) and not self._heartbeat
+        self._reads: dict[str, DirectTap | None] = {}  # by the name of the tap, once they are known
+        self._columnar = columnstream.is_columnar(self.line) and not self._heartbeat and not self._by_programs()
         self._reads_by_spark = True  # whether Spark reads records, which is known when the taps are open
         delivery = self._delivery()
         self.delivery = delivery(self.line, counters, self.checkpoint.time_of, self._columns.known, self.refused.say)
@@ -200,7 +217,7 @@ class Stream:
     def leave_files_to_spark(self) -> None:
         """Makes the query anew, with Spark to read what its programs left, or all files; it goes on where it was."""
         self._sources.directly, self._sources.by_program = False, self._sources.directly
-        self._sources.listed, self._programs = set(), 0
+        self._sources.listed, self._programs, self._reads = set(), 0, {}
         self._columns.forget()
         self._data = self._columns_alone() if self._columnar else self._through_python(self._opened())
 
@@ -208,6 +225,11 @@ class Stream:
     def direct_files(self) -> set[str]:
         """Labels of sources whose files Spark only lists."""
         return self._sources.listed
+
+    @property
+    def may_leave_to_spark(self) -> bool:
+        """Whether programs do what Spark can do in their place: read files, or compute columns."""
+        return bool(self._sources.listed) or any(each is not None and each.computes for each in self._reads.values())
 
     def _through_python(self, opened: list[tuple[DataFrame, FromSource]]) -> DataFrame:
         """Makes the frame of the query from those of the taps: programs, and levels of shards."""
@@ -299,15 +321,49 @@ class Stream:
             for tap, read in zip(self.line.taps, direct, strict=True)
         ]
 
-    def _direct_read(self, tap: Tap) -> DirectRead | None:
+    def _by_programs(self) -> bool:
+        """Whether programs do all that Catalyst could do alone: they read Parquet, compute columns, and write Parquet.
+
+        Among lines of text, bad ones are too usual: one of them would leave all to Spark and a program behind it.
+        """
+        (tap,) = self.line.taps
+        try:
+            direct = self._direct_read(tap) if isinstance(tap.source.transform, ReadParquet) else None
+        except PipelineError:  # which the source raises again when it is opened
+            return False
+        if direct is None:
+            return False
+        schemas = {id(reading.pc): steps.schema for reading, steps in zip(tap.readings, direct.columns, strict=True)}
+        sinks = [(outlet.node.transform, schemas[id(outlet.node.inputs[0])]) for outlet in self.line.outlets]
+        return all(writes(self.spark, sink, schema) for sink, schema in sinks)
+
+    def _direct_read(self, tap: Tap) -> DirectTap | None:
         """Returns how the program of a tap reads records by itself; None if Spark reads them."""
-        if not tap.only_windows:
-            return None
-        read = self._columns_read(tap)
+        if tap.name not in self._reads:
+            self._reads[tap.name] = self._direct_tap(tap)
+        return self._reads[tap.name]
+
+    def _direct_tap(self, tap: Tap) -> DirectTap | None:
+        frames: list[DataFrame] = []
+        columns: list[ColumnSteps] = []
+
+        def read(schema: pa.Schema) -> list[set[str] | None] | None:
+            frames.append(without_rows(self.spark, schema))
+            for reading, wanted in zip(tap.readings, self._columns_read(tap), strict=True):
+                if reading.columns and not self._sources.directly:
+                    return None
+                steps = column_steps(reading.columns, frames[0], wanted)
+                if steps is None:
+                    return None
+                columns.append(steps)
+            return [steps.reads for steps in columns]
+
         if (reader := reader_of(tap.source)) is not None:
             known = watermarks_of(tap.source) in ("from times", "written")
-            return reader.direct(self._topics, read) if known else None
-        return None if not self._sources.directly else direct_files(tap.source, self._sources, read)
+            direct = reader.direct(self._topics, read) if known else None
+        else:
+            direct = direct_files(tap.source, self._sources, read) if self._sources.directly else None
+        return None if direct is None else DirectTap(direct, frames[0], tuple(columns))
 
     def _columns_read(self, tap: Tap) -> list[set[str] | None]:
         def of_output(number: int) -> set[str] | None:
@@ -334,19 +390,20 @@ class Stream:
         source = FromSource(tap.name, rows, watermarks, policy_of(tap.source), letters=letters)
         return data, source
 
-    def _direct(self, tap: Tap, direct: DirectRead) -> tuple[DataFrame, FromSource]:
-        """Makes the frame and head of a tap whose program reads records by itself."""
-        no_rows = self.spark.createDataFrame([], from_arrow_schema(direct.columns))
-        columns = self._columns.opened(tap.source, lambda node: no_rows)
-        for node in (node for reading in tap.readings for node in reading.windows):
-            self._columns.note(node.outputs[0], columns)
-        label, rows = tap.source.label, [head_of(reading, tap.source.label) for reading in tap.readings]
+    def _direct(self, tap: Tap, direct: DirectTap) -> tuple[DataFrame, FromSource]:
+        """Makes the frame and head of a tap whose program reads records by itself, and computes its columns."""
+        read, label = direct.read, tap.source.label
+        self._columns.opened(tap.source, lambda node: direct.source)
+        for reading, steps in zip(tap.readings, direct.columns, strict=True):
+            for pc, frame in (*steps.frames, *((node.outputs[0], steps.columns) for node in reading.windows)):
+                self._columns.note(pc, frame)
+        rows = [head_of(each, label, steps.steps) for each, steps in zip(tap.readings, direct.columns, strict=True)]
         watermarks, policy = watermarks_of(tap.source), policy_of(tap.source)
-        source = FromRanges(tap.name, rows, watermarks, policy, label=label, records=direct.records)
-        source.letters = BadRecordReader.of(tap.source, direct.checks)
+        source = FromRanges(tap.name, rows, watermarks, policy, label=label, records=read.records)
+        source.letters = BadRecordReader.of(tap.source, read.checks)
         if isinstance(tap.source.transform, FileSource):
             self._sources.listed.add(label)
-        return self._sources.alive(direct.ranges()), source
+        return self._sources.alive(read.ranges()), source
 
     def _entering(self, tap: Tap, source: FromSource) -> Program:
         return SourceProgram(

@@ -26,6 +26,7 @@ from headrace.engine.spark.files import Folder
 from headrace.engine.worker.bundles import ToColumns
 from headrace.engine.worker.hidden import TIME
 from headrace.engine.worker.toparquet import ToParquet, parts_of
+from headrace.model.pipeline import PTransform
 from headrace.model.sinks import WriteParquet
 
 _SETTINGS: Final = {
@@ -55,23 +56,31 @@ def written_by_workers(spark: SparkSession, line: Line, run: str) -> Line:
 
 
 def _to_parquet(spark: SparkSession, outlet: Outlet, run: str) -> ToParquet | None:
-    """Returns the output that writes a sink's files; None if Spark is to write them.
+    """Returns the output that writes a sink's files; None if Spark is to write them."""
+    sink, columns = outlet.node.transform, outlet.output
+    if not isinstance(columns, ToColumns) or not writes(spark, sink, columns.schema()):
+        return None
+    assert isinstance(sink, WriteParquet)
+    folder = Folder(spark, sink.path).local
+    assert folder is not None
+    return output_of(columns, folder / f"{_STAGING}{run}", spark.version, int96=_INT96[str(spark.conf.get(_TIMES))])
+
+
+def writes(spark: SparkSession, sink: PTransform, columns: pa.Schema) -> bool:
+    """Returns whether programs write these columns to a sink.
 
     Programs write Parquet to local disks, in columns of plain types and lists of them.
     """
-    sink, columns = outlet.node.transform, outlet.output
-    if not (isinstance(sink, WriteParquet) and isinstance(columns, ToColumns)):
-        return None
-    folder, times = Folder(spark, sink.path).local, spark.conf.get(_TIMES)
-    if folder is None or times not in _INT96 or any(spark.conf.get(name) != each for name, each in _SETTINGS.items()):
-        return None
-    fields = [field for field in columns.schema() if field.name != TIME]
+    if not isinstance(sink, WriteParquet) or Folder(spark, sink.path).local is None:
+        return False
+    times = spark.conf.get(_TIMES)
+    if times not in _INT96 or any(spark.conf.get(name) != each for name, each in _SETTINGS.items()):
+        return False
+    fields = [field for field in columns if field.name != TIME]
     names, kinds = {field.name.casefold() for field in fields}, [field.type for field in fields]
     if not fields or len(names) < len(fields) or not all(map(is_writable, kinds)):
-        return None
-    if _INT96[times] and any(map(has_local_times, kinds)):
-        return None
-    return output_of(columns, folder / f"{_STAGING}{run}", spark.version, int96=_INT96[times])
+        return False
+    return not (_INT96[times] and any(map(has_local_times, kinds)))
 
 
 def has_local_times(kind: pa.DataType) -> bool:

@@ -269,6 +269,25 @@ def _(stream: Stream) -> None:
     assert "sc.environment" in inspect.getsource(rdd._prepare_for_python_RDD)
 
 
+@item("analyzed expressions")
+def _(stream: Stream) -> None:
+    frame = stream.spark.createDataFrame([], "n long, t timestamp, s string")
+
+    def expression(text: str) -> Any:
+        return frame.selectExpr(text)._jdf.queryExecution().analyzed().projectList().head().child()
+
+    added = expression("n + 1")
+    assert (added.getClass().getSimpleName(), str(added.evalMode())) == ("Add", "ANSI")
+    assert str(expression("try_add(n, 1)").children().head().evalMode()) == "TRY"
+    cast = added.right()
+    assert (cast.getClass().getSimpleName(), cast.dataType().simpleString(), cast.eval(None)) == ("Cast", "bigint", 1)
+    assert expression("- n").failOnError() is True
+    assert expression("hour(t)").timeZoneId().isDefined()
+    assert expression("s LIKE 'a'").escapeChar() == "\\"
+    between = expression("n BETWEEN 1 AND 2").children().head()
+    assert between.getClass().getSimpleName() == "With" and between.defs().size() == 1
+
+
 @item("loggers of refusals")
 def _(stream: Stream) -> None:
     assert re.findall(r'getLogger\("(\w+)"\)', inspect.getsource(PySparkException._log_exception)) == list(_LOGGERS)

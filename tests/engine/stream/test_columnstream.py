@@ -16,6 +16,7 @@ import pytest
 import headrace as hr
 from headrace.engine.plan.lowering import lower
 from headrace.engine.stream import columnstream
+from tests.engine.stream.ways import WAYS, way
 from tests.scale import only_full
 
 if TYPE_CHECKING:
@@ -105,6 +106,21 @@ def branches(rows: hr.PCollection, out: Path) -> None:
     small | hr.WriteJson(str(out / "small again"))
 
 
+def by_programs(rows: hr.PCollection, out: Path) -> None:
+    """Branches whose columns programs compute and write."""
+    even = rows | "even" >> hr.Where("n % 2 = 0 AND text IS NOT NULL")
+    (
+        even
+        | "described" >> hr.Select("text", "at", m="n + 1", hour=f"hour({hr.EVENT_TIME})")
+        | hr.WriteParquet(str(out / "even"))
+    )
+    (
+        rows
+        | "lengths" >> hr.Select(length="length(text)", half="n / 2", many="n > 3 OR n IN (1, 2)")
+        | hr.WriteParquet(str(out / "lengths"))
+    )
+
+
 class Outcome(NamedTuple):
     """What a stream wrote, by sink and batch, and what it told."""
 
@@ -132,11 +148,11 @@ def lines_of(part: Path) -> list[str]:
     return part.read_text().splitlines()
 
 
-@pytest.mark.slow("each pipeline runs twice")
+@pytest.mark.slow("each pipeline runs three times")
 @pytest.mark.parametrize(
-    "build", [pytest.param(plain, marks=only_full("a branch of another is this")), thinned, branches]
+    "build", [pytest.param(plain, marks=only_full("a branch of another is this")), thinned, branches, by_programs]
 )
-def test_both_ways_write_count_and_tell_the_same(
+def test_all_ways_write_count_and_tell_the_same(
     build: Build, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_rows(tmp_path / "in")
@@ -156,12 +172,12 @@ def test_both_ways_write_count_and_tell_the_same(
         return outcome(handle, out)
 
     for kind in sources:
-        columns = run(kind, "columns")
-        with monkeypatch.context() as patch:
-            patch.setattr(columnstream, "is_columnar", lambda line: False)
-            general = run(kind, "general")
-        assert columns == general
-        assert columns.bad["rows"][1] == (60 if kind == "parquet" else 11)
+        outcomes = []
+        for name in WAYS:
+            with way(name, monkeypatch):
+                outcomes.append(run(kind, name))
+        assert outcomes[0] == outcomes[1] == outcomes[2]
+        assert outcomes[0].bad["rows"][1] == (60 if kind == "parquet" else 11)
 
 
 def test_a_checkpoint_goes_on_the_other_way(

@@ -16,10 +16,11 @@ from pyspark.sql import functions as F
 import headrace as hr
 from headrace.engine.batch import sources
 from headrace.engine.plan.lowering import lower
-from headrace.engine.stream import columnstream, usualrows
+from headrace.engine.stream import usualrows
 from headrace.engine.worker.hidden import BAD, TIME
 from headrace.model.badrecords import YEAR_1, YEAR_10000
 from headrace.model.times import DAY, SECOND
+from tests.engine.stream.ways import WAYS, way
 from tests.scale import only_full, scaled
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def joined(rows: hr.PCollection) -> hr.PCollection:
     return rows | hr.Join(words, on="text") | hr.Select("n", "word")
 
 
-@pytest.mark.slow("each pipeline runs twice")
+@pytest.mark.slow("each pipeline runs three times")
 @pytest.mark.parametrize(
     ("build", "options"),
     [
@@ -134,18 +135,24 @@ def test_usual_rows_first_is_what_all_rows_at_once_are(
         bad = {label: (each.counts, each.records) for label, each in handle.status().bad.items()}
         return written, hr.read_manifest(str(out)).rows, handle.metrics(), bad, hr.read_manifest(str(out)).verify()
 
-    first = run("usual first")
-    monkeypatch.setattr(columnstream, "is_columnar", lambda line: False)
-    assert first == run("general")
+    outcomes = []
+    for name in WAYS:
+        with way(name, monkeypatch):
+            outcomes.append(run(name))
+    assert outcomes[0] == outcomes[1] == outcomes[2]
 
 
+@pytest.mark.parametrize("name", ["programs", "catalyst"])
 def test_a_bad_record_that_must_not_be_ends_the_stream_before_its_batch_appears(
-    spark: SparkSession, tmp_path: Path
+    name: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Arrivals(tmp_path / "in", seed=1)
     p = hr.Pipeline(spark=spark)
     rows = p | "rows" >> hr.ReadParquet(str(tmp_path / "in"), event_time="at", bad="fail")
     rows | hr.Where("n < 0") | hr.WriteParquet(str(tmp_path / "out"))
-    with pytest.raises(hr.TransformError, match=r"event time: .*bad='dead_letters' would go on without it"):
+    with (
+        way(name, monkeypatch),
+        pytest.raises(hr.TransformError, match=r"event time: .*bad='dead_letters' would go on"),
+    ):
         p.run(stream=True, max_files_per_batch=1).wait()
     assert not [*(tmp_path / "out").glob("batch-*")]
