@@ -32,13 +32,16 @@ from headrace.model.algebra import (
     MaxByFn,
     MaxFn,
     MeanFn,
+    MeanOrNoneFn,
     MinByFn,
     MinFn,
     SampleFn,
     SumFn,
+    SumOrNoneFn,
     TopFn,
     TupleFn,
     VarianceFn,
+    VarianceOrNoneFn,
     combine_fn,
     tie_break,
 )
@@ -64,6 +67,9 @@ CASES: list[tuple[CombineFn[Any, Any, Any], st.SearchStrategy[Any], Callable[[li
     (SumFn(), FRACTIONS, sum),
     (MeanFn(), FRACTIONS, lambda xs: sum(xs) / len(xs) if xs else math.nan),
     (VarianceFn(), FRACTIONS, lambda xs: statistics.variance(xs) if len(xs) > 1 else math.nan),
+    (SumOrNoneFn(), FRACTIONS, lambda xs: sum(xs) if xs else None),
+    (MeanOrNoneFn(), FRACTIONS, lambda xs: sum(xs) / len(xs) if xs else None),
+    (VarianceOrNoneFn(), FRACTIONS, lambda xs: statistics.variance(xs) if len(xs) > 1 else None),
     (MinFn(), NUMBERS, lambda xs: min(xs, key=nan_last) if xs else None),
     (MaxFn(), NUMBERS, lambda xs: max(xs, key=nan_last) if xs else None),
     (MinFn(key=len), WORDS, lambda xs: min(xs, key=by_length) if xs else None),
@@ -247,7 +253,7 @@ def test_finish_and_merge_do_not_change_their_arguments(fn, values, reference, d
 
 def test_which_aggregations_can_subtract():
     invertible = {type(fn).__name__ for fn, _, _ in CASES if fn.invertible}
-    assert invertible == {"CountFn", "SumFn", "MeanFn"}
+    assert invertible == {"CountFn", "SumFn", "MeanFn", "SumOrNoneFn", "MeanOrNoneFn"}
 
 
 @given(st.lists(st.floats(-1e6, 1e6)), st.lists(st.floats(-1e6, 1e6)))

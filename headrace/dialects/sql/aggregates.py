@@ -16,6 +16,7 @@ from headrace.dialects.sql.literals import literal_value
 from headrace.dialects.sql.sqlerrors import error_at
 from headrace.model import agg
 from headrace.model.agg import Aggregation
+from headrace.model.algebra import MeanOrNoneFn, SumOrNoneFn, VarianceOrNoneFn
 from headrace.model.errors import PipelineError
 
 Result = Callable[[exp.Expr], exp.Expr]
@@ -33,14 +34,18 @@ class AggregateCall:
     result: Result = lambda column: column
 
 
+def _variance(column: str) -> Aggregation:
+    return Aggregation(VarianceOrNoneFn(), column)
+
+
 _ONE_COLUMN: Final[dict[str, Callable[[str], Aggregation]]] = {
-    "sum": agg.sum,
+    "sum": lambda column: Aggregation(SumOrNoneFn(), column),
     "min": agg.min,
     "max": agg.max,
-    "avg": agg.mean,
-    "mean": agg.mean,
-    "variance": agg.variance,
-    "var_samp": agg.variance,
+    "avg": lambda column: Aggregation(MeanOrNoneFn(), column),
+    "mean": lambda column: Aggregation(MeanOrNoneFn(), column),
+    "variance": _variance,
+    "var_samp": _variance,
     "any_value": agg.min,
     "collect_list": agg.collect,
     "array_agg": agg.collect,
@@ -106,7 +111,7 @@ def aggregate_call(node: exp.Expr, text: str) -> AggregateCall:
     _check_number(node, arguments, 1, text)
     only = _only(arguments[0], condition)
     if name in _ROOTS:
-        return AggregateCall(agg.variance, (only,), lambda column: exp.Anonymous(this="sqrt", expressions=[column]))
+        return AggregateCall(_variance, (only,), lambda column: exp.Anonymous(this="sqrt", expressions=[column]))
     if name in _TRUTHS:
         return AggregateCall(
             _TRUTHS[name], (_cast(only, "INT"),), lambda column: exp.EQ(this=column, expression=exp.Literal.number(1))

@@ -262,6 +262,8 @@ class QueryPlan:
             counts = f"{len(first.columns)} and {len(second.columns)}"
             raise error(query.expression, f"the sides of UNION ALL have {counts} columns; they must have as many")
         second = self.steps.materialized(renamed(second, first.columns))
+        if not first.windowed and not second.windowed:
+            first, second = self.steps.over_all_time(first), self.steps.over_all_time(second)
         if first.collection.windowing != second.collection.windowing:
             raise error(query.expression, "the sides of UNION ALL are in different windows; use the same")
         collection = self.steps.shared.apply(Flatten(), "union all", first.collection, second.collection)

@@ -225,6 +225,13 @@ class Steps:
         collection = self._into_windows(relation.collection, relation.windows, self.emission, retracts=True)
         return replace(relation, collection=collection, windows=None)
 
+    def over_all_time(self, relation: Relation) -> Relation:
+        """Puts rows into the one window of all time, whose groups are taken back when they change."""
+        emission = replace(self.emission, trigger=self.emission.inner)
+        return replace(
+            relation, collection=self._into_windows(relation.collection, GlobalWindows(), emission, retracts=True)
+        )
+
     def _into_windows(
         self, collection: PCollection, windows: WindowFn, emission: Emission, *, retracts: bool
     ) -> PCollection:

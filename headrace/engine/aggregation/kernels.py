@@ -21,10 +21,13 @@ from headrace.model.algebra import (
     MaxByFn,
     MaxFn,
     MeanFn,
+    MeanOrNoneFn,
     MinByFn,
     MinFn,
     SumFn,
+    SumOrNoneFn,
     VarianceFn,
+    VarianceOrNoneFn,
 )
 from headrace.model.times import Int64Array
 
@@ -174,6 +177,20 @@ class MeanKernel(Kernel):
         return _none_if_zero(acc[0]), acc[1]
 
 
+class MeanOrNoneKernel(MeanKernel):
+    """The mean, of no values none."""
+
+    def finish(self, parts: Sequence[Numbers]) -> Numbers:
+        return Numbers(super().finish(parts).values, parts[1].values != 0)
+
+
+class SumOrNoneKernel(MeanKernel):
+    """The sum, of no values none."""
+
+    def finish(self, parts: Sequence[Numbers]) -> Numbers:
+        return Numbers(parts[0].values, parts[1].values != 0)
+
+
 class MinKernel(Kernel):
     """The minimum; NaN is above all numbers."""
 
@@ -303,6 +320,13 @@ def _none_if_zero(total: Any) -> Any:
     return None if type(total) is int and total == 0 else total
 
 
+class VarianceOrNoneKernel(VarianceKernel):
+    """The sample variance, of fewer than two values none."""
+
+    def finish(self, parts: Sequence[Numbers]) -> Numbers:
+        return Numbers(super().finish(parts).values, parts[0].values > 1)
+
+
 _KERNELS: Final[dict[type[Fn], Kernel]] = {
     SumFn: Kernel(),
     CountFn: CountKernel(),
@@ -310,6 +334,9 @@ _KERNELS: Final[dict[type[Fn], Kernel]] = {
     MinFn: MinKernel(),
     MaxFn: MaxKernel(),
     VarianceFn: VarianceKernel(),
+    SumOrNoneFn: SumOrNoneKernel(),
+    MeanOrNoneFn: MeanOrNoneKernel(),
+    VarianceOrNoneFn: VarianceOrNoneKernel(),
     MinByFn: MinByKernel(),
     MaxByFn: MaxByKernel(),
 }

@@ -8,6 +8,7 @@ from headrace.model.algebra.arithmetic import CountFn, MeanFn, SumFn, VarianceFn
 from headrace.model.algebra.callables import CallableFn, TupleFn, combine_fn
 from headrace.model.algebra.either import EitherFn
 from headrace.model.algebra.gathering import CollectFn, CountDistinctFn, SampleFn
+from headrace.model.algebra.nullable import MeanOrNoneFn, SumOrNoneFn, VarianceOrNoneFn
 from headrace.model.algebra.protocol import CombineFn, tie_break
 from headrace.model.algebra.ranking import FirstFn, LastFn, MaxByFn, MaxFn, MinByFn, MinFn, TopFn
 
@@ -23,13 +24,16 @@ __all__ = [
     "MaxByFn",
     "MaxFn",
     "MeanFn",
+    "MeanOrNoneFn",
     "MinByFn",
     "MinFn",
     "SampleFn",
     "SumFn",
+    "SumOrNoneFn",
     "TopFn",
     "TupleFn",
     "VarianceFn",
+    "VarianceOrNoneFn",
     "combine_fn",
     "tie_break",
 ]

@@ -23,12 +23,29 @@ from headrace.engine.aggregation.columnsfn import ColumnsFn
 from headrace.engine.columns.arrays import runs
 from headrace.engine.columns.cells import decode_cells, encode_cells
 from headrace.engine.columns.numbercells import Numbers, write_records
-from headrace.model.algebra import CombineFn, CountFn, MaxByFn, MaxFn, MeanFn, MinByFn, MinFn, SumFn, TopFn, VarianceFn
+from headrace.model.algebra import (
+    CombineFn,
+    CountFn,
+    MaxByFn,
+    MaxFn,
+    MeanFn,
+    MeanOrNoneFn,
+    MinByFn,
+    MinFn,
+    SumFn,
+    SumOrNoneFn,
+    TopFn,
+    VarianceFn,
+    VarianceOrNoneFn,
+)
 from tests.scale import examples
 
 Fn = CombineFn[Any, Any, Any]
 SLOTS = 4
-FNS: list[Fn] = [SumFn(), CountFn(), MeanFn(), MinFn(), MaxFn(), VarianceFn()]
+FNS: list[Fn] = [
+    *(SumFn(), CountFn(), MeanFn(), MinFn(), MaxFn(), VarianceFn()),
+    *(SumOrNoneFn(), MeanOrNoneFn(), VarianceOrNoneFn()),
+]
 
 ints = st.integers(-1000, 1000)
 wide = st.one_of(ints, st.integers(-(2**63), 2**63 - 1), st.integers(-(2**70), 2**70))

@@ -1,0 +1,2 @@
+-- Passes bids on.
+SELECT auction, bidder, price, date_time, extra FROM bid

@@ -1,0 +1,2 @@
+-- Finds the bids for some auctions.
+SELECT auction, price FROM bid WHERE mod(auction, 123) = 0
