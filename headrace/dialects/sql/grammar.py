@@ -280,6 +280,17 @@ class ContinuousParser(SparkParser):
             sizes.append(self.expression(Rows(this=size)) if self._match_text_seq("ROWS") else size)
         return self.expression(WindowTable(this=table, kind=kind, time=time, sizes=sizes, keys=keys))
 
+    def _parse_group(self, skip_group_by_token: bool = False) -> Any:
+        """Parses GROUP BY. sqlglot takes a window function right behind it for the clause WINDOW."""
+        if not (self._match(TokenType.GROUP_BY, advance=False) and self._next and self._next.text.upper() == "WINDOW"):
+            return super()._parse_group(skip_group_by_token)
+        self._advance()
+        first = self._parse_disjunction()
+        rest = super()._parse_group(skip_group_by_token=True) if self._match(TokenType.COMMA) else None
+        group = rest or exp.Group()
+        group.set("expressions", [first, *group.expressions])
+        return group
+
     def _parse_table_alias(self, alias_tokens: Any = None) -> Any:
         return None if self._is_emit() else super()._parse_table_alias(alias_tokens)
 

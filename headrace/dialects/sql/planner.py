@@ -32,6 +32,7 @@ from headrace.dialects.sql.relations import (
 )
 from headrace.dialects.sql.sqlerrors import error_at
 from headrace.dialects.sql.steps import SharedSteps, Steps
+from headrace.dialects.sql.windowgroups import with_window_table
 from headrace.dialects.sql.windowtables import window_fn
 from headrace.model.keyed import Flatten
 from headrace.model.knowncolumns import nearest_name
@@ -128,6 +129,7 @@ class QueryPlan:
                 raise self.steps.error(part[0] if isinstance(part, list) else part, reason)
         if query.args.get("from_") is None:
             raise self.steps.error(query, "a continuous query reads a stream; add FROM")
+        query = with_window_table(query, self.steps.text)
         if over := over_clauses(query):
             return self._ranked(RankClause(self.steps, query, over))
         if (qualify := query.args.get("qualify")) is not None:

@@ -26,14 +26,14 @@ from headrace.dialects.sql.relations import (
 )
 from headrace.dialects.sql.sqlerrors import SqlError, error_at
 from headrace.model.agg import Aggregation, count
-from headrace.model.columns import GroupBy, Select, Where
+from headrace.model.columns import WINDOW_START, GroupBy, Select, Where
 from headrace.model.elementwise import WithTimestamps
 from headrace.model.errors import PipelineError
 from headrace.model.keyed import WindowInto
 from headrace.model.matching import MatchQueries
 from headrace.model.pipeline import PCollection, PTransform
 from headrace.model.triggers import AfterPercentile, AfterWatermark, Trigger
-from headrace.model.windows import CountWindows, GlobalWindows, Sessions, WindowFn
+from headrace.model.windows import CountWindows, GlobalWindows, Sessions, SlidingWindows, WindowFn
 
 _ROWS: Final = "_rows"
 _ZERO: Final = exp.Literal.number(0)
@@ -96,6 +96,8 @@ class Steps:
 
     def materialized(self, relation: Relation) -> Relation:
         """Returns a relation whose collection has exactly its columns, bounds of windows included."""
+        if not any(map(is_bound, relation.columns.values())):
+            relation = self._repeated(relation)
         relation = self.in_windows(relation)
         columns = {name: sql_text(each) for name, each in relation.columns.items()}
         if tuple(columns) == relation.stored and all(
@@ -185,10 +187,11 @@ class Steps:
                 "EMIT AFTER WATERMARK waits for the end of a window, and these groups have none; group by "
                 "window_start of a TUMBLE, HOP or SESSION, or leave EMIT out",
             )
-        collection = relation.collection
         if not windowed:
+            collection = self._repeated(relation).collection
             emission = replace(self.emission, trigger=self.emission.inner) if inner else self.emission
             return self._into_windows(collection, GlobalWindows(), emission, retracts=retracts)
+        collection = relation.collection
         if relation.windows is None:
             return collection
         retracts = retracts or isinstance(relation.windows, Sessions)
@@ -217,6 +220,15 @@ class Steps:
         transform = MatchQueries(queries.table, queries.parameters, tuple(keep), NUMBER)
         signature = f"match {PurePath(queries.table).name} {transform.parameters} {transform.keep}"
         return self.shared.apply(transform, signature, collection)
+
+    def _repeated(self, relation: Relation) -> Relation:
+        """Returns rows of windows that overlap as often as they have windows, also if nobody asks for which."""
+        if not isinstance(relation.windows, SlidingWindows):
+            return relation
+        placed = self.in_windows(relation)
+        columns = {name: sql_text(column_named(name)) for name in placed.stored}
+        collection = self.shared.apply(Select(**columns, _window=WINDOW_START), "in each window", placed.collection)
+        return replace(placed, collection=collection, stored=(*placed.stored, "_window"))
 
     def in_windows(self, relation: Relation) -> Relation:
         """Assigns the rows of a relation to its windows, if that is still to be done."""

@@ -37,6 +37,8 @@ class ColumnsFn(CombineFn[Any, list[Any], tuple[Any, ...]]):
         return self.add_all(acc, (value,))
 
     def add_all(self, acc: list[Any], values: Sequence[Any]) -> list[Any]:
+        if not values:  # all were taken back
+            return acc
         times, rows = zip(*values, strict=True) if self.timed else ((), values)
         return self.add_columns(acc, times, list(zip(*rows, strict=True)))
 

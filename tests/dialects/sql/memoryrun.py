@@ -61,7 +61,7 @@ class Rows:
     def placed(self) -> Rows:
         if self.window is None:
             return self
-        (batch,) = self.table.combine_chunks().to_batches() or [self.table.schema.empty_table().to_batches()]
+        (batch,) = self.table.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], self.table.schema)]
         return Rows(pa.Table.from_batches([ColumnBundle(batch, None, window=self.window).placed().rows]))
 
 

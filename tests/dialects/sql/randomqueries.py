@@ -11,7 +11,7 @@ CONDITIONS = ("x > 0", "y % 2 = 0", "k IS NOT NULL", "x IS NULL OR x < y", "k = 
 KEYS = ("k", "y % 2", "coalesce(x, 0)")
 AGGREGATES = (
     *("count(*)", "count(x)", "count(DISTINCT x)", "sum(x)", "avg(y)", "min(x)", "max(y)"),
-    *("sum(x + y)", "count(*) FILTER (WHERE x > 0)", "max(y) - min(y)", "count_if(x = 1)"),
+    *("sum(x + y)", "count(*) FILTER (WHERE x > 0)", "max(y) - min(y)", "count_if(coalesce(x, 0) = 1)"),
 )
 BOUNDS = "window_start, window_end"
 SHAPES = ("rows", "groups", "distinct", "nested", "first", "first groups", "of the first", "union")
@@ -24,7 +24,7 @@ class Source:
     text: str
     rows: str
     windowed: bool = False
-    sessions: bool = False
+    keyed: bool = False  # windows are of k, the key that queries over them group by
 
 
 def _tumble(size: int) -> Source:
@@ -40,19 +40,28 @@ def _hop(slide: int, size: int) -> Source:
 
 
 def _session(gap: int) -> Source:
-    """Sessions by k, the key that queries over them group by."""
     since = "SELECT *, ts - lag(ts) OVER (PARTITION BY k ORDER BY ts, id) AS since FROM t WHERE {condition}"
     numbered = f"""SELECT *, sum(CASE WHEN since < INTERVAL '{gap}' SECONDS THEN 0 ELSE 1 END)
         OVER (PARTITION BY k ORDER BY ts, id) AS session FROM ({since})"""
     rows = f"""SELECT *, min(ts) OVER (PARTITION BY k, session) AS window_start,
         max(ts) OVER (PARTITION BY k, session) + INTERVAL '{gap}' SECONDS AS window_end FROM ({numbered})"""
-    return Source(f"SESSION(TABLE t, DESCRIPTOR(ts), INTERVAL '{gap}' SECONDS)", rows, windowed=True, sessions=True)
+    return Source(f"SESSION(TABLE t, DESCRIPTOR(ts), INTERVAL '{gap}' SECONDS)", rows, windowed=True, keyed=True)
+
+
+def _rows(count: int) -> Source:
+    """Windows of so many rows: their bounds are the numbers of their rows."""
+    number = "(row_number() OVER (PARTITION BY k ORDER BY id) - 1)"
+    first = f"SELECT *, {number} // {count} * {count} AS first FROM t WHERE {{condition}}"
+    rows = (
+        f"SELECT *, make_timestamp(first) AS window_start, make_timestamp(first + {count}) AS window_end FROM ({first})"
+    )
+    return Source(f"TUMBLE(TABLE t, DESCRIPTOR(ts), {count} ROWS)", rows, windowed=True, keyed=True)
 
 
 STREAM = Source("t", "SELECT * FROM t WHERE {condition}")
 TUMBLING = tuple(map(_tumble, (4, 10)))
 HOPPING = (_hop(3, 6), _hop(2, 10))
-SESSIONS = tuple(map(_session, (3, 8)))
+KEYED = (*map(_session, (3, 8)), *map(_rows, (1, 3)))
 
 
 @dataclass(frozen=True)
@@ -77,8 +86,8 @@ def conditions(draw: st.DrawFn) -> str:
 @st.composite
 def grouped(draw: st.DrawFn, source: Source, condition: str) -> tuple[str, bool]:
     """A SELECT with groups: k, n and s are columns, and those of the window if it groups by them."""
-    key = "k" if source.sessions else draw(st.sampled_from(KEYS))
-    windowed = source.windowed and (source.sessions or draw(st.integers(0, 3)) > 0)
+    key = "k" if source.keyed else draw(st.sampled_from(KEYS))
+    windowed = source.windowed and (source.keyed or draw(st.integers(0, 3)) > 0)
     bounds = f", {BOUNDS}" if windowed else ""
     having = f" HAVING count(*) > {draw(st.integers(0, 2))}" if draw(st.booleans()) else ""
     one, other = draw(st.sampled_from(AGGREGATES)), draw(st.sampled_from(AGGREGATES))
@@ -90,7 +99,7 @@ def grouped(draw: st.DrawFn, source: Source, condition: str) -> tuple[str, bool]
 def queries(draw: st.DrawFn) -> Query:
     """Any query whose answer is that over all rows so far."""
     shape, condition, n = draw(st.sampled_from(SHAPES)), draw(conditions()), draw(st.integers(1, 3))
-    sources = (STREAM, *TUMBLING, *HOPPING, *(SESSIONS if shape == "groups" else ()))
+    sources = (STREAM, *TUMBLING, *HOPPING, *(KEYED if shape == "groups" else ()))
     source = STREAM if shape in ("rows", "union") else draw(st.sampled_from(sources))
     inner, windowed = draw(grouped(source, condition))
     start = "window_start, " if windowed and draw(st.booleans()) else ""

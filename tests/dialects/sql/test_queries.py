@@ -83,6 +83,10 @@ QUERIES = {
         UNION ALL SELECT trader, 1.0D FROM trades WHERE size = 1""",
     "nested": """SELECT n, count(*) AS traders
         FROM (SELECT trader, count(*) AS n FROM trades GROUP BY trader) GROUP BY n""",
+    "nested most": """SELECT n, max(trader) AS last, min(total) AS least
+        FROM (SELECT trader, count(*) AS n, sum(size) AS total FROM trades GROUP BY trader) GROUP BY n""",
+    "no values": """SELECT symbol, sum(size) FILTER (WHERE price > 900) AS s, avg(size) FILTER (WHERE price > 900) AS a,
+        stddev(price) FILTER (WHERE price = 100 AND size = 0) AS d FROM trades GROUP BY symbol""",
     "with": """WITH big AS (SELECT * FROM trades WHERE size > 2),
         by_symbol AS (SELECT symbol, sum(price) AS total FROM big GROUP BY symbol)
         SELECT max(total) AS most, min(total) AS least FROM by_symbol""",
@@ -106,6 +110,12 @@ QUERIES = {
     "of the first": """SELECT symbol, sum(price) AS total, count(*) AS n FROM (SELECT symbol, price,
         ROW_NUMBER() OVER (PARTITION BY symbol ORDER BY price DESC, at) AS place FROM trades) WHERE place <= 2
         GROUP BY symbol""",
+    "window": """SELECT symbol, window.start AS s, window.end AS e, count(*) AS n FROM trades AS t
+        GROUP BY symbol, window(t.at, '1 minute') HAVING window.start > '2026-01-31T12:01:00Z'""",
+    "sliding window": """SELECT window.start AS s, max(price) AS high FROM (SELECT * FROM trades WHERE size > 0) AS t
+        GROUP BY window(at, '1 minute', '30 seconds', '5 seconds')""",
+    "session window": """SELECT symbol, session_window.end AS e, count(*) AS n FROM trades
+        GROUP BY session_window(at, '12 seconds'), symbol""",
     "using": "SELECT name, sum(size) AS total FROM trades JOIN companies USING (symbol) GROUP BY name",
 }
 JOINED = """SELECT a.symbol, a.price, b.trader, a.window_start FROM {0} AS a JOIN {0} AS b
@@ -126,7 +136,11 @@ FIRST_WINDOW = """SELECT symbol, window_start, n FROM (SELECT symbol, window_sta
     QUALIFY ROW_NUMBER() OVER (PARTITION BY symbol ORDER BY n DESC, window_start) = 1"""
 WITHOUT_BOUNDS = """SELECT n, count(*) AS windows FROM (SELECT symbol, count(*) AS n FROM {}
     WHERE window_start > '2026-01-31T12:01:00Z' GROUP BY symbol, window_start, window_end) GROUP BY n"""
+OVER_ALL = "SELECT symbol, count(*) AS n, sum(size) AS total FROM {} GROUP BY symbol"
+NO_GROUPS = "SELECT symbol, price FROM {} WHERE size > 2"
 WINDOW_QUERIES = {
+    "all": OVER_ALL,
+    "rows": NO_GROUPS,
     "in": IN_WINDOWS,
     "over": OVER_WINDOWS,
     "by": BY_START,
@@ -194,6 +208,7 @@ def texts() -> dict[str, str]:
 def all_texts() -> dict[str, str]:
     names = ["in tumble", "in hop", "in session", "over tumble", "over hop", "by tumble", "join tumble"]
     names += ["firstin tumble", "firstin hop", "firstof tumble", "firstof hop", "firstwindow hop", "unbound tumble"]
+    names += ["all tumble", "all hop", "rows hop"]
     in_windows = {name: WINDOW_QUERIES[name.split()[0]].format(WINDOWS[name.split()[1]]) for name in names}
     return {**QUERIES, **{name: text for name, (text, _) in AS_OF.items()}, **in_windows}
 
