@@ -38,14 +38,14 @@ class ResultTables:
         with self._engine.begin() as connection:
             sa.Table(name, sa.MetaData(), *made, *unique).create(connection)
 
-    def create_view(self, name: str, columns: Sequence[str], part: TablePart) -> None:
-        """Creates a view of a part of a table."""
+    def create_views(self, views: Mapping[str, tuple[Sequence[str], TablePart]]) -> None:
+        """Creates views by name, each of columns of a part of a table."""
         quote = self._engine.dialect.identifier_preparer.quote_identifier
-        chosen = f"SELECT {', '.join(map(quote, columns))} FROM {quote(part.table)} "
         with self._engine.begin() as connection:
-            connection.exec_driver_sql(
-                f"CREATE VIEW {quote(name)} AS {chosen} WHERE {quote(part.column)} = {part.number:d}"
-            )
+            for name, (columns, part) in views.items():
+                chosen = f"SELECT {', '.join(map(quote, columns))} FROM {quote(part.table)}"
+                where = f"{quote(part.column)} = {part.number:d}"
+                connection.exec_driver_sql(f"CREATE VIEW {quote(name)} AS {chosen} WHERE {where}")
 
     def drop_view(self, name: str) -> None:
         """Removes a view; who follows its changes is told that it is gone."""
@@ -61,8 +61,9 @@ class ResultTables:
     def delete_queries(self, table: str, numbers: Sequence[int]) -> None:
         """Removes the rows of queries from the table of their shape."""
         column = sa.column(NUMBER, sa.BigInteger)
+        deletion = sa.delete(sa.table(table, column)).where(column == sa.bindparam("number"))
         with self._engine.begin() as connection:
-            connection.execute(sa.delete(sa.table(table, column)).where(column.in_(numbers)))
+            connection.execute(deletion, [{"number": number} for number in numbers])
 
     def drop(self, name: str) -> None:
         """Removes the table of a view; who follows its changes is told that it is gone."""

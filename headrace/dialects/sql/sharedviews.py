@@ -22,10 +22,10 @@ class SharedViews:
 
     def __init__(self, catalog: Catalog, tables: ResultTables, passes: Path) -> None:
         self._catalog, self._tables, self._passes = catalog, tables, passes
+        self._leftover: dict[str, list[StoredQuery]] = {}  # by shape, those that a micro-batch may still write rows of
         there = tables.views() if catalog.shapes else set()
-        for view in list(catalog.views.values()):
-            if view.shape is not None and view.name not in there:  # the process died before it was made
-                self._create_view(view)
+        # The process may have died when a query was stored, and its view was not made yet.
+        self._create_views(*(view for name, view in catalog.views.items() if view.part and name not in there))
         for name in list(catalog.shapes):
             table = catalog.query_table(name)
             for query in _ended(table):
@@ -46,7 +46,7 @@ class SharedViews:
         number = table.add(shape.constants, statement.text.strip(), lambda: self._next_batch(stored))
         view = stored.query(statement, number)
         try:
-            self._create_view(view)
+            self._create_views(view)
         except BaseException:
             table.end(number, lambda: self._next_batch(stored))
             raise
@@ -64,14 +64,17 @@ class SharedViews:
         table.end(view.number, lambda: self._next_batch(stored))
         self._tables.drop_view(view.name)
         if table.active(None):
-            self._tables.delete_queries(view.shape, [query.number for query in _ended(table)])
+            ended = [*self._leftover.get(view.shape, ()), table.queries[view.number]]
+            done = self._last_batch(stored, "commits")
+            self._leftover[view.shape] = [query for query in ended if query.end is not None and query.end > done + 1]
+            self._tables.delete_queries(view.shape, [query.number for query in ended])
             return False
+        self._leftover.pop(view.shape, None)
         self._catalog.drop_shape(view.shape)
         return True
 
-    def _create_view(self, view: View) -> None:
-        assert view.part is not None
-        self._tables.create_view(view.name, list(view.columns), view.part)
+    def _create_views(self, *views: View) -> None:
+        self._tables.create_views({view.name: ([*view.columns], view.part) for view in views if view.part is not None})
 
     def describe(self, shape: Shape) -> str:
         """Says how many views a query would share its shape with, and in what they differ."""
@@ -82,8 +85,12 @@ class SharedViews:
 
     def _next_batch(self, shape: View) -> int:
         """Returns the number of the first micro-batch that has not begun: Spark logs the offsets of those that have."""
-        log = self._passes / shape.computed_by / "spark" / "offsets"
-        return 1 + max((int(entry.name) for entry in log.glob("*") if entry.name.isdecimal()), default=-1)
+        return 1 + self._last_batch(shape, "offsets")
+
+    def _last_batch(self, shape: View, log: str) -> int:
+        """Returns the number of the last micro-batch in a log of a shape's pass; -1 if there is none."""
+        entries = (self._passes / shape.computed_by / "spark" / log).glob("*")
+        return max((int(entry.name) for entry in entries if entry.name.isdecimal()), default=-1)
 
 
 def _ended(table: QueryTable) -> list[StoredQuery]:

@@ -6,12 +6,20 @@ import random
 import sqlite3
 from collections import Counter
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
+from headrace.dialects.sql.catalog import Catalog, View
+from headrace.dialects.sql.relations import NUMBER
+from headrace.dialects.sql.resulttables import ResultTables
+from headrace.dialects.sql.shapes import Shape, shape_of
+from headrace.dialects.sql.sharedviews import SharedViews
 from headrace.dialects.sql.sqlsession import SqlSession
+from headrace.dialects.sql.sqlstatements import CreateQuery, CreateStream, parse_statements
 from tests.scale import scaled
 
 if TYPE_CHECKING:
@@ -110,6 +118,92 @@ class Play:
                 if name.startswith("_queries_"):
                     found = {number for (number,) in client.execute(f"SELECT DISTINCT _query FROM {name}")}
                     assert found <= numbers  # what was dropped is gone
+
+
+class Home:
+    """A directory with a shape, whose pass is played: its log of batches, and rows in the table of the shape."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.url = folder, f"sqlite:///{folder}/views.db"
+        catalog = Catalog(folder / "catalog.json")
+        (stream,) = parse_statements(STREAM)
+        assert isinstance(stream, CreateStream)
+        catalog.add_stream(stream)
+        self.reopen()
+        shape = self.shape(self.view(0))
+        columns = {NUMBER: "bigint", "size": "bigint", "n": "bigint"}
+        self.tables.create(shape.name, pa.schema([(name, pa.int64()) for name in columns]), (NUMBER, "size"))
+        statement = replace(self.view(0), name=shape.name)
+        self.catalog.add_shape(View(statement, columns, (NUMBER, "size"), "pass", shape=shape.name))
+        self.name = shape.name
+
+    def reopen(self) -> None:
+        self.catalog, self.tables = Catalog(self.folder / "catalog.json"), ResultTables(self.url)
+        self.shared = SharedViews(self.catalog, self.tables, self.folder / "passes")
+
+    def view(self, number: int) -> CreateQuery:
+        text = f"SELECT size, count(*) AS n FROM trades WHERE price > {number} GROUP BY size"
+        (statement,) = parse_statements(f"CREATE VIEW v{number} AS {text}")
+        assert isinstance(statement, CreateQuery)
+        return statement
+
+    def shape(self, statement: CreateQuery) -> Shape:
+        shape = shape_of(statement, self.catalog.streams)
+        assert shape is not None
+        return shape
+
+    def log(self, name: str, *batches: int) -> None:
+        for batch in batches:
+            path = self.folder / "passes" / "pass" / "spark" / name / str(batch)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+
+    def write(self, *numbers: int) -> None:
+        with closing(sqlite3.connect(self.folder / "views.db")) as client, client:
+            client.executemany(f"INSERT INTO {self.name} VALUES (?, 1, 1)", [(number,) for number in numbers])
+
+    def written(self) -> list[int]:
+        with closing(sqlite3.connect(self.folder / "views.db")) as client:
+            return [number for (number,) in client.execute(f"SELECT {NUMBER} FROM {self.name} ORDER BY 1")]
+
+
+def test_rows_of_a_dropped_query_go_also_if_a_batch_was_under_way(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    for number in range(4):
+        home.shared.add(home.view(number), home.shape(home.view(number)))
+    home.log("offsets", 0, 1, 2)
+    home.log("commits", 0, 1)
+    home.write(0, 1, 2, 3)
+    assert not home.shared.remove(home.catalog.drop_view("v1"))
+    assert home.written() == [0, 2, 3]
+    home.write(1)  # by batch 2
+    home.log("commits", 2)
+    assert not home.shared.remove(home.catalog.drop_view("v2"))
+    assert home.written() == [0, 3]
+    assert [query.end for query in home.catalog.query_table(home.name).queries.values()] == [None, 3, 3, None]
+    assert not home.shared.remove(home.catalog.drop_view("v0"))
+    assert home.shared.remove(home.catalog.drop_view("v3"))
+    assert home.catalog.shapes == {} and home.catalog.unfinished == {home.name}
+
+
+def test_what_a_process_left_undone_is_done_when_the_directory_is_opened_again(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    for number in range(2):
+        home.shared.add(home.view(number), home.shape(home.view(number)))
+    table = home.catalog.query_table(home.name)
+    table.add(home.shape(home.view(7)).constants, home.view(7).text, lambda: 5)  # its view was not made
+    table.end(1, lambda: 6)  # its view was not dropped
+    home.write(0, 1)
+    home.reopen()
+    assert sorted(home.catalog.views) == ["v0", "v7"]
+    assert home.tables.views() == {"v0", "v7"}
+    assert home.written() == [0]
+    table = home.catalog.query_table(home.name)
+    table.end(0, lambda: 8)
+    table.end(2, lambda: 8)  # the shape was not dropped
+    home.reopen()
+    assert home.catalog.views == {} and home.catalog.shapes == {}
+    assert home.catalog.unfinished == {home.name} and home.tables.views() == set()
 
 
 @pytest.mark.slow("a stream is started four times")

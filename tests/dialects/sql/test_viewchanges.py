@@ -205,8 +205,7 @@ def test_a_view_that_is_a_part_of_a_table_is_followed_by_itself(tables: ResultTa
     tables.create("shape", columns, ("_query", "key"))
     parts = {name: TablePart("shape", "_query", number) for number, name in enumerate(["p", "q"])}
     schema = pa.schema(list(columns)[1:])
-    for name, part in parts.items():
-        tables.create_view(name, schema.names, part)
+    tables.create_views({name: (schema.names, part) for name, part in parts.items()})
 
     def put(number: int, key: str, n: int) -> tuple[str, dict[str, Any]]:
         text = "INSERT INTO shape VALUES (:number, :key, :n) ON CONFLICT (_query, key) DO UPDATE SET n = excluded.n"
