@@ -1,4 +1,4 @@
-"""Tests in two processes at once, with pytest-xdist: those that share a server or a module stay in one.
+"""Tests in several processes at once, with pytest-xdist: those that share a server or a module stay in one.
 
 Each process has a Spark session of its own: with one for all, the other process would be done long before.
 

@@ -10,9 +10,10 @@ import pytest
 
 from headrace.views.query.queries import Query
 from headrace.views.stores import Store
+from tests.scale import FULL
 from tests.views.stores.writer import HOUR, LAYOUT, counted
 
-LIVES = 8
+LIVES = 8 if FULL else 3
 
 
 @pytest.mark.slow("processes are killed one after the other")

@@ -1,6 +1,7 @@
 """`headrace storm submit` as a process of its own: commanded by other processes, stopped, and submitted again.
 
-The second time it runs on a real Spark cluster, on the state that the first one left.
+The second time, with FULL, it runs on a real Spark cluster, on the state that the first one left; `headrace up` has one
+in every run.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import pytest
 from headrace import storm
 from headrace.log import Log
 from tests.commands.test_storm import run_storm
+from tests.scale import FULL
 
 SECONDS = 240  # a loaded machine is no reason to fail
 
@@ -120,9 +122,16 @@ def wait(process: subprocess.Popen[str], reached: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
-@pytest.mark.slow("two drivers, the second on a cluster")
+@pytest.fixture
+def elsewhere(request: pytest.FixtureRequest) -> str:
+    """The master of the second driver."""
+    return str(request.getfixturevalue("spark_cluster")) if FULL else "local[2]"
+
+
+@pytest.mark.usefixtures(*["spark_cluster"] * FULL)  # so that it stays with the others that share it
+@pytest.mark.slow("two drivers, one after the other")
 @pytest.mark.timeout(900)
-def test_submit_command_stop_and_submit_again_elsewhere(spark_cluster: str, tmp_path: Path) -> None:
+def test_submit_command_stop_and_submit_again_elsewhere(elsewhere: str, tmp_path: Path) -> None:
     numbers, directory = Numbers(tmp_path), tmp_path / "cluster"
     with submitted(tmp_path) as process:
         numbers.until(process, 40)
@@ -145,7 +154,7 @@ def test_submit_command_stop_and_submit_again_elsewhere(spark_cluster: str, tmp_
         assert process.wait(SECONDS) == 0
     assert len(numbers.counted()) < 220
 
-    with submitted(tmp_path, master=spark_cluster) as process:
+    with submitted(tmp_path, master=elsewhere) as process:
         numbers.until(process, 220)
         status = run_storm(directory, "status", "wc")
         assert status.startswith("wc is active")
