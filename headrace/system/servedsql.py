@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-import pyarrow as pa
-
 from headrace.dialects.sql import sqlstatements as sql
 from headrace.dialects.sql.catalog import Catalog
+from headrace.dialects.sql.pointplans import PointPlans
 from headrace.dialects.sql.resulttables import ResultTables
 from headrace.dialects.sql.sqlerrors import SqlError
 from headrace.dialects.sql.viewchanges import Subscription
@@ -43,6 +41,7 @@ class ServedSql:
     def __init__(self, directory: Path, database: str, runner: StatementRunner, limits: Limits = Limits()) -> None:
         self._file, self._runner = directory / "catalog.json", runner
         self._tables, self._sandbox, self._rows = ResultTables(database), Sandbox(limits.sql), limits.sql.rows
+        self._points = PointPlans(self._tables)
         self._lock, self._read = threading.Lock(), (None, Catalog(self._file))
 
     _read: tuple[tuple[int, int] | None, Catalog]
@@ -62,6 +61,9 @@ class ServedSql:
 
     def execute(self, text: str, limits: JsonLimits, *, wait: bool = False) -> list[StatementAnswer]:
         """Executes statements, one after the other; with `wait`, a SELECT has all that was inserted before."""
+        point = None if wait else self._points.answer(self._catalog(), text, self._rows + 1)
+        if point is not None:
+            return [self._encode(*point, limits)]
         try:
             statements = sql.parse_statements(text)
         except SqlError as error:
@@ -103,7 +105,8 @@ class ServedSql:
             catalog = self._catalog()
             point = read_point(catalog, self._tables, statement, self._rows + 1)
             if point is not None:
-                return self._encode(point, limits)
+                rows = [row for batch in point.to_batches() for row in rows_of(batch, limits["cells"])]
+                return self._encode(point.column_names, rows, limits)
             tables = read_views(catalog, self._tables, statement)
             result = self._sandbox.query_json(statement.text.strip(), tables, limits)
             return StatementAnswer(columns=result.columns, rows=result.rows, truncated=result.truncated)
@@ -114,12 +117,10 @@ class ServedSql:
             return StatementAnswer(columns=outcome["columns"], rows=dumps(outcome["rows"]))
         return StatementAnswer(outcome["message"])
 
-    def _encode(self, table: pa.Table, limits: JsonLimits) -> StatementAnswer:
+    def _encode(self, columns: list[str], rows: list[list[Any]], limits: JsonLimits) -> StatementAnswer:
         """Encodes rows as the sandbox does."""
-        found = (row for batch in table.to_batches() for row in rows_of(batch, limits["cells"]))
-        pieces = encode_pieces(islice(found, self._rows), cells=limits["cells"], size=limits["bytes"])
-        truncated = table.num_rows > self._rows
-        return StatementAnswer(columns=table.column_names, rows=b"".join(pieces), truncated=truncated)
+        pieces = encode_pieces(rows[: self._rows], cells=limits["cells"], size=limits["bytes"])
+        return StatementAnswer(columns=columns, rows=b"".join(pieces), truncated=len(rows) > self._rows)
 
     def _catalog(self) -> Catalog:
         """Returns the catalog, read again if it has changed."""

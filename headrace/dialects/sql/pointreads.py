@@ -19,7 +19,9 @@ from sqlglot import exp
 from headrace.dialects.sql.sqlstatements import Select
 
 # What Spark's SQL and DuckDB's read differently: escapes, strings in double quotes, and comments.
-_AMBIGUOUS: Final = re.compile("[\\\\\"`\0#$]|''|--|/\\*")
+AMBIGUOUS: Final = re.compile("[\\\\\"`\0#$]|''|--|/\\*")
+"""What a statement does not have that is answered without DuckDB."""
+
 _INSTANT: Final = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d{1,6})?(Z|\+00(:00)?)")
 _DAY: Final = re.compile(r"\d{4}-\d\d-\d\d")
 _DIGITS: Final = re.compile("[0-9]{1,18}")
@@ -47,7 +49,7 @@ def table_names(query: exp.Query) -> list[str]:
 def point_read(statement: Select, schema_of: Callable[[str], pa.Schema]) -> PointRead | None:
     """Returns the rows that a statement reads; None if it has no condition that a database answers for it."""
     query = statement.query
-    if not isinstance(query, exp.Select) or _AMBIGUOUS.search(statement.text):
+    if not isinstance(query, exp.Select) or AMBIGUOUS.search(statement.text):
         return None
     source, where = query.args.get("from_"), query.args.get("where")
     if source is None or where is None or not isinstance(source.this, exp.Table):

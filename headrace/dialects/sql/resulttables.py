@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from headrace.dialects.sql.relations import NUMBER
 from headrace.dialects.sql.sqlerrors import SqlError
-from headrace.dialects.sql.tablereads import TablePart, in_snapshot, read_table
+from headrace.dialects.sql.tablereads import TablePart, as_cells, in_snapshot, read_table
 from headrace.dialects.sql.viewchanges import Subscription, drop_log
 from headrace.edges.columntypes import column_kind, sql_type
 from headrace.edges.databases import open_database
@@ -83,6 +83,16 @@ class ResultTables:
         with self._engine.connect() as connection:
             return read_table(connection, name, columns, equal, limit)
 
+    def read_cells(self, name: str, columns: pa.Schema, equal: Mapping[str, Any], limit: int) -> list[list[Any]]:
+        """Reads columns of the rows of a view that have given texts and numbers, at most so many, in one statement."""
+        mark = "%s" if self._engine.dialect.name == "postgresql" else "?"
+        chosen = ", ".join(map(self._quoted, columns.names))
+        conditions = " AND ".join(f"{self._quoted(column)} = {mark}" for column in equal)
+        text = f"SELECT {chosen} FROM {self._quoted(name)} WHERE {conditions} LIMIT {mark}"
+        with self._engine.connect() as connection:
+            found = connection.exec_driver_sql(text, (*equal.values(), limit)).all()
+        return [as_cells(columns, row) for row in found]
+
     def subscribe(
         self,
         name: str,
@@ -98,3 +108,8 @@ class ResultTables:
     def close(self) -> None:
         """Closes the connections."""
         self._engine.dispose()
+
+    def _quoted(self, name: str) -> str:
+        """Returns a name as the driver takes it in the text of a statement."""
+        quoted = self._engine.dialect.identifier_preparer.quote_identifier(name)
+        return quoted.replace("%", "%%") if self._engine.dialect.name == "postgresql" else quoted

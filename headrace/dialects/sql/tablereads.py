@@ -71,6 +71,11 @@ def _selection(name: str, columns: pa.Schema) -> sa.Select[Any]:
     return sa.select(*sa.table(name, *(sa.column(each) for each in columns.names)).columns)
 
 
+def as_cells(columns: pa.Schema, cells: Sequence[Any]) -> list[Any]:
+    """Returns the cells of a row as values of the types of columns."""
+    return [_as_type(cell, field.type) for field, cell in zip(columns, cells, strict=True)]
+
+
 def as_row(columns: pa.Schema, cells: Sequence[Any]) -> dict[str, Any]:
     """Returns the cells of a row as values of the types of columns, by name."""
     return {field.name: _as_type(cell, field.type) for field, cell in zip(columns, cells, strict=True)}

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.dialects.sql.catalog import Catalog, View
+from headrace.dialects.sql.pointplans import PointPlans
 from headrace.dialects.sql.resulttables import ResultTables
 from headrace.dialects.sql.sqlstatements import CreateQuery, Select, parse_statements
 from headrace.dialects.sql.viewreads import read_point, read_views, view_schema
@@ -63,6 +64,7 @@ class Place:
         typed = [sa.column(each.name, sql_type(each.name, column_kind(each.name, each.type))) for each in schema]
         with self.tables._engine.begin() as connection:
             connection.execute(sa.insert(sa.table("v", *typed)), [row(at) for at in range(60)])
+        self.plans = PointPlans(self.tables)
         self.duckdb = duckdb.connect()
         self.duckdb.execute("SET TimeZone = 'UTC'")
         self.duckdb.register("v", self.tables.read({"v": schema})["v"])
@@ -152,6 +154,37 @@ def test_points_are_what_duckdb_answers(place: Place, text: str) -> None:
     point = read_point(place.catalog, place.tables, statement, 1_000)
     if point is not None:
         assert rows_of(point) == expected
+    planned = place.plans.answer(place.catalog, text, 1_000)
+    if planned is not None:
+        assert (planned[0], sorted(map(tuple, planned[1]), key=repr)) == expected
+
+
+def test_a_plan_serves_all_constants(place: Place) -> None:
+    def ask(text: str) -> list[list[Any]] | None:
+        found = place.plans.answer(place.catalog, text, 1_000)
+        return None if found is None else sorted(found[1])
+
+    for name in ("a", "A", "ä", "1"):
+        for n in (-2, 1, 2):
+            expected = sorted([row(at)["small"], n] for at in range(60) if (row(at)["name"], row(at)["n"]) == (name, n))
+            assert ask(f"SELECT small, n FROM v WHERE name = '{name}' AND n = {n}") == expected
+            (first, *_) = expected or [None]
+            one = ask(f"SELECT small, n FROM v WHERE {n} = n AND '{name}' = name LIMIT 1")
+            assert one == [] if first is None else len(one or []) == 1
+    forms = [form for form in place.plans._plans[1] if form.startswith("SELECT small, n ")]
+    assert len(forms) == 4  # with and without a limit, and a sign
+    for text in (
+        "SELECT n FROM v WHERE name = 'a'; DROP VIEW v",
+        "SELECT n FROM v WHERE name = 'a' AND yes = true",
+        "SELECT n FROM v WHERE at = '2026-01-31T12:00:00.5Z'",
+        "SELECT n, 3 FROM v WHERE name = 'a'",
+        "SELECT n FROM v WHERE name = 3",
+        "SELECT n FROM nothing WHERE name = 'a'",
+        "SELEC n FROM v WHERE name = 'a'",
+        "SELECT n FROM v WHERE n = 1.5",
+        "SELECT n FROM v WHERE n = 1 LIMIT 1 OFFSET 1",
+    ):
+        assert ask(text) is None, text
 
 
 def test_which_statements_the_database_answers_alone(place: Place) -> None:
