@@ -83,6 +83,7 @@ class Catalog:
         self.streams: dict[str, CreateStream] = {}
         self.tables: dict[str, CreateTable] = {}
         self.views: dict[str, View] = {}
+        self.transforms: dict[str, View] = {}  # which have no table
         self.unfinished: set[str] = set()  # names of tables that a statement is making or removing
         self.shapes: dict[str, View] = {}  # each with the statement of its first view
         self._queries: dict[str, QueryTable] = {}
@@ -103,14 +104,15 @@ class Catalog:
 
     def definition(self, name: str) -> Created | None:
         """Returns the statement that created a stream, a table or a view; None if there is none of this name."""
-        if name in self.views:
-            return self.views[name].statement
+        if (query := self.views.get(name) or self.transforms.get(name)) is not None:
+            return query.statement
         return self.streams.get(name) or self.tables.get(name)
 
     def passes(self) -> dict[str, list[View]]:
-        """Returns the passes that compute views, by name, with their views; those of one shape are one."""
+        """Returns the passes that compute views and transforms, by name, with these; views of one shape are one."""
         found: dict[str, list[View]] = {}
-        for view in (*(view for view in self.views.values() if view.shape is None), *self.shapes.values()):
+        views = (view for view in self.views.values() if view.shape is None)
+        for view in (*views, *self.transforms.values(), *self.shapes.values()):
             found.setdefault(view.computed_by, []).append(view)
         return found
 
@@ -119,6 +121,7 @@ class Catalog:
         if not _NAME.fullmatch(name) or name.lower().startswith(("headrace_", "sqlite_", "pg_")):
             raise SqlError(f"{name!r} is no name for a stream or a view; one has letters, digits and _, at most 50")
         kinds: dict[str, Mapping[str, object]] = {"stream": self.streams, "table": self.tables, "view": self.views}
+        kinds["transform"] = self.transforms
         taken = next((kind for kind, names in kinds.items() if name in names), None)
         if taken is not None:
             raise SqlError(f"there is a {taken} {name!r} already; drop it first, or write IF NOT EXISTS")
@@ -142,6 +145,29 @@ class Catalog:
         if view.shape is None:
             self.unfinished.discard(view.name)
             self._save()
+
+    def add_transform(self, transform: View) -> None:
+        """Adds a transform."""
+        self.transforms[transform.name] = transform
+        self._save()
+
+    def drop_transform(self, name: str) -> View:
+        """Removes a transform; what it appended stays."""
+        if name not in self.transforms:
+            raise self._unknown("transform", name, self.transforms)
+        transform = self.transforms.pop(name)
+        self._save()
+        return transform
+
+    def check_no_circle(self, transform: CreateQuery) -> None:
+        """Refuses a transform whose rows would come back to it."""
+        reached, new = set[str](), {str(transform.into)}
+        while new:
+            reached |= new
+            others = (each.statement for each in self.transforms.values())
+            new = {str(each.into) for each in others if self.sources_of(each) & reached} - reached
+        if back := self.sources_of(transform) & reached:
+            raise SqlError(f"the rows of {transform.name} would come back to it, by the stream {min(back)!r}")
 
     def add_shape(self, shape: View) -> None:
         """Adds a shape, whose table is there, and which has no queries yet."""
@@ -193,6 +219,8 @@ class Catalog:
         self.stream(name)
         if readers := self._readers(name):
             raise SqlError(f"the view {readers[0]!r} reads the stream {name!r}; drop the view first")
+        if writers := [each.name for each in self.transforms.values() if each.statement.into == name]:
+            raise SqlError(f"the transform {writers[0]!r} appends to the stream {name!r}; drop the transform first")
         del self.streams[name]
         self._save()
 
@@ -238,7 +266,8 @@ class Catalog:
         return found
 
     def _readers(self, name: str) -> list[str]:
-        return [each.name for each in self.views.values() if name in self.tables_of(each.statement)]
+        queries = (*self.views.values(), *self.transforms.values())
+        return [each.name for each in queries if name in self.tables_of(each.statement)]
 
     def _unknown(self, kind: str, name: str, names: Iterable[str]) -> SqlError:
         near = nearest_name(name, names)
@@ -251,6 +280,7 @@ class Catalog:
             "streams": [stream.text.strip() for stream in self.streams.values()],
             "tables": [table.text.strip() for table in self.tables.values()],
             "views": [_entry(view) for view in self.views.values() if view.shape is None],
+            "transforms": [_entry(transform) for transform in self.transforms.values()],
             "shapes": {name: _entry(shape) for name, shape in self.shapes.items()},
             "unfinished": sorted(self.unfinished),
         }
@@ -271,6 +301,9 @@ class Catalog:
         for entry in stored["views"]:
             view = _stored_view(entry)
             self.views[view.name] = view
+        for entry in stored.get("transforms", []):
+            transform = _stored_view(entry)
+            self.transforms[transform.name] = transform
         for name, entry in stored.get("shapes", {}).items():
             shape = _stored_view(entry)
             self.shapes[name] = replace(shape, statement=replace(shape.statement, name=name), shape=name)

@@ -22,7 +22,7 @@ from headrace.model.pipeline import Graph, Node, PCollection, Pipeline
 from headrace.model.sources import Create, ReadParquet, Source
 from headrace.model.tables import WriteTable
 from headrace.model.tablesources import ReadTable
-from headrace.model.topics import ReadTopic
+from headrace.model.topics import ReadTopic, WriteTopic
 from headrace.model.triggers import AfterProcessingTime, Trigger
 from headrace.model.watermarks import BoundedDisorder, Monotonic
 
@@ -64,7 +64,10 @@ def plan_pass(where: SessionPlace, views: Iterable[View], start: str) -> Pipelin
     planner = _planner(where.catalog, sources)
     for view in views:
         planned = _plan(where, planner, view.statement, view.shape is not None)
-        planned.collection | f"table {view.name}" >> _table(where, view, planned)
+        if view.statement.into is None:
+            planned.collection | f"table {view.name}" >> _table(where, view, planned)
+        else:
+            planned.collection | f"into {view.name}" >> _topic(where, where.catalog.stream(view.statement.into))
     return pipeline
 
 
@@ -164,6 +167,11 @@ def _table(where: SessionPlace, view: View, planned: Planned) -> WriteTable:
     if planned.key is not None:
         return WriteTable(where.database, view.name, key=planned.key, mode="upsert")
     return WriteTable(where.database, view.name, mode="retract" if planned.retracts else "append")
+
+
+def _topic(where: SessionPlace, stream: CreateStream) -> WriteTopic:
+    topic = topic_of(stream)
+    return WriteTopic(topic, log=None if "://" in topic else where.log)
 
 
 def _levels(graph: Graph, node: Node) -> int:

@@ -229,6 +229,7 @@ class SqlSession:
             return self.run(statement)
         if not is_same(there, statement):
             kind = "stream" if name in self.catalog.streams else "table" if name in self.catalog.tables else "view"
+            kind = "transform" if name in self.catalog.transforms else kind
             raise SqlError(
                 f"{name} is there with another definition; drop it (`headrace sql --home {self._folder} -c "
                 f"'DROP {kind.upper()} {name}'`), by which its rows go, or give the new one another name",
@@ -269,11 +270,13 @@ class SqlSession:
 
     @_do.register
     def _create_query(self, statement: sql.CreateQuery) -> Result:
-        if statement.kind == "transform":
-            raise SqlError("CREATE TRANSFORM is not supported yet")
-        if statement.if_not_exists and statement.name in self.catalog.views:
-            return Result(f"there is a view {statement.name} already")
+        if statement.if_not_exists and statement.name in self._names(statement.kind):
+            return Result(f"there is a {statement.kind} {statement.name} already")
         self.catalog.check_free(statement.name)
+        if "ttl" in statement.options or "ttl_column" in statement.options:
+            raise SqlError("ttl is not supported yet; leave it out, and delete rows from the table of the view")
+        if statement.kind == "transform":
+            return self._create_transform(statement)
         if (shape := shape_of(statement, self.catalog.streams)) is not None:
             self._create_shared(statement, shape)
             return Result(f"created the view {statement.name}")
@@ -288,6 +291,22 @@ class SqlSession:
             self._remove(view.name)
             raise
         return Result(f"created the view {view.name}")
+
+    def _create_transform(self, statement: sql.CreateQuery) -> Result:
+        stream = self.catalog.stream(str(statement.into))
+        self.catalog.check_no_circle(statement)
+        transform, _ = self._planned_view(statement)
+        expected = {name: kind.lower() for name, kind in stream.columns.items()}
+        if transform.columns != expected:
+            found, wanted = (ddl_of(each) for each in (transform.columns, expected))
+            raise SqlError(f"{stream.name} has the columns {wanted}, and the query gives {found}; name and CAST them")
+        self.catalog.add_transform(transform)
+        try:
+            self._restart(transform.computed_by)
+        except BaseException:
+            self._restart(self.catalog.drop_transform(transform.name).computed_by)
+            raise
+        return Result(f"created the transform {transform.name}")
 
     def _create_shared(self, statement: sql.CreateQuery, shape: Shape) -> None:
         """Adds a query to those of its shape; the first of them makes the shape, which its pass begins to compute."""
@@ -323,7 +342,7 @@ class SqlSession:
         elif statement.kind == "view":
             self._remove(statement.name)
         else:
-            raise SqlError("there are no transforms yet")
+            self._restart(self.catalog.drop_transform(statement.name).computed_by)
         return Result(f"dropped the {statement.kind} {statement.name}")
 
     @_do.register
@@ -336,9 +355,8 @@ class SqlSession:
     def _names(self, kind: sql.Kind) -> list[str]:
         """Returns the names of all streams, tables, views or transforms."""
         catalog = self.catalog
-        return {"stream": [*catalog.streams], "table": [*catalog.tables], "view": [*catalog.views], "transform": []}[
-            kind
-        ]
+        names: dict[str, Mapping[str, object]] = {"stream": catalog.streams, "table": catalog.tables}
+        return list({**names, "view": catalog.views, "transform": catalog.transforms}[kind])
 
     @_do.register
     def _set_running(self, statement: sql.SetRunning) -> Result:
@@ -375,8 +393,9 @@ class SqlSession:
 
     @_do.register
     def _describe(self, statement: sql.Describe) -> Result:
-        found = self.catalog.streams.get(statement.name) or self.catalog.tables.get(statement.name)
-        columns: Mapping[str, str] = (found or self.catalog.view(statement.name)).columns
+        name, catalog = statement.name, self.catalog
+        declared = catalog.streams.get(name) or catalog.tables.get(name) or catalog.transforms.get(name)
+        columns: Mapping[str, str] = (declared or catalog.view(name)).columns
         return Result(table=pa.table({"column": list(columns), "type": [each.lower() for each in columns.values()]}))
 
     def _appended(self, statement: sql.Insert | sql.Copy) -> tuple[sql.CreateStream, Topic]:
@@ -462,6 +481,11 @@ class SqlSession:
         except PipelineError as error:
             reason = str(error).splitlines()[0].partition("): ")[2] or str(error)
             raise SqlError(f"Spark refuses the query: {reason}") from None
+        changes = planned.collection.windowing.accumulation != "discarding"
+        if statement.into is not None and (planned.retracts or (planned.key is not None and changes)):
+            raise SqlError(
+                "rows of a stream do not change, as these groups do; add EMIT AFTER WATERMARK, or make a view"
+            )
         columns = {field.name: field.dataType.simpleString() for field in schema}
         view = View(statement, columns, planned.key, "", shape=statement.name if shared else None)
         alone = plan_pass(self._where, [view], "latest")

@@ -71,6 +71,7 @@ class CreateQuery(Statement):
     query: exp.Query
     options: Mapping[str, Option]
     if_not_exists: bool
+    into: str | None = None  # of a transform, the stream that its rows are appended to
 
 
 @dataclass(frozen=True)
@@ -241,8 +242,11 @@ def _watermark(text: str, node: exp.Expr, columns: Mapping[str, str]) -> tuple[s
 
 def _create_query(text: str, node: exp.Expr) -> Statement:
     kind: Kind = "view" if node.args["kind"] == "VIEW" else "transform"
-    options = _options(text, node, VIEW_OPTIONS)
-    return CreateQuery(text, node.this.name, kind, node.args["query"], options, bool(node.args.get("exists")))
+    options, into = _options(text, node, VIEW_OPTIONS), node.args.get("into")
+    if kind == "transform" and into is None:
+        raise error_at(node.this, text, "a transform appends to a stream; write CREATE TRANSFORM name INTO stream AS")
+    exists = bool(node.args.get("exists"))
+    return CreateQuery(text, node.this.name, kind, node.args["query"], options, exists, into.name if into else None)
 
 
 def _options(text: str, node: exp.Expr, known: tuple[str, ...]) -> dict[str, Option]:
