@@ -293,7 +293,8 @@ def test_the_first_batches_are_small_and_start_at_the_end_or_at_a_time(spark: Sp
     ("transform", "sink", "interpreted"),
     [
         (hr.WindowInto(hr.FixedWindows(10)), "collect", True),
-        (hr.Where("n > 0"), "collect", False),
+        (hr.Where("n > 0"), "collect", True),  # which programs compute
+        (hr.Where("upper(user) > 'A'"), "collect", False),
         (hr.WindowInto(hr.FixedWindows(10)), "parquet", True),  # which programs write
         (hr.WindowInto(hr.FixedWindows(10)), "json", False),
     ],
