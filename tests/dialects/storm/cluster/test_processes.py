@@ -128,7 +128,7 @@ def elsewhere(request: pytest.FixtureRequest) -> str:
     return str(request.getfixturevalue("spark_cluster")) if FULL else "local[2]"
 
 
-@pytest.mark.usefixtures(*["spark_cluster"] * FULL)  # so that it stays with the others that share it
+@pytest.mark.usefixtures("spark_cluster" if FULL else "tmp_path")  # it stays with the others that share a cluster
 @pytest.mark.slow("two drivers, one after the other")
 @pytest.mark.timeout(900)
 def test_submit_command_stop_and_submit_again_elsewhere(elsewhere: str, tmp_path: Path) -> None:
