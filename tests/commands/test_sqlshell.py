@@ -47,7 +47,7 @@ def test_the_prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         sqlshell._prompt(session, Console(file=written, width=100))
     shown = written.getvalue()
     assert "created the stream hits" in shown and "bigint" in shown
-    assert "SHOW is followed by STREAMS, VIEWS or TRANSFORMS" in shown and "the columns of one" in shown
+    assert "SHOW is followed by STREAMS, TABLES, VIEWS or TRANSFORMS" in shown and "the columns of one" in shown
     assert next(lines) == "never read"
 
 

@@ -14,7 +14,6 @@ from headrace.dialects.sql import aggregates
 from headrace.dialects.sql import sqlstatements as sql
 from headrace.dialects.sql.catalog import Catalog
 from headrace.dialects.sql.grammar import ContinuousSql
-from headrace.dialects.sql.passes import topic_of
 from headrace.dialects.sql.sqlerrors import SqlError, error_at
 from headrace.views.sparksql.sparkfunctions import FUNCTIONS
 
@@ -33,11 +32,13 @@ def check_from_network(statement: sql.Statement, catalog: Catalog) -> None:
         position = len(statement.text) - len(statement.text.lstrip())
         reason = f"{words:.40} ... is not for statements over the network; use `headrace sql`, or a file, where it runs"
         raise SqlError(reason, statement.text, position)
-    if isinstance(statement, sql.CreateStream) and "://" in topic_of(statement):
-        raise SqlError(
-            f"the topic {topic_of(statement)!r} is of another system, which no statement over the network may name; "
-            "create the stream in the file that `headrace up` runs, or with `headrace sql`"
-        )
+    if isinstance(statement, sql.CreateStream | sql.CreateQuery):
+        for name, value in statement.options.items():
+            if "://" in str(value):
+                raise SqlError(
+                    f"the {name} {value!r} is of another system, which no statement over the network may name; create "
+                    f"{statement.name} in the file that `headrace up` runs, or with `headrace sql`"
+                )
     if isinstance(statement, sql.CreateQuery | sql.Explain):
         _check_tables(statement.query, statement.text, catalog)
         _check_functions(statement.query, statement.text)
