@@ -44,7 +44,7 @@ class Streams:
 
             rows = p | name >> hr.ReadTopic(self.minutes, schema=self.schema, watermark="stream")
             if name == "selected":  # so it is Spark that reads
-                rows = rows | hr.Where("n > 0") | hr.Select(n="n + 0")
+                rows = rows | hr.Where("n > 0") | hr.Select(n="try_add(n, 0)")
             windowed = rows | f"window {name}" >> hr.WindowInto(hr.FixedWindows(20))
             sums = windowed | f"numbers {name}" >> hr.Map(lambda row: row.n) | f"sum {name}" >> hr.CombineGlobally(sum)
             sums | f"take {name}" >> hr.ForEachBatch(take)
