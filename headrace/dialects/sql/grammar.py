@@ -338,8 +338,9 @@ class ContinuousSql(Spark):
     """The dialect, for sqlglot."""
 
     class Tokenizer(Spark.Tokenizer):
-        """Splits text into words; of no statement is the rest one word."""
+        """Splits text into words; of no statement is the rest one word. A quote in text is written twice, or as \\'."""
 
         COMMANDS: ClassVar[set[TokenType]] = set()
+        STRING_ESCAPES: ClassVar[list[str]] = ["\\", "'", '"']  # as Spark 4 reads them; sqlglot's are of Spark 3
 
     Parser = ContinuousParser

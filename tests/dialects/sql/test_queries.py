@@ -60,7 +60,8 @@ SPARK_WINDOWS = {
 }
 
 QUERIES = {
-    "rows": "SELECT symbol, price * size AS amount, at FROM trades WHERE size > 0 AND trader IS NOT NULL",
+    "rows": r"""SELECT symbol, price * size AS amount, at, 'it''s' AS a, 'it\'s' AS b FROM trades
+        WHERE size > 0 AND trader IS NOT NULL AND symbol <> 'it''s'""",
     "star": "SELECT *, upper(trader) AS who FROM trades t WHERE t.price > 110",
     "renamed": "SELECT symbol AS s, price AS p FROM trades",
     "groups": """SELECT symbol, count(*) AS n, sum(size) AS size, sum(price * size) / sum(size) AS vwap

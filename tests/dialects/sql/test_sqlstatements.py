@@ -16,7 +16,7 @@ CREATE STREAM trades (symbol text, price double, size bigint, at timestamp,  -- 
 CREATE CONTINUOUS VIEW IF NOT EXISTS minutes WITH (from = 'earliest', ttl = '7 days', ttl_column = 'window_start') AS
   SELECT symbol, window_start, count(*) AS n FROM TUMBLE(TABLE trades, DESCRIPTOR(at), INTERVAL '1' MINUTE)
   GROUP BY symbol, window_start, window_end EMIT AFTER WATERMARK;
-INSERT INTO trades VALUES ('IBM', 142.5, 100, '2026-01-31T12:00:01Z'), ('a;b', -1.5, NULL, TIMESTAMP '2026-01-31');
+INSERT INTO trades VALUES ('IBM', 142.5, 100, '2026-01-31T12:00:01Z'), ('a;b''s', -1.5, NULL, TIMESTAMP '2026-01-31');
 INSERT INTO trades (symbol, size) VALUES ('SAP', 1);
 SELECT * FROM minutes WHERE symbol = 'IBM' ORDER BY window_start DESC LIMIT 5;
 COPY trades FROM 'day.csv' (FORMAT json, HEADER); SHOW STREAMS; DESCRIBE minutes;
@@ -37,7 +37,7 @@ def test_every_statement() -> None:
     assert (view.name, view.kind, view.if_not_exists) == ("minutes", "view", True)
     assert view.options == {"from": "earliest", "ttl": "7 days", "ttl_column": "window_start"}
     assert isinstance(insert, statements.Insert)
-    assert insert.rows == (("IBM", 142.5, 100, "2026-01-31T12:00:01Z"), ("a;b", -1.5, None, "2026-01-31"))
+    assert insert.rows == (("IBM", 142.5, 100, "2026-01-31T12:00:01Z"), ("a;b's", -1.5, None, "2026-01-31"))
     assert isinstance(partly, statements.Insert) and partly.columns == ("symbol", "size")
     assert isinstance(select, statements.Select) and select.text.strip().startswith("SELECT * FROM minutes")
     assert isinstance(copy, statements.Copy) and (copy.stream, copy.file) == ("trades", "day.csv")
