@@ -257,9 +257,11 @@ class Scene:
                 raise TimeoutError(f"they did not come to an end: {list(self.living.values())}")
             for pipe in ready:
                 self._hear(self.living[pipe])
+            over = not any(process.role == "producer" for process in self.living.values())  # then nobody may tell more
             for process in self.living.values():
                 death = process.death
-                if death and death.step == ANY_MOMENT and self.told >= death.nth and not process.died_at:
+                due = death is not None and death.step == ANY_MOMENT and (over or self.told >= death.nth)
+                if due and not process.died_at:
                     process.died_at = ANY_MOMENT
                     os.kill(process.pid, signal.SIGKILL)
 

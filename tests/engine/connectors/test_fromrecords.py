@@ -33,7 +33,7 @@ def visits(log: Log, *times: int, partition: int = 0) -> None:
 
 
 def rows_of(records: Records, *ranges: Range) -> list[dict[str, Any]]:
-    return [row for _, batch in records.read(ranges) for row in batch.to_pylist()]
+    return [row for batch in records.read(ranges) for row in batch.to_pylist()]
 
 
 def test_columns_times_and_places(log: Log) -> None:
@@ -55,7 +55,7 @@ def test_columns_times_and_places(log: Log) -> None:
     in_seconds = Records(str(log.path), "visits", wide, event_time="n")
     assert rows_of(in_seconds, Range(0, 3, 4)) == [{"n": 4, TIME: 4 * SECOND, BAD: None}]
     for records in (placed, by_column):
-        assert all(batch.schema == records.schema() for _, batch in records.read([Range(0, 0, 4)]))
+        assert all(batch.schema == records.schema() for batch in records.read([Range(0, 0, 4)]))
 
 
 def test_a_row_without_values_has_nulls(log: Log) -> None:
