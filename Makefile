@@ -2,7 +2,7 @@
 
 PYTHON ?= python3
 SECONDS := 90
-WORKERS := 3
+WORKERS := 2
 RUN := scripts/with-java .venv/bin/python
 PYTEST := $(RUN) -m pytest -q
 

@@ -323,6 +323,8 @@ def log_name(view: str) -> str:
 def drop_log(connection: sa.Connection, view: str) -> None:
     """Removes the log of a view whose table is removed in this transaction, and ends subscriptions to it."""
     quoted = connection.dialect.identifier_preparer.quote_identifier(log_name(view))
+    if sa.inspect(connection).has_table(_SUBSCRIBERS.name):  # first: in SQLite, this is what begins the transaction
+        connection.execute(sa.delete(_SUBSCRIBERS).where(_SUBSCRIBERS.c.view == view))
     if connection.dialect.name == "postgresql":
         connection.exec_driver_sql(f"DROP FUNCTION IF EXISTS {quoted}() CASCADE")
     else:
@@ -330,5 +332,3 @@ def drop_log(connection: sa.Connection, view: str) -> None:
             trigger = connection.dialect.identifier_preparer.quote_identifier(f"{log_name(view)}_{kind}")
             connection.exec_driver_sql(f"DROP TRIGGER IF EXISTS {trigger}")
     connection.exec_driver_sql(f"DROP TABLE IF EXISTS {quoted}")
-    if sa.inspect(connection).has_table(_SUBSCRIBERS.name):
-        connection.execute(sa.delete(_SUBSCRIBERS).where(_SUBSCRIBERS.c.view == view))

@@ -14,6 +14,7 @@ import headrace as hr
 from headrace.model.badrecords import MALFORMED
 from tests.edges.registry import Registry, serving
 from tests.edges.test_registryvalues import confluent, from_confluent
+from tests.waiting import wait_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -152,6 +153,8 @@ def test_protobuf_is_written_and_read_in_batch_and_stream(
         p = hr.Pipeline(spark=spark)
         p | hr.Create(visits) | hr.WriteTopic(uri, key="user", **options)
         p.run(stream=stream).wait()
+        # A broker shows what a transaction wrote a moment after it was committed.
+        wait_for(lambda topic=f"protobuf-{stream}": len(broker.contents(topic)) == 2)
         broker.send(f"protobuf-{stream}", (None, b"\0\0\0\0\x01", 0))
         p = hr.Pipeline(spark=spark)
         latest = p | "latest" >> hr.ReadTopic(uri, end="latest", **options)
