@@ -97,11 +97,9 @@ class QueryTable:
             yield
 
     def _read(self) -> None:
-        try:
-            file = open(self.path, "rb", opener=private_opener)  # noqa: SIM115 (it may not exist)
-        except FileNotFoundError:
+        if not self.path.exists():
             return
-        with file:
+        with open(self.path, "rb", opener=private_opener) as file:
             head = json.loads(file.readline())
             if self.version is None or self.version[0] != head["table"]:
                 self.version, self.settled, self.queries = (head["table"], file.tell()), 0, {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import BinaryIO, Final
 
@@ -20,6 +20,8 @@ from headrace.model.times import instant
 _ROWS: Final = 20_000  # of a batch
 _IN_JSON: Final = (types.is_boolean, types.is_integer, types.is_floating, types.is_string)
 """Types that JSON has; others are text there."""
+_NOT_OF_THE_TYPE: Final = (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError, TypeError)
+"""What is raised for a value that a column cannot have."""
 
 
 def read_rows(
@@ -67,12 +69,7 @@ def _csv(file: BinaryIO, columns: pa.StructType, names: Sequence[str] | None, *,
             ),
         )
         _check_names(reader.schema.names, columns)
-        rows = 0
-        for batch in reader:
-            yield _converted(
-                dict(zip(batch.schema.names, batch.columns, strict=True)), columns, range(rows + 1, 1 << 62)
-            )
-            rows += batch.num_rows
+        yield from _numbered(reader, columns)
     except pa.ArrowInvalid as error:
         if str(error) == "Empty CSV file":
             return
@@ -121,12 +118,7 @@ def _parquet(file: BinaryIO, columns: pa.StructType) -> Iterator[Batch]:
     try:
         parquet = pq.ParquetFile(file)
         _check_names(parquet.schema_arrow.names, columns)
-        rows = 0
-        for batch in parquet.iter_batches(batch_size=_ROWS):
-            yield _converted(
-                dict(zip(batch.schema.names, batch.columns, strict=True)), columns, range(rows + 1, 1 << 62)
-            )
-            rows += batch.num_rows
+        yield from _numbered(parquet.iter_batches(batch_size=_ROWS), columns)
     except (pa.ArrowInvalid, OSError) as error:
         raise SqlError(f"this is no Parquet: {error}") from None
 
@@ -134,6 +126,15 @@ def _parquet(file: BinaryIO, columns: pa.StructType) -> Iterator[Batch]:
 _FORMS: Final[dict[str, Callable[[BinaryIO, pa.StructType], Iterator[Batch]]]] = {"json": _json, "parquet": _parquet}
 FORMS: Final = ("csv", *_FORMS)
 """The formats of files that can be read."""
+
+
+def _numbered(batches: Iterable[pa.RecordBatch], columns: pa.StructType) -> Iterator[Batch]:
+    """Converts batches of a file whose rows are numbered from 1 on."""
+    rows = 0
+    for batch in batches:
+        named = dict(zip(batch.schema.names, batch.columns, strict=True))
+        yield _converted(named, columns, range(rows + 1, rows + 1 + batch.num_rows))
+        rows += batch.num_rows
 
 
 def _converted(batch: Batch, columns: pa.StructType, numbers: Sequence[int], unit: str = "row") -> Batch:
@@ -147,7 +148,7 @@ def _converted(batch: Batch, columns: pa.StructType, numbers: Sequence[int], uni
             continue
         try:
             converted[field.name] = _cast(column, field.type)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError, TypeError):
+        except _NOT_OF_THE_TYPE:
             at = next(at for at in range(rows) if not _fits(column.slice(at, 1), field.type))
             value, kind = column[at].as_py(), "timestamp" if types.is_timestamp(field.type) else field.type
             raise SqlError(f"{unit} {numbers[at]}: the column {field.name!r} is {kind}, got {value!r:.60}") from None
@@ -166,7 +167,7 @@ def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
 def _fits(column: pa.Array, kind: pa.DataType) -> bool:
     try:
         _cast(column, kind)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError, TypeError):
+    except _NOT_OF_THE_TYPE:
         return False
     return True
 

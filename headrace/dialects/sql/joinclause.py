@@ -8,6 +8,7 @@ from typing import Final
 
 from sqlglot import exp
 
+from headrace.dialects.sql.conditions import conjuncts
 from headrace.dialects.sql.intervals import interval_of
 from headrace.dialects.sql.relations import Relation, Scope, column_named, is_bound, sql_text
 from headrace.dialects.sql.sqlerrors import SqlError
@@ -127,7 +128,7 @@ class Joining:
             column = exp.column(each.copy())
             pairs.append((self.scope.resolve(column), other.resolve(column)))
         on = self.join.args.get("on")
-        for condition in [] if on is None else list(on.flatten()) if isinstance(on, exp.And) else [on]:
+        for condition in () if on is None else conjuncts(on):
             pair = self._pair(condition, other) if isinstance(condition, exp.EQ) else None
             if pair is None:
                 rest.append(condition)

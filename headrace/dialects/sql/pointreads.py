@@ -8,7 +8,7 @@ might read something else than our parser, such as strings with escapes, are lef
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Any, Final
@@ -16,6 +16,7 @@ from typing import Any, Final
 import pyarrow as pa
 from sqlglot import exp
 
+from headrace.dialects.sql.conditions import conjuncts
 from headrace.dialects.sql.sqlstatements import Select
 
 # What Spark's SQL and DuckDB's read differently: escapes, strings in double quotes, and comments.
@@ -64,7 +65,7 @@ def point_read(statement: Select, schema_of: Callable[[str], pa.Schema]) -> Poin
     schema, known = schema_of(table.name), {table.alias_or_name.lower()}
     equal: dict[str, Any] = {}
     rest = False
-    for condition in _conjuncts(where.this):
+    for condition in conjuncts(where.this):
         found = _equality(condition, schema, known)
         if found is None or found[0] in equal:
             rest = True
@@ -81,15 +82,6 @@ def point_read(statement: Select, schema_of: Callable[[str], pa.Schema]) -> Poin
     return PointRead(
         table.name, equal, columns, None if limit is None or columns is None else int(limit.expression.this)
     )
-
-
-def _conjuncts(condition: exp.Expr) -> Iterator[exp.Expr]:
-    condition = condition.unnest()
-    if isinstance(condition, exp.And):
-        yield from _conjuncts(condition.this)
-        yield from _conjuncts(condition.expression)
-    else:
-        yield condition
 
 
 def _equality(condition: exp.Expr, schema: pa.Schema, known: set[str]) -> tuple[str, Any] | None:

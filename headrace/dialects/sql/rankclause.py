@@ -11,6 +11,7 @@ from typing import Final
 
 from sqlglot import exp
 
+from headrace.dialects.sql.conditions import conjuncts
 from headrace.dialects.sql.relations import Ranking, Relation, Scope, column_named, is_bound, spelled, sql_text
 from headrace.dialects.sql.steps import Steps
 from headrace.model.knowncolumns import no_column
@@ -170,9 +171,7 @@ def limited(steps: Steps, relation: Relation, condition: exp.Expr | None, *, inn
     if relation.ranking is None:
         return relation if condition is None else steps.where(relation, condition)
     rank = sql_text(column_named(relation.ranking.name))
-    conditions = (
-        [] if condition is None else list(condition.flatten()) if isinstance(condition, exp.And) else [condition]
-    )
+    conditions = [] if condition is None else list(conjuncts(condition))
     limits = [_limit(each, rank) for each in conditions]
     found = [limit for limit in limits if limit is not None]
     if not found:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from sqlglot import exp
 
+from headrace.dialects.sql.conditions import conjuncts
 from headrace.dialects.sql.grammar import WindowTable
 from headrace.dialects.sql.relations import COMPARED, NUMBER, spelled
 from headrace.dialects.sql.sqlstatements import CreateQuery, CreateStream
@@ -57,7 +58,7 @@ def shape_of(statement: CreateQuery, streams: Mapping[str, CreateStream]) -> Sha
         return None
     comparisons: list[_Comparison] = []
     rest: list[exp.Expr] = []
-    for condition in _conjuncts(query.args["where"].this):
+    for condition in conjuncts(query.args["where"].this):
         found = _comparison(condition, stream.columns, names)
         if found is None:
             rest.append(condition)
@@ -90,15 +91,6 @@ def _stream_of(query: exp.Select, streams: Mapping[str, CreateStream]) -> tuple[
         return None, ()
     name = spelled(table.name, streams)
     return None if name is None else streams[name], ("", source.alias or table.alias_or_name)
-
-
-def _conjuncts(node: exp.Expr) -> Iterator[exp.Expr]:
-    node = node.unnest()
-    if isinstance(node, exp.And):
-        yield from _conjuncts(node.this)
-        yield from _conjuncts(node.expression)
-    else:
-        yield node
 
 
 def _comparison(node: exp.Expr, columns: Mapping[str, str], qualifiers: Sequence[str]) -> _Comparison | None:

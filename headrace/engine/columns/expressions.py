@@ -61,10 +61,17 @@ class Rows:
 
 
 class Expression(ABC):
-    """An expression over the columns of a batch. `columns` are those it reads."""
+    """An expression over the columns of a batch."""
 
-    columns: frozenset[str]
-    may_fail: bool
+    @property
+    @abstractmethod
+    def columns(self) -> frozenset[str]:
+        """The columns that it reads."""
+
+    @property
+    @abstractmethod
+    def may_fail(self) -> bool:
+        """Whether there are values for which it fails."""
 
     @abstractmethod
     def over(self, rows: Rows) -> Any:
@@ -94,7 +101,7 @@ class Attribute(Expression):
     may_fail = False
 
     @property
-    def columns(self) -> frozenset[str]:  # type: ignore[override]
+    def columns(self) -> frozenset[str]:
         return frozenset([self.name])
 
     def over(self, rows: Rows) -> Any:
@@ -125,11 +132,11 @@ class _Node(Expression):
     args: tuple[Expression, ...]
 
     @property
-    def columns(self) -> frozenset[str]:  # type: ignore[override]
+    def columns(self) -> frozenset[str]:
         return frozenset().union(*(each.columns for each in self.args))
 
     @property
-    def may_fail(self) -> bool:  # type: ignore[override]
+    def may_fail(self) -> bool:
         return any(each.may_fail for each in self.args)
 
 
@@ -146,7 +153,7 @@ class Call(_Node):
         object.__setattr__(self, "fails", may_fail)
 
     @property
-    def may_fail(self) -> bool:  # type: ignore[override]
+    def may_fail(self) -> bool:
         return self.fails or super().may_fail
 
     def over(self, rows: Rows) -> Any:

@@ -103,7 +103,7 @@ class Records:
             WRITER: [each.writer for each in said],
             PLACE: [partition << OFFSET_BITS] * len(said),
         }
-        columns = [pa.array(known.get(name, [None] * len(said)), kind) for name, kind in _fields(self.schema())]
+        columns = [pa.array(known.get(field.name, [None] * len(said)), field.type) for field in self.schema()]
         return pa.record_batch(columns, schema=self.schema())
 
     def _batch(self, partition: int, first: int, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -141,10 +141,6 @@ class Records:
                 "record": json.dumps(value, default=str),
             }
         return pa.array(wrong, BAD_TYPE)
-
-
-def _fields(schema: pa.Schema) -> Iterator[tuple[str, pa.DataType]]:
-    return ((field.name, field.type) for field in schema)
 
 
 def checked_times(column: pa.Array) -> pa.Array:
