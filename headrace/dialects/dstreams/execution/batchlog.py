@@ -1,0 +1,44 @@
+"""The log of batches: one record for each interval, empty ones too, with the cut of every input.
+
+A batch is what its record says, whenever and however often it is run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from headrace.dialects.dstreams.graph.inputs import Cut
+from headrace.log import Log
+
+TOPIC: Final = "batches"
+
+
+class BatchLog:
+    """The batches of a program, whose intervals are `interval` milliseconds; the first ends at `zero` + `interval`."""
+
+    def __init__(self, folder: Path, zero: int, interval: int) -> None:
+        self.path, self.zero, self.interval = str(folder / "log"), zero, interval
+        log = Log(self.path)
+        self._topic = log.topic(TOPIC) if TOPIC in log.topics() else log.create(TOPIC)
+        self._partition = self._topic.partition(0)
+
+    def last(self) -> int:
+        """Returns the time of the last batch; `zero` if there is none."""
+        return self.zero + self._partition.next_offset() * self.interval
+
+    def append(self, time: int, cuts: list[Cut]) -> None:
+        """Appends the next batch. It counts once it is on disk."""
+        assert time == self.last() + self.interval
+        self._topic.append(0, self._topic.batch([{"time": time, "cuts": cuts}], timestamps=[time * 1000]))
+
+    def cuts(self, time: int) -> list[Cut]:
+        """Reads the cuts of a batch."""
+        at = (time - self.zero) // self.interval - 1
+        return next(self._topic.read(0, at, at + 1)).value["cuts"]  # type: ignore[no-any-return]
+
+    def earlier(self, number: int) -> Iterator[Cut]:
+        """Yields the cuts of an input, the last one first."""
+        for time in range(self.last(), self.zero, -self.interval):
+            yield self.cuts(time)[number]

@@ -1,0 +1,150 @@
+"""Runs a program: a stream of the engine reads the log of batches and runs each batch, in order.
+
+A batch whose outputs are done is noted as done, so that it is not run again, whatever becomes of the stream's
+micro-batch. One that was interrupted is run again: with the same elements, the same time and the same state before it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import uuid
+from datetime import datetime
+from pathlib import Path
+
+from pyspark import RDD, SparkContext
+
+from headrace.dialects.dstreams.execution.batchclock import BatchClock
+from headrace.dialects.dstreams.execution.batchgenerator import BatchGenerator
+from headrace.dialects.dstreams.execution.batchlog import TOPIC, BatchLog
+from headrace.dialects.dstreams.execution.listenerbus import ListenerBus
+from headrace.dialects.dstreams.execution.streamprogram import Program
+from headrace.dialects.dstreams.graph.inputs import Cut
+from headrace.engine.handle import Handle
+from headrace.engine.spark.session import spark_session
+from headrace.local.atomicfile import replace_file
+from headrace.model.pipeline import Pipeline
+from headrace.model.sinks import ForEachBatch, WindowedValue
+from headrace.model.topics import ReadTopic
+
+
+class BatchRun:
+    """A program that runs, in its directory. It is what nodes know as Batches."""
+
+    def __init__(
+        self, program: Program, sc: SparkContext, folder: Path, clock: BatchClock, bus: ListenerBus, *, temporary: bool
+    ) -> None:
+        assert program.zero is not None
+        self.program, self.sc, self.folder, self.bus = program, sc, folder, bus
+        self.zero, self.run = program.zero, uuid.uuid4().hex
+        self.log = BatchLog(folder, program.zero, program.interval)
+        self.error: BaseException | None = None
+        self.ended = threading.Event()
+        self.done = self._read_done()
+        self._progress = threading.Condition()
+        self._nodes = program.nodes()
+        self._slots: dict[int, RDD[int]] = {}
+        self._cuts: dict[int, list[Cut]] = {}
+        self._temporary, self._halted = temporary, False
+        self._generator = BatchGenerator(self.log, program.inputs, clock, self._fail)
+        self._handle: Handle | None = None
+
+    def start(self) -> None:
+        """Starts the stream and the inputs."""
+        for number, source in enumerate(self.program.inputs):
+            source.start(self, self.log.earlier(number))
+        p = Pipeline(spark=spark_session())
+        p | "batches" >> ReadTopic(TOPIC, log=self.log.path) | "run" >> ForEachBatch(self._run_batches)
+        self._handle = p.run(checkpoint=str(self.folder / "stream"))
+        threading.Thread(target=self._watch, name="stream of batches", daemon=True).start()
+        self.bus.started()
+        self._generator.start()
+
+    def stop(self, *, gracefully: bool) -> None:
+        """Stops; gracefully, when all batches that are due are done."""
+        self._generator.stop(gracefully=gracefully)
+        if gracefully:
+            with self._progress:
+                while self.done < self.log.last() and not self.ended.is_set():
+                    self._progress.wait(0.1)
+        self._halted = True
+        assert self._handle is not None
+        self._handle.stop()
+        self.ended.wait()
+        for node in self._nodes:
+            node.close()
+        if self._temporary:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def wait(self, timeout: float | None) -> bool:
+        """Waits for the end; raises the error that a batch failed with."""
+        ended = self.ended.wait(timeout)
+        if self.error is not None:
+            raise self.error
+        return ended
+
+    def cut(self, number: int, time: int) -> Cut:
+        if time not in self._cuts:
+            self._cuts[time] = self.log.cuts(time)
+        return self._cuts[time][number]
+
+    def slots(self, count: int) -> RDD[int]:
+        if count not in self._slots:
+            self._slots[count] = self.sc.parallelize(range(count), count)
+        return self._slots[count]
+
+    def _run_batches(self, elements: list[WindowedValue], batch_id: int) -> None:
+        try:
+            for record in sorted((element.value for element in elements), key=lambda record: record["time"]):
+                if record["time"] > self.done:
+                    self._run_batch(record["time"], record["cuts"])
+        except BaseException as error:
+            if not self._halted:
+                self.error = self.error or error
+            raise
+
+    def _run_batch(self, batch_time: int, cuts: list[Cut]) -> None:
+        self._cuts[batch_time] = cuts
+        moment = datetime.fromtimestamp(batch_time / 1000)
+        sizes = [source.size(cut) for source, cut in zip(self.program.inputs, cuts, strict=True)]
+        with self.bus.batch(batch_time, sizes) as batch:
+            for number, output in enumerate(self.program.outputs):
+                if self._halted:  # an interrupted batch is run again
+                    raise InterruptedError("the StreamingContext was stopped")
+                rdd = output.node.get(self, batch_time)
+                if rdd is not None:
+                    with batch.output(number, output.name):
+                        output.function(moment, rdd)
+        replace_file(self.folder / "done", str(batch_time).encode())
+        for node in self._nodes:
+            node.forget(self, batch_time - node.horizon)
+        oldest = batch_time - self.program.horizon()
+        for time in [time for time in self._cuts if time <= oldest]:
+            del self._cuts[time]
+        with self._progress:
+            self.done = batch_time
+            self._progress.notify_all()
+
+    def _read_done(self) -> int:
+        try:
+            return int((self.folder / "done").read_bytes())
+        except FileNotFoundError:
+            return self.zero
+
+    def _watch(self) -> None:
+        assert self._handle is not None
+        try:
+            self._handle.wait()
+        except BaseException as error:
+            if not self._halted:
+                self.error = self.error or error
+        finally:
+            self.ended.set()
+            with self._progress:
+                self._progress.notify_all()
+
+    def _fail(self, error: BaseException) -> None:
+        """Ends the run with an error of the inputs."""
+        self.error = self.error or error
+        if self._handle is not None:
+            self._handle.stop()
