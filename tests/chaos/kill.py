@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import dstreamsjob
 import job
 import logjob
 import psutil
@@ -35,7 +36,14 @@ from job import Output
 
 from headrace.engine.spark.session import WORKER_DAEMON
 
-JOBS: Final = {"job": job, "logjob": logjob, "stormjob": stormjob, "retryjob": retryjob, "sqljob": sqljob}
+JOBS: Final = {
+    "job": job,
+    "logjob": logjob,
+    "stormjob": stormjob,
+    "retryjob": retryjob,
+    "sqljob": sqljob,
+    "dstreamsjob": dstreamsjob,
+}
 """The streams that can be killed."""
 
 DRIVER, WORKER = "driver", "worker"

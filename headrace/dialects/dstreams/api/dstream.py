@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 T_co = TypeVar("T_co", covariant=True)
 
 
-
-
 class DStream(Generic[T_co]):
     """A stream as a sequence of RDDs, one for each interval of time.
 

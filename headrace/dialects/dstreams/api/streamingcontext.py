@@ -24,32 +24,36 @@ from headrace.dialects.dstreams.execution.streamprogram import (
     load_program,
     temporary_folder,
 )
-from headrace.dialects.dstreams.graph.inputs import FileInput, Input, QueueInput, SocketInput
+from headrace.dialects.dstreams.graph.fileinputs import FileInput
+from headrace.dialects.dstreams.graph.inputs import Input, QueueInput
 from headrace.dialects.dstreams.graph.nodes import InputNode, Node, StateNode, TransformNode, times
+from headrace.dialects.dstreams.graph.topicinputs import KafkaInput, SocketInput, TopicInput
 from headrace.engine.spark.session import spark_session
+from headrace.model.kafkasecurity import KafkaSecurity
+from headrace.model.topics import address
 
 _log: Final = logging.getLogger("headrace.dstreams")
-
-
 
 
 class StreamingContext:
     """A program of DStreams: its sources, and what starts and stops it.
 
-    Names, parameters and defaults are those of pyspark.streaming; `clock` decides when batches are due.
+        Names, parameters and defaults are those of pyspark.streaming; `clock` decides when batches are due.
 
-    >>> from headrace.engine.spark.session import spark_session
-    >>> from headrace.dstreams import ManualClock
-    >>> clock = ManualClock()
-    >>> ssc = StreamingContext(spark_session().sparkContext, 1, clock=clock)
-    >>> lengths = ssc.queueStream([["a", "bb"], ["ccc"]]).map(len)
-    >>> lengths.foreachRDD(lambda time, rdd: print(rdd.collect()))
-    >>> ssc.start()
-    >>> clock.advance(3)
-    >>> ssc.stop(stopSparkContext=False, stopGraceFully=True)
-    [1, 2]
-    [3]
-    []
+        >>> from headrace.engine.spark.session import spark_session
+    from headrace.model.kafkasecurity import KafkaSecurity
+    from headrace.model.topics import address
+        >>> from headrace.dstreams import ManualClock
+        >>> clock = ManualClock()
+        >>> ssc = StreamingContext(spark_session().sparkContext, 1, clock=clock)
+        >>> lengths = ssc.queueStream([["a", "bb"], ["ccc"]]).map(len)
+        >>> lengths.foreachRDD(lambda time, rdd: print(rdd.collect()))
+        >>> ssc.start()
+        >>> clock.advance(3)
+        >>> ssc.stop(stopSparkContext=False, stopGraceFully=True)
+        [1, 2]
+        [3]
+        []
     """
 
     _active: ClassVar[StreamingContext | None] = None
@@ -81,12 +85,15 @@ class StreamingContext:
     # Contexts that exist.
 
     @classmethod
-    def getOrCreate(cls, checkpointPath: str, setupFunc: Callable[[], StreamingContext]) -> StreamingContext:
+    def getOrCreate(
+        cls, checkpointPath: str, setupFunc: Callable[[], StreamingContext], *, clock: BatchClock | None = None
+    ) -> StreamingContext:
         """Returns the program whose checkpoint is in a directory or, if there is none, the one that a function makes.
 
         The program is the one that was started, with its functions; its sources and states continue where they were.
+        `clock` is for one that is continued.
         """
-        return cls._continued(checkpointPath, None) or cls._created(checkpointPath, setupFunc)
+        return cls._continued(checkpointPath, clock) or cls._created(checkpointPath, setupFunc)
 
     @classmethod
     def getActive(cls) -> StreamingContext | None:
@@ -236,6 +243,25 @@ class StreamingContext:
         queue = [self._rdd(each) for each in rdds]
         last = None if default is None else self._rdd(default)
         return self._input(QueueInput(queue, oneAtATime, last, len(self._program.inputs)))
+
+    def topicStream(
+        self,
+        topic: str,
+        *,
+        log: str | None = None,
+        start: Literal["earliest", "latest"] = "latest",
+        security: KafkaSecurity | None = None,
+    ) -> DStream[Any]:
+        """Reads the records of a topic: of an embedded log its values, of Kafka (key, value) as bytes.
+
+        `topic`, `log` and `security` are those of hr.ReadTopic.
+        """
+        place = address(topic, log=log, security=security)
+        if start not in ("earliest", "latest"):
+            raise StreamingContextError(f"topicStream: start is 'earliest' or 'latest', got {start!r}")
+        if place.log is None:
+            return self._input(KafkaInput(place, start))
+        return self._input(TopicInput(str(Path(place.log).absolute()), place.name, start))
 
     def _rdd(self, elements: RDD[Any] | Iterable[Any]) -> RDD[Any]:
         return elements if isinstance(elements, RDD) else self._sc.parallelize(list(elements))

@@ -119,8 +119,10 @@ class BatchRun:
         for node in self._nodes:
             node.forget(self, batch_time - node.horizon)
         oldest = batch_time - self.program.horizon()
-        for time in [time for time in self._cuts if time <= oldest]:
-            del self._cuts[time]
+        for time in sorted(time for time in self._cuts if time <= oldest):
+            released = self._cuts.pop(time)
+            for source, cut in zip(self.program.inputs, released, strict=True):
+                source.release(cut)
         with self._progress:
             self.done = batch_time
             self._progress.notify_all()

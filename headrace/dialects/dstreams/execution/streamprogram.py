@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import pickle
 import tempfile
-import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -123,9 +123,14 @@ class ProgramFolder:
     def begin(self) -> Path:
         """Makes the directory of a new program. What is there of earlier ones stays."""
         make_folder(self.path)
-        folder = self.path / f"run-{uuid.uuid4().hex[:12]}"
-        make_folder(folder)
-        return folder
+        for number in itertools.count(1):
+            folder = self.path / f"run-{number}"
+            try:
+                make_folder(folder, exist_ok=False)
+                return folder
+            except FileExistsError:
+                continue
+        raise AssertionError
 
     def store(self, folder: Path, program: Program) -> None:
         """Stores a program in its directory; from here on it is the latest."""
