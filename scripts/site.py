@@ -17,6 +17,7 @@ from mkdocs.structure.files import File, Files
 _ROOT: Final = Path(__file__).parents[1]
 _PACKAGES: Final = {
     "Storm": "headrace.dialects.storm",
+    "DStreams": "headrace.dialects.dstreams",
     "Sessions of SQL": "headrace.dialects.sql.sqlsession",
     "The log": "headrace.log",
     "Testing": "headrace.testing",

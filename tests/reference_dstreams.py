@@ -71,7 +71,7 @@ def reduce_window(
     if inverse is None or width <= 5 * slide:
         result = each(window(stream, width, slide), lambda pairs: reduce_by_key(pairs, reduce))
         return each(result, lambda pairs: [p for p in pairs if inverse is None or keep is None or keep(p)])
-    result, table = [], None
+    result, table = list[Any](), None
     for number in range(1, len(stream) + 1):
         if number % slide:
             result.append(None)
@@ -93,7 +93,8 @@ def reduce_window(
 
 
 def update_state(stream: list[Any], update: Callable[[Any, Any], Any], initial: Iterable[Any] = ()) -> list[Any]:
-    table, result = dict(initial), []
+    table: dict[Any, Any] = dict(initial)
+    result: list[Any] = []
     for batch in stream:
         if batch is None:
             result.append(None)

@@ -63,9 +63,10 @@ def test_functions_may_take_the_time_or_not() -> None:
 
 
 def test_specs_are_checked() -> None:
-    for wrong in (lambda: StateSpec.function(3), lambda: StateSpec.function(lambda a: a)):  # type: ignore[arg-type]
+    wrong: Any
+    for wrong in (3, lambda a: a):
         with pytest.raises(PipelineError, match=r"\(key, value, state\)"):
-            wrong()
+            StateSpec.function(wrong)
     spec = StateSpec.function(lambda key, value, state: None)
     with pytest.raises(PipelineError, match="at least one, got 0"):
         spec.numPartitions(0)
@@ -83,6 +84,7 @@ def test_specs_are_checked() -> None:
         state.update(2)
 
 
+@pytest.mark.slow("a stream from start to stop")
 def test_life_cycle(spark: SparkSession, tmp_path: Path) -> None:
     sc = spark.sparkContext
     for duration in (None, 0, -1):

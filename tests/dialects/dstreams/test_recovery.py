@@ -11,6 +11,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,10 @@ def tally(key: Any, value: Any, state: Any) -> Any:
     return key, state.get()
 
 
+def is_over(run: Any) -> bool:
+    return run.ended.is_set() or run.done == START + 1000 * len(BATCHES)
+
+
 @pytest.mark.slow("a program that fails and is continued five times")
 def test_a_program_that_fails_anywhere_continues_where_it_was(spark: SparkSession, tmp_path: Path) -> None:
     checkpoint, clock, made = str(tmp_path / "checkpoint"), ManualClock(START), []
@@ -106,7 +111,7 @@ def test_a_program_that_fails_anywhere_continues_where_it_was(spark: SparkSessio
             clock.advance(len(BATCHES))
         run = ssc._run
         assert run is not None
-        wait_for(lambda run=run: run.ended.is_set() or run.done == START + 1000 * len(BATCHES))
+        wait_for(partial(is_over, run))
         try:
             ssc.awaitTermination(0)
             break

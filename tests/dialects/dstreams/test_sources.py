@@ -108,7 +108,7 @@ def test_sources_outputs_and_listeners(
     (folders["text"] / "a").write_text("again\n")
     send("three\n")
     interval(3, 3)
-    slices = [rdd.collect() for rdd in streams["text"].slice(START // 1000 + 1, START // 1000 + 3)]
+    slices = [rdd.collect() for rdd in streams["all of the topic"].slice(START // 1000 + 1, START // 1000 + 3)]
     ssc.stop(stopSparkContext=False, stopGraceFully=True)
     assert found == {
         "socket": [["one", "two"], [], ["three"]],
@@ -118,7 +118,7 @@ def test_sources_outputs_and_listeners(
         "all of the topic": [[-1, 7, 8], [], []],
         "queue": [[1, 2], [9], [9]],
     }
-    assert slices == found["text"]
+    assert slices == found["all of the topic"]
     printed = capsys.readouterr().out.split("-" * 43 + "\n")
     assert printed[1].startswith("Time: 2023-11-") and printed[2::2] == ["1\n2\n\n", "9\n\n", "9\n\n"]
     saved = {
@@ -139,6 +139,7 @@ def test_sources_outputs_and_listeners(
     assert listener.calls[0] == "started" and listener.calls.count("saveAsTextFiles") == 3
 
 
+@pytest.mark.slow("two streams, and a socket to wait for")
 def test_a_graceful_stop_processes_what_was_received_and_a_failure_ends_the_program(
     spark: SparkSession, tmp_path: Path, lines: tuple[int, Any]
 ) -> None:

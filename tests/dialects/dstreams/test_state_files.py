@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ def play(folder: Path, kind: Any, steps: list[list[Block]], accidents: list[str]
         if accident == "fail":  # an attempt that fails in the middle leaves no trace
             with pytest.raises(ZeroDivisionError):
                 files.advance(version, lambda: [][1 // 0], version)
-        files.advance(version, lambda blocks=blocks: blocks, version)
+        files.advance(version, partial(list, blocks), version)
         if accident == "again":  # an attempt that comes too late, with whatever input
             files.advance(version, lambda: [][1 // 0], version)
         elif accident == "die":  # the next task runs in another process

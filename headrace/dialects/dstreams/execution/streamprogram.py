@@ -118,7 +118,7 @@ class ProgramFolder:
         if stored["format"] != _FORMAT:
             what = f"the checkpoint {self.path}"
             raise StreamingContextError(other_format(what, stored["format"], _FORMAT, "begin with a new directory"))
-        return self.path / stored["run"]
+        return self.path / str(stored["run"])
 
     def begin(self) -> Path:
         """Makes the directory of a new program. What is there of earlier ones stays."""
@@ -161,7 +161,7 @@ def dump_program(program: Program) -> bytes:
     return file.getvalue()
 
 
-class _Dumper(cloudpickle.Pickler):  # type: ignore[misc, name-defined]
+class _Dumper(cloudpickle.Pickler):  # type: ignore[misc]
     """Functions may mention the Spark context, which is that of the process in which they are loaded."""
 
     def persistent_id(self, obj: object) -> str | None:

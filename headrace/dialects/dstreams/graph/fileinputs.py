@@ -30,6 +30,8 @@ class FileInput(Input):
     alone, so a file that is still being written can have one.
     """
 
+    lasting = False  # others may move files away
+
     def __init__(self, directory: str, length: int | None = None) -> None:
         self.directory, self.length = directory, length
         self.old = sorted(self._listed())

@@ -28,6 +28,8 @@ class Input:
     """A source of elements."""
 
     failure: Exception | None = None
+    lasting = True
+    """Whether the elements of a cut can cheaply be read again for as long as windows need them."""
 
     def start(self, context: InputContext, earlier: Iterator[Cut]) -> None:
         """Begins to receive, at the start of a run. Cuts of earlier runs are given, the last one first."""

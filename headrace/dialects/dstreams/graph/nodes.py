@@ -121,7 +121,7 @@ class WindowNode(Node):
     def __init__(self, parent: Node, width: int, slide: int) -> None:
         super().__init__((parent,), slide)
         self.width = width
-        if parent.level is None and not isinstance(parent, InputNode):
+        if parent.level is None and not (isinstance(parent, InputNode) and parent.source.lasting):
             parent.level = StorageLevel.MEMORY_ONLY
 
     def horizon_of_parents(self) -> int:

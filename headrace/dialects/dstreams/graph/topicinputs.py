@@ -95,6 +95,8 @@ class SocketInput(TopicInput):
 class KafkaInput(Input):
     """Records of a topic of Kafka: pairs of key and value, as bytes."""
 
+    lasting = False
+
     def __init__(self, address: Address, start: str = "latest") -> None:
         self.address, self.first = address, start
 
@@ -153,4 +155,4 @@ def values_of(topic: Topic, batch: Any, column: str | None) -> list[Any]:
         if not all(own):
             batch = batch.filter(own)
     values = batch.column(VALUE)
-    return values.field(column).to_pylist() if column is not None else topic.values.decode(values)  # type: ignore[no-any-return]
+    return values.field(column).to_pylist() if column is not None else topic.values.decode(values)

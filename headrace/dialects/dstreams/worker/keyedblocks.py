@@ -200,7 +200,7 @@ def combined_by_key(rdd: RDD[Any], combiner: Combiner, partitions: int) -> RDD[A
         if sum(map(len, data)) <= _LARGE:
             blocks = decoded((0, each) for each in data)
             return merge_blocks((block.pairs for block in blocks), combiner.merge).items()
-        merger = ExternalMerger(Aggregator(lambda value: value, combiner.merge, combiner.merge))
+        merger: Any = ExternalMerger(Aggregator(lambda value: value, combiner.merge, combiner.merge))
         for each in data:
             merger.mergeCombiners(Block(*pickle.loads(each)).pairs.items())
         return merger.items()  # type: ignore[no-any-return]
