@@ -28,6 +28,11 @@ WORDS_EACH = 10
 OURS, SPARKS = "headrace.dstreams", "pyspark.streaming"
 
 
+def count(rdd: Any) -> None:
+    """Makes all of an RDD. It returns nothing: pyspark.streaming takes what is returned for an RDD."""
+    rdd.count()
+
+
 def measured(
     bench: Bench, module: str, interval: float, batches: int, build: Callable[[Any], Any], feed: Any = None
 ) -> list[float]:
@@ -62,16 +67,16 @@ def measured(
 
 
 def compare(
-    bench: Bench, count: int, warm: int, interval: float, batches: int, build: Any, feed: Any = None
+    bench: Bench, records: int, warm: int, interval: float, batches: int, build: Any, feed: Any = None
 ) -> dict[str, float]:
     """Measures both; returns the records per second of each."""
     rates = {}
     for module in (SPARKS, OURS):
         took = measured(bench, module, interval, batches, build, None if feed is None else feed(module))
         median = statistics.median(took[warm:])
-        rates[module] = count / median
-        bench.say(f"{module:20} {count / median:12,.0f} records/s   batches of {[round(each, 2) for each in took]} s")
-        bench.figures.append({"module": module, "records": count, "seconds": [round(each, 3) for each in took]})
+        rates[module] = records / median
+        bench.say(f"{module:20} {records / median:12,.0f} records/s   batches of {[round(each, 2) for each in took]} s")
+        bench.figures.append({"module": module, "records": records, "seconds": [round(each, 3) for each in took]})
     return rates
 
 
@@ -102,7 +107,7 @@ def words(bench: Bench) -> Iterator[Verdict]:
     def build_for(ssc: Any) -> None:
         folder = folders[OURS if ssc.__module__.startswith("headrace") else SPARKS]
         counts = ssc.textFileStream(str(folder)).flatMap(str.split).map(lambda word: (word, 1)).reduceByKey(add)
-        counts.foreachRDD(lambda rdd: rdd.count())
+        counts.foreachRDD(count)
 
     # A batch before the first files, and perhaps one between, is empty; they are not counted.
     rates = {}
@@ -125,7 +130,7 @@ def state(bench: Bench) -> Iterator[Verdict]:
 
     def build(ssc: Any) -> None:
         stream = ssc.queueStream([ssc.sparkContext.parallelize(each) for each in queue])
-        stream.updateStateByKey(lambda values, old: sum(values) + (old or 0)).foreachRDD(lambda rdd: rdd.count())
+        stream.updateStateByKey(lambda values, old: sum(values) + (old or 0)).foreachRDD(count)
 
     rates = compare(bench, touched, 4, 1, batches, build)
     remedy = "see what a batch costs beside the calls: jobs, files of state, what Spark does around it"
@@ -140,7 +145,7 @@ def windows(bench: Bench) -> Iterator[Verdict]:
 
     def build(ssc: Any) -> None:
         stream = ssc.queueStream([ssc.sparkContext.parallelize(each) for each in queue])
-        stream.reduceByKeyAndWindow(add, sub, 8, 1).foreachRDD(lambda rdd: rdd.count())
+        stream.reduceByKeyAndWindow(add, sub, 8, 1).foreachRDD(count)
 
     rates = compare(bench, pairs, 9, 1, batches, build)
     remedy = "see what combining, exchanging and the window's table cost"

@@ -15,6 +15,8 @@ from headrace.dialects.dstreams.graph.fileinputs import _read_lines, lines_of
 from headrace.dstreams import ManualClock, StreamingContext, StreamingContextError, StreamingListener
 from headrace.log import Log
 from tests.dialects.dstreams.programs import START, collect
+from tests.edges.kafka import Broker
+from tests.scale import only_full
 from tests.waiting import wait_for
 
 
@@ -176,3 +178,22 @@ def test_files_are_read_in_parts(tmp_path: Path, size: int) -> None:
     parts = [(str(path), at, min(at + size, len(data))) for at in range(0, len(data), size)]
     assert [line for part in parts for line in _read_lines([[part]])] == lines_of(data)
     assert lines_of(data) == ["one", "", "two", "thr", "ee", "fünf", "last"]
+
+
+@pytest.mark.slow("waits for a broker")
+@only_full("topics of the log are read in every run, and Kafka's connector by other tests")
+def test_topics_of_kafka(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    uri = broker.create("dstreams-pairs", 2)
+    broker.send("dstreams-pairs", (b"old", b"0", 0))
+    clock = ManualClock(START)
+    ssc = StreamingContext(spark.sparkContext, 1, clock=clock)
+    latest: list[list[Any]] = []
+    earliest: list[list[Any]] = []
+    collect(ssc.topicStream(uri), latest)
+    collect(ssc.topicStream(uri, start="earliest"), earliest)
+    ssc.start()
+    broker.send("dstreams-pairs", (b"a", b"1", 0), (None, b"2", 0))
+    clock.advance(2)
+    ssc.stop(stopSparkContext=False, stopGraceFully=True)
+    assert [sorted(batch, key=repr) for batch in latest] == [[(None, b"2"), (b"a", b"1")], []]
+    assert [sorted(batch, key=repr) for batch in earliest] == [[(None, b"2"), (b"a", b"1"), (b"old", b"0")], []]

@@ -9,11 +9,13 @@ from __future__ import annotations
 import shutil
 import threading
 import uuid
+from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
 
 from pyspark import RDD, SparkContext
 
+from headrace.dialects.dstreams.errors import StreamingContextError
 from headrace.dialects.dstreams.execution.batchclock import BatchClock
 from headrace.dialects.dstreams.execution.batchgenerator import BatchGenerator
 from headrace.dialects.dstreams.execution.batchlog import TOPIC, BatchLog
@@ -23,6 +25,7 @@ from headrace.dialects.dstreams.graph.inputs import Cut
 from headrace.engine.handle import Handle
 from headrace.engine.spark.session import spark_session
 from headrace.local.atomicfile import replace_file
+from headrace.local.filelock import file_lock
 from headrace.model.pipeline import Pipeline
 from headrace.model.sinks import ForEachBatch, WindowedValue
 from headrace.model.topics import ReadTopic
@@ -45,12 +48,25 @@ class BatchRun:
         self._nodes = program.nodes()
         self._slots: dict[int, RDD[int]] = {}
         self._cuts: dict[int, list[Cut]] = {}
-        self._temporary, self._halted = temporary, False
+        self._temporary, self._halted, self._locks = temporary, False, ExitStack()
         self._generator = BatchGenerator(self.log, program.inputs, clock, self._fail)
         self._handle: Handle | None = None
 
     def start(self) -> None:
-        """Starts the stream and the inputs."""
+        """Starts the stream and the inputs. Refuses a program that runs already, in this process or another."""
+        if not self._locks.enter_context(file_lock(self.folder / "lock", wait=False)):
+            raise StreamingContextError(
+                f"StreamingContext.start: another process runs this program, in {self.folder}; stop that one first"
+            )
+        try:
+            self._start()
+        except BaseException:
+            for source in self.program.inputs:
+                source.stop()
+            self._locks.close()
+            raise
+
+    def _start(self) -> None:
         for number, source in enumerate(self.program.inputs):
             source.start(self, self.log.earlier(number))
         p = Pipeline(spark=spark_session())
@@ -62,7 +78,10 @@ class BatchRun:
 
     def stop(self, *, gracefully: bool) -> None:
         """Stops; gracefully, when all batches that are due are done."""
-        self._generator.stop(gracefully=gracefully)
+        try:
+            self._generator.stop(gracefully=gracefully)
+        except Exception as error:  # an input has failed
+            self.error = self.error or error
         if gracefully:
             with self._progress:
                 while self.done < self.log.last() and not self.ended.is_set():
@@ -73,6 +92,7 @@ class BatchRun:
         self.ended.wait()
         for node in self._nodes:
             node.close()
+        self._locks.close()
         if self._temporary:
             shutil.rmtree(self.folder, ignore_errors=True)
 
