@@ -18,7 +18,9 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from operator import add, sub
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,8 +37,8 @@ def count(rdd: Any) -> None:
 
 def measured(
     bench: Bench, module: str, interval: float, batches: int, build: Callable[[Any], Any], feed: Any = None
-) -> list[float]:
-    """Runs a program of either module for so many batches; returns the seconds that each batch took."""
+) -> dict[int, float]:
+    """Runs a program of either module for so many batches; returns the seconds that each took, by its time."""
     warnings.simplefilter("ignore", FutureWarning)
     package = importlib.import_module(module)
     ends: dict[int, int] = {}
@@ -50,7 +52,8 @@ def measured(
                 enough.set()
 
     ssc = package.StreamingContext(bench.spark.sparkContext, interval)
-    ssc.checkpoint(str(bench.folder / f"checkpoint-{module}"))
+    if feed is None:  # a program with state
+        ssc.checkpoint(str(bench.folder / f"checkpoint-{module}"))
     ssc.addStreamingListener(Ends())
     build(ssc)
     ssc.start()
@@ -59,20 +62,20 @@ def measured(
     if not enough.wait(600):
         raise TimeoutError(f"{module}: {len(ends)} of {batches} batches were done after 600 s")
     ssc.stop(stopSparkContext=False, stopGraceFully=False)
-    before, took = 0, []
+    before, took = 0, {}
     for batch_time, end in sorted(ends.items())[:batches]:
-        took.append((end - max(batch_time, before)) / 1000)
+        took[batch_time] = (end - max(batch_time, before)) / 1000
         before = end
     return took
 
 
 def compare(
-    bench: Bench, records: int, warm: int, interval: float, batches: int, build: Any, feed: Any = None
+    bench: Bench, records: int, warm: int, interval: float, batches: int, build: Callable[[Any], Any]
 ) -> dict[str, float]:
     """Measures both; returns the records per second of each."""
     rates = {}
     for module in (SPARKS, OURS):
-        took = measured(bench, module, interval, batches, build, None if feed is None else feed(module))
+        took = list(measured(bench, module, interval, batches, build).values())
         median = statistics.median(took[warm:])
         rates[module] = records / median
         bench.say(f"{module:20} {records / median:12,.0f} records/s   batches of {[round(each, 2) for each in took]} s")
@@ -104,17 +107,20 @@ def words(bench: Bench) -> Iterator[Verdict]:
 
         return move
 
-    def build_for(ssc: Any) -> None:
-        folder = folders[OURS if ssc.__module__.startswith("headrace") else SPARKS]
-        counts = ssc.textFileStream(str(folder)).flatMap(str.split).map(lambda word: (word, 1)).reduceByKey(add)
-        counts.foreachRDD(count)
-
-    # A batch before the first files, and perhaps one between, is empty; they are not counted.
     rates = {}
     for module in (SPARKS, OURS):
-        took = measured(bench, module, interval, batches + 1, build_for, feed(module))
-        full = sorted(took, reverse=True)[: batches - 2]
-        rates[module] = lines * WORDS_EACH / statistics.median(full)
+        sizes: dict[int, int] = {}
+
+        def build(ssc: Any, folder: Path = folders[module], sizes: dict[int, int] = sizes) -> None:
+            def count_at(moment: datetime, rdd: Any) -> None:
+                sizes[round(moment.timestamp() * 1000)] = rdd.count()
+
+            counts = ssc.textFileStream(str(folder)).flatMap(str.split).map(lambda word: (word, 1)).reduceByKey(add)
+            counts.foreachRDD(count_at)
+
+        by_time = measured(bench, module, interval, batches + 2, build, feed(module))
+        took = [seconds for at, seconds in by_time.items() if sizes[at]]  # of those with files
+        rates[module] = lines * WORDS_EACH / statistics.median(took[2:])
         bench.say(f"{module:20} {rates[module]:12,.0f} words/s   batches of {[round(each, 2) for each in took]} s")
         bench.figures.append({"module": module, "words": lines * WORDS_EACH, "seconds": took})
     remedy = "see what reading files, splitting and combining cost"

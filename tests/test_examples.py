@@ -10,10 +10,12 @@ from pathlib import Path
 # Examples are scripts in a folder of their own; the workers must find them, too.
 import autocomplete
 import chatter
+import dstreams_wordcount
 import hourly_actions
 import pytest
 import user_scores
 import wordcount
+from pyspark.sql import SparkSession
 
 import headrace as hr
 
@@ -122,3 +124,8 @@ def test_stages_of_the_autocompletion() -> None:
         "            └─ python  tags · count/pair",
         "               └─ read  ReadText('tweets.txt')",
     ]
+
+
+def test_dstreams_wordcount_counts_what_was_sent(spark: SparkSession) -> None:
+    counted, sent = dstreams_wordcount.run(spark.sparkContext, 1.5)
+    assert counted == sent and sent["the"] > 1
