@@ -133,6 +133,14 @@ class TableTarget:
         """Deletes those of these rows that the table has with equal values."""
         self._execute(connection, lambda values: sa.delete(self.table).where(*self._equal(values, self.names)), rows)
 
+    def newest(self, connection: Connection, name: str) -> Any:
+        """Returns the greatest value of a column; None if there is none."""
+        return connection.execute(sa.select(sa.func.max(self.table.columns[name]))).scalar()
+
+    def delete_until(self, connection: Connection, name: str, value: Any) -> None:
+        """Deletes the rows in which a column is not greater than a value."""
+        connection.execute(sa.delete(self.table).where(self.table.columns[name] <= value))
+
     def delete(self, connection: Connection, rows: Sequence[Row]) -> None:
         """Deletes the rows with these keys or, without a key, one equal row for each. Refuses if one is missing."""
         attempt = connection.begin_nested()

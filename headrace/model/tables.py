@@ -10,6 +10,7 @@ from headrace.model.panes import WINDOW_BOUNDS
 from headrace.model.pipeline import PCollection
 from headrace.model.secrets import redact_url
 from headrace.model.sinks import BatchSink
+from headrace.model.times import DurationLike, duration, format_duration
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import URL
@@ -42,6 +43,9 @@ class WriteTable(BatchSink):
     - "upsert": replaces the row with its `key`. A retraction that is not replaced deletes the row
     - "retract": adds a row; a retraction deletes one, that with its `key`, or else an equal one
 
+    `ttl` is how long rows stay after the time in `ttl_column`: behind a grouping until the watermark has come so far,
+    otherwise until the column has had a value that is so much later. Rows go in the transaction of a micro-batch.
+
     >>> import headrace as hr, sqlite3, tempfile
     >>> file = tempfile.mkdtemp() + "/counts.db"
     >>> with hr.Pipeline() as p:
@@ -59,6 +63,8 @@ class WriteTable(BatchSink):
         key: str | Sequence[str] = (),
         mode: Mode = "append",
         columns: Sequence[str] | None = None,
+        ttl: DurationLike | None = None,
+        ttl_column: str | None = None,
     ) -> None:
         self.url = database_url("WriteTable", url)
         if not isinstance(table, str) or not table:
@@ -78,6 +84,12 @@ class WriteTable(BatchSink):
                 f"WriteTable: mode='append' adds every element, so it has no key, got {list(self.key)}; write "
                 "mode='upsert' to replace rows, or leave the key out"
             )
+        if (ttl is None) != (ttl_column is None):
+            raise PipelineError("WriteTable: ttl and ttl_column go together, e.g. ttl='7 days', ttl_column='at'")
+        self.ttl = None if ttl is None else duration(ttl)
+        if self.ttl is not None and self.ttl <= 0:
+            raise PipelineError(f"WriteTable: ttl must be positive, got {ttl!r}; give a duration such as '7 days'")
+        self.ttl_column = ttl_column
         if self.columns is not None:
             for name in self.key:
                 if name not in (*self.columns, *WINDOW_BOUNDS):
@@ -85,7 +97,8 @@ class WriteTable(BatchSink):
 
     def __str__(self) -> str:
         key = f", key={list(self.key)!r}" if self.key else ""
-        return f"WriteTable({redact_url(self.url)!r}, {self.table!r}{key}, mode={self.mode!r})"
+        ttl = "" if self.ttl is None else f", ttl={format_duration(self.ttl)!r}, ttl_column={self.ttl_column!r}"
+        return f"WriteTable({redact_url(self.url)!r}, {self.table!r}{key}, mode={self.mode!r}{ttl})"
 
     @property
     def parts(self) -> tuple[str, ...] | None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import cloudpickle
 
 from headrace.model.columnjoins import Join
-from headrace.model.columns import Columnwise
+from headrace.model.columns import Columnwise, TopRows
 from headrace.model.elementwise import ParDo
 from headrace.model.errors import PipelineError
 from headrace.model.grouping import is_grouping
@@ -126,13 +126,13 @@ def groupings_fire(graph: Graph) -> None:
 
 
 def windows_can_be_assigned(graph: Graph) -> None:
-    """Checks that no aggregation of columns is in count windows."""
+    """Checks that no first rows of groups are in count windows."""
     for node in graph:
         window = node.outputs[0].windowing.window if node.outputs else None
-        if isinstance(window, CountWindows) and isinstance(node.transform, Columnwise) and is_grouping(node):
+        if isinstance(window, CountWindows) and isinstance(node.transform, TopRows):
             raise PipelineError(
-                f"{node}: {window!r} counts the elements of a key and works only with GroupByKey and CombinePerKey; "
-                "use one of them, or windows of time"
+                f"{node}: {window!r} counts the elements of a key, and first rows have no such windows; use "
+                "CombinePerKey(TopFn(...)), or windows of time"
             )
 
 

@@ -9,11 +9,12 @@ from typing import Any, Final, Protocol
 
 from headrace.dialects.sql import sqlstatements as sql
 from headrace.dialects.sql.catalog import Catalog
+from headrace.dialects.sql.combinedselect import select_views
 from headrace.dialects.sql.pointplans import PointPlans
 from headrace.dialects.sql.resulttables import ResultTables
 from headrace.dialects.sql.sqlerrors import SqlError
 from headrace.dialects.sql.viewchanges import Subscription
-from headrace.dialects.sql.viewreads import read_point, read_views, view_schema
+from headrace.dialects.sql.viewreads import read_point, view_schema
 from headrace.model.errors import HeadraceError
 from headrace.model.jsontext import dumps, encode_pieces, rows_of
 from headrace.server.http.refusals import Refusal
@@ -107,8 +108,8 @@ class ServedSql:
             if point is not None:
                 rows = [row for batch in point.to_batches() for row in rows_of(batch, limits["cells"])]
                 return self._encode(point.column_names, rows, limits)
-            tables = read_views(catalog, self._tables, statement)
-            result = self._sandbox.query_json(statement.text.strip(), tables, limits)
+            text, tables = select_views(catalog, self._tables, statement, self._sandbox.query)
+            result = self._sandbox.query_json(text, tables, limits)
             return StatementAnswer(columns=result.columns, rows=result.rows, truncated=result.truncated)
         outcome = self._runner.execute(statement.text)
         if "error" in outcome:

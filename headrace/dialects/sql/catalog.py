@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +14,8 @@ from sqlglot import exp
 from headrace.dialects.sql.relations import NUMBER
 from headrace.dialects.sql.sqlerrors import SqlError
 from headrace.dialects.sql.sqlstatements import CreateQuery, CreateStream, CreateTable, parse_statements
-from headrace.dialects.sql.tablereads import TablePart
+from headrace.dialects.sql.tablereads import TablePart, stored_name
+from headrace.dialects.sql.viewoutput import output_view
 from headrace.local.atomicfile import replace_file
 from headrace.local.privatefile import read_private
 from headrace.local.privatefolder import make_folder
@@ -35,7 +36,8 @@ class View:
 
     With a `shape` it is one of the queries of that shape, and has a `number` among them; without a number it is the
     shape itself, which stands for all of them.
-    One that is paused has a pass of its own, which does not run.
+    One that is paused has a pass of its own, which does not run. `combinations` say how columns of several rows become
+    one (see `combining`), which needs the `hidden` columns of its table.
     """
 
     statement: CreateQuery
@@ -45,6 +47,8 @@ class View:
     shape: str | None = None
     number: int | None = None
     paused: bool = False
+    hidden: dict[str, str] = field(default_factory=dict)
+    combinations: dict[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -53,8 +57,15 @@ class View:
 
     @property
     def part(self) -> TablePart | None:
-        """The part that it is of the table of its shape, if it has one."""
-        return None if self.shape is None or self.number is None else TablePart(self.shape, NUMBER, self.number)
+        """The part that it is of another table: that of its shape, or one with hidden columns."""
+        if self.shape is not None:
+            return None if self.number is None else TablePart(self.shape, NUMBER, self.number)
+        return TablePart(stored_name(self.name)) if self.hidden else None
+
+    @property
+    def stored(self) -> str:
+        """The table that its rows are in."""
+        return self.name if self.part is None else self.part.table
 
     def query(self, statement: CreateQuery, number: int) -> View:
         """Returns the view that is a query of this shape."""
@@ -159,6 +170,13 @@ class Catalog:
         self._save()
         return transform
 
+    def check_readable(self, query: CreateQuery) -> None:
+        """Refuses a query over a sliding view, whose rows come from windows that others do not see."""
+        if sliding := [name for name in self.tables_of(query) if name in self.views and _slides(self.views[name])]:
+            raise SqlError(
+                f"{min(sliding)} is a sliding view, which only a SELECT reads; write sw in this view instead"
+            )
+
     def check_no_circle(self, transform: CreateQuery) -> None:
         """Refuses a transform whose rows would come back to it."""
         reached, new = set[str](), {str(transform.into)}
@@ -255,7 +273,7 @@ class Catalog:
 
     def tables_of(self, statement: CreateQuery) -> set[str]:
         """Returns the streams, tables and views that a query names."""
-        named = {table.name for table in statement.query.find_all(exp.Table)}
+        named = {output_view(table) or table.name for table in statement.query.find_all(exp.Table)}
         return named & {*self.streams, *self.tables, *self.views}
 
     def sources_of(self, statement: CreateQuery) -> set[str]:
@@ -310,6 +328,10 @@ class Catalog:
         self.refresh()
 
 
+def _slides(view: View) -> bool:
+    return "sw" in view.statement.options
+
+
 def _entry(view: View) -> dict[str, Any]:
     return {
         "text": view.statement.text.strip(),
@@ -317,6 +339,8 @@ def _entry(view: View) -> dict[str, Any]:
         "key": view.key,
         "computed_by": view.computed_by,
         "paused": view.paused,
+        "hidden": view.hidden,
+        "combinations": view.combinations,
     }
 
 

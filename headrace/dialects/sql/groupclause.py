@@ -8,7 +8,8 @@ from typing import Any
 
 from sqlglot import exp
 
-from headrace.dialects.sql.aggregates import aggregate_call, is_aggregate
+from headrace.dialects.sql.aggregates import AggregateCall, aggregate_call, is_aggregate
+from headrace.dialects.sql.combining import Combinations
 from headrace.dialects.sql.relations import (
     NUMBER,
     MatchedQueries,
@@ -54,6 +55,11 @@ class Grouping:
         outputs = {name: column_named(name) for name in numbers}
         outputs |= {name: self._output(each, name) for name, each in self.projections.items()}
         condition = None if having is None else self._output(self._with_projections(having.this), None)
+        combinations = Combinations(self._combined_aggregate)
+        if self.steps.combines and not self.inner and not self.relation.retracts:
+            for name, each in self.projections.items():
+                combinations.add(name, each, self.steps.text)
+        outputs |= combinations.hidden
         ready = self.steps.select(self.relation, self.inputs, None, None) if self._computes() else self.relation
         shown = {sql_text(each) for each in outputs.values()}
         # One bound of a window is as good as both.
@@ -78,8 +84,22 @@ class Grouping:
             relation = self.steps.where(relation, condition)
         key = self.steps.key_in(relation, outputs)
         if all(is_column(each) or is_bound(each) for each in outputs.values()):
-            return replace(relation, columns=outputs, key=key)
-        return self.steps.select(relation, outputs, key, None)
+            relation = replace(relation, columns=outputs, key=key)
+        else:
+            relation = self.steps.select(relation, outputs, key, None)
+        return replace(relation, combinations=combinations.texts, hidden=tuple(combinations.hidden))
+
+    def _combined_aggregate(self, call: AggregateCall, aggregation: Aggregation | None) -> exp.Expr:
+        """Adds an aggregation that a combination needs; without one, the call's own, which may be there already."""
+        columns = [self._column(self.scope.resolve(each), "_value") for each in call.inputs]
+        made = call.make(*columns)
+        if aggregation is not None:
+            made = replace(aggregation, column=made.column, by=made.by)
+        name = next((each for each, known in self.aggregations.items() if known == made), None)
+        if name is None:
+            name = self._free("_accumulator" if aggregation is not None else "_result", self.aggregations)
+            self.aggregations[name] = made
+        return column_named(name)
 
     def _queries(self) -> MatchedQueries | None:
         """Returns the queries to match, with the names that the columns they compare have before rows are grouped."""

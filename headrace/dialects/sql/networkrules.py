@@ -22,7 +22,7 @@ _STATEMENTS: Final = (
     sql.SetRunning,
 )
 # Those of Spark that depend on nothing but their arguments, ours, and what the parser has classes for.
-_FUNCTIONS: Final = FUNCTIONS | aggregates.NAMES | {"tumble", "hop", "session", "descriptor", "try_cast"}
+_FUNCTIONS: Final = FUNCTIONS | aggregates.NAMES | {"tumble", "hop", "session", "descriptor", "output_of", "try_cast"}
 
 
 def check_from_network(statement: sql.Statement, catalog: Catalog) -> None:

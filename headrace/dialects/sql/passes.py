@@ -15,13 +15,16 @@ from headrace.dialects.sql.catalog import Catalog, View
 from headrace.dialects.sql.planner import Planned, Planner
 from headrace.dialects.sql.relations import MatchedQueries, Relation, column_named
 from headrace.dialects.sql.shapes import shape_of
+from headrace.dialects.sql.sliding import slid, sliding_of, sliding_query
 from headrace.dialects.sql.sqlstatements import CreateQuery, CreateStream, CreateTable
+from headrace.dialects.sql.ttl import lateness_for, spelled_column, ttl_of
 from headrace.model.columnjoins import Join
 from headrace.model.grouping import is_grouping
 from headrace.model.pipeline import Graph, Node, PCollection, Pipeline
 from headrace.model.sources import Create, ReadParquet, Source
 from headrace.model.tables import WriteTable
 from headrace.model.tablesources import ReadTable
+from headrace.model.times import format_duration
 from headrace.model.topics import ReadTopic, WriteTopic
 from headrace.model.triggers import AfterProcessingTime, Trigger
 from headrace.model.watermarks import BoundedDisorder, Monotonic
@@ -63,7 +66,7 @@ def plan_pass(where: SessionPlace, views: Iterable[View], start: str) -> Pipelin
     sources = {name: pipeline | name >> _source(where, name, start) for name in names}
     planner = _planner(where.catalog, sources)
     for view in views:
-        planned = _plan(where, planner, view.statement, view.shape is not None)
+        planned = _plan(where, planner, view.statement, view.shape is not None, combines=bool(view.hidden))
         if view.statement.into is None:
             planned.collection | f"table {view.name}" >> _table(where, view, planned)
         else:
@@ -76,19 +79,33 @@ def plan_types(where: SessionPlace, statement: CreateQuery, *, shared: bool = Fa
 
     `shared`: it is planned as all queries of its shape.
     """
+    return _plan(where, _planner_of_types(where), statement, shared, combines=statement.kind == "view")
+
+
+def _planner_of_types(where: SessionPlace) -> Planner:
+    """Returns a planner over empty tables."""
     pipeline = Pipeline(spark=where.spark)
     declared: dict[str, CreateStream | CreateTable] = {**where.catalog.streams, **where.catalog.tables}
     sources = {name: pipeline | name >> Create([], schema=ddl_of(each.columns)) for name, each in declared.items()}
-    return _plan(where, _planner(where.catalog, sources), statement, shared)
+    return _planner(where.catalog, sources)
 
 
-def _plan(where: SessionPlace, planner: Planner, statement: CreateQuery, shared: bool) -> Planned:
+def _plan(
+    where: SessionPlace, planner: Planner, statement: CreateQuery, shared: bool, *, combines: bool = False
+) -> Planned:
     if not shared:
-        return planner.plan(statement.query, statement.text)
+        if (sliding := sliding_of(statement)) is not None:
+            query = sliding_query(sliding, statement, where.catalog.streams)
+            return slid(planner.plan(query, statement.text, combines=combines))
+        lateness = None
+        if (ttl := ttl_of(statement)) is not None:  # what it counts from is known once the query is planned
+            found = _planner_of_types(where).plan(statement.query, statement.text)
+            lateness = lateness_for(ttl, found, statement)
+        return planner.plan(statement.query, statement.text, lateness=lateness, combines=combines)
     shape = shape_of(statement, where.catalog.streams)
     assert shape is not None, statement
     queries = MatchedQueries(str(where.catalog.query_table(shape.name).path), shape.parameters)
-    return planner.plan(shape.query, statement.text, queries)
+    return planner.plan(shape.query, statement.text, queries, combines=combines)
 
 
 def pass_name(catalog: Catalog, statement: CreateQuery, graph: Graph) -> str:
@@ -164,9 +181,12 @@ def _table_source(where: SessionPlace, table: CreateTable) -> Source:
 
 
 def _table(where: SessionPlace, view: View, planned: Planned) -> WriteTable:
+    options: dict[str, Any] = {"mode": "retract" if planned.retracts else "append"}
     if planned.key is not None:
-        return WriteTable(where.database, view.name, key=planned.key, mode="upsert")
-    return WriteTable(where.database, view.name, mode="retract" if planned.retracts else "append")
+        options = {"mode": "upsert", "key": planned.key}
+    if (ttl := ttl_of(view.statement)) is not None:
+        options |= {"ttl": format_duration(ttl.age), "ttl_column": spelled_column(ttl, planned)}
+    return WriteTable(where.database, view.stored, **options)
 
 
 def _topic(where: SessionPlace, stream: CreateStream) -> WriteTopic:

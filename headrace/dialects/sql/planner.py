@@ -7,7 +7,7 @@ are planned in `groupclause`, joins in `joinclause`; the transforms themselves a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from sqlglot import exp
@@ -19,6 +19,8 @@ from headrace.dialects.sql.groupclause import Grouping
 from headrace.dialects.sql.joinclause import Joining
 from headrace.dialects.sql.rankclause import RankClause, limited, over_clauses
 from headrace.dialects.sql.relations import (
+    BOUNDS,
+    ROW_BOUNDS,
     MatchedQueries,
     Relation,
     Scope,
@@ -32,11 +34,13 @@ from headrace.dialects.sql.relations import (
 )
 from headrace.dialects.sql.sqlerrors import error_at
 from headrace.dialects.sql.steps import SharedSteps, Steps
+from headrace.dialects.sql.viewoutput import output_relation, output_view
 from headrace.dialects.sql.windowgroups import with_window_table
 from headrace.dialects.sql.windowtables import window_fn
 from headrace.model.keyed import Flatten
 from headrace.model.knowncolumns import nearest_name
 from headrace.model.pipeline import PCollection
+from headrace.model.windows import CountWindows
 
 _REFUSED: Final = {
     "sort": "SORT BY orders nothing in a stream; leave it out",
@@ -56,13 +60,17 @@ Tables = Mapping[str, Relation]
 class Planned:
     """A planned query: its collection with plain columns, their names, and those that identify a row, if some do.
 
-    `retracts`: rows may be taken back.
+    `retracts`: rows may be taken back. `bounds` are the columns that are bounds of windows, with which of them.
+    `combinations` say how columns of several rows become one (see `combining`), which needs the `hidden` columns.
     """
 
     collection: PCollection
     columns: tuple[str, ...]
     key: tuple[str, ...] | None
     retracts: bool
+    bounds: Mapping[str, str] = field(default_factory=dict)
+    combinations: Mapping[str, str] = field(default_factory=dict)
+    hidden: tuple[str, ...] = ()
 
 
 class Planner:
@@ -75,15 +83,45 @@ class Planner:
         self.tables, self.views = dict(tables), dict(views or {})
         self._shared = SharedSteps()
 
-    def plan(self, query: exp.Query, text: str, queries: MatchedQueries | None = None) -> Planned:
-        """Plans a query, a part of `text`; with `queries`, all of these, whose shape it is."""
+    def plan(
+        self,
+        query: exp.Query,
+        text: str,
+        queries: MatchedQueries | None = None,
+        *,
+        lateness: int | None = None,
+        combines: bool = False,
+    ) -> Planned:
+        """Plans a query, a part of `text`; with `queries`, all of these, whose shape it is.
+
+        Windows take late rows no longer than `lateness`, in microseconds, even if EMIT says nothing of it. With
+        `combines`, the result has what is needed to combine several of its rows.
+        """
         emit = query.args.get("emit")
         for part in query.find_all(Emit):
             if part is not emit:
                 raise error_at(part, text, "EMIT is for the whole query; write it at the end")
-        steps = Steps(text, emission_of(emit, text), emit is not None, self._shared, queries)
-        relation = steps.materialized(limited(steps, QueryPlan(steps, query, self, self.tables).relation(), None))
-        return Planned(relation.collection, tuple(relation.columns), relation.key, relation.retracts)
+        for call in query.find_all(exp.Anonymous):
+            if call.name.lower() == "combine":
+                reason = "combine is for a SELECT that reads a view; in a view, aggregate the rows of the stream itself"
+                raise error_at(call, text, reason)
+        emission = emission_of(emit, text)
+        if lateness is not None:
+            emission = replace(emission, lateness=min(emission.lateness, lateness))
+        steps = Steps(text, emission, emit is not None, self._shared, queries, combines)
+        planned = limited(steps, QueryPlan(steps, query, self, self.tables).relation(), None)
+        names = {each: name for bounds in (BOUNDS, ROW_BOUNDS) for name, each in bounds.items()}
+        bounds = {name: names[sql_text(each)] for name, each in planned.columns.items() if is_bound(each)}
+        relation = steps.materialized(planned)
+        return Planned(
+            relation.collection,
+            tuple(relation.columns),
+            relation.key,
+            relation.retracts,
+            bounds,
+            planned.combinations,
+            planned.hidden,
+        )
 
 
 class QueryPlan:
@@ -176,21 +214,37 @@ class QueryPlan:
             raise error(source, f"FROM takes a stream or a query, got {source.sql(dialect='spark')}")
         elif isinstance(source.this, WindowTable):
             relation = self._windowed(source.this)
+        elif (view := output_view(source)) is not None:
+            relation = self._output_of(view, source)
         elif not isinstance(source.this, exp.Identifier):
-            raise error(source, f"there is no table function {source.this.name!r}; there are TUMBLE, HOP and SESSION")
+            functions = "TUMBLE, HOP, SESSION and output_of(view)"
+            raise error(source, f"there is no table function {source.this.name!r}; there are {functions}")
         elif source.args.get("db") is not None:
             raise error(source, f"{source.sql(dialect='spark')} has a schema; streams and views have plain names")
         elif (name := spelled(source.name, self.tables)) is not None:
             relation = self.tables[name]
         elif (name := spelled(source.name, self.planner.views)) is not None:
-            view = self.planner.views[name]
-            relation = QueryPlan(self.steps, view, self.planner, self.planner.tables, inner=True).relation()
+            query = self.planner.views[name]
+            relation = QueryPlan(self.steps, query, self.planner, self.planner.tables, inner=True).relation()
         else:
             names = [*self.tables, *self.planner.views]
             near = nearest_name(source.name, names)
             hint = "; there are" if near is None else f", did you mean {near!r}? There are"
             raise error(source, f"there is no stream or view {source.name!r}{hint} {', '.join(names) or 'none'}")
         return self._with_column_names(relation, source)
+
+    def _output_of(self, name: str, source: exp.Expr) -> Relation:
+        """Plans the changes of a view, which emits as its own EMIT says."""
+        known = spelled(name, self.planner.views)
+        if known is None:
+            names = ", ".join(self.planner.views) or "none"
+            raise self.steps.error(source, f"output_of is of a view, and there is no view {name!r}; there are {names}")
+        query = self.planner.views[known]
+        emit = query.args.get("emit")
+        emission = emission_of(emit, self.steps.text)
+        steps = replace(self.steps, emission=emission, stated=emit is not None, queries=None, combines=False)
+        view = limited(steps, QueryPlan(steps, query, self.planner, self.planner.tables, inner=True).relation(), None)
+        return output_relation(steps, query, view, source)
 
     def _whole(self, relation: Relation) -> Relation:
         """Refuses rows whose rank nobody has limited."""
@@ -213,8 +267,12 @@ class QueryPlan:
             raise self.steps.error(
                 table, f"the rows of {name!r} are in windows already; group them over all time first"
             )
-        columns = {**relation.columns, **bound_columns()}
-        return replace(relation, columns=columns, key=None, windows=window_fn(table, self.steps.text))
+        windows = window_fn(table, self.steps.text)
+        if isinstance(windows, CountWindows) and relation.retracts:
+            reason = f"rows of {name!r} may be taken back, and windows of ROWS number what comes; use those of a stream"
+            raise self.steps.error(table, reason)
+        bounds = bound_columns(ROW_BOUNDS if isinstance(windows, CountWindows) else BOUNDS)
+        return replace(relation, columns={**relation.columns, **bounds}, key=None, windows=windows)
 
     def _projected(self, query: exp.Select, scope: Scope, relation: Relation) -> Relation:
         columns: dict[str, exp.Expr] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import sqlglot
@@ -24,6 +24,8 @@ COMPARED: Final = "_compared"
 """How the names of columns begin that are there to be compared with the constants of queries."""
 BOUNDS: Final = {"window_start": WINDOW_START, "window_end": WINDOW_END}
 """The columns of a table in windows, and what they are in the engine."""
+ROW_BOUNDS: Final = {"window_start": "CAST(__start AS BIGINT)", "window_end": "CAST(__end AS BIGINT)"}
+"""The same of windows of a number of rows: the numbers of their first row, from 0, and of the one behind their last."""
 
 
 def sql_text(node: exp.Expr) -> str:
@@ -36,9 +38,9 @@ def column_named(name: str) -> exp.Expr:
     return exp.column(exp.to_identifier(name, quoted=True))
 
 
-def bound_columns() -> dict[str, exp.Expr]:
+def bound_columns(bounds: Mapping[str, str] = BOUNDS) -> dict[str, exp.Expr]:
     """Returns the columns with the bounds of windows."""
-    return {name: sqlglot.parse_one(each, dialect=ContinuousSql) for name, each in BOUNDS.items()}
+    return {name: sqlglot.parse_one(each, dialect=ContinuousSql) for name, each in bounds.items()}
 
 
 def is_column(node: exp.Expr) -> bool:
@@ -48,7 +50,7 @@ def is_column(node: exp.Expr) -> bool:
 
 def is_bound(node: exp.Expr) -> bool:
     """Returns whether an expression is a bound of the window."""
-    return not is_column(node) and sql_text(node) in BOUNDS.values()
+    return not is_column(node) and sql_text(node) in (*BOUNDS.values(), *ROW_BOUNDS.values())
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,8 @@ class Relation:
     collection has are `stored`. `time` is the column with the event time. `windows` are those that rows are still to be
     assigned to: only who groups them knows when results are emitted. `retracts`: rows may be taken back. `ranking` is
     how rows are still to be ranked: only who limits the rank knows how many there are. `queries` are those that rows
-    are still to be matched with.
+    are still to be matched with. `combinations` say how columns of several rows become one, and some columns are
+    `hidden`, which only these need.
     """
 
     collection: PCollection
@@ -79,6 +82,8 @@ class Relation:
     retracts: bool = False
     ranking: Ranking | None = None
     queries: MatchedQueries | None = None
+    combinations: Mapping[str, str] = field(default_factory=dict)
+    hidden: tuple[str, ...] = ()
 
     @property
     def time_column(self) -> exp.Expr:

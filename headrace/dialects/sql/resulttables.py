@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from headrace.dialects.sql.relations import NUMBER
 from headrace.dialects.sql.sqlerrors import SqlError
-from headrace.dialects.sql.tablereads import TablePart, as_cells, in_snapshot, read_table
+from headrace.dialects.sql.tablereads import TablePart, as_cells, in_snapshot, read_table, stored_name
 from headrace.dialects.sql.viewchanges import Subscription, drop_log
 from headrace.edges.columntypes import column_kind, sql_type
 from headrace.edges.databases import open_database
@@ -29,9 +29,19 @@ class ResultTables:
         if sa.inspect(self._engine).has_table(name):
             raise SqlError(f"the database has a table {name!r} already, which is no view of this session; rename one")
 
-    def create(self, name: str, columns: pa.Schema, key: Sequence[str] | None) -> None:
-        """Creates the table of a view, which is to be empty. Parts of its key may be null, as those of groups may."""
-        made = [sa.Column(field.name, sql_type(field.name, column_kind(field.name, field.type))) for field in columns]
+    def create(self, name: str, columns: pa.Schema, key: Sequence[str] | None, ttl_column: str | None = None) -> None:
+        """Creates the table of a view, which is to be empty. Parts of its key may be null, as those of groups may.
+
+        Rows expire by `ttl_column`.
+        """
+        made = [
+            sa.Column(
+                field.name,
+                sql_type(field.name, column_kind(field.name, field.type)),
+                index=True if field.name == ttl_column else None,
+            )
+            for field in columns
+        ]
         unique: list[Any] = [sa.UniqueConstraint(*key)] if key else []
         if NUMBER in columns.names and not key:
             unique.append(sa.Index(f"{name}{NUMBER}", NUMBER))
@@ -44,8 +54,8 @@ class ResultTables:
         with self._engine.begin() as connection:
             for name, (columns, part) in views.items():
                 chosen = f"SELECT {', '.join(map(quote, columns))} FROM {quote(part.table)}"
-                where = f"{quote(part.column)} = {part.number:d}"
-                connection.exec_driver_sql(f"CREATE VIEW {quote(name)} AS {chosen} WHERE {where}")
+                where = "" if part.number is None else f" WHERE {quote(part.column)} = {part.number:d}"
+                connection.exec_driver_sql(f"CREATE VIEW {quote(name)} AS {chosen}{where}")
 
     def drop_view(self, name: str) -> None:
         """Removes a view; who follows its changes is told that it is gone."""
@@ -69,7 +79,10 @@ class ResultTables:
         """Removes the table of a view; who follows its changes is told that it is gone."""
         with self._engine.begin() as connection:
             drop_log(connection, name)
-            sa.Table(name, sa.MetaData()).drop(connection, checkfirst=True)
+            if name in sa.inspect(connection).get_view_names():
+                connection.exec_driver_sql(f"DROP VIEW {connection.dialect.identifier_preparer.quote_identifier(name)}")
+            for table in (name, stored_name(name)):
+                sa.Table(table, sa.MetaData()).drop(connection, checkfirst=True)
 
     def read(
         self, views: Mapping[str, pa.Schema], equal: Mapping[str, Mapping[str, Any]] = MappingProxyType({})

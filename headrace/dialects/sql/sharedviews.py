@@ -25,7 +25,7 @@ class SharedViews:
         self._leftover: dict[str, list[StoredQuery]] = {}  # by shape, those that a micro-batch may still write rows of
         there = tables.views() if catalog.shapes else set()
         # The process may have died when a query was stored, and its view was not made yet.
-        self._create_views(*(view for name, view in catalog.views.items() if view.part and name not in there))
+        self._create_views(*(view for name, view in catalog.views.items() if view.shape and name not in there))
         for name in list(catalog.shapes):
             table = catalog.query_table(name)
             for query in _ended(table):

@@ -5,10 +5,9 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime
 from functools import singledispatchmethod
 from pathlib import Path
 from types import TracebackType
@@ -18,7 +17,9 @@ import pyarrow as pa
 
 from headrace.dialects.sql import sqlstatements as sql
 from headrace.dialects.sql.catalog import Catalog, Created, View, is_same
+from headrace.dialects.sql.combinedselect import select_views
 from headrace.dialects.sql.copyreader import FORMS, read_rows
+from headrace.dialects.sql.literals import typed_value
 from headrace.dialects.sql.passes import (
     SessionPlace,
     ddl_of,
@@ -33,8 +34,9 @@ from headrace.dialects.sql.resulttables import ResultTables
 from headrace.dialects.sql.shapes import Shape, shape_of
 from headrace.dialects.sql.sharedviews import SharedViews
 from headrace.dialects.sql.sqlerrors import SqlError
+from headrace.dialects.sql.ttl import expiring_column, ttl_of
 from headrace.dialects.sql.viewchanges import Change, Subscription
-from headrace.dialects.sql.viewreads import read_point, read_views, view_schema
+from headrace.dialects.sql.viewreads import read_point, view_schema
 from headrace.engine.handle import Handle, Status, StreamStatus
 from headrace.local.privatefolder import make_folder
 from headrace.local.processlock import LockHolder, exclusive
@@ -42,7 +44,7 @@ from headrace.log.producers import Producer
 from headrace.log.topics import Log, Topic
 from headrace.model.errors import PipelineError
 from headrace.model.knowncolumns import no_column
-from headrace.model.times import duration, instant
+from headrace.model.times import duration
 from headrace.views.adhoc.duckdbengine import AdHoc
 
 if TYPE_CHECKING:
@@ -273,8 +275,8 @@ class SqlSession:
         if statement.if_not_exists and statement.name in self._names(statement.kind):
             return Result(f"there is a {statement.kind} {statement.name} already")
         self.catalog.check_free(statement.name)
-        if "ttl" in statement.options or "ttl_column" in statement.options:
-            raise SqlError("ttl is not supported yet; leave it out, and delete rows from the table of the view")
+        ttl = ttl_of(statement)
+        self.catalog.check_readable(statement)
         if statement.kind == "transform":
             return self._create_transform(statement)
         if (shape := shape_of(statement, self.catalog.streams)) is not None:
@@ -282,8 +284,11 @@ class SqlSession:
             return Result(f"created the view {statement.name}")
         view, columns = self._planned_view(statement)
         self._tables.check_free(view.name)
+        ttl_column = None if ttl is None else expiring_column(ttl, columns)
         self.catalog.begin(view.name)
-        self._tables.create(view.name, columns, view.key)
+        self._tables.create(view.stored, columns, view.key, ttl_column)
+        if view.part is not None:
+            self._tables.create_views({view.name: ([*view.columns], view.part)})
         self.catalog.add_view(view)
         try:
             self._restart(view.computed_by)
@@ -439,7 +444,9 @@ class SqlSession:
                 if len(row) != len(names):
                     raise SqlError(f"a row has {len(row)} values, and {stream.name} has {len(names)} columns")
                 values = dict(zip(names, row, strict=True))
-                producer.send({name: _typed(name, values.get(name), kind) for name, kind in stream.columns.items()})
+                producer.send(
+                    {name: typed_value(name, values.get(name), kind) for name, kind in stream.columns.items()}
+                )
         return Result(f"inserted {len(statement.rows)}")
 
     @_do.register
@@ -447,8 +454,8 @@ class SqlSession:
         point = read_point(self.catalog, self._tables, statement, self._adhoc.limits.rows)
         if point is not None:
             return Result(table=point)
-        tables = read_views(self.catalog, self._tables, statement)
-        return Result(table=self._adhoc.query(statement.text.strip(), tables).table)
+        text, tables = select_views(self.catalog, self._tables, statement, self._adhoc.query)
+        return Result(table=self._adhoc.query(text, tables).table)
 
     @_do.register
     def _subscribe(self, statement: sql.Subscribe) -> Result:
@@ -486,8 +493,11 @@ class SqlSession:
             raise SqlError(
                 "rows of a stream do not change, as these groups do; add EMIT AFTER WATERMARK, or make a view"
             )
-        columns = {field.name: field.dataType.simpleString() for field in schema}
-        view = View(statement, columns, planned.key, "", shape=statement.name if shared else None)
+        types = {field.name: field.dataType.simpleString() for field in schema}
+        hidden = {name: types.pop(name) for name in planned.hidden}
+        shape = statement.name if shared else None
+        combinations = dict(planned.combinations)
+        view = View(statement, types, planned.key, "", shape, hidden=hidden, combinations=combinations)
         alone = plan_pass(self._where, [view], "latest")
         try:
             alone.explain(stream=True)
@@ -574,26 +584,3 @@ def _opened(file: str) -> BinaryIO:
         return open(file, "rb")
     except OSError as error:
         raise SqlError(f"cannot read {file!r}: {error.strerror}") from None
-
-
-def _timestamp(value: Any) -> datetime:
-    return datetime.fromtimestamp(instant(value) / 1_000_000, UTC)
-
-
-_TYPED: Final[dict[str, Callable[[Any], Any]]] = {
-    "TIMESTAMP": _timestamp,
-    "TIMESTAMP_LTZ": _timestamp,
-    "DATE": date.fromisoformat,
-    "DOUBLE": float,
-    "FLOAT": float,
-}
-
-
-def _typed(name: str, value: Any, kind: str) -> Any:
-    """Returns a constant as a value of a column's type."""
-    if value is None or kind not in _TYPED:
-        return value
-    try:
-        return _TYPED[kind](value)
-    except (TypeError, ValueError):
-        raise SqlError(f"the column {name!r} is {kind.lower()}, got {value!r}") from None

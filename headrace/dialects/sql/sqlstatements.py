@@ -22,7 +22,7 @@ Option = str | int | float | bool
 
 STREAM_OPTIONS: Final = ("topic", "partitions", "retention", "idle_after")
 TABLE_OPTIONS: Final = ("parquet", "database", "table")
-VIEW_OPTIONS: Final = ("from", "ttl", "ttl_column")
+VIEW_OPTIONS: Final = ("from", "ttl", "ttl_column", "sw", "step")
 COPY_OPTIONS: Final = ("format", "header")
 
 

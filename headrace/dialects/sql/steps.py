@@ -63,7 +63,7 @@ class Steps:
     """The steps of one query, whose text is for errors.
 
     `emission` says when its groupings emit; it is `stated` if the query has an EMIT. `queries` are those of its shape,
-    if they are computed together.
+    if they are computed together. With `combines`, its groups have what is needed to combine several of them.
     """
 
     text: str
@@ -71,6 +71,7 @@ class Steps:
     stated: bool
     shared: SharedSteps = field(default_factory=SharedSteps)
     queries: MatchedQueries | None = None
+    combines: bool = False
 
     def where(self, relation: Relation, condition: exp.Expr) -> Relation:
         """Returns the rows for which a condition holds."""
@@ -234,6 +235,8 @@ class Steps:
         """Assigns the rows of a relation to its windows, if that is still to be done."""
         if relation.windows is None:
             return relation
+        if isinstance(relation.windows, CountWindows):
+            raise SqlError("rows are numbered where they are grouped; write window_start of ROWS by itself in GROUP BY")
         collection = self._into_windows(relation.collection, relation.windows, self.emission, retracts=True)
         return replace(relation, collection=collection, windows=None)
 

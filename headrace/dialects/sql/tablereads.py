@@ -19,11 +19,16 @@ from headrace.edges.columntypes import column_kind, sql_type
 
 @dataclass(frozen=True)
 class TablePart:
-    """The part of a table that a view is: the rows with its number in a column."""
+    """The part of a table that a view is: some columns of all rows, or of those with its number in a column."""
 
     table: str
-    column: str
-    number: int
+    column: str = ""
+    number: int | None = None
+
+
+def stored_name(view: str) -> str:
+    """Returns the name of the table of a view that has hidden columns, and is a view of the others."""
+    return f"headrace_of_{view}"
 
 
 @contextmanager

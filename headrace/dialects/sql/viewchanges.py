@@ -275,7 +275,7 @@ class ChangeLog:
             differ = " OR ".join(f"OLD.{name} IS NOT NEW.{name}" for name in names)
             for kind, statement in logged.items():
                 when = f"{followed} AND ({differ})" if kind == "update" else followed
-                if self._part is not None:
+                if self._part is not None and self._part.number is not None:
                     row = "NEW" if kind == "insert" else "OLD"
                     when = f"{row}.{self._quoted(self._part.column)} = {self._part.number:d} AND {when}"
                 trigger = self._quoted(f"{self._name}_{kind}")
@@ -300,7 +300,7 @@ class ChangeLog:
 
     def _other_part(self) -> str:
         """Returns the branch of PostgreSQL's function for rows that are of another part of the table."""
-        if self._part is None:
+        if self._part is None or self._part.number is None:
             return ""
         column = self._quoted(self._part.column)
         return f"ELSIF COALESCE(NEW.{column}, OLD.{column}) <> {self._part.number:d} THEN RETURN NULL; "

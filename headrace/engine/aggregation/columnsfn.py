@@ -6,10 +6,11 @@ In a batch Catalyst does all of this; see `headrace.engine.catalyst.relational`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace.model.algebra import CombineFn
+from headrace.model.algebra.partial import PartialFn
 from headrace.model.columns import Aggregate
 from headrace.model.schema import Schema
 
@@ -22,9 +23,12 @@ class ColumnsFn(CombineFn[Any, list[Any], tuple[Any, ...]]):
     >>> both = ColumnsFn((CountFn(), SumFn()))
     >>> both.finish(both.add_all(both.zero(), [(1, 5), (1, None)]))
     (2, 5)
+
+    Of an aggregation and its partial one, only one has accumulators: `shared` has, for each, whose it finishes.
     """
 
     fns: tuple[CombineFn[Any, Any, Any], ...]
+    shared: tuple[int, ...] = ()
 
     @property
     def timed(self) -> bool:  # type: ignore[override]
@@ -45,8 +49,10 @@ class ColumnsFn(CombineFn[Any, list[Any], tuple[Any, ...]]):
     def add_columns(self, acc: list[Any], times: Sequence[int], columns: Sequence[Sequence[Any]]) -> list[Any]:
         """Adds values, of which each aggregation has a column; `times` are those of their elements."""
         parts = []
-        for fn, part, column in zip(self.fns, acc, columns, strict=True):
-            if fn.timed:
+        for at, (fn, part, column) in enumerate(zip(self.fns, acc, columns, strict=True)):
+            if self.shared and self.shared[at] != at:
+                parts.append(part)
+            elif fn.timed:
                 parts.append(fn.add_all(part, list(zip(times, column, strict=True))))
             else:
                 parts.append(fn.add_all(part, [value for value in column if value is not None]))
@@ -66,7 +72,8 @@ class ColumnsFn(CombineFn[Any, list[Any], tuple[Any, ...]]):
         return [fn.merge(left, right) for fn, left, right in zip(self.fns, a, b, strict=True)]
 
     def finish(self, acc: list[Any]) -> tuple[Any, ...]:
-        return tuple(fn.finish(part) for fn, part in zip(self.fns, acc, strict=True))
+        parts = [acc[at] for at in self.shared] if self.shared else acc
+        return tuple(fn.finish(part) for fn, part in zip(self.fns, parts, strict=True))
 
     def dump(self, acc: list[Any]) -> object:
         return [fn.dump(part) for fn, part in zip(self.fns, acc, strict=True)]
@@ -77,7 +84,10 @@ class ColumnsFn(CombineFn[Any, list[Any], tuple[Any, ...]]):
 
 def columns_fn(aggregate: Aggregate) -> ColumnsFn:
     """Makes one CombineFn of an aggregate's aggregations."""
-    return ColumnsFn(tuple(aggregation.fn for aggregation in aggregate.aggregations.values()))
+    every = list(aggregate.aggregations.values())
+    whole = [replace(each, fn=each.fn.fn) if isinstance(each.fn, PartialFn) else each for each in every]
+    shared = tuple(every.index(each) if each in every else at for at, each in enumerate(whole))
+    return ColumnsFn(tuple(each.fn for each in every), shared if shared != tuple(range(len(every))) else ())
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,7 @@ from headrace.model import algebra, sketches
 from headrace.model.agg import Aggregation
 from headrace.model.aggregationtypes import wrong_type
 from headrace.model.algebra import CombineFn
+from headrace.model.algebra.changing import AddedFn, RemovedFn
 from headrace.model.algebra.partial import PartialFn
 from headrace.model.columnjoins import Join
 from headrace.model.columns import Aggregate, Select, TopRows, Where
@@ -303,6 +304,8 @@ def _precombined(aggregate: Aggregate, data: DataFrame) -> tuple[DataFrame, dict
 
 
 def _aggregate(aggregate: Aggregate, windowing: Windowing, data: DataFrame) -> DataFrame:
+    if isinstance(windowing.window, CountWindows):
+        data = _numbered(windowing.window, [F.col(name) for name in aggregate.keys], data)
     data, aggregations = _precombined(aggregate, data)
     if any(isinstance(_whole(each.fn), algebra.SampleFn) for each in aggregations.values()):
         data = data.withColumn(RANDOM, F.rand(seed=0))
@@ -330,9 +333,19 @@ def _pane_time(windowing: Windowing, over: Callable[[Column], Column]) -> Column
     """Returns the time of a window's result; `over` applies an aggregate to the window's rows."""
     if windowing.timestamp_combiner == "earliest":
         return over(F.min(F.coalesce(TIME, F.lit(MIN_TIME))))
-    if windowing.timestamp_combiner == "latest":
+    if windowing.timestamp_combiner == "latest" or isinstance(windowing.window, CountWindows):
         return over(F.max(F.coalesce(TIME, F.lit(MIN_TIME))))
     return F.lit(GLOBAL_WINDOW.max_timestamp()) if windowing.is_global else over(F.max(END)) - 1
+
+
+def _numbered(window: CountWindows, keys: list[Column], data: DataFrame) -> DataFrame:
+    """Assigns rows to windows by their numbers among those of their key: in the order of time, and then as they are."""
+    arrived = data.withColumn(_ARRIVAL, F.monotonically_increasing_id())
+    order = Window.partitionBy(*keys).orderBy(F.coalesce(TIME, F.lit(MIN_TIME)), _ARRIVAL)
+    number = F.row_number().over(order).cast("bigint") - 1
+    start = number - F.pmod(number, F.lit(window.n))
+    placed = arrived.withColumn(START, start).withColumn(END, F.col(START) + F.lit(window.n))
+    return placed.drop(_ARRIVAL)
 
 
 def _in_sessions(windowing: Windowing, keys: list[Column], data: DataFrame) -> DataFrame:
@@ -412,6 +425,7 @@ def _heavy_hitters(fn: sketches.HeavyHittersFn, value: Column) -> Column:
     return F.call_function("approx_top_k", value, F.lit(fn.k), F.lit(fn.counters))
 
 
+_ARRIVAL = "__arrival"
 _HASHED = (sketches.ApproxDistinctFn, sketches.ThetaFn)
 """Sketches that Spark makes, of hashes that must be those of the model."""
 _FORMS: dict[type[CombineFn[Any, Any, Any]], Callable[[Any, Column], Column]] = {
@@ -423,6 +437,9 @@ _FORMS: dict[type[CombineFn[Any, Any, Any]], Callable[[Any, Column], Column]] = 
     algebra.SumOrNoneFn: lambda fn, value: F.sum(value),
     algebra.MeanOrNoneFn: lambda fn, value: F.avg(value),
     algebra.VarianceOrNoneFn: lambda fn, value: F.var_samp(value),
+    # A batch takes nothing back.
+    RemovedFn: lambda fn, value: F.max(F.when(F.lit(False), value)),
+    AddedFn: lambda fn, value: F.max(value),
     algebra.MinFn: lambda fn, value: F.min(value),
     algebra.MaxFn: lambda fn, value: F.max(value),
     algebra.MinByFn: lambda fn, value: F.min(value)["value"],

@@ -29,14 +29,17 @@ from headrace.edges.databases import (
 from headrace.edges.tablestatements import DatabaseTable, Row, TableTarget
 from headrace.engine.worker.blame import blame
 from headrace.model.errors import PipelineError
-from headrace.model.grouping import may_retract
+from headrace.model.grouping import in_panes, may_retract
 from headrace.model.panes import WINDOW_BOUNDS
 from headrace.model.pipeline import Node
 from headrace.model.sinks import WindowedValue
 from headrace.model.tables import SIGN, WriteTable
+from headrace.model.times import SECOND
 from headrace.model.windows import CountWindows
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_EARLIEST: Final = -(62_000_000_000 * SECOND)  # of times that a datetime can be
+_LATEST: Final = 250_000_000_000 * SECOND
 _PATIENCE: Final = 600.0  # seconds for a statement, which may wait for what others have locked
 
 
@@ -52,6 +55,8 @@ class TableWriter:
         assert isinstance(sink, WriteTable)
         self.node, self.sink, self._columns = node, sink, columns
         self._timed = not (pc.windowing.is_global or isinstance(pc.windowing.window, CountWindows))
+        self._by_watermark = in_panes(pc.pipeline.graph(), pc)
+        self._expired: datetime | None = None  # the time up to which rows are deleted
         self._signed = sink.mode == "append" and may_retract(pc.pipeline.graph(), pc)
         self._kinds: dict[str, Kind] | None = None
         self._table: DatabaseTable | None = None
@@ -60,10 +65,15 @@ class TableWriter:
     def begin(self, stream: str) -> None:
         self._prepare(partial(self._begin, stream))
 
-    def write(self, elements: list[WindowedValue], batch_id: int) -> None:
+    def write(self, elements: list[WindowedValue], batch_id: int, watermark: int | None = None) -> None:
+        """Writes a batch, and deletes rows whose time is over; it may be empty if these are to be looked for."""
+        expired = self._expired_at(watermark)
+        if not elements and (expired is None or expired == self._expired):
+            return
         with blame(self.node.label):
             try:
-                self._write(elements, batch_id)
+                self._write(elements, batch_id, expired)
+                self._expired = expired
             except SQLAlchemyError as error:
                 raise DatabaseError(f"{self.sink}: {error_text(error, self.sink.url)}") from None
 
@@ -106,10 +116,21 @@ class TableWriter:
     def _set_kinds(self, names: Sequence[str], types: Sequence[pa.DataType]) -> None:
         self._kinds = {name: column_kind(name, type) for name, type in zip(names, types, strict=True)}
 
-    def _write(self, elements: list[WindowedValue], batch_id: int) -> None:
+    def _expired_at(self, watermark: int | None) -> datetime | None:
+        """Returns the time up to which the watermark lets rows expire; None if it lets none."""
+        if self.sink.ttl is None or watermark is None or not self._by_watermark:
+            return None
+        until = min(watermark, _LATEST) - self.sink.ttl
+        return _EPOCH + timedelta(microseconds=until) if until > _EARLIEST else None
+
+    def _write(self, elements: list[WindowedValue], batch_id: int, expired: datetime | None) -> None:
         with self._transaction() as connection:
             if not self._progress.advance(connection, batch_id):
                 return  # it was written before a crash
+            if not elements:
+                if self._table is not None and self._kinds is not None:
+                    self._expire(connection, self._target(self._table, self._kinds), expired)
+                return
             kinds: dict[str, Kind] = {}
             columns: dict[str, list[Any]] = {}
             for name, values in element_columns([element.value for element in elements], self.sink.parts).items():
@@ -121,7 +142,18 @@ class TableWriter:
                     columns[name] = [_COMPUTED[name](element) for element in elements]
             rows = list(zip(*(columns[name] for name in target.names), strict=True))
             _MODES[self.sink.mode](connection, target, rows, elements)
+            self._expire(connection, target, expired)
         self._table = table
+
+    def _expire(self, connection: Connection, target: TableTarget, until: datetime | None) -> None:
+        """Deletes the rows whose time is over."""
+        if (column := self.sink.ttl_column) is None:
+            return
+        assert self.sink.ttl is not None
+        if not self._by_watermark and (newest := target.newest(connection, column)) is not None:
+            until = newest - timedelta(microseconds=self.sink.ttl)
+        if until is not None:
+            target.delete_until(connection, column, until)
 
     def _find_or_create(self, connection: Connection, kinds: dict[str, Kind]) -> DatabaseTable:
         """Returns the table, created if it is missing. Refuses one that does not take these columns."""
@@ -138,7 +170,11 @@ class TableWriter:
                 f"the table {table.name!r} may have several rows of one {', '.join(self.sink.key)}; add a primary key "
                 "or a unique index of exactly these columns, by which rows can be replaced"
             )
-        return TableTarget.of(table, self._all(kinds, table), self.sink.key, self._engine.dialect.name)
+        every, ttl_column = self._all(kinds, table), self.sink.ttl_column
+        if ttl_column is not None and every.get(ttl_column) not in ("timestamp", "null"):
+            found = f"is {every[ttl_column]}" if ttl_column in every else f"is none of {', '.join(every)}"
+            raise DatabaseError(f"ttl_column is a column with times, and {ttl_column!r} {found}")
+        return TableTarget.of(table, every, self.sink.key, self._engine.dialect.name)
 
     def _all(self, kinds: dict[str, Kind], table: DatabaseTable | None) -> dict[str, Kind]:
         """Returns the columns of elements and the computed ones, for a table or, if it is None, for one to create."""

@@ -209,6 +209,11 @@ class _Lowering:
                 f"{node}: its input takes panes back, but with accumulation='discarding' it keeps nothing to take them "
                 "from; say accumulation='accumulating' or 'retracting' in WindowInto"
             )
+        if retractable and aggregate is not None and isinstance(windowing.window, CountWindows):
+            raise PipelineError(
+                f"{node}: its input takes panes back, and {windowing.window!r} numbers what comes, once and for all; "
+                "use windows of time, or say accumulation='discarding' where the input is grouped"
+            )
         late = len(node.outputs) > 1
         # What is combined has no time of its own, cannot be taken back, and is late as a whole.
         fractions = CompiledTrigger(windowing.trigger).fractions

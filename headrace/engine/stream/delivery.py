@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial, reduce
 from queue import Empty, SimpleQueue
+from typing import cast
 
 import pyarrow as pa
 from pyspark.accumulators import Accumulator
@@ -24,7 +25,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.edges.outputs import seal
 from headrace.engine.batch import sinks
-from headrace.engine.batch.writers import RecordWriter, writer_of
+from headrace.engine.batch.writers import ExpiringWriter, RecordWriter, writer_of
 from headrace.engine.checkpoint.manifest import Manifest, SinkEntry
 from headrace.engine.plan.line import Line, Outlet
 from headrace.engine.shard.reports import ShardReport
@@ -45,6 +46,7 @@ from headrace.model.errors import PipelineError
 from headrace.model.metriccells import Cells, merge_cells, recording
 from headrace.model.pipeline import PCollection
 from headrace.model.sinks import BatchSink, WindowedValue, WriteFiles
+from headrace.model.tables import WriteTable
 from headrace.model.times import MAX_TIME, MIN_TIME
 from headrace.model.topics import WriteTopic
 
@@ -189,7 +191,11 @@ class Delivery:
             writer.append(blocks_of(bodies), batch_id, lambda: self._time_of(batch_id), watermark)
         else:
             with recording() as recorder:
-                writer.write(elements_of(bodies), batch_id)
+                if says_watermarks(outlet):
+                    expiring = cast("ExpiringWriter", writer)
+                    expiring.write(elements_of(bodies), batch_id, self._watermark(outlet))
+                else:
+                    writer.write(elements_of(bodies), batch_id)
             if recorder.cells:
                 self.counters.report_metrics(outlet.node.label, recorder.cells)
 
@@ -251,7 +257,7 @@ def is_written_by_spark(outlet: Outlet) -> bool:
 def says_watermarks(outlet: Outlet) -> bool:
     """Returns whether a sink is told the watermark of what it is given."""
     sink = outlet.node.transform
-    return isinstance(sink, WriteTopic) and sink.watermarks
+    return (isinstance(sink, WriteTopic) and sink.watermarks) or (isinstance(sink, WriteTable) and sink.ttl is not None)
 
 
 def _check_columns(outlet: Outlet) -> None:

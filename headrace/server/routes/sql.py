@@ -103,11 +103,18 @@ class Sandbox:
         self._limits, self._lock = limits, threading.Lock()
         self._adhoc: adhoc.AdHoc | None = None
 
-    def query_json(self, sql: str, tables: adhoc.Tables, limits: adhoc.JsonLimits) -> adhoc.JsonResult:
+    def query(self, sql: str, tables: adhoc.Tables) -> adhoc.SqlResult:
         """Runs a statement."""
+        return self._started().query(sql, tables)
+
+    def query_json(self, sql: str, tables: adhoc.Tables, limits: adhoc.JsonLimits) -> adhoc.JsonResult:
+        """Runs a statement; its result is JSON."""
+        return self._started().query_json(sql, tables, limits)
+
+    def _started(self) -> adhoc.AdHoc:
         with self._lock:
             self._adhoc = self._adhoc or adhoc.AdHoc(self._limits)
-        return self._adhoc.query_json(sql, tables, limits)
+            return self._adhoc
 
     def close(self) -> None:
         """Ends its process."""

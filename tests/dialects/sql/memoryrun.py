@@ -28,7 +28,15 @@ from headrace.model.schema import row_type
 from headrace.model.windows import CountWindows
 
 HIDDEN = (TIME, START, END, RETRACTION)
-_RESULTS = {"CountFn": pa.int64(), "CountDistinctFn": pa.int64(), "MeanOrNoneFn": pa.float64(), "SumFn": pa.int64()}
+_RESULTS = {
+    "PartialFn": pa.binary(),
+    "ApproxDistinctFn": pa.int64(),
+    "VarianceOrNoneFn": pa.float64(),
+    "CountFn": pa.int64(),
+    "CountDistinctFn": pa.int64(),
+    "MeanOrNoneFn": pa.float64(),
+    "SumFn": pa.int64(),
+}
 
 
 def to_duckdb(text: str, **options: Any) -> str:

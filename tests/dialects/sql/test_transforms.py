@@ -49,7 +49,7 @@ def test_a_transform_appends_each_row_once(spark: SparkSession, tmp_path: Path) 
                 "rows of a stream do not change"
             ),
             "DROP TRANSFORM t": "there is no transform 't'",
-            "CREATE VIEW v WITH (ttl = '1 day') AS SELECT symbol FROM trades": "ttl is not supported yet",
+            "CREATE VIEW v WITH (ttl = '1 day') AS SELECT symbol FROM trades": "ttl needs the column",
         }.items():
             with pytest.raises(hr.HeadraceError) as caught:
                 session.execute(text)
