@@ -17,8 +17,8 @@ from headrace.engine.spark import kafkajars
 from headrace.engine.spark.callbacks import authenticate_callbacks
 from headrace.engine.spark.classarchive import archive_options
 from headrace.engine.spark.java import check_java
+from headrace.engine.spark.javasources import install_beside
 from headrace.engine.spark.jvmstderr import launch_gateway
-from headrace.engine.spark.nativefiles import install_beside
 from headrace.engine.spark.pythonpath import python_path
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
