@@ -20,11 +20,11 @@ from headrace.model.errors import PipelineError, other_format
 from headrace.model.pipeline import Node
 from headrace.model.sinks import WriteFiles
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 """The format of checkpoints; it changes when this version would misread the state or logs of an earlier one."""
 
-_FIRST: Final = 1
-"""A format that is still read. It has descriptions in place of identities."""
+_FIRST, _SECOND = 1, 2
+"""Formats that are still read. Both have stamps of shards apart; the first has descriptions in place of identities."""
 
 _RENAMED: Final = {"KeptFn(": "PartialFn("}
 """Classes in descriptions of the first format, and what they are called now."""
@@ -98,7 +98,8 @@ class Manifest:
     """Description of a stream: an id, its shards and partitions; and by label its sources, groupings and sinks.
 
     Sources are in the order in which Spark's own checkpoint has them. `heartbeat`: the clock is one of them. `levels`:
-    how many levels of groupings it has had. `forgotten`: groupings whose state is removed.
+    how many levels of groupings it has had. `forgotten`: groupings whose state is removed. `stamps_apart`: stamps of
+    shards are a state variable of their own, which stays so.
 
     >>> manifest = Manifest("a", shards=4, partitions=2, sources={"events": SourceEntry("Rate", "Rate(5 a second)")})
     >>> Manifest.read(manifest.write()) == manifest, manifest.forked().stream == manifest.stream
@@ -114,6 +115,7 @@ class Manifest:
     sinks: dict[str, SinkEntry] = field(default_factory=dict)
     levels: int = 0
     forgotten: list[ForgottenEntry] = field(default_factory=list)
+    stamps_apart: bool = False
 
     @property
     def depth(self) -> int:
@@ -167,8 +169,8 @@ class Manifest:
         """Decodes the manifest of `what`. Refuses one of a format that is not known."""
         entries = json.loads(data)
         number = entries.pop("format", _FIRST)  # the first had no number
-        if number == _FIRST:
-            entries = _from_first(entries)
+        if number in (_FIRST, _SECOND):
+            entries = {**(_from_first(entries) if number == _FIRST else entries), "stamps_apart": True}
         elif number != FORMAT:
             raise PipelineError(other_format(what, number, FORMAT, "run with a new checkpoint"))
         for name, kind in (("sources", SourceEntry), ("groupings", GroupingEntry), ("sinks", SinkEntry)):

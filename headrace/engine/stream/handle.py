@@ -19,7 +19,7 @@ from headrace.engine.settings import current
 from headrace.engine.spark.driverworkers import await_worker, never_connected
 from headrace.engine.stream.directfiles import is_left_to_spark
 from headrace.engine.stream.query import Stream
-from headrace.engine.stream.status import exchange_status, source_statuses
+from headrace.engine.stream.status import exchange_status, source_statuses, source_watermark
 from headrace.engine.worker.blame import plain_error
 from headrace.model.errors import PipelineError
 
@@ -136,6 +136,10 @@ class StreamHandle(LiveDisplay):
             exchanges={each.label: exchange_status(each, shards) for each in stream.line.exchanges},
             notes=stream.checkpoint.notes,
         )
+
+    def watermark_of(self, source: str) -> int | None:
+        """Returns the watermark of a source, by its label: all that a sink needs of the status in every batch."""
+        return source_watermark(source, dict(self._stream.delivery.shards))
 
     def metrics(self) -> Metrics:
         """Returns counts by label: elements in and out of each transform; of groupings, late and refused elements.

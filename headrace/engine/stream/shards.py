@@ -139,7 +139,7 @@ class ShardOperator(StatefulProcessor):
     """The shards of a level, by destination, as an operator of Spark's; rows for other destinations pass.
 
     With `after`, the program behind the level runs here: then a task must have no more than one shard. A row for one of
-    the `forgotten` removes its state.
+    the `forgotten` removes its state. With `stamps_apart`, stamps are a state variable of their own.
     """
 
     def __init__(
@@ -149,14 +149,16 @@ class ShardOperator(StatefulProcessor):
         classes: dict[str, type],
         after: Callable[[int, ShardReport, pa.RecordBatch], Iterator[pa.RecordBatch]] | None = None,
         forgotten: frozenset[int] = frozenset(),
+        *,
+        stamps_apart: bool = False,
     ) -> None:
         self.stream, self.specs, self.classes, self.after = stream, specs, classes, after
-        self.forgotten = forgotten
+        self.forgotten, self.stamps_apart = forgotten, stamps_apart
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         define_in_script(self.classes)
-        cells = handle.getMapState("cells", CELL_KEY, CELL)
-        self.cells = StateCells(handle.getValueState("stamp", STAMP), cells)
+        stamp = handle.getValueState("stamp", STAMP) if self.stamps_apart else None
+        self.cells = StateCells(handle.getMapState("cells", CELL_KEY, CELL), stamp)
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         (dest,) = key

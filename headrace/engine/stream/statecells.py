@@ -29,10 +29,11 @@ STAMP: Final = StructType(
         StructField("parts", StringType()),
     ]
 )
+"""The stamp as a state variable of its own, as it is in checkpoints of earlier formats."""
 CELL_KEY: Final = StructType([StructField("kind", LongType()), StructField("number", LongType())])
 CELL: Final = StructType([StructField("cell", BinaryType())])
 
-_DELTA, _PART = 0, 1  # kinds of cells
+_DELTA, _PART, _STAMP = 0, 1, 2  # kinds of cells
 
 _WORTH: Final = 1_000_000
 """Bytes of deltas after which it is worth writing a part."""
@@ -107,11 +108,43 @@ class MapState(Protocol):
     def clear(self) -> None: ...
 
 
-class StateCells:
-    """Reads and writes the cells of the shard that Spark is processing."""
+class StampState(Protocol):
+    """The methods of Spark's value state that are used here."""
 
-    def __init__(self, stamp: Any, cells: MapState) -> None:
-        self._stamp, self._cells = stamp, cells
+    def get(self) -> Any: ...
+
+    def update(self, newValue: tuple[bytes, int, int, str]) -> None: ...
+
+    def clear(self) -> None: ...
+
+
+class StampCell:
+    """The stamp as one of the cells: for each state variable Spark makes encoders anew, in every task."""
+
+    def __init__(self, cells: MapState) -> None:
+        self._cells = cells
+
+    def get(self) -> tuple[bytes, int, int, str] | None:
+        stored = self._cells.getValue((_STAMP, 0))
+        if stored is None:
+            return None
+        token, deltas, size, parts = json.loads(bytes(stored[0]))
+        return bytes.fromhex(token), deltas, size, parts
+
+    def update(self, newValue: tuple[bytes, int, int, str]) -> None:
+        token, *others = newValue
+        self._cells.updateValue((_STAMP, 0), (json.dumps([token.hex(), *others]).encode(),))
+
+    def clear(self) -> None:
+        self._cells.removeKey((_STAMP, 0))
+
+
+class StateCells:
+    """Reads and writes the cells of the shard that Spark is processing; its stamp is one of them, or `stamp` has it."""
+
+    def __init__(self, cells: MapState, stamp: StampState | None = None) -> None:
+        self._cells = cells
+        self._stamp = StampCell(cells) if stamp is None else stamp
 
     def stamp(self) -> StateStamp | None:
         """Returns the stamp in the store; None if the shard is new."""
@@ -156,8 +189,8 @@ class StateCells:
 
     def clear(self) -> None:
         """Removes all cells."""
-        self._cells.clear()
         self._stamp.clear()
+        self._cells.clear()
 
     def _write_part(self, stamp: StateStamp, high: int, cells: list[bytes]) -> None:
         oldest = stamp.parts[0].deltas

@@ -34,6 +34,11 @@ def exchange_status(exchange: Exchange, shards: Mapping[str, ShardReport]) -> Ex
     )
 
 
+def source_watermark(name: str, shards: Mapping[str, ShardReport]) -> int | None:
+    """Returns the watermark of a source by the reports of shards; None as long as there is none."""
+    return max((each.lows[name] for each in shards.values() if name in each.lows), default=None)
+
+
 def source_statuses(
     line: Line, shards: Mapping[str, ShardReport], progress: Mapping[str, Any] | None, records: Mapping[str, int]
 ) -> dict[str, SourceStatus]:
@@ -49,9 +54,8 @@ def source_statuses(
         if id(tap.source) not in reported:
             reported[id(tap.source)] = list(islice(inputs, len(getattr(tap.source.transform, "paths", [None]))))
         own = reported[id(tap.source)]
-        lows = [each.lows[tap.name] for each in shards.values() if tap.name in each.lows]
         statuses[tap.name] = SourceStatus(
-            max(lows, default=None),
+            source_watermark(tap.name, shards),
             sum(each["numInputRows"] for each in own) if own else None,
             sum(each["processedRowsPerSecond"] for each in own) if own else None,
         )

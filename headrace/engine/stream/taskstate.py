@@ -35,10 +35,9 @@ def stream_position(spark: SparkSession, path: str) -> StreamPosition:
     labels = {grouping.number: label for label, grouping in manifest.groupings.items()}
     shards: dict[str, dict[int, list[bytes]]] = defaultdict(dict)
     for operator in range(manifest.depth):
-        cells = _cells(spark, str(spark_folder), operator)
-        for row in _variable(spark, str(spark_folder), operator, "stamp").collect():
-            dest = row["key"][0]
-            state = StateCells(_StoredValue(row["value"]), _StoredMap(cells[dest]))
+        stamps = _stamps(spark, str(spark_folder), operator) if manifest.stamps_apart else {}
+        for dest, cells in _cells(spark, str(spark_folder), operator).items():
+            state = StateCells(_StoredMap(cells), stamps.get(dest))
             stamp = state.stamp()
             assert stamp is not None
             blocks = [block for cell in state.whole(stamp) for block in unpack(cell)[1].column(0).to_pylist()]
@@ -61,19 +60,30 @@ def _cells(spark: SparkSession, path: str, operator: int) -> dict[int, dict[tupl
     return cells
 
 
+def _stamps(spark: SparkSession, path: str, operator: int) -> dict[int, _StoredValue]:
+    rows = _variable(spark, path, operator, "stamp").collect()
+    return {row["key"][0]: _StoredValue(row["value"]) for row in rows}
+
+
 def _variable(spark: SparkSession, path: str, operator: int, name: str) -> DataFrame:
     reader = spark.read.format("statestore").option("path", path).option("operatorId", operator)
     return reader.option("stateVarName", name).load()
 
 
 class _StoredValue:
-    """A value state of a checkpoint, with the method of Spark's that reads it."""
+    """A value state of a checkpoint, with the methods of Spark's; it is read-only."""
 
     def __init__(self, value: Any) -> None:
         self._value = value
 
     def get(self) -> Any:
         return self._value
+
+    def update(self, newValue: tuple[bytes, int, int, str]) -> None:
+        raise TypeError("the state of a checkpoint is read, not written")
+
+    def clear(self) -> None:
+        raise TypeError("the state of a checkpoint is read, not written")
 
 
 class _StoredMap:

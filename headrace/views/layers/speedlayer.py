@@ -53,10 +53,13 @@ class SpeedLayer:
         self._spark, self._dead_letters = spark or spark_session(), dead_letters
         self.pipeline = Pipeline(spark=self._spark)
         self._handle: StreamHandle | None = None
+        self._folder = Folder(self._spark, checkpoint)
+        self._stream: str | None = None  # its id, which micro-batches need and find in the checkpoint once
 
     def start(self, **options: Any) -> StreamHandle:
         """Starts the stream; `options` are those of `Pipeline.run`, e.g. trigger="1 second"."""
         pipeline = Pipeline(spark=self._spark)
+        self._stream = None
         read = self.feed.read(self.stored.progress().reached, self.watermark)
         deltas = self.view.partials(self._events(pipeline, read), trigger=Always())
         deltas | f"store {self.view.name}" >> ForEachBatch(self._add)
@@ -81,19 +84,20 @@ class SpeedLayer:
 
     def _micro_batch(self, number: int) -> MicroBatch:
         """Returns the micro-batch with a number."""
-        folder = Folder(self._spark, self.checkpoint)
-        log = OffsetLog(folder.folder("spark"))
-        until, since, stream = self._end(log, number), None, stream_of(folder)
-        if number > 0 and self.stored.progress().stream == stream:
+        if self._stream is None:
+            self._stream = stream_of(self._folder)
+        log = OffsetLog(self._folder.folder("spark"))
+        until, since = self._end(log, number), None
+        if number > 0 and self.stored.progress().stream == self._stream:
             since = self._end(log, number - 1)
         if since is None:  # the first with something for the view: it continues from where the stream began
-            since = began_at(folder.folder("control"), self.label)
-        return MicroBatch(stream, number, since, since if until is None else until, self._watermark())
+            since = began_at(self._folder.folder("control"), self.label)
+        return MicroBatch(self._stream, number, since, since if until is None else until, self._watermark())
 
     def _watermark(self) -> int | None:
         """Returns the watermark of the topic; None in a micro-batch that runs before `start` has returned."""
         handle = self._handle
-        return None if handle is None else handle.status().sources[self.label].watermark
+        return None if handle is None else handle.watermark_of(self.label)
 
     def _end(self, log: OffsetLog, number: int) -> Offsets | None:
         """Returns the end of a micro-batch in the topic, which is the first source; None if the topic is empty."""

@@ -58,8 +58,8 @@ def test_the_same_pipeline_differs_in_nothing() -> None:
 
 def test_a_checkpoint_of_another_format_is_refused() -> None:
     held = json.loads(HELD.write())
-    other = json.dumps(held | {"format": 3, "lanes": 3}).encode()
-    with pytest.raises(hr.PipelineError, match=r"the checkpoint /c has format 3, .* or run with a new checkpoint"):
+    other = json.dumps(held | {"format": 4, "lanes": 3}).encode()
+    with pytest.raises(hr.PipelineError, match=r"the checkpoint /c has format 4, .* or run with a new checkpoint"):
         Manifest.read(other, "the checkpoint /c")
 
 

@@ -18,9 +18,11 @@ from py4j.java_gateway import JavaObject
 from pyspark import TaskContext
 from pyspark.core import rdd
 from pyspark.errors import PySparkException, StreamingQueryException
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming import StatefulProcessor
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import ByteType, DataType, IntegerType, ShortType, StructField, StructType
 
 from headrace.engine.catalyst.analysis import _LOGGERS
 from headrace.engine.columns.sparkhash import spark_hash
@@ -29,7 +31,7 @@ from headrace.engine.spark.batchvalue import BatchValue
 from headrace.engine.spark.filelogs import names_files
 from headrace.engine.spark.files import Folder
 from headrace.engine.spark.inputrows import rows_again, rows_read, rows_sieved, settled, sieve
-from headrace.engine.spark.nativefiles import install_native_files
+from headrace.engine.spark.javasources import install_native_files, install_state_settings
 from headrace.engine.spark.offsetlog import OffsetLog
 from headrace.engine.spark.session import WORKER_DAEMON
 from headrace.engine.stream import directfiles
@@ -387,6 +389,45 @@ def _(stream: Stream) -> None:
     jvm: Any = stream.spark._jvm
     files = jvm.org.apache.hadoop.fs.FileSystem.getLocal(stream.spark._jsparkSession.sessionState().newHadoopConf())
     assert files.getRaw().getClass().getName() == "headrace.NativeFiles"
+
+
+class Stored(StatefulProcessor):
+    """A processor whose state has types that no other has, so that code for it would be compiled."""
+
+    def __init__(self, *kinds: DataType) -> None:
+        self.schema = StructType([StructField(f"c{number}", kind) for number, kind in enumerate(kinds)])
+
+    def init(self, handle: Any) -> None:
+        self.state = handle.getMapState("state", self.schema, self.schema)
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:
+        stored = (len(list(rows)),) * len(self.schema)
+        self.state.updateValue(stored, stored)
+        yield Row(id=self.state.getValue(stored)[0])
+
+    def close(self) -> None:
+        pass
+
+
+@item("settings of threads that serve state")
+def _(stream: Stream) -> None:
+    install_state_settings(stream.spark.sparkContext)
+    jvm: Any = stream.spark._jvm
+    compiled = jvm.org.apache.spark.metrics.source.CodegenMetrics.METRIC_COMPILATION_TIME()
+    session = stream.spark.newSession()
+    session.conf.set("spark.sql.codegen.wholeStage", "false")
+    session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
+    session.conf.set(
+        "spark.sql.streaming.stateStore.providerClass",
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+    )
+    numbered = session.range(5).withColumn("key", F.col("id") * 0).groupBy("key")
+    grown = []
+    for kinds in ([ByteType(), ShortType()], [ShortType(), ByteType(), IntegerType()]):
+        before = compiled.getCount()
+        assert numbered.transformWithState(Stored(*kinds), "id long", "Append", "None").collect() == [Row(id=5)]
+        grown.append(compiled.getCount() - before)
+    assert grown[1] == 0, grown
 
 
 @item("interpreted expressions")

@@ -11,7 +11,7 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from headrace.engine.spark.nativefiles import install_native_files
+from headrace.engine.spark.javasources import install_native_files
 
 
 @pytest.fixture

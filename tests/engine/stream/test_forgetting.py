@@ -54,10 +54,10 @@ def test_groupings_are_forgotten_and_come_back_empty(spark: SparkSession, tmp_pa
 
     def stored() -> list[Counter[int | None]]:
         """How many shards of each grouping have state, level by level."""
-        reader = spark.read.format("statestore").option("path", f"{checkpoint}/spark").option("stateVarName", "stamp")
+        reader = spark.read.format("statestore").option("path", f"{checkpoint}/spark").option("stateVarName", "cells")
         # Spark numbers operators from the end of the query.
         rows = [reader.option("operatorId", operator).load().collect() for operator in (1, 0)]
-        return [Counter(exchange_of(row["key"][0]) for row in each) for each in rows]
+        return [Counter(map(exchange_of, {row["key"][0] for row in each})) for each in rows]
 
     given, _ = run(1, "counts", "deep")
     assert given == {"sums": [("a", 1), ("b", 2)], "counts": [("a", 1), ("b", 1)], "deep": [("a", 1), ("b", 1)]}

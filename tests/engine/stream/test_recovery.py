@@ -7,11 +7,14 @@ import pathlib
 import shutil
 import threading
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import headrace as hr
+from headrace.engine.checkpoint import checkpoint
+from headrace.engine.checkpoint.manifest import Manifest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -122,13 +125,21 @@ def test_crashes_before_and_after_sinks_and_in_a_worker(
     assert run.output() == undisturbed
 
 
-def test_stop_and_go_on(spark: SparkSession, tmp_path: pathlib.Path, undisturbed: Any) -> None:
+def test_stop_and_go_on_from_a_checkpoint_of_the_second_format(
+    spark: SparkSession, tmp_path: pathlib.Path, undisturbed: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = Run(spark, tmp_path)
     run.reached[2] = threading.Event()
-    handle = run.start()
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "Manifest", partial(Manifest, stamps_apart=True))
+        handle = run.start()
     assert run.reached[2].wait(60)
     handle.stop()
     assert handle.status().state == "stopped"
+    (written,) = pathlib.Path(run.checkpoint).glob("headrace-*.json")
+    entries = json.loads(written.read_text())
+    assert entries.pop("stamps_apart")
+    written.write_text(json.dumps(entries | {"format": 2}))
     assert run.start().wait().state == "done"
     assert run.output() == undisturbed
     done = len(run.batches)
