@@ -18,6 +18,7 @@ import headrace as hr
 from headrace.dialects.sql.planner import Planner
 from headrace.dialects.sql.sqltransform import parse_query, relation_of
 from tests.dialects.sql.answers import answer, assert_same
+from tests.scale import FULL
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,7 +27,7 @@ EXAMPLES = Path(__file__).parents[3] / "examples" / "nexmark" / "sql"
 QUERIES = {path.stem: path.read_text("utf-8") for path in sorted(EXAMPLES.glob("*.sql"))}
 NOT_POSSIBLE = {"q12"}
 PAGE = Path(__file__).parents[3] / "docs" / "sql.md"
-COUNT, BATCHES, STRETCH = 4_000, 3, 100
+COUNT, BATCHES, STRETCH = 4_000, 3 if FULL else 2, 100
 
 
 class Person(NamedTuple):
@@ -149,7 +150,7 @@ def test_streams_give_what_spark_and_duckdb_give(spark: SparkSession) -> None:
     tables = {}
     for kind, row in (("person", Person), ("auction", Auction), ("bid", Bid)):
         script, timed = hr.TestStream(), [hr.TimestampedValue(each, each.date_time) for each in rows[kind]]
-        for batch in range(BATCHES):  # every third event, so that times go back with the next batch
+        for batch in range(BATCHES):  # every second or third event, so that times go back with the next batch
             script = script.add(timed[batch::BATCHES])
         source = p | kind >> script.finish().with_output_types(row)
         tables[kind] = replace(relation_of(kind, source), time="date_time")
