@@ -36,14 +36,22 @@ demo: setup ## page views by batch and by stream, served on port 8787 for SECOND
 	@$(RUN) examples/demo.py --seconds $(SECONDS)
 
 test: setup ## check, and run every kind of test in WORKERS processes; FULL=1: every test there is, on all its examples
-	@$(MAKE) --no-print-directory -j 2 static ready
-	$(if $(FULL),HEADRACE_FULL=1) $(PYTEST) -n $(WORKERS) --durations=10
+	@$(MAKE) --no-print-directory lint
+	@$(MAKE) --no-print-directory -j 2 types suite
 
-.PHONY: static ready
-static: setup
+# Types are checked while the first tests run, which wait for servers.
+.PHONY: lint types static ready suite
+lint: setup
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
+
+types: setup
 	.venv/bin/mypy
+
+static: lint types
+
+suite: ready
+	$(if $(FULL),HEADRACE_FULL=1) $(PYTEST) -n $(WORKERS) --durations=10
 
 ready: setup
 	-@scripts/with-java scripts/fetch-kafka

@@ -10,6 +10,7 @@ import os
 import sys
 import uuid
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ from hypothesis import HealthCheck, settings
 from headrace.engine.spark import kafkajars
 from headrace.engine.spark.classarchive import archive_options
 from headrace.log import Log
+from tests import forkserver
 from tests.durations import Durations
 from tests.scale import FULL, scaled
 
@@ -100,20 +102,24 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The suite's Spark session: two cores and two partitions, so that small data still crosses a shuffle."""
     from headrace.engine.spark.session import java_options, spark_session
 
-    session = spark_session(
-        "local[2]",
-        {
-            "spark.sql.shuffle.partitions": "2",
-            "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
-            "spark.ui.enabled": "false",
-            "spark.ui.showConsoleProgress": "false",
-            "spark.log.level": "ERROR",
-            **_SMALL_DATA,
-            "spark.driver.extraJavaOptions": f"{java_options()} {_CLASSES}",
-        },
-    )
-    yield session
-    session.stop()
+    with nullcontext() if FULL else forkserver.running() as forks, pytest.MonkeyPatch.context() as environment:
+        if forks is not None:
+            environment.setenv(forkserver.FORK_SERVER, forks)  # for the session's JVM, and for no other
+        session = spark_session(
+            "local[2]",
+            {
+                "spark.sql.shuffle.partitions": "2",
+                "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+                "spark.ui.enabled": "false",
+                "spark.ui.showConsoleProgress": "false",
+                "spark.log.level": "ERROR",
+                **_SMALL_DATA,
+                "spark.driver.extraJavaOptions": f"{java_options()} {_CLASSES}",
+            },
+        )
+        environment.undo()
+        yield session
+        session.stop()
 
 
 @pytest.fixture(scope="session")

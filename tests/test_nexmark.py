@@ -22,7 +22,7 @@ from nexmark.events import AUCTION, BID, LONGEST, PERSON, STEP, Events
 from pyspark.sql import SparkSession
 
 import headrace as hr
-from tests.scale import examples
+from tests.scale import FULL, examples
 
 KINDS = ("persons", "auctions", "bids")
 BENCH = Path(__file__).parent.parent / "bench"
@@ -109,6 +109,8 @@ def test_queries_give_the_answers_of_a_recount(
         files[kind] = f"{tmp_path}/{kind}.parquet"
         pq.write_table(make(0, 20_000), files[kind])
     names = [name for name in recount.QUERIES if name not in form.NOT_HERE]
+    if form is functions and not FULL:
+        names = names[::2]  # and the others as columns
     with hr.Pipeline(spark=spark) as p:
         read = {kind: p | kind >> hr.ReadParquet(path, event_time="date_time") for kind, path in files.items()}
         for name in names:

@@ -17,7 +17,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
-SERVERS: Final = ("spark_cluster", "broker", "postgresql_server", "browser")
+SERVERS: Final = ("broker", "spark_cluster", "postgresql_server", "browser")
 """Fixtures that start what many tests share: a test that uses several goes with the first of them."""
 
 
@@ -42,11 +42,20 @@ class Workers:
     def pytest_collection_modifyitems(self, config: Any, items: list[pytest.Item]) -> None:
         if hasattr(config, "workerinput"):
             groups = {item.nodeid: group_of(item) for item in items}
-            # Short ones last, so that no worker waits long for the other.
             long = {groups[item.nodeid] for item in items if item.get_closest_marker("slow")}
-            order = {group: place for place, group in enumerate([*SERVERS, *sorted(long - {*SERVERS})])}
+            order = {group: place for place, group in enumerate(in_turn(sorted(long - {*SERVERS})))}
             items.sort(key=lambda item: order.get(groups[item.nodeid], len(order)))
             Path(config.workerinput["groups"]).write_text(json.dumps(groups))
+
+
+def in_turn(long: list[str]) -> list[str]:
+    """Returns the order of groups, before those of short tests, which come last: no worker waits long for the other.
+
+    Servers are spread over the modules with long tests: their tests wait for them half of the time, so that one worker
+    is to compute meanwhile.
+    """
+    cuts = [place * len(long) // len(SERVERS) for place in range(len(SERVERS) + 1)]
+    return [group for at, name in enumerate(SERVERS) for group in (name, *long[cuts[at] : cuts[at + 1]])]
 
 
 class Scheduler(LoadScopeScheduling):

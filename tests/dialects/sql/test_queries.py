@@ -240,9 +240,9 @@ def test_batches_and_streams_give_what_spark_gives(spark: SparkSession) -> None:
     for name, values in collected.items():
         assert_same(name, list(map(tuple, values)), expected[name])
 
-    script = hr.TestStream()
-    for start in range(0, len(timed), 9):
-        script = script.add(timed[start : start + 9])
+    script, size = hr.TestStream(), 9 if FULL else 15
+    for start in range(0, len(timed), size):
+        script = script.add(timed[start : start + size])
     p = hr.Pipeline(spark=spark)
     source = p | "trades" >> script.finish().with_output_types(Trade)
     plans = planned(source, p | "companies" >> hr.Create(COMPANIES).with_output_types(Company))

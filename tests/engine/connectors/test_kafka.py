@@ -22,6 +22,7 @@ from headrace.engine.spark import kafkajars
 from headrace.log.partitioning import partitions_of
 from headrace.model.times import SECOND
 from tests.edges import kafka
+from tests.scale import only_full
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -163,6 +164,7 @@ def test_a_crash_after_the_transaction_and_before_sparks_commit_doubles_nothing(
     assert sorted(json.loads(each.value())["n"] for each in broker.contents("crash-out")) == list(range(1, 21))
 
 
+@only_full("test_brokers.py has a broker that stops under a stream, test_kafkatransactions.py under a writer")
 @pytest.mark.slow("a broker stops and starts")
 def test_a_broker_that_is_stopped_and_started_again_costs_nothing(
     spark: SparkSession, broker: Broker, tmp_path: Path

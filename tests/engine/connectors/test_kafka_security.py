@@ -17,12 +17,14 @@ from headrace.engine.connectors import kafkareader
 from headrace.model.topics import address
 from headrace.views.feeds.feed import feed_of
 from tests.edges.kafka import PASSWORD, USER
+from tests.scale import FULL
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tests.edges.kafka import Broker
 
+LIKE_OTHERS = {"scram 256", "encrypted key"}  # what only FULL reads and writes by
 SECRET = 'sc"ram\\-secret'  # with what JAAS has to escape
 
 
@@ -58,6 +60,8 @@ def test_each_way_in_reads_and_writes(
     texts = []
     with SparkLog(spark, tmp_path / "spark.log"):
         for name, security in securities(broker).items():
+            if name in LIKE_OTHERS and not FULL:
+                continue
             sink = f"safe-{name.replace(' ', '-')}"
             broker.create(sink)
             p = hr.Pipeline(spark=spark)

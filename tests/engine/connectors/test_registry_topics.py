@@ -14,6 +14,7 @@ import headrace as hr
 from headrace.model.badrecords import MALFORMED
 from tests.edges.registry import Registry, serving
 from tests.edges.test_registryvalues import confluent, from_confluent
+from tests.scale import only_full
 from tests.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -168,6 +169,7 @@ def test_protobuf_is_written_and_read_in_batch_and_stream(
         assert {bad.last.message for bad in handle.status().bad.values() if bad.last} == {message}
 
 
+@only_full("test_registryvalues.py has keys with schemas, and the other tests their way through Spark for values")
 @pytest.mark.slow("a batch and a stream of Kafka")
 def test_keys_are_read_and_written_in_batch_and_stream(spark: SparkSession, broker: Broker, registry: Registry) -> None:
     """Keys with schemas, keys of text beside values with schemas, and keys of text beside JSON."""

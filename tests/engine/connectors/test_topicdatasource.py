@@ -19,6 +19,7 @@ from headrace.engine.connectors.topicdatasource import Scan, TopicReader, TopicS
 from headrace.engine.worker.blame import WorkerFailure
 from headrace.log import Group, Log, LogError, Topic
 from headrace.model.times import SECOND
+from tests.scale import only_full
 
 VISITS = "user string, n int, ts timestamp"
 
@@ -293,10 +294,17 @@ def test_the_first_batches_are_small_and_start_at_the_end_or_at_a_time(spark: Sp
     ("transform", "sink", "interpreted"),
     [
         (hr.WindowInto(hr.FixedWindows(10)), "collect", True),
-        (hr.Where("n > 0"), "collect", True),  # which programs compute
+        pytest.param(hr.Where("n > 0"), "collect", True, marks=only_full("which programs compute, too")),
         (hr.Where("upper(user) > 'A'"), "collect", False),
-        (hr.WindowInto(hr.FixedWindows(10)), "parquet", True),  # which programs write
-        (hr.WindowInto(hr.FixedWindows(10)), "json", False),
+        pytest.param(
+            hr.WindowInto(hr.FixedWindows(10)),
+            "parquet",
+            True,
+            marks=only_full("which programs write, as they compute"),
+        ),
+        pytest.param(
+            hr.WindowInto(hr.FixedWindows(10)), "json", False, marks=only_full("as Spark computes what programs cannot")
+        ),
     ],
 )
 def test_spark_compiles_no_code_for_rows_in_flight(

@@ -12,6 +12,7 @@ import pytest
 
 from headrace import storm
 from headrace.log import Log
+from tests.scale import only_full
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -132,6 +133,7 @@ class Work(storm.Bolt):
             self.ack(tup)
 
 
+@only_full("test_topology_faults.py has tuples that are replayed and given up, too")
 @pytest.mark.slow("a topology runs with replays")
 @pytest.mark.timeout(900)
 def test_what_fails_is_replayed_and_given_up_while_the_rest_is_done(spark: SparkSession, tmp_path: Path) -> None:
