@@ -203,6 +203,7 @@ from headrace.model.watermarks import (
 )
 
 # Queries in SQL.
+from headrace.dialects.sql.sqlfunctions import sql_function as sql_function
 from headrace.dialects.sql.sqltransform import Sql as Sql
 
 # Views: named answers over a topic, served over HTTP.

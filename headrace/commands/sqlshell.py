@@ -53,6 +53,9 @@ def sql(
         str | None,
         typer.Option(help="The address of a system that runs; that of the directory, if one does.", show_default=False),
     ] = None,
+    functions: Annotated[
+        Path | None, typer.Option(help="A file of Python with the functions that queries call.", show_default=False)
+    ] = None,
 ) -> None:
     """Execute continuous SQL: streams, and views that are always up to date.
 
@@ -69,7 +72,7 @@ def sql(
             else:
                 texts.append(sys.stdin.read())
         parsed = [statement for text in texts for statement in parse_statements(text)]
-        with _executor(directory, database, trigger, url) as executor:
+        with _executor(directory, database, trigger, url, functions) as executor:
             console = Console()
             for statement in parsed:
                 show(executor.run(statement, wait=True, stdin=stdin), console)
@@ -99,21 +102,28 @@ class Executor(Protocol):
 
 
 @contextmanager
-def _executor(directory: str, database: str | None, trigger: str | None, url: str | None) -> Iterator[Executor]:
+def _executor(
+    directory: str, database: str | None, trigger: str | None, url: str | None, functions: Path | None
+) -> Iterator[Executor]:
     """Opens the session of a directory, or connects to the system that runs there, or at a URL."""
+    from headrace.dialects.sql.sqlerrors import SqlError
     from headrace.system.home import Home
 
     holder = Home(Path(directory)).holder() if url is None else None
     url = url or (None if holder is None else holder.url)
+    if url is not None and functions is not None:
+        raise SqlError(f"the system at {url} has functions of its own, those that `headrace up --functions` gave it")
     if url is not None:
         from headrace.system.client import HttpClient
         from headrace.system.sqlclient import SqlClient
 
         yield SqlClient(HttpClient(url.rstrip("/"), os.environ.get("HEADRACE_TOKEN")))
         return
+    from headrace.dialects.sql.sqlfunctions import load_functions
     from headrace.dialects.sql.sqlsession import SqlSession
 
-    with SqlSession(directory, database=database, trigger=trigger) as session:
+    loaded = [] if functions is None else load_functions(functions)
+    with SqlSession(directory, database=database, trigger=trigger, functions=loaded) as session:
         yield session
 
 

@@ -91,6 +91,10 @@ def up(
             help="The directory of a cluster of Storm topologies that the page shows, too.", show_default=False
         ),
     ] = None,
+    functions: Annotated[
+        Path | None,
+        typer.Option(help="A file of Python with the functions that a file of SQL calls.", show_default=False),
+    ] = None,
 ) -> None:
     """Run the topics and views of a file: log, archive, speed layers, batches and server, until Ctrl-C.
 
@@ -110,7 +114,11 @@ def up(
         schedule = Schedule(archive=_interval(archive_every), batch=_interval(batch_every))
         tokens = Tokens.parse(os.environ.get("HEADRACE_TOKENS", ""))
         console.print(f"starting {file}, data in {dir} ...", markup=False, highlight=False)
-        deployment = Deployment(file, Home(dir), master, store, log, storm)
+        if functions is not None and file.suffix != ".sql":
+            raise HeadraceError(
+                f"--functions are those that a file of SQL calls, and {file} is one of Python; omit them"
+            )
+        deployment = Deployment(file, Home(dir), master, store, log, storm, functions)
         port, proxies = PORT if port is None else port, Proxies(proxy or (), https)
         running: AbstractContextManager[tuple[Supervised, ServerProcess]]
         if file.suffix == ".sql":

@@ -68,6 +68,14 @@ class QueryTable:
             self._append(line)
         return number
 
+    def take(self, query: StoredQuery) -> None:
+        """Becomes the table of this query alone, which counts from now on in every micro-batch."""
+        with self._locked(fcntl.LOCK_EX):
+            self._next = query.number + 1
+            lines = [self._head(), *_lines(replace(query, first=0, end=None))]
+            replace_file(self.path, b"".join(map(_encoded, lines)))
+            self._read()
+
     def end(self, number: int, next_batch: Callable[[], int]) -> None:
         """Ends a query with the next micro-batch."""
         with self._locked(fcntl.LOCK_EX):
@@ -83,11 +91,22 @@ class QueryTable:
         """Returns the queries that count in a micro-batch."""
         return [query for query in self.queries.values() if query.counts_in(batch)]
 
-    def compact(self) -> None:
-        """Removes queries that have ended. The stream that reads it must have stopped, with no batch under way."""
+    @property
+    def ended(self) -> int:
+        """The number of queries that have ended, of all there were."""
+        return self._next - len(self.active(None))
+
+    def compact(self, done: int | None = None) -> None:
+        """Removes queries that have ended before the micro-batch after `done`, the last one that is committed.
+
+        None: all that have ended. The stream that reads it must then have stopped, with no batch under way.
+        """
         with self._locked(fcntl.LOCK_EX):
             self._read()
-            lines = [self._head(), *(_line(query) for query in self.active(None))]
+            there = [
+                each for each in self.queries.values() if each.end is None or (done is not None and each.end > done + 1)
+            ]
+            lines = [self._head(), *(line for query in there for line in _lines(query))]
             replace_file(self.path, b"".join(map(_encoded, lines)))
 
     @contextmanager
@@ -137,8 +156,10 @@ class QueryTable:
         return {"table": uuid.uuid4().hex, "next": self._next}
 
 
-def _line(query: StoredQuery) -> dict[str, Any]:
-    return {"query": query.number, "constants": query.constants, "text": query.text, "first": query.first}
+def _lines(query: StoredQuery) -> Iterator[dict[str, Any]]:
+    yield {"query": query.number, "constants": query.constants, "text": query.text, "first": query.first}
+    if query.end is not None:
+        yield {"query": query.number, "end": query.end}
 
 
 def _encoded(line: Mapping[str, Any]) -> bytes:

@@ -23,6 +23,9 @@ REASONS: Final = (MALFORMED, WRONG_TYPE, NO_TIME, ABSURD_TIME)
 """Why a record is bad, by the first of these that applies: it is not valid in its format; a field does not have its
 column's type; the event time is missing or is not a time; the event time is not in the years 1 to 9999."""
 
+FAILED_EXPRESSION: Final = "failed expression"
+"""Why a row is left out by a transform of columns that skips failures."""
+
 YEAR_1: Final = int(datetime(1, 1, 1, tzinfo=UTC).timestamp()) * SECOND
 YEAR_10000: Final = (int(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()) + 1) * SECOND
 """Valid event times are at or after the first of these and before the second: every format can write those."""

@@ -5,8 +5,9 @@ Expressions are SQL text or Spark Columns; the model only passes them on. The ag
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from headrace.model.agg import Aggregation
 from headrace.model.algebra.protocol import check_size
@@ -30,7 +31,27 @@ class Columnwise(Primitive):
     output_type: object = ROWS
 
 
-class Select(Columnwise):
+class Expressions(Columnwise):
+    """Computes expressions, on some rows of which they may fail: a division by zero, text that is no number."""
+
+    skips_failures = False
+
+    def skipping_failures(self) -> Self:
+        """Returns this transform without the rows on which an expression fails: a stream counts and omits them.
+
+        They are among the bad records of its status, under the label of the transform, with the last one. A batch fails
+        as ever, since somebody waits for it.
+
+        >>> import headrace as hr
+        >>> hr.Select(mean="total / n").skipping_failures().skips_failures
+        True
+        """
+        skipping = copy.copy(self)
+        skipping.skips_failures = True
+        return skipping
+
+
+class Select(Expressions):
     """Selects columns by name, and computes new ones from expressions: SQL text or Spark Columns.
 
     >>> import headrace as hr
@@ -49,7 +70,7 @@ class Select(Columnwise):
         return f"Select({', '.join([*map(str, self.columns), *self.named])})"
 
 
-class Where(Columnwise):
+class Where(Expressions):
     """Filters rows by a condition: SQL text or a Spark Column.
 
     >>> import headrace as hr

@@ -103,6 +103,12 @@ class Statements(Protocol):
     def catalog(self) -> dict[str, list[dict[str, Any]]]:
         """Returns `streams` and `views`, each with its `name`, its `columns` and their types, and its `text`."""
 
+    def quick(self, text: str) -> dict[str, Any] | None:
+        """Answers a SELECT in less time than a thread takes to start, with `columns`, few `rows` and `truncated`.
+
+        None if it cannot. It is called on the event loop.
+        """
+
     def execute(self, text: str, limits: JsonLimits, *, wait: bool = False) -> list[StatementAnswer]:
         """Executes statements. A Refusal says which of them is none, or cannot be done, and where in the text.
 

@@ -40,7 +40,7 @@ class Deployment:
     """A deployment of an app: its directory, Spark master, store and log.
 
     The defaults are in the directory and on this machine. `storm` is the directory of a cluster of topologies that the
-    server shows, too.
+    server shows, too; `functions` is a file of functions that a file of SQL calls.
     """
 
     app: Path
@@ -49,6 +49,7 @@ class Deployment:
     store: str | None = None
     log: str | None = None
     storm: Path | None = None
+    functions: Path | None = None
 
     @property
     def served(self) -> Served:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -59,6 +60,14 @@ class ServedSql:
             for name, view in catalog.views.items()
         ]
         return {"streams": streams, "views": views}
+
+    def quick(self, text: str) -> dict[str, Any] | None:
+        """Answers a SELECT of one row by its key from a local file; None if it is something else. For one thread."""
+        version = self._read[0]
+        if version is None or version != self._version():
+            return None  # the catalog is to be read first
+        point = self._points.quick_answer(self._read[1], text)
+        return None if point is None else {"columns": point[0], "rows": point[1], "truncated": False}
 
     def execute(self, text: str, limits: JsonLimits, *, wait: bool = False) -> list[StatementAnswer]:
         """Executes statements, one after the other; with `wait`, a SELECT has all that was inserted before."""
@@ -125,17 +134,23 @@ class ServedSql:
 
     def _catalog(self) -> Catalog:
         """Returns the catalog, read again if it has changed."""
-        try:
-            stat = self._file.stat()
-        except FileNotFoundError:  # nothing was created yet
+        version = self._version()
+        if version is None:  # nothing was created yet
             return Catalog(self._file)
-        version = stat.st_ino, stat.st_mtime_ns
         with self._lock:
             if self._read[0] != version:
                 self._read = version, Catalog(self._file)
             else:
                 self._read[1].refresh()
             return self._read[1]
+
+    def _version(self) -> tuple[int, int] | None:
+        """Returns what tells the file of the catalog from others; None if there is none."""
+        try:
+            stat = os.stat(self._file)
+        except FileNotFoundError:
+            return None
+        return stat.st_ino, stat.st_mtime_ns
 
 
 class _Refused(SqlError):

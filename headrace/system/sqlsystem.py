@@ -13,6 +13,7 @@ from sqlalchemy.exc import DBAPIError
 
 from headrace.dialects.sql.networkrules import check_from_network
 from headrace.dialects.sql.sqlerrors import SqlError
+from headrace.dialects.sql.sqlfunctions import load_functions
 from headrace.dialects.sql.sqlsession import SqlSession
 from headrace.dialects.sql.sqlstatements import parse_statements
 from headrace.dialects.storm.cluster.control import Control
@@ -50,7 +51,7 @@ class SqlSystem:
         """Executes a statement that came over the network."""
         try:
             (statement,) = parse_statements(text)
-            check_from_network(statement, self.session.catalog)
+            check_from_network(statement, self.session.catalog, self.session.functions.by_name)
             result = self.session.run(statement)
         except SqlError as error:
             return {"error": str(error), "line": error.line, "column": error.column}
@@ -128,12 +129,13 @@ def run_sql_system(
         raise ViewError("a stream of SQL says which topic it is: WITH (topic = 'kafka://HOST:PORT/NAME'); omit --log")
     if home.has_app():
         raise ViewError(f"{home.path} is the directory of an app in Python; use another one, with --dir")
+    functions = [] if deployment.functions is None else load_functions(deployment.functions)
     runs = Runs()
     database = deployment.store or home.store
     with (
         home.exclusive() as lock,
         using(Settings(started=runs.add)),
-        SqlSession(str(home.path), database=database, spark=spark_of(deployment)) as session,
+        SqlSession(str(home.path), database=database, spark=spark_of(deployment), functions=functions) as session,
     ):
         session.declare(text)
         system = SqlSystem(session, runs)

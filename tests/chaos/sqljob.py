@@ -1,4 +1,4 @@
-"""The session of continuous SQL that is killed: views come and go while rows flow.
+"""The session of continuous SQL that is killed: views come, go and pause while rows flow, also into another stream.
 
     python tests/chaos/sqljob.py FOLDER
 
@@ -29,6 +29,8 @@ LANDMARKS: Final = (
     "home/views.db",
     "home/passes/visits.levels-2/spark/state/*/*/*.changelog",
     "home/passes/visits.levels-2/headrace-*.json",
+    "home/passes/visits.of-totals.levels-2/spark/offsets/[!.]*",
+    "home/log/topics/twice/0/*.index",
 )
 """Files whose names are the same in every run."""
 
@@ -43,6 +45,8 @@ VIEWS: Final = {
     "gone": "SELECT max(amount) AS most FROM visits",
     "copies": "SELECT user, amount FROM visits WHERE amount % 2 = 0",
 }
+TRANSFORM: Final = "SELECT user, 2 * amount AS amount FROM visits WHERE amount % 3 = 0"
+TWICE: Final = "SELECT user, sum(amount) AS total FROM twice GROUP BY user"
 LATER: Final = "SELECT user, max(amount) AS most FROM visits GROUP BY user"
 
 
@@ -57,11 +61,19 @@ def run(folder: Path) -> None:
         for name, query in VIEWS.items():
             if name != "gone" or not changed:
                 session.execute(f"CREATE VIEW IF NOT EXISTS {name} AS {query}")
+        session.execute(
+            "CREATE STREAM IF NOT EXISTS twice (user text, amount bigint);"
+            f"CREATE VIEW IF NOT EXISTS sums AS {TWICE};"
+            f"CREATE TRANSFORM IF NOT EXISTS doubled INTO twice AS {TRANSFORM}"
+        )
         for step in range(STEPS):
+            if step in (STEPS // 4, STEPS - 2):  # what comes meanwhile is caught up with
+                session.execute("PAUSE VIEW totals" if step < STEPS // 2 else "RESUME VIEW totals")
             if step == STEPS // 2:
                 session.execute(f"CREATE VIEW IF NOT EXISTS later AS {LATER}; DROP VIEW IF EXISTS gone")
             arrive(Log(folder / "home" / "log"), step)
             session.catch_up()
+        session.catch_up()  # with what the transform has appended
 
 
 def arrive(log: Log, step: int) -> None:
@@ -82,7 +94,8 @@ def output(folder: Path) -> Output:
         names = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         tables = sorted(name for name in names if "headrace" not in name)
         found = {name: Counter(map(repr, database.execute(f"SELECT * FROM {name}"))) for name in tables}
-    return {**found, "tables": Counter(tables)}
+    twice = Log(folder / "home" / "log").topic("twice").read(0)
+    return {**found, "tables": Counter(tables), "twice": Counter(repr(record.value) for record in twice)}
 
 
 if __name__ == "__main__":

@@ -75,7 +75,7 @@ def test_up_statements_from_everywhere_stop_and_up_again(tmp_path: Path) -> None
     with up(tmp_path) as (process, client):
         assert execute(client, "SHOW STREAMS; SHOW VIEWS") == [
             {"columns": ["stream"], "rows": [["trades"]], "truncated": False},
-            {"columns": ["view", "state"], "rows": [["totals", "running"]], "truncated": False},
+            {"columns": ["view", "state", "failed_rows"], "rows": [["totals", "running", 0]], "truncated": False},
         ]
         inserted, rows = execute(
             client,

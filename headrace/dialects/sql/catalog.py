@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -37,7 +38,8 @@ class View:
     With a `shape` it is one of the queries of that shape, and has a `number` among them; without a number it is the
     shape itself, which stands for all of them.
     One that is paused has a pass of its own, which does not run. `combinations` say how columns of several rows become
-    one (see `combining`), which needs the `hidden` columns of its table.
+    one (see `combining`), which needs the `hidden` columns of its table. With `alone`, a view's name, it is the shape
+    as the pass of that view has it, which is the only query there.
     """
 
     statement: CreateQuery
@@ -49,6 +51,7 @@ class View:
     paused: bool = False
     hidden: dict[str, str] = field(default_factory=dict)
     combinations: dict[str, str] = field(default_factory=dict)
+    alone: str | None = None
 
     @property
     def name(self) -> str:
@@ -97,7 +100,8 @@ class Catalog:
         self.transforms: dict[str, View] = {}  # which have no table
         self.unfinished: set[str] = set()  # names of tables that a statement is making or removing
         self.shapes: dict[str, View] = {}  # each with the statement of its first view
-        self._queries: dict[str, QueryTable] = {}
+        self.alone: dict[str, View] = {}  # queries of shapes that have passes of their own, since they were paused
+        self._queries: dict[tuple[str, str | None], QueryTable] = {}
         if path.exists():
             self._load(json.loads(read_private(path)))
 
@@ -125,6 +129,10 @@ class Catalog:
         views = (view for view in self.views.values() if view.shape is None)
         for view in (*views, *self.transforms.values(), *self.shapes.values()):
             found.setdefault(view.computed_by, []).append(view)
+        for name, view in self.alone.items():
+            shape = self.shapes[str(view.shape)]
+            own = replace(shape, computed_by=view.computed_by, paused=view.paused, alone=name)
+            found[view.computed_by] = [own]
         return found
 
     def check_free(self, name: str) -> None:
@@ -153,9 +161,21 @@ class Catalog:
         Queries of a shape are in a file of their own, not in the catalog's.
         """
         self.views[view.name] = view
-        if view.shape is None:
+        if view.name in self.alone:
+            self.set_alone(view)
+        elif view.shape is None:
             self.unfinished.discard(view.name)
             self._save()
+
+    def set_alone(self, view: View) -> None:
+        """Gives a query of a shape a pass of its own, or notes what has changed about it."""
+        self.views[view.name] = self.alone[view.name] = view
+        self._save()
+
+    def is_over(self, shape: str) -> bool:
+        """Returns whether a shape has no queries any more, in its pass or in others."""
+        alone = any(view.shape == shape for view in self.alone.values())
+        return not alone and not self.query_table(shape).active(None)
 
     def add_transform(self, transform: View) -> None:
         """Adds a transform."""
@@ -202,17 +222,28 @@ class Catalog:
     def remove_queries(self, shape: str) -> None:
         """Removes the table of queries of a shape that is no more; its pass must not read it any more."""
         table = self.query_table(shape)
-        del self._queries[shape]
+        del self._queries[shape, None]
         for path in (table.path, table.lock):
             path.unlink(missing_ok=True)
 
-    def query_table(self, shape: str) -> QueryTable:
-        """Returns the queries of a shape."""
-        if shape not in self._queries:
-            folder = self.path.parent.absolute() / "queries"
+    @property
+    def queries(self) -> Path:
+        """The directory of the tables of queries."""
+        return self.path.parent.absolute() / "queries"
+
+    def query_table(self, shape: str, alone: str | None = None) -> QueryTable:
+        """Returns the queries of a shape; or that of a view that has a pass alone, under the same name elsewhere."""
+        if (shape, alone) not in self._queries:
+            folder = self.queries if alone is None else self.queries / f"of-{alone}"
+            make_folder(self.queries)
             make_folder(folder)
-            self._queries[shape] = QueryTable(folder / shape)
-        return self._queries[shape]
+            self._queries[shape, alone] = QueryTable(folder / shape)
+        return self._queries[shape, alone]
+
+    def remove_alone(self, view: str) -> None:
+        """Removes the table of a view that had a pass alone; its pass must not read it any more."""
+        shutil.rmtree(self.queries / f"of-{view}", ignore_errors=True)
+        self._queries = {key: table for key, table in self._queries.items() if key[1] != view}
 
     def refresh(self) -> None:
         """Takes the views of shapes as they are now; another process may have added and dropped some."""
@@ -224,13 +255,18 @@ class Catalog:
                 self._take(shape, {query.number: query.text for query in table.active(None)})
 
     def _take(self, shape: View, texts: Mapping[int, str]) -> None:
-        known = {view.number: view.name for view in self.views.values() if view.shape == shape.name}
+        of_shape = [view for view in self.views.values() if view.shape == shape.name]
+        known = {view.number: view.name for view in of_shape if view.name not in self.alone}
+        texts = {number: text for number, text in texts.items() if number not in self._numbers_alone(shape.name)}
         for number in known.keys() - texts.keys():
             del self.views[known[number]]
         for number in texts.keys() - known.keys():
             (statement,) = parse_statements(texts[number])
             assert isinstance(statement, CreateQuery)
             self.views[statement.name] = shape.query(statement, number)
+
+    def _numbers_alone(self, shape: str) -> set[int | None]:
+        return {view.number for view in self.alone.values() if view.shape == shape}
 
     def drop_stream(self, name: str) -> None:
         """Removes a stream; refused while views read it."""
@@ -259,6 +295,8 @@ class Catalog:
         del self.views[name]
         if view.shape is None:
             self.begin(name)
+        elif self.alone.pop(name, None) is not None:
+            self._save()
         return view
 
     def begin(self, table: str) -> None:
@@ -300,6 +338,7 @@ class Catalog:
             "views": [_entry(view) for view in self.views.values() if view.shape is None],
             "transforms": [_entry(transform) for transform in self.transforms.values()],
             "shapes": {name: _entry(shape) for name, shape in self.shapes.items()},
+            "alone": [{**_entry(view), "shape": view.shape, "number": view.number} for view in self.alone.values()],
             "unfinished": sorted(self.unfinished),
         }
         replace_file(self.path, json.dumps(stored, indent=1).encode())
@@ -325,6 +364,9 @@ class Catalog:
         for name, entry in stored.get("shapes", {}).items():
             shape = _stored_view(entry)
             self.shapes[name] = replace(shape, statement=replace(shape.statement, name=name), shape=name)
+        for entry in stored.get("alone", []):
+            view = _stored_view(entry)
+            self.views[view.name] = self.alone[view.name] = view
         self.refresh()
 
 

@@ -1,11 +1,13 @@
 """Rules for statements that come over the network: they reach what statements made, and nothing else.
 
-No file, no other system, no function but those that depend on nothing but their arguments. A file of statements and a
+No file, no other system, no function but those that depend on nothing but their arguments and those that whoever runs
+the session has registered. A file of statements and a
 shell on the machine itself are not held to them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 from sqlglot import exp
@@ -25,8 +27,8 @@ _STATEMENTS: Final = (
 _FUNCTIONS: Final = FUNCTIONS | aggregates.NAMES | {"tumble", "hop", "session", "descriptor", "output_of", "try_cast"}
 
 
-def check_from_network(statement: sql.Statement, catalog: Catalog) -> None:
-    """Refuses a statement that reaches beyond the streams and views of a catalog."""
+def check_from_network(statement: sql.Statement, catalog: Catalog, registered: Collection[str] = ()) -> None:
+    """Refuses a statement that reaches beyond the streams and views of a catalog, and the registered functions."""
     if not isinstance(statement, _STATEMENTS):
         words = " ".join(statement.text.split()[:2]).upper()
         position = len(statement.text) - len(statement.text.lstrip())
@@ -41,7 +43,7 @@ def check_from_network(statement: sql.Statement, catalog: Catalog) -> None:
                 )
     if isinstance(statement, sql.CreateQuery | sql.Explain):
         _check_tables(statement.query, statement.text, catalog)
-        _check_functions(statement.query, statement.text)
+        _check_functions(statement.query, statement.text, _FUNCTIONS.union(registered))
 
 
 def _check_tables(query: exp.Query, text: str, catalog: Catalog) -> None:
@@ -57,11 +59,11 @@ def _check_tables(query: exp.Query, text: str, catalog: Catalog) -> None:
             )
 
 
-def _check_functions(query: exp.Query, text: str) -> None:
+def _check_functions(query: exp.Query, text: str, allowed: Collection[str]) -> None:
     """Refuses functions that may do more than compute."""
     for node in query.find_all(exp.Func):
         names = {node.name} if isinstance(node, exp.Anonymous) else set(node.sql_names())
-        if not {name.lower() for name in names} & _FUNCTIONS:
+        if not {name.lower() for name in names} & set(allowed):
             raise error_at(
                 node, text, f"the function {min(names).lower()} is not allowed in statements over the network"
             )

@@ -76,12 +76,12 @@ class Planned:
 class Planner:
     """Plans queries over tables, which are relations by name, and over views, which are queries by name.
 
-    What queries have in common is planned once.
+    What queries have in common is planned once. With `skipping`, rows on which an expression fails are left out.
     """
 
-    def __init__(self, tables: Tables, views: Mapping[str, exp.Query] | None = None) -> None:
+    def __init__(self, tables: Tables, views: Mapping[str, exp.Query] | None = None, *, skipping: bool = False) -> None:
         self.tables, self.views = dict(tables), dict(views or {})
-        self._shared = SharedSteps()
+        self._shared = SharedSteps(skipping=skipping)
 
     def plan(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -21,8 +22,12 @@ from headrace.model.tables import database_url
 class ResultTables:
     """The tables of views, in a database by its URL."""
 
+    _lent: sa.PoolProxiedConnection | None
+    _quick: Any
+
     def __init__(self, url: str) -> None:
         self._engine = open_database(database_url("the session's database", url))
+        self._lent, self._quick = None, None  # the connection for rows by their keys, and SQLite's own of it
 
     def check_free(self, name: str) -> None:
         """Refuses the name of a table that is there already."""
@@ -106,6 +111,34 @@ class ResultTables:
             found = connection.exec_driver_sql(text, (*equal.values(), limit)).all()
         return [as_cells(columns, row) for row in found]
 
+    def quick_text(self, name: str, columns: pa.Schema, equal: Sequence[str], short: int) -> str | None:
+        """Returns the statement for `quick_row`: the row with given values, if it is short; None but for SQLite."""
+        if self._engine.dialect.name != "sqlite":
+            return None
+        sized = [each.name for each in columns if not pa.types.is_primitive(each.type)]
+        length = " + ".join(f"coalesce(length({self._quoted(column)}), 0)" for column in sized)
+        conditions = [
+            *(f"{self._quoted(column)} = ?" for column in equal),
+            *([f"{length} <= {short}"] if sized else []),
+        ]
+        chosen = ", ".join(map(self._quoted, columns.names))
+        return f"SELECT {chosen} FROM {self._quoted(name)} WHERE {' AND '.join(conditions)}"
+
+    def quick_row(self, text: str, values: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        """Reads a row by a connection that waits for nobody; None if there is none, or if it would have to wait.
+
+        To be called by one thread.
+        """
+        try:
+            if self._quick is None:
+                self._lent = self._engine.raw_connection()
+                self._quick = self._lent.driver_connection
+                self._quick.execute("PRAGMA busy_timeout = 0")
+            found: tuple[Any, ...] | None = self._quick.execute(text, values).fetchone()
+        except sqlite3.Error:  # it is being written, or the view is gone
+            return None
+        return found
+
     def subscribe(
         self,
         name: str,
@@ -120,6 +153,8 @@ class ResultTables:
 
     def close(self) -> None:
         """Closes the connections."""
+        if self._lent is not None:
+            self._lent.invalidate()  # others would wait for nobody, either
         self._engine.dispose()
 
     def _quoted(self, name: str) -> str:

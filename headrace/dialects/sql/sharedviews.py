@@ -6,12 +6,15 @@ The results of all are in one table; each view is a view of the database, of the
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 from headrace.dialects.sql.catalog import Catalog, View
 from headrace.dialects.sql.resulttables import ResultTables
 from headrace.dialects.sql.shapes import Shape
 from headrace.dialects.sql.sqlstatements import CreateQuery, parse_statements
 from headrace.local.querytable import QueryTable, StoredQuery
+
+_ENDED: Final = 64  # queries that have ended before their table is written anew
 
 
 class SharedViews:
@@ -26,19 +29,64 @@ class SharedViews:
         there = tables.views() if catalog.shapes else set()
         # The process may have died when a query was stored, and its view was not made yet.
         self._create_views(*(view for name, view in catalog.views.items() if view.shape and name not in there))
+        self._clear_alone()
         for name in list(catalog.shapes):
-            table = catalog.query_table(name)
-            for query in _ended(table):
-                (statement,) = parse_statements(query.text)
-                assert isinstance(statement, CreateQuery)
-                if statement.name in there - catalog.views.keys():  # the process died before it was gone
-                    tables.drop_view(statement.name)
-            if not table.active(None):  # the process died before the first was stored, or after the last
-                catalog.drop_shape(name)
-                catalog.remove_queries(name)
-            elif ended := _ended(table):
-                tables.delete_queries(name, [query.number for query in ended])
-                table.compact()
+            self._clear(name, there)
+
+    def _clear(self, name: str, there: set[str]) -> None:
+        """Removes what is left of queries of a shape that have ended."""
+        catalog, table = self._catalog, self._catalog.query_table(name)
+        alone = {view.number for view in catalog.alone.values() if view.shape == name}
+        for number in alone & {query.number for query in table.active(None)}:
+            assert number is not None  # the process died before it had left the others
+            table.end(number, lambda: 1 + self._last_batch(catalog.shapes[name], "commits"))
+        for query in _ended(table):
+            (statement,) = parse_statements(query.text)
+            assert isinstance(statement, CreateQuery)
+            if statement.name in there - catalog.views.keys():  # the process died before it was gone
+                self._tables.drop_view(statement.name)
+        if catalog.is_over(name):  # the process died before the first was stored, or after the last
+            catalog.drop_shape(name)
+            catalog.remove_queries(name)
+        elif ended := _ended(table):
+            self._tables.delete_queries(name, [query.number for query in ended if query.number not in alone])
+            table.compact()
+
+    def _clear_alone(self) -> None:
+        """Removes what is left of queries that had passes alone."""
+        for folder in self._catalog.queries.glob("of-*"):
+            name = folder.name.removeprefix("of-")
+            if name in self._catalog.alone:
+                continue
+            for path in [each for each in folder.iterdir() if each.suffix != ".lock"]:
+                table = self._catalog.query_table(path.name, name)
+                table.refresh()
+                numbers = list(table.queries)
+                if name not in self._catalog.views and path.name in self._catalog.shapes:  # it was dropped
+                    if name in self._tables.views():
+                        self._tables.drop_view(name)
+                    self._tables.delete_queries(path.name, numbers)
+            self._catalog.remove_alone(name)
+
+    def separate(self, view: View) -> None:
+        """Gives a view a table of its own, for a pass of its own. That of the others must be halted."""
+        assert view.shape is not None and view.number is not None
+        table, stored = self._catalog.query_table(view.shape), self._catalog.shapes[view.shape]
+        self._catalog.query_table(view.shape, view.name).take(table.queries[view.number])
+        self._catalog.set_alone(view)
+        # A batch that was logged and has not begun is done by both, so it ends with the last that is committed.
+        table.end(view.number, lambda: 1 + self._last_batch(stored, "commits"))
+
+    def remove_alone(self, view: View) -> bool:
+        """Removes a view that had a pass alone, which is over; returns whether it was the last of its shape."""
+        assert view.shape is not None and view.number is not None
+        self._tables.drop_view(view.name)
+        self._tables.delete_queries(view.shape, [view.number])
+        self._catalog.remove_alone(view.name)
+        if not self._catalog.is_over(view.shape):
+            return False
+        self._catalog.drop_shape(view.shape)
+        return True
 
     def add(self, statement: CreateQuery, shape: Shape) -> View:
         """Adds a view of a shape that the catalog has; it begins with the next micro-batch."""
@@ -63,11 +111,13 @@ class SharedViews:
         table, stored = self._catalog.query_table(view.shape), self._catalog.shapes[view.shape]
         table.end(view.number, lambda: self._next_batch(stored))
         self._tables.drop_view(view.name)
-        if table.active(None):
+        if not self._catalog.is_over(view.shape):
             ended = [*self._leftover.get(view.shape, ()), table.queries[view.number]]
             done = self._last_batch(stored, "commits")
             self._leftover[view.shape] = [query for query in ended if query.end is not None and query.end > done + 1]
             self._tables.delete_queries(view.shape, [query.number for query in ended])
+            if len(table.queries) > 2 * len(table.active(None)) + _ENDED:
+                table.compact(done)
             return False
         self._leftover.pop(view.shape, None)
         self._catalog.drop_shape(view.shape)

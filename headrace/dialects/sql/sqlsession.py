@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import singledispatchmethod
 from pathlib import Path
@@ -18,8 +18,9 @@ import pyarrow as pa
 from headrace.dialects.sql import sqlstatements as sql
 from headrace.dialects.sql.catalog import Catalog, Created, View, is_same
 from headrace.dialects.sql.combinedselect import select_views
-from headrace.dialects.sql.copyreader import FORMS, read_rows
-from headrace.dialects.sql.literals import typed_value
+from headrace.dialects.sql.copyfiles import copy_rows
+from headrace.dialects.sql.failedrows import FailedRows
+from headrace.dialects.sql.insertedvalues import insert_rows
 from headrace.dialects.sql.passes import (
     SessionPlace,
     ddl_of,
@@ -28,19 +29,21 @@ from headrace.dialects.sql.passes import (
     pass_name,
     plan_pass,
     plan_types,
+    spark_schema,
+    stream_ends,
     topic_of,
 )
 from headrace.dialects.sql.resulttables import ResultTables
 from headrace.dialects.sql.shapes import Shape, shape_of
 from headrace.dialects.sql.sharedviews import SharedViews
 from headrace.dialects.sql.sqlerrors import SqlError
+from headrace.dialects.sql.sqlfunctions import SqlFunction, SqlFunctions
 from headrace.dialects.sql.ttl import expiring_column, ttl_of
 from headrace.dialects.sql.viewchanges import Change, Subscription
 from headrace.dialects.sql.viewreads import read_point, view_schema
 from headrace.engine.handle import Handle, Status, StreamStatus
 from headrace.local.privatefolder import make_folder
 from headrace.local.processlock import LockHolder, exclusive
-from headrace.log.producers import Producer
 from headrace.log.topics import Log, Topic
 from headrace.model.errors import PipelineError
 from headrace.model.knowncolumns import no_column
@@ -55,7 +58,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Result", "SqlSession"]
 
-_SUFFIXES: Final = {"csv": "csv", "json": "json", "jsonl": "json", "ndjson": "json", "parquet": "parquet"}
 _LOOK: Final = 0.05  # seconds from one look at a pass to the next, as nothing tells how far it is
 
 
@@ -72,7 +74,8 @@ class SqlSession:
     """Executes statements about the streams and views of a directory.
 
     What they created goes on when the directory is opened again. `database` is where views have their tables, an
-    SQLAlchemy URL; by default a SQLite file in the directory. `trigger` is the time between micro-batches.
+    SQLAlchemy URL; by default a SQLite file in the directory. `trigger` is the time between micro-batches. `functions`
+    are those that queries may call, made with `sql_function`.
 
     >>> import headrace as hr, tempfile
     >>> with hr.SqlSession(tempfile.mkdtemp()) as session:
@@ -90,16 +93,20 @@ class SqlSession:
         database: str | None = None,
         spark: SparkSession | None = None,
         trigger: str | None = None,
+        functions: Iterable[SqlFunction] = (),
     ) -> None:
         self._folder, self._trigger = Path(directory), trigger
         make_folder(self._folder)
         self._lock, self._stack, self._following = threading.RLock(), ExitStack(), ExitStack()
         self._stack.enter_context(exclusive(self._folder / "lock", self._in_use))
         url = database or f"sqlite:///{self._folder / 'views.db'}"
-        self._where = SessionPlace(Catalog(self._folder / "catalog.json"), str(self._folder / "log"), url, spark)
+        catalog, registered = Catalog(self._folder / "catalog.json"), SqlFunctions.of(functions)
+        self._where = SessionPlace(catalog, str(self._folder / "log"), url, spark, registered)
         self._tables, self._adhoc = ResultTables(url), AdHoc()
         self._running: dict[str, StreamHandle] = {}
+        self._waiting: dict[str, None] | None = None  # passes that are started at the end of a block
         self._began: dict[str, dict[str, dict[int, int]]] = {}  # where passes began that this session made
+        self._failed = FailedRows()
         self._shared = SharedViews(self.catalog, self._tables, self._passes)
         for table in list(self.catalog.unfinished):
             self._drop_table(table)
@@ -121,10 +128,15 @@ class SqlSession:
         """The streams and views there are."""
         return self._where.catalog
 
+    @property
+    def functions(self) -> SqlFunctions:
+        """The functions that queries may call."""
+        return self._where.functions
+
     def names(self) -> list[str]:
-        """Returns the names of streams and views, and those of the columns of streams."""
+        """Returns the names of streams, views and functions, and those of the columns of streams."""
         columns = [each for stream in self.catalog.streams.values() for each in stream.columns]
-        return [*self.catalog.streams, *self.catalog.views, *columns]
+        return [*self.catalog.streams, *self.catalog.views, *columns, *self.functions.by_name]
 
     def passes(self) -> dict[str, Handle]:
         """Returns the streams of the engine that compute the views, by name; also while a statement is executed."""
@@ -134,9 +146,11 @@ class SqlSession:
         """Executes CREATE statements; what is there already with the same definition goes on.
 
         That of another definition is refused, and so are other statements: a file that is run at every start would
-        insert its rows every time.
+        insert its rows every time. However many views are new, a pass is started once.
         """
-        return [self._declare(statement) for statement in sql.parse_statements(text)]
+        statements = sql.parse_statements(text)
+        with self._lock, self._starting_once():
+            return [self._declare(statement) for statement in statements]
 
     def execute(self, text: str) -> list[Result]:
         """Executes statements, one after the other; what those before a failing one did stays done."""
@@ -162,7 +176,7 @@ class SqlSession:
         Raises if a view cannot go on, or has not caught up in time.
         """
         with self._lock:
-            ends = {name: _ends(self._where.log, stream) for name, stream in self.catalog.streams.items()}
+            ends = {name: stream_ends(self._where.log, stream) for name, stream in self.catalog.streams.items()}
             running = dict(self._running)
         deadline = None if seconds is None else time.monotonic() + seconds
         for name, handle in running.items():
@@ -279,7 +293,7 @@ class SqlSession:
         self.catalog.check_readable(statement)
         if statement.kind == "transform":
             return self._create_transform(statement)
-        if (shape := shape_of(statement, self.catalog.streams)) is not None:
+        if (shape := self._shape_of(statement)) is not None:
             self._create_shared(statement, shape)
             return Result(f"created the view {statement.name}")
         view, columns = self._planned_view(statement)
@@ -296,6 +310,12 @@ class SqlSession:
             self._remove(view.name)
             raise
         return Result(f"created the view {view.name}")
+
+    def _shape_of(self, statement: sql.CreateQuery) -> Shape | None:
+        """Returns the shape of a view, if it has one that others can share."""
+        shape = shape_of(statement, self.catalog.streams)
+        nests = shape is not None and self.functions.nests(shape.query, statement.text)
+        return None if nests else shape
 
     def _create_transform(self, statement: sql.CreateQuery) -> Result:
         stream = self.catalog.stream(str(statement.into))
@@ -355,6 +375,10 @@ class SqlSession:
         columns: dict[str, Any] = {statement.kind: pa.array(self._names(statement.kind), pa.string())}
         if statement.kind == "view":
             columns["state"] = ["paused" if view.paused else "running" for view in self.catalog.views.values()]
+        if (
+            computed := {"view": self.catalog.views, "transform": self.catalog.transforms}.get(statement.kind)
+        ) is not None:
+            columns["failed_rows"] = [self._failed.count(view) for view in computed.values()]
         return Result(table=pa.table(columns))
 
     def _names(self, kind: sql.Kind) -> list[str]:
@@ -366,11 +390,6 @@ class SqlSession:
     @_do.register
     def _set_running(self, statement: sql.SetRunning) -> Result:
         view = self.catalog.view(statement.view)
-        if view.shape is not None:
-            raise SqlError(
-                f"the view {view.name} is computed together with others that differ in constants, and not paused by "
-                "itself; create it WITH (from = 'latest'), which gives it a pass of its own"
-            )
         if view.paused != statement.running:
             return Result(f"the view {view.name} is {'running' if statement.running else 'paused'} already")
         if not statement.running:
@@ -386,14 +405,17 @@ class SqlSession:
         handle = self._running.pop(name)
         if own == name:
             handle.stop()
+            self._failed.ended(name)
             self.catalog.add_view(replace(view, paused=True))
             return
         try:
             # Between batches: the copy is another stream, of which the table would take a batch that it has already.
             handle.halt()
             handle.savepoint(str(self._passes / own))
-            self.catalog.add_view(replace(view, computed_by=own, paused=True))
+            paused = replace(view, computed_by=own, paused=True)
+            self.catalog.add_view(paused) if view.shape is None else self._shared.separate(paused)
         finally:
+            self._failed.ended(name)
             self._restart(name)
 
     @_do.register
@@ -417,36 +439,14 @@ class SqlSession:
     def _copy(self, statement: sql.Copy, files: bool, stdin: BinaryIO | None) -> Result:
         with self._lock:
             _, topic = self._appended(statement)
-        form, header = copy_format(statement)
-        if statement.file is None and stdin is None:
-            raise SqlError("there is no standard input here; write COPY ... FROM 'file'")
         if statement.file is not None and not files:
             raise SqlError("COPY reads no files here; send the rows by INSERT, or run it in `headrace sql`")
-        rows, columns = 0, topic.values.type()
-        with ExitStack() as opened:
-            file = stdin if statement.file is None else opened.enter_context(_opened(statement.file))
-            assert file is not None
-            producer = Producer(topic)
-            try:
-                for batch in read_rows(file, form, columns, statement.columns, header=header):
-                    producer.send_rows(batch)
-                    rows += len(batch)
-            except SqlError as error:
-                raise SqlError(f"{error}; {f'the first {rows} rows were' if rows else 'no row was'} appended") from None
-        return Result(f"copied {rows}")
+        return Result(f"copied {copy_rows(statement, topic, stdin)}")
 
     @_do.register
     def _insert(self, statement: sql.Insert) -> Result:
         stream, topic = self._appended(statement)
-        names = list(statement.columns or stream.columns)
-        with Producer(topic) as producer:
-            for row in statement.rows:
-                if len(row) != len(names):
-                    raise SqlError(f"a row has {len(row)} values, and {stream.name} has {len(names)} columns")
-                values = dict(zip(names, row, strict=True))
-                producer.send(
-                    {name: typed_value(name, values.get(name), kind) for name, kind in stream.columns.items()}
-                )
+        insert_rows(statement, stream, topic)
         return Result(f"inserted {len(statement.rows)}")
 
     @_do.register
@@ -465,7 +465,7 @@ class SqlSession:
     def _explain(self, statement: sql.Explain) -> Result:
         text = statement.text.replace("EXPLAIN", "       ", 1)
         query = sql.CreateQuery(text, "explained", "view", statement.query, {}, False)
-        if (shape := shape_of(query, self.catalog.streams)) is None:
+        if (shape := self._shape_of(query)) is None:
             view, _ = self._planned_view(query)
             shared = ""
         else:
@@ -480,11 +480,12 @@ class SqlSession:
         """Plans a view, or with `shared` its shape; returns it and the types of its columns."""
         from pyspark.sql.pandas.types import to_arrow_schema
 
+        self.functions.register(self._where.spark)
         planned = plan_types(self._where, statement, shared=shared)
         if not self.catalog.sources_of(statement) & {*self.catalog.streams}:
             raise SqlError("a view reads a stream; a table alone does not change")
         try:
-            schema = planned.collection.to_spark().schema
+            schema = spark_schema(planned.collection)
         except PipelineError as error:
             reason = str(error).splitlines()[0].partition("): ")[2] or str(error)
             raise SqlError(f"Spark refuses the query: {reason}") from None
@@ -508,9 +509,15 @@ class SqlSession:
 
     def _remove(self, name: str) -> None:
         view = self.catalog.drop_view(name)
+        self._failed.forget(name)
         if view.shape is None:
             self._restart(view.computed_by)
             self._drop_table(name)
+        elif view.computed_by != (computed_by := self.catalog.shapes[view.shape].computed_by):  # it was paused
+            self._restart(view.computed_by)
+            if self._shared.remove_alone(view):
+                self._restart(computed_by)
+                self._drop_shape(view.shape)
         elif self._shared.remove(view):
             self._restart(view.computed_by)
             self._drop_shape(view.shape)
@@ -524,10 +531,41 @@ class SqlSession:
         self._tables.drop(name)
         self.catalog.finish(name)
 
+    @contextmanager
+    def _starting_once(self) -> Iterator[None]:
+        """Lets passes go on with new views at the end of the block, once; what cannot is removed again."""
+        before = {*self.catalog.views, *self.catalog.transforms}
+        self._waiting = {}
+        try:
+            yield
+        finally:
+            waiting, self._waiting = self._waiting, None
+            for name in waiting:
+                try:
+                    self._restart(name)
+                except BaseException:
+                    self._running.pop(name, None)
+                    self._undo(name, before)
+                    raise
+
+    def _undo(self, name: str, before: set[str]) -> None:
+        """Removes the views and transforms of a pass that were not there before."""
+        for view in [*self.catalog.views.values(), *self.catalog.transforms.values()]:
+            if view.computed_by != name or view.name in before:
+                continue
+            if view.statement.into is None:
+                self._remove(view.name)
+            else:
+                self._restart(self.catalog.drop_transform(view.name).computed_by)
+
     def _restart(self, name: str) -> None:
         """Lets a pass go on with the views that it has now; one without views is over."""
+        if self._waiting is not None:
+            self._waiting[name] = None
+            return
         if (handle := self._running.pop(name, None)) is not None:
             handle.stop()
+            self._failed.ended(name)
         if name in self.catalog.passes():
             self._start(name)
         else:
@@ -543,9 +581,11 @@ class SqlSession:
         start = str(views[0].statement.options.get("from", "latest"))
         if start == "latest" and not checkpoint.exists():
             streams = self.catalog.streams
-            self._began[name] = {each: _ends(self._where.log, stream) for each, stream in streams.items()}
+            self._began[name] = {each: stream_ends(self._where.log, stream) for each, stream in streams.items()}
         pipeline = plan_pass(self._where, views, start)
-        before = groupings_of(Folder(self._where.spark or spark_session(), str(checkpoint)))
+        spark = self._where.spark or spark_session()
+        self.functions.register(spark)
+        before = groupings_of(Folder(spark, str(checkpoint)))
         labels = {node.label for node in pipeline.snapshot()}
         handle = pipeline.run(
             checkpoint=str(checkpoint),
@@ -555,32 +595,4 @@ class SqlSession:
         )
         assert isinstance(handle, StreamHandle)
         self._running[name] = handle
-
-
-def _ends(log: str, stream: sql.CreateStream) -> dict[int, int]:
-    """Returns the ends of a stream's partitions; none if it is not of this log."""
-    topic = topic_of(stream)
-    if "://" in topic:
-        return {}
-    return {number: partition.next_offset() for number, partition in enumerate(Log(log).topic(topic).partitions)}
-
-
-def copy_format(statement: sql.Copy) -> tuple[str, bool]:
-    """Returns the format of the file that COPY reads, and whether its first row has names."""
-    suffix = Path(statement.file or "").suffix.removeprefix(".").lower()
-    form = str(statement.options.get("format", _SUFFIXES.get(suffix, "csv"))).lower()
-    if form not in FORMS:
-        raise SqlError(f"COPY reads {', '.join(FORMS)}, got FORMAT {form}")
-    header = statement.options.get("header", False)
-    if not isinstance(header, bool) or (form != "csv" and (header or statement.columns)):
-        raise SqlError("HEADER is true or false, and as columns only for CSV: rows of JSON and Parquet have names")
-    if form == "parquet" and statement.file is None:
-        raise SqlError("the standard input is no Parquet, which is read from its end; write COPY ... FROM 'file'")
-    return form, header
-
-
-def _opened(file: str) -> BinaryIO:
-    try:
-        return open(file, "rb")
-    except OSError as error:
-        raise SqlError(f"cannot read {file!r}: {error.strerror}") from None
+        self._failed.started(name, handle, pipeline.snapshot(), views)

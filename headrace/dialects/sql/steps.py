@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
@@ -26,7 +27,7 @@ from headrace.dialects.sql.relations import (
 )
 from headrace.dialects.sql.sqlerrors import SqlError, error_at
 from headrace.model.agg import Aggregation, count
-from headrace.model.columns import WINDOW_START, GroupBy, Select, Where
+from headrace.model.columns import WINDOW_START, Expressions, GroupBy, Select, Where
 from headrace.model.elementwise import WithTimestamps
 from headrace.model.errors import PipelineError
 from headrace.model.keyed import WindowInto
@@ -37,25 +38,36 @@ from headrace.model.windows import CountWindows, GlobalWindows, Sessions, Slidin
 
 _ROWS: Final = "_rows"
 _ZERO: Final = exp.Literal.number(0)
+_COLUMN: Final = re.compile("`[^`]+`")
 
 
 class SharedSteps:
     """Applies transforms to collections. The same transform of the same collections is one.
 
-    Its label comes from what it does and to what, so that its state is found again whichever queries share it.
+    Its label comes from what it does and to what, so that its state is found again whichever queries share it. With
+    `skipping`, rows on which an expression fails are left out and counted.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, skipping: bool = False) -> None:
+        self._skipping = skipping
         self._applied: dict[tuple[str, ...], PCollection] = {}
 
     def apply(self, transform: PTransform, signature: str, *inputs: PCollection) -> PCollection:
         """Applies a transform, unless the same was applied to the same collections before."""
         step = (signature, *(f"{each.label}:{each.tag}" for each in inputs))
         if step not in self._applied:
+            if self._skipping and isinstance(transform, Expressions) and _may_fail(transform):
+                transform = transform.skipping_failures()
             digest = hashlib.blake2b("\0".join(step).encode(), digest_size=4).hexdigest()
             label = f"{transform.default_label()[:60]} {digest}"
             self._applied[step] = (inputs[0] if len(inputs) == 1 else inputs) | label >> transform
         return self._applied[step]
+
+
+def _may_fail(transform: Expressions) -> bool:
+    """Returns whether a transform computes anything: to choose columns never fails."""
+    texts = transform.named.values() if isinstance(transform, Select) else ()
+    return isinstance(transform, Where) or not all(_COLUMN.fullmatch(text) for text in texts)
 
 
 @dataclass(frozen=True)

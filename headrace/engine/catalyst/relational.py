@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import DataType, LongType, StructField, StructType
 
-from headrace.engine.catalyst import joining
+from headrace.engine.catalyst import joining, skippedrows
 from headrace.engine.catalyst.analysis import analysis_message, quiet_analysis
 from headrace.engine.catalyst.parsing import quoted
 from headrace.engine.catalyst.partials import (
@@ -33,7 +33,7 @@ from headrace.engine.catalyst.precombining import ACCUMULATORS, precombine
 from headrace.engine.catalyst.sketchfunctions import register_for
 from headrace.engine.plan.columnchecks import check_top
 from headrace.engine.plan.taps import generates_rows
-from headrace.engine.worker.hidden import BAD, END, LOW, NOW, PART, PUNCTUATION, START, TIME
+from headrace.engine.worker.hidden import BAD, END, LOW, NOW, PART, PUNCTUATION, REJECTED, START, TIME
 from headrace.engine.worker.matchoperator import MatchOperator
 from headrace.model import algebra, sketches
 from headrace.model.agg import Aggregation
@@ -60,8 +60,8 @@ from headrace.model.windows import (
     WindowFn,
 )
 
-HIDDEN = (TIME, START, END, BAD, NOW, LOW, PART, PUNCTUATION)
-"""Columns that are no part of the elements; the last four are of streams."""
+HIDDEN = (TIME, START, END, BAD, NOW, LOW, PART, PUNCTUATION, REJECTED)
+"""Columns that are no part of the elements; the last five are of streams."""
 SHARED = "__tap"
 """Columns that begin with this hold other collections that are read from the same source."""
 _SESSION, _PLACE = "__session", "__place"
@@ -137,6 +137,12 @@ def _transformed(node: Node, data: DataFrame, subset: RowSubset | None = None) -
         return _select(transform, data) if subset is None else _select_in(node, transform, data, subset)
     if isinstance(transform, Where):
         condition = _expression(transform.condition)
+        if subset is not None and skippedrows.skips_failures(node):
+            own = element_columns(data.drop(*subset.carried))
+            data = skippedrows.tried(node, [condition], data, own, subset.condition)
+            return data.where(F.when(subset.condition, skippedrows.value(0)).otherwise(F.lit(True))).drop(
+                skippedrows.TRIED
+            )
         if subset is not None:
             return data.where(F.when(subset.condition, condition).otherwise(F.lit(True)))
         return data.where(condition if LOW not in data.columns else condition | F.col(LOW).isNotNull())
@@ -161,7 +167,7 @@ def _transformed(node: Node, data: DataFrame, subset: RowSubset | None = None) -
 def _transformed_and_marked(node: Node, data: DataFrame) -> DataFrame:
     transform = node.transform
     if isinstance(transform, Where):
-        return _where_and_marked(transform, data)
+        return _where_and_marked(node, transform, data)
     if not isinstance(transform, Select) or generates_rows(node):
         return _transformed(node, data, None)
     # Expressions are for elements: on rows that were dropped they might fail.
@@ -171,20 +177,28 @@ def _transformed_and_marked(node: Node, data: DataFrame) -> DataFrame:
         return _transformed(node, data, None)
     guarded = [F.when(F.col(LOW).isNull(), each).alias(name) for each, name in zip(expressions, names, strict=True)]
     elements = element_names(data)
+    if skippedrows.skips_failures(node):
+        data = skippedrows.tried(node, expressions, data, element_columns(data), F.col(LOW).isNull())
+        values = [skippedrows.value(number).alias(name) for number, name in enumerate(names)]
+        others = [name for name in data.columns if name not in (*elements, skippedrows.TRIED, LOW)]
+        return data.select(*values, *others, skippedrows.low_of_rejected())
     return data.select(*guarded, *[name for name in data.columns if name not in elements])
 
 
-def _where_and_marked(where: Where, data: DataFrame) -> DataFrame:
+def _where_and_marked(node: Node, where: Where, data: DataFrame) -> DataFrame:
     """Applies Where in a stream: rows that it drops lose their columns, but still move the watermark."""
-    dropped = F.when(_expression(where.condition), None).otherwise(MIN_TIME)
-    marked = data.withColumn(LOW, F.coalesce(LOW, dropped))
-    names = element_names(data)
+    condition, names = _expression(where.condition), element_names(data)
+    if skippedrows.skips_failures(node):
+        data = skippedrows.tried(node, [condition], data, element_columns(data), F.col(LOW).isNull())
+        condition = skippedrows.value(0)
+    dropped = F.when(condition, None).otherwise(MIN_TIME)
+    marked = data.withColumn(LOW, F.coalesce(LOW, dropped)).drop(skippedrows.TRIED)
     # A condition that follows sees nulls, and not the values that this one kept from it.
     values = [
         F.when(F.col(LOW).isNull(), column).alias(name)
-        for name, column in zip(names, element_columns(data), strict=True)
+        for name, column in zip(names, element_columns(marked), strict=True)
     ]
-    return marked.select(*values, *[name for name in data.columns if name not in names])
+    return marked.select(*values, *[name for name in marked.columns if name not in names])
 
 
 def _select(select: Select, data: DataFrame) -> DataFrame:
@@ -205,7 +219,11 @@ def _select_in(node: Node, select: Select, data: DataFrame, subset: RowSubset) -
     # Expressions are for the rows of the subset: on others, which have nulls here, they might fail.
     guarded = [F.when(subset.condition, each).alias(name) for each, name in zip(expressions, names, strict=True)]
     elements = [name for name in element_names(data) if name not in subset.carried]
-    return data.select(*guarded, *[name for name in data.columns if name not in elements])
+    if skippedrows.skips_failures(node):
+        own = element_columns(data.drop(*subset.carried))
+        data = skippedrows.tried(node, expressions, data, own, subset.condition).drop(*elements)
+        guarded = [skippedrows.value(number).alias(name) for number, name in enumerate(names)]
+    return data.select(*guarded, *[name for name in data.columns if name not in (*elements, skippedrows.TRIED)])
 
 
 def _written(transform: Select | Where) -> list[Any]:

@@ -37,6 +37,7 @@ class QueryIndex:
         self._indexes = [
             kinds[each.kind]([constants[number] for constants in queries]) for number, each in enumerate(parameters)
         ]
+        self._alone = len(queries) == 1
         # Sets first: they are likely to leave fewer candidates.
         self._order = sorted(range(len(parameters)), key=lambda number: parameters[number].kind)
 
@@ -50,6 +51,13 @@ class QueryIndex:
         if len(rows) < len(valid):
             columns = [column.take(pa.array(rows)) for column in columns]
         codes = [index.codes(column) for index, column in zip(self._indexes, columns, strict=True)]
+        if self._alone:  # nothing is to be found, only to be checked
+            query = np.zeros(len(rows), np.int64)
+            checks = [index.check(each, query) for index, each in zip(self._indexes, codes, strict=True)]
+            found = rows[np.logical_and.reduce(checks)]
+            if len(found):
+                yield found, query[: len(found)]
+            return
         first, *others = self._order
         counts = self._indexes[first].counts(codes[first])
         for begin, end in _slices(counts):

@@ -22,6 +22,7 @@ from headrace.engine.shard.intervaljoin import IntervalJoinWork
 from headrace.engine.shard.joinprocessor import LEFT
 from headrace.engine.shard.joinwork import AsOfJoinWork, JoinRows, JoinWork, ToJoin
 from headrace.engine.shard.lateoutput import ElementFn, whole_elements
+from headrace.engine.shard.matchedgroups import MatchedGrouping
 from headrace.engine.shard.rows import to_pairs, to_partials
 from headrace.engine.shard.senders import ToShards, ToSink
 from headrace.engine.shard.taskshard import TaskBatches, TaskWork, ToTasks
@@ -235,6 +236,9 @@ class _Lowering:
             work = TopRowsWork(**vars(grouping), keys=aggregate.keys, rank=aggregate.rank)
         elif aggregate is not None:
             work = column_grouping(grouping, aggregate)
+            matched = self.line.graph.producer(pc).transform
+            if isinstance(matched, MatchQueries) and not late and aggregate.keys[:1] == (matched.number,):
+                work = MatchedGrouping(**vars(work), queries=matched.table)
         exchange = self._shards_over(node, pc, readers, work, rows, Delays() if fractions else None)
         if late:
             exchange.readers[LATE] = Readers()

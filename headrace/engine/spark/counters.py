@@ -12,7 +12,7 @@ from typing import Any
 from pyspark import SparkContext, TaskContext
 from pyspark.accumulators import Accumulator, AccumulatorParam
 
-from headrace.model.badrecords import REASONS, BadRecords
+from headrace.model.badrecords import FAILED_EXPRESSION, REASONS, BadRecords
 from headrace.model.elementwise import DeadLetter
 from headrace.model.metriccells import Cells, merge_cells
 
@@ -114,7 +114,7 @@ class Counters:
         """The bad records of sources that had some, by label."""
         counts: dict[str, dict[str, int]] = {}
         for (label, way), count in sorted(self._total.value.items()):
-            if way in REASONS:
+            if way in REASONS or way == FAILED_EXPRESSION:
                 counts.setdefault(label, {})[way] = count
         last, records = self._bad.value, self._records.value
         return {label: BadRecords(each, last.get(label), records[label]) for label, each in counts.items()}

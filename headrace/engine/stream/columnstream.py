@@ -17,6 +17,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headrace.engine.catalyst import badrecords, relational
+from headrace.engine.catalyst.skippedrows import skips_failures
 from headrace.engine.checkpoint.manifest import Manifest, SinkEntry
 from headrace.engine.connectors.topicreaders import reader_of
 from headrace.engine.plan.line import Line, Outlet
@@ -62,6 +63,7 @@ def is_columnar(line: Line) -> bool:
         and all(isinstance(outlet.node.transform, WriteFiles) for outlet in line.outlets)
         and all(isinstance(outlet.output, ToColumns) and outlet.output.added is None for outlet in line.outlets)
         and all(reading.pc.has_columns and not reading.windows for reading in tap.readings)
+        and not any(skips_failures(node) for reading in tap.readings for node in reading.columns)
     )
 
 

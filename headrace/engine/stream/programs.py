@@ -29,6 +29,7 @@ from headrace.engine.worker.columnbundles import ColumnBundle
 from headrace.engine.worker.hidden import BAD, LOW, NOW, PART, PUNCTUATION, TIME
 from headrace.engine.worker.microbatch import set_current_batch
 from headrace.engine.worker.program import Counters, Head, Program, Readers
+from headrace.engine.worker.rejectedrows import RejectedRows
 from headrace.model.metriccells import current_recorder, merge_cells
 from headrace.model.pickling import define_in_script
 from headrace.model.times import MIN_TIME
@@ -50,12 +51,14 @@ class FromSource:
     clocks: TaskClocks = field(default_factory=TaskClocks)  # those of the task, which its program sets
     progress: dict[str, SourceProgress] = field(default_factory=dict)  # by partition
     letters: BadRecordReader | None = None  # of its bad records, whose head is the last
+    rejected: RejectedRows = field(default_factory=RejectedRows)
 
     def bundles(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, Bundle | ColumnBundle]]:
         """Yields bundles of elements, each with the number of the head that read it."""
         self._begin()
         for batch in batches:
             if batch.num_rows:
+                batch = self.rejected.read(batch)
                 now = pc.max(batch.column(NOW)).as_py()
                 self.clocks.observe(self.name, None, now)
                 for partition, rows in _by_partition(batch):
@@ -67,6 +70,7 @@ class FromSource:
         """Adds how many records were read, and which were bad, to the counters; called once a task."""
         if self.letters is not None:
             self.letters.count(counters)
+        self.rejected.count(counters)
 
     def _begin(self) -> None:
         if self.watermarks == "followed":

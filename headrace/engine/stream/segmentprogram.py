@@ -14,13 +14,16 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headrace.engine.catalyst import relational
+from headrace.engine.catalyst.skippedrows import skips_failures, with_rejected
 from headrace.engine.plan.columnsegments import BODY, DEST, Segment
 from headrace.engine.shard.rows import pane_of
 from headrace.engine.shard.wire import pack, unpack
 from headrace.engine.stream.programs import LevelProgram
 from headrace.engine.worker.bundles import Bundle
 from headrace.engine.worker.columnbundles import PANE_COLUMNS, TIMINGS, ColumnBundle
+from headrace.engine.worker.hidden import REJECTED
 from headrace.engine.worker.program import Program, Readers
+from headrace.engine.worker.rejectedrows import RejectedRows
 from headrace.model.panes import NO_PANE
 from headrace.model.pipeline import Node
 from headrace.model.schema import Schema
@@ -82,9 +85,14 @@ def transformed(
 
     `table_of` gives the table that a node joins with, if it is a join.
     """
+    segments = list(segments)
+    skipping = any(skips_failures(node) for segment in segments for node in segment.nodes)
+    data = with_rejected(data) if skipping else data
     for segment in segments:
         carried = tuple(name for name in data.columns if name != segment.column)
         condition = (F.col(DEST) == segment.dest) & F.col(BODY).isNull()
+        if skipping:  # a row that one transform failed on is none for the next
+            condition &= F.col(REJECTED).isNull()
         rows = data.select(*carried, f"{segment.column}.*")
         for node in segment.nodes:
             rows = relational.apply(node, rows, table_of(node), subset=relational.RowSubset(condition, carried))
@@ -113,7 +121,10 @@ class SegmentProgram(LevelProgram):
     policies: dict[str, WatermarkPolicy] = field(kw_only=True)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        self._rejected = RejectedRows()
         yield from super().__call__(batches)
+        if self.counters is not None:
+            self._rejected.count(self.counters)
         if self._clocks.skewed and self.counters is not None:
             self.counters.add(Counter({(name, "skewed"): self._clocks.skewed for name in self._clocks.followed}))
 
@@ -123,6 +134,7 @@ class SegmentProgram(LevelProgram):
     def _entering(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[Bundle | ColumnBundle, Readers]]:
         header = _NOTHING
         for batch in batches:
+            batch = self._without_rejected(batch)
             dests, bodies = batch.column(DEST).to_pylist(), batch.column(BODY)
             in_flight = np.flatnonzero(np.asarray(bodies.is_valid())).tolist()
             begin = 0
@@ -139,6 +151,14 @@ class SegmentProgram(LevelProgram):
                     else:
                         self._passing.append((dests[end], body))
                 begin = end + 1
+
+    def _without_rejected(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Returns the rows of a batch that no transform failed on; counts the others."""
+        if REJECTED not in batch.schema.names:
+            return batch
+        fine = batch.column(REJECTED).is_null()
+        rest = self._rejected.read(batch)
+        return rest if pc.all(fine).as_py() is not False else rest.filter(fine)
 
     def _follow(self, names: list[str]) -> None:
         """Notes that the watermarks of these sources follow the times of rows that come this way."""

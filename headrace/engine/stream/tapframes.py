@@ -9,8 +9,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headrace.engine.catalyst import relational
+from headrace.engine.catalyst.skippedrows import skips_failures
 from headrace.engine.plan.taps import Reading, Tap
-from headrace.engine.worker.hidden import BAD, END, LOW, START, TIME
+from headrace.engine.worker.hidden import BAD, END, LOW, REJECTED, START, TIME
 from headrace.model.keyed import WindowInto
 from headrace.model.pipeline import Node, PCollection
 from headrace.model.times import MIN_TIME
@@ -35,14 +36,22 @@ def frame_of(
         opened = marked if tap.sees_all else opened.where(F.col(BAD).isNull()).drop(BAD)
     if len(tap.readings) == 1:
         (reading,) = tap.readings
-        return _columns(reading, opened, note, table_of, marking=timed or BAD in opened.columns)
+        skipping = any(map(skips_failures, reading.columns))
+        return _columns(reading, opened, note, table_of, marking=timed or BAD in opened.columns or skipping)
     clocks = [name for name in opened.columns if name not in (*relational.element_names(opened), LOW)]
     data = opened.select(F.struct(*relational.element_columns(opened), LOW).alias(relational.SHARED), *clocks)
+    counted: set[str] = set()  # labels of transforms that skip failures, each of which one of the readings counts
     for number, reading in enumerate(tap.readings):
         branch = data.select(f"{relational.SHARED}.*", *data.columns)
         branch = _columns(reading, branch, note, table_of, marking=True)
         row = F.struct(*relational.element_columns(branch), *[name for name in (START, END) if name in branch.columns])
-        data = branch.select(*data.columns, F.when(F.col(LOW).isNull(), row).alias(element_column(number)))
+        others = [name for name in data.columns if name != REJECTED]
+        rejected = []
+        if REJECTED in branch.columns:
+            known = F.col(REJECTED)["label"].isin(*counted) if counted else F.lit(False)
+            rejected = [F.when(~known, F.col(REJECTED)).alias(f"{relational.SHARED}{REJECTED}{number}")]
+            counted |= {node.label for node in reading.columns if skips_failures(node)}
+        data = branch.select(*others, F.when(F.col(LOW).isNull(), row).alias(element_column(number)), *rejected)
     return data.withColumn(LOW, F.col(f"{relational.SHARED}.{LOW}")).drop(relational.SHARED)
 
 

@@ -24,3 +24,7 @@ PUNCTUATION: Final = "__punctuation"
 BAD: Final = "__bad"
 """In a source whose records may be bad: what is wrong with a row, which then is no element; null in good rows."""
 BAD_TYPE: Final = pa.struct([(name, pa.string()) for name in ("reason", "message", "position", "record")])
+
+REJECTED: Final = "__rejected"
+"""In a stream, where a transform of columns skips failures: which one failed on a row, and the row as text."""
+REJECTED_TYPE: Final = pa.struct([(name, pa.string()) for name in ("label", "message", "record")])

@@ -89,7 +89,9 @@ class MatchOperator(ColumnsOperator):
         for found, queries in self._index.matches([rows.column(each.column) for each in self.parameters]):
             positions = pa.array(found)
             numbers = pa.array(self._numbers[queries])
-            yield positions, columns.take(positions).append_column(self.number, numbers)
+            all_once = len(found) == rows.num_rows and bool((np.diff(found) == 1).all())
+            matched = columns if all_once else columns.take(positions)
+            yield positions, matched.append_column(self.number, numbers)
 
     def over_batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Callable by mapInArrow."""

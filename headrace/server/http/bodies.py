@@ -70,7 +70,7 @@ async def read_json(request: Request, limits: BodyLimits, *fields: str) -> dict[
     except UnicodeDecodeError:
         raise Refusal(400, "the body is not UTF-8") from None
     try:
-        document = json.loads(text, parse_float=_number) if text.strip() else {}
+        document = _DECODER.decode(text) if text.strip() else {}
         if _HALF_PAIR.search(text):
             json.dumps(document, ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -89,3 +89,6 @@ def _number(text: str) -> int | float:
     """Reads a number with a fraction or an exponent: JSON has one kind of numbers, and 3.0 is a whole one."""
     value = float(text)
     return int(value) if value.is_integer() else value
+
+
+_DECODER: Final = json.JSONDecoder(parse_float=_number)

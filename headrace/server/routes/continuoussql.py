@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from headrace.model.jsontext import dumps
 from headrace.server.http.bodies import read_json
-from headrace.server.http.jsonresponse import PiecesResponse, split_text
+from headrace.server.http.jsonresponse import JsonResponse, PiecesResponse, split_text
 from headrace.server.http.openapi import (
     ANYTHING,
     BOOLEAN,
@@ -32,6 +32,7 @@ from headrace.server.http.workerpool import WorkerPool
 from headrace.server.limits import Limits
 from headrace.server.routes.changestreams import CHANGES, ChangeStreams
 from headrace.server.service import StatementAnswer, Statements
+from headrace.views.adhoc.sqlrequest import JsonLimits
 
 _POSITION: Final = nullable({"type": "integer", "minimum": 1})
 _REFUSAL: Final = record(
@@ -52,8 +53,9 @@ def add_statements(app: Application, statements: Statements, limits: Limits, poo
     """Adds the routes."""
     streams = ChangeStreams(limits, pool)
 
-    def run(text: str, wait: bool) -> PiecesResponse:
-        answers = statements.execute(text, {"cells": limits.answer_cells, "bytes": limits.answer_bytes}, wait=wait)
+    most: JsonLimits = {"cells": limits.answer_cells, "bytes": limits.answer_bytes}
+
+    def encoded(answers: list[StatementAnswer]) -> PiecesResponse:
         pieces = [b'{"results":[']
         for number, answer in enumerate(answers):
             pieces += [b"," if number else b"", *_pieces(answer)]
@@ -64,7 +66,9 @@ def add_statements(app: Application, statements: Statements, limits: Limits, poo
         text, wait = body.get("text"), body.get("wait", False)
         if not isinstance(text, str) or type(wait) is not bool:
             raise Refusal(400, 'the body is a JSON object such as {"text": "SELECT * FROM minutes", "wait": false}')
-        return await pool.respond(lambda: run(text, wait))
+        if not wait and (answer := statements.quick(text)) is not None:
+            return JsonResponse({"results": [answer]})
+        return await pool.respond(lambda: encoded(statements.execute(text, most, wait=wait)))
 
     async def changes(request: Request) -> Response:
         snapshot = request.query_params.get("snapshot", "true")

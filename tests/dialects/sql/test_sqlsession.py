@@ -89,7 +89,7 @@ def test_views_come_and_go_while_rows_flow(spark: SparkSession, tmp_path: Path) 
             SqlSession(folder, spark=spark)
 
     with SqlSession(folder, spark=spark) as session:
-        assert rows_of(session, "SHOW VIEWS") == [("traders", "running"), ("big", "running")]
+        assert rows_of(session, "SHOW VIEWS") == [("traders", "running", 0), ("big", "running", 0)]
         insert(session, ("SAP", "ann", 1.0, 100))
         wait_for_rows(database, by_trader, [("ann", 3, 107.0), *totals[1:]])
         wait_for_rows(database, "SELECT price FROM big ORDER BY 1", [(1.0,), (7.0,)])
@@ -150,7 +150,7 @@ def test_a_dropped_view_leaves_no_state(spark: SparkSession, tmp_path: Path) -> 
         symbols = session.catalog.views["symbols"].statement.text
         session.execute("DROP VIEW sizes; DROP VIEW symbols")
         assert groupings() == set()
-        assert rows_of(session, "SHOW VIEWS") == [("big", "running")]
+        assert rows_of(session, "SHOW VIEWS") == [("big", "running", 0)]
     # The process may die when the catalog has a change and the passes do not.
     catalog = Catalog(folder / "catalog.json")
     catalog.drop_view("big")
@@ -271,7 +271,11 @@ def test_a_paused_view_stays_as_it_is_and_catches_up(spark: SparkSession, tmp_pa
         session.execute("RESUME VIEW sums")  # and big stays
         trade(session, ("SAP", 50))
         assert tables(session, *before) == {**answers(), "big": before["big"]}
-        assert rows_of(session, "SHOW VIEWS") == [("sums", "running"), ("big", "paused"), ("counts", "running")]
+        assert rows_of(session, "SHOW VIEWS") == [
+            ("sums", "running", 0),
+            ("big", "paused", 0),
+            ("counts", "running", 0),
+        ]
         session.execute("PAUSE VIEW counts; DROP VIEW sums")
     with SqlSession(folder, spark=spark) as session:
         trade(session, ("SAP", 100))

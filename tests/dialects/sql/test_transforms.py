@@ -57,7 +57,7 @@ def test_a_transform_appends_each_row_once(spark: SparkSession, tmp_path: Path) 
         session.execute(
             f"{TRANSFORM}; CREATE VIEW sums AS SELECT symbol, sum(value) AS total FROM sold GROUP BY symbol"
         )
-        assert table(session, "SHOW TRANSFORMS") == [("valued",)]
+        assert table(session, "SHOW TRANSFORMS") == [("valued", 0)]
         assert table(session, "DESCRIBE valued") == [("symbol", "string"), ("value", "double")]
         for text, reason in {
             "CREATE TRANSFORM t INTO trades AS SELECT symbol, value AS price, 1L AS size FROM sold": "would come back",

@@ -34,6 +34,7 @@ from headrace.engine.spark.inputrows import rows_again, rows_read, rows_sieved, 
 from headrace.engine.spark.javasources import install_native_files, install_state_settings
 from headrace.engine.spark.offsetlog import OffsetLog
 from headrace.engine.spark.session import WORKER_DAEMON
+from headrace.engine.spark.tryeval import try_eval
 from headrace.engine.stream import directfiles
 from headrace.views.sparksql.sparkfunctions import FUNCTIONS, REFUSED
 from headrace.views.sparksql.sparkplans import check
@@ -269,6 +270,18 @@ def _(stream: Stream) -> None:
     context = stream.spark.sparkContext
     assert isinstance(context.environment, dict)
     assert "sc.environment" in inspect.getsource(rdd._prepare_for_python_RDD)
+
+
+@item("expressions that fail")
+def _(stream: Stream) -> None:
+    rows = stream.spark.createDataFrame([(6, 3, "7"), (1, 0, "7"), (1, 1, "x")], "a long, b long, t string")
+    twice = [F.expr("a div b").alias("_0"), F.expr("a div b + 1").alias("_1"), F.expr("CAST(t AS INT)").alias("_2")]
+    before = stream.spark.conf.get("spark.sql.codegen.wholeStage")
+    for wide in ("true", "false", before):  # common parts of expressions are computed once
+        stream.spark.conf.set("spark.sql.codegen.wholeStage", str(wide))
+        tried = try_eval(stream.spark, F.when(F.col("a").isNotNull(), F.struct(*twice)))
+        found = rows.select(tried.alias("v")).select("v._0", "v._1", "v._2", F.col("v").isNull()).collect()
+        assert [tuple(row) for row in found] == [(2, 3, 7, False), (None, None, None, True), (None, None, None, True)]
 
 
 @item("analyzed expressions")

@@ -13,16 +13,22 @@ import pyarrow as pa
 import pytest
 from rich.console import Console
 
+import headrace as hr
 from headrace.commands import sqlshell
 from headrace.dialects.sql.catalog import View
+from headrace.dialects.sql.networkrules import check_from_network
+from headrace.dialects.sql.sqlerrors import SqlError
+from headrace.dialects.sql.sqlfunctions import SqlFunctions
 from headrace.dialects.sql.sqlsession import SqlSession
 from headrace.dialects.sql.sqlstatements import CreateQuery, parse_statements
+from headrace.model.jsontext import dumps
 from headrace.server import Server, Service, Tokens
 from headrace.system.client import HttpClient
 from headrace.system.runs import Runs
 from headrace.system.servedsql import ServedSql
 from headrace.system.sqlclient import SqlClient
 from headrace.system.sqlsystem import SqlSystem
+from headrace.views.adhoc.sqlrequest import JsonLimits
 
 READ, WRITE, ADMIN = "r" * 20, "w" * 20, "a" * 20
 STREAM = "CREATE STREAM trades (symbol text, price double, size bigint, at timestamp)"
@@ -146,7 +152,62 @@ ATTACKS = {
     "EXPLAIN SELECT symbol FROM trades WHERE REFLECT('a', 'b') = 'c'": "the function reflect",
     "CREATE VIEW v AS SELECT input_file_name() AS x FROM trades": "the function input_file_name",
     "CREATE VIEW v AS SELECT from_avro(symbol, '{}') AS x FROM trades": "the function from_avro",
+    "CREATE VIEW v AS SELECT not_registered(symbol) AS x FROM trades": "the function not_registered",
+    "CREATE TRANSFORM v INTO trades AS SELECT not_registered(*) FROM trades": "the function not_registered",
+    "CREATE VIEW v AS SELECT symbol FROM trades GROUP BY symbol HAVING exec(max(symbol)) = 1": "the function exec",
+    "EXPLAIN SELECT transform(array(size), x -> eval(x)) AS y FROM trades": "the function",
 }
+
+
+@hr.sql_function("string")
+def registered(symbol: str) -> str:
+    return symbol
+
+
+def test_functions_that_are_registered_are_reached_and_no_others(session: SqlSession) -> None:
+    names = SqlFunctions.of([registered]).by_name
+    for text, allowed in {
+        "CREATE VIEW v AS SELECT Registered(symbol) AS x FROM trades": True,
+        "CREATE VIEW v AS SELECT upper(registered(symbol)) AS x FROM trades WHERE registered(symbol) = 'x'": True,
+        "CREATE VIEW v AS SELECT registered(other(symbol)) AS x FROM trades": False,
+        "CREATE VIEW v AS SELECT registered(x) AS x FROM (SELECT reflect('a', 'b') AS x FROM trades)": False,
+    }.items():
+        (statement,) = parse_statements(text)
+        if allowed:
+            check_from_network(statement, session.catalog, names)
+        else:
+            with pytest.raises(SqlError, match="is not allowed in statements over the network"):
+                check_from_network(statement, session.catalog, names)
+        with pytest.raises(SqlError, match="is not allowed in statements over the network"):
+            check_from_network(statement, session.catalog)
+
+
+def test_a_row_by_its_key_is_answered_at_once_and_as_ever(server: Server, session: SqlSession) -> None:
+    statements = ServedSql(session.catalog.path.parent, f"sqlite:///{session.catalog.path.parent}/views.db", None)  # type: ignore[arg-type]
+    text = "SELECT n, symbol AS s FROM totals WHERE symbol = '{}'"
+    assert statements.quick(text.format("IBM")) is None  # nobody has planned it yet
+    limits: JsonLimits = {"cells": 1_000, "bytes": 10_000}
+    for symbol in ("IBM", "SAP", "HPQ"):
+        (answer,) = statements.execute(text.format(symbol), limits)
+        quick = statements.quick(text.format(symbol))
+        assert (quick is None) == (symbol == "HPQ")  # a row that is not there is left to others
+        if quick is not None:
+            assert dumps(quick["rows"]) == answer.rows and quick["columns"] == answer.columns
+        both = [post(server, text.format(symbol)).json() for _ in range(2)]
+        assert both[0] == both[1]
+    for other in ("SELECT n FROM totals WHERE n = 3", "SELECT n FROM totals WHERE symbol = 'IBM' LIMIT 0"):
+        statements.execute(other, limits)
+        assert statements.quick(other) is None
+    with session._tables._engine.begin() as connection:
+        connection.exec_driver_sql("INSERT INTO totals VALUES (?, 1)", ("x" * 1_000,))
+        assert statements.quick(text.format("IBM")) is not None  # as of before
+        connection.exec_driver_sql("UPDATE totals SET symbol = ? WHERE n = 5", ("y" * 100_000,))
+    long = post(server, f"SELECT n, symbol FROM totals WHERE symbol = '{'x' * 1_000}'").json()["results"][0]
+    assert long["rows"] == [[1, "x" * 1_000]]
+    with session._tables._engine.begin() as connection:
+        connection.exec_driver_sql("ALTER TABLE totals RENAME TO gone")
+    assert statements.quick(text.format("IBM")) is None
+    statements.close()
 
 
 def test_statements_reach_nothing_else(server: Server, session: SqlSession) -> None:
