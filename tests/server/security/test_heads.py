@@ -66,10 +66,10 @@ SESSIONS = Sessions(TOKENS)
 @pytest.mark.parametrize("header", SLOW.values(), ids=SLOW.keys())
 def test_no_head_takes_long_before_its_token_is_checked(header: tuple[bytes, bytes]) -> None:
     headers = (header,) if header[0] == b"host" else (HOST, header)
-    started = time.perf_counter()
+    started = time.thread_time()  # which goes on while this thread computes, however busy the machine is
     for _ in range(10):
         assert guarded(*headers, method="POST")[0] in (400, 401, 403)
-    assert time.perf_counter() - started < 1  # each of them takes less than a millisecond; some once took four seconds
+    assert time.thread_time() - started < 1  # each of them takes less than a millisecond; some once took four seconds
 
 
 @pytest.mark.parametrize(
