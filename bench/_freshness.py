@@ -104,7 +104,13 @@ def freshness(bench: Bench) -> Iterator[Verdict]:
         f"{len(ages)} probes   p50 {cuts[9]:.2f} s   p95 {cuts[18]:.2f} s   longest {max(ages):.2f} s   "
         f"{len(ages) / seconds * RATE / POSTS:,.0f} events/s   micro-batches of {view['batch_seconds']} s"
     )
-    yield Verdict("freshness: p50, s", cuts[9], 0.6, False, "half a micro-batch more than one takes; see what that spends its time on")
+    yield Verdict(
+        "freshness: p50, s",
+        cuts[9],
+        0.6,
+        False,
+        "half a micro-batch more than one takes; see what that spends its time on",
+    )
     yield Verdict("freshness: p95, s", cuts[18], 1.5, False, "see which micro-batches are slow")
 
 

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from _cpu import cpu_seconds, per_batch
 from _sections import Bench, Verdict, run
 from _streams import SCHEMA, Feed, Running, arriving, headrace_stream, rival_stream, rows_of
 from pyspark.sql import Row
@@ -207,11 +208,17 @@ def floor(bench: Bench) -> Iterator[Verdict]:
             by_ten = totals | hr.Map(lambda row: (row.user % 10, row.total))
             totals = by_ten | hr.CombinePerKey(max)
         totals | hr.ForEachBatch(lambda elements, number: None)
-        running = _fed((feed, headrace_stream(p, feed.folder, "floor")), 1_000, 100, warm + timed)
+        with headrace_stream(p, feed.folder, "floor") as running:
+            for batch in range(warm + timed):
+                if batch == warm:
+                    before = cpu_seconds()
+                feed.arrive(feed.users(1_000, 100))
+                running.done()
+            bench.say(per_batch(before, cpu_seconds(), timed))
         median = bench.measured(f"1,000 rows, {stages} grouping{'s' * (stages > 1)}", running, timed)
         remedy = (
-            "half of the CPU is the JVM's compiler, for some hundred batches, and -XX:TieredStopAtLevel=1 takes "
-            "less; then Spark's own planning, tasks, and encoders of state that are made anew in each task"
+            "where its CPU goes is told above; two fifths are the JVM's compilers, for some hundred batches, then "
+            "Spark's own planning, and tasks"
         )
         yield Verdict(f"floor of a batch, {stages} stateful, ms", median, target, False, remedy)
 
@@ -231,6 +238,9 @@ rows | hr.GroupBy("user").aggregate(total=hr.sum("amount")) | hr.ForEachBatch(la
 handle = p.run(stream=True, trigger=0, checkpoint={checkpoint!r})
 told("started")
 handle.query.processAllAvailable()
+import sys; sys.path.append({bench!r})
+from _cpu import cpu_seconds
+print("CPU", *(f"{{kind}} {{seconds:.1f}}," for kind, seconds in cpu_seconds().items()), flush=True)
 print("parts", dict(handle.query.recentProgress[0]["durationMs"]), flush=True)
 handle.stop()
 """
@@ -240,16 +250,22 @@ def cold(bench: Bench) -> Iterator[Verdict]:
     feed = Feed(bench.folder)
     feed.arrive(feed.users(1_000, 100))
     script = COLD.format(
-        begun=repr(time.time()), path=feed.path, schema=SCHEMA, checkpoint=f"{bench.folder}/checkpoint"
+        begun=repr(time.time()),
+        path=feed.path,
+        schema=SCHEMA,
+        checkpoint=f"{bench.folder}/checkpoint",
+        bench=os.path.dirname(os.path.abspath(__file__)),
     )
     told = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=120, env=os.environ, check=True
     ).stdout.splitlines()
-    moments = {what: float(at) for what, at in (line.split() for line in told if not line.startswith("parts"))}
+    *timed, cpu, parts = told
+    moments = {what: float(at) for what, at in map(str.split, timed)}
     before = [0.0, *moments.values()]
     steps = ", ".join(f"{what} {at - b:.1f}" for (what, at), b in zip(moments.items(), before, strict=False))
     bench.say(f"seconds: {steps}")
-    bench.say(f"first batch, ms: {told[-1].removeprefix('parts ')}")
+    bench.say(f"seconds of CPU: {cpu.removeprefix('CPU ').rstrip(',')}")
+    bench.say(f"first batch, ms: {parts.removeprefix('parts ')}")
     remedy = (
         "a JVM that starts and compiles, two daemons of Python workers and a process for each operator with state; "
         "a warm session, or an archive of classes (headrace warmup)"

@@ -38,7 +38,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Small data is over before a JVM that optimises itself has gained anything by it. With its first compiler alone, a JVM
 # keeps 48 MB of compiled code, of which the suite's session fills 43 in its first two files: it would run out of it.
-_SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC"
+_SMALL_JVM = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC -XX:MetaspaceSize=256m"
 
 # Generating and compiling code takes longer than small data does, and so does a second daemon of Python workers, which
 # stateful operators have since Spark shortens the tracebacks of all others. FULL runs what users run.

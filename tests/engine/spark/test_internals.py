@@ -20,8 +20,8 @@ from pyspark.core import rdd
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming import StatefulProcessor
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import ByteType, DataType, IntegerType, ShortType, StructField, StructType
 
 from headrace.engine.catalyst.analysis import _LOGGERS
