@@ -56,8 +56,8 @@ class StateLayout:
 class PreparedCall:
     """A user function with its arguments resolved once: a call fills in only what differs from the one before."""
 
-    def __init__(self, call: Call, handles: dict[str, Any]) -> None:
-        self._call = call
+    def __init__(self, call: Call, handles: dict[str, Any], at: Cursor) -> None:
+        self._call, self._at = call, at
         self._fn = call.fn
         self._handles = {name: handles[p.spec.name] for name, p in call.params.items() if p.spec is not None}
         self._asked = [(n, p.kind) for n, p in call.params.items() if p.spec is None and n not in call.kwargs]
@@ -79,6 +79,8 @@ class PreparedCall:
                 kwargs[name] = Instant(time)
             elif what == "window":
                 kwargs[name] = window
+            elif what == "watermark":
+                kwargs[name] = Instant(self._at.watermark)
             else:
                 kwargs[name] = element if what == "element" else pane
         return self._fn(*first, *self._args, **kwargs)
@@ -179,8 +181,8 @@ class Calls:
         for index, spec in enumerate(self.layout.timers):
             handles[spec.name] = self._timer(index)
         methods = fn.dofn.timer_methods()
-        self._process = PreparedCall(fn.call, handles)
-        self._callbacks = [PreparedCall(Call(methods[spec.name]), handles) for spec in self.layout.timers]
+        self._process = PreparedCall(fn.call, handles, self.at)
+        self._callbacks = [PreparedCall(Call(methods[spec.name]), handles, self.at) for spec in self.layout.timers]
         self._windowing = fn.windowing
         self._element: list[Any] = [None]  # what is being processed, for messages about failures
 

@@ -1,0 +1,1 @@
+"""What users declare and write: computations, their records, timers, state and injectors."""

@@ -1,0 +1,165 @@
+"""A computation as a stateful DoFn: one state for each Persistent, one timer for each clock.
+
+The class of the DoFn is made for the computation, since a DoFn declares its states as parameters of `process`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from headrace.dialects.millwheel.api.computation import COUNTS, Callback, Computation, persistents
+from headrace.dialects.millwheel.api.persistent import check_returned
+from headrace.dialects.millwheel.api.recordsandtimers import Clock, Record, Timer
+from headrace.dialects.millwheel.graph.pendingtimers import add_timer, next_tag
+from headrace.dialects.millwheel.graph.weakproductions import WeakProductions
+from headrace.model.dofn import DoFn, TaggedOutput, TimestampedValue
+from headrace.model.state import TimerSpec, ValueState
+from headrace.model.times import DurationLike, Instant
+
+TIMERS: Final = {"event": TimerSpec("_event", "event"), "wall": TimerSpec("_wall", "processing")}
+"""The DoFn's timers, by clock."""
+_MANY: Final = {"event": ValueState("_event_timers"), "wall": ValueState("_wall_timers")}
+"""The states of keys that have more than one timer, by clock."""
+
+
+class ComputationFn(DoFn):
+    """Runs a computation; `computation_fn` makes the class with the states that it declares.
+
+    Values of several inputs are pairs of stream and value. Outputs have their streams as tags, unless there is only
+    one; `weak` takes them instead, if they are not to wait. After each bundle, counts of what happened in it follow.
+    """
+
+    def __init__(self, computation: Computation, weak: WeakProductions | None = None) -> None:
+        self.computation, self.weak = computation, weak
+        streams, outputs = list(computation.inputs), list(computation.outputs)
+        self.stream = streams[0] if len(streams) == 1 else None
+        self.main = outputs[0] if len(outputs) == 1 else None
+        self.drops = computation.late == "drop"
+
+    def setup(self) -> None:
+        # A worker has a copy of the computation; what a callback changes must not be that of the class.
+        self.callback = Callback()
+        object.__setattr__(self.computation, "_callback", self.callback)
+        self.start_bundle()
+        self.computation.setup()
+
+    def start_bundle(self) -> None:
+        self.records = self.late = self.set = self.fired = self.productions = 0
+        self.callback.states = None  # if a callback of the last bundle failed
+        self.callback.produced, self.callback.lent = [], {}
+
+    def finish_bundle(self) -> Iterator[Any]:
+        counts = {
+            "records": self.records,
+            "late": self.late,
+            "timers_set": self.set,
+            "timers_fired": self.fired,
+            "produced": self.productions,
+        }
+        if self.weak is not None:
+            self.weak.flush()
+        if any(counts.values()):
+            yield TaggedOutput(COUNTS, counts)
+
+    def on_record(
+        self, pair: tuple[Any, Any], timestamp: Instant, watermark: Instant, states: dict[str, Any]
+    ) -> Iterable[Any] | None:
+        """Processes a record."""
+        self.records += 1
+        if timestamp < watermark:
+            self.late += 1
+            if self.drops:
+                return None
+        key, value = pair
+        stream = self.stream
+        if stream is None:
+            stream, value = value
+        callback = self.callback
+        callback.key, callback.low, callback.states = key, watermark, states
+        callback.time = callback.floor = timestamp
+        callback.set_timer = self._set_timer
+        self.computation.process_record(Record(key, value, timestamp, stream))
+        return self._outputs(timestamp)
+
+    def on_timer(
+        self, clock: Clock, key: Any, timestamp: Instant, watermark: Instant, states: dict[str, Any]
+    ) -> Iterable[Any] | None:
+        """Processes the timer of a key that is due by a clock."""
+        callback = self.callback
+        callback.key, callback.low, callback.states, callback.set_timer = key, watermark, states, self._set_timer
+        callback.time = callback.floor = timestamp if clock == "event" else watermark
+        self.fired += 1
+        tag = next_tag(states[TIMERS[clock].name], states[_MANY[clock].name])
+        self.computation.process_timer(Timer(key, timestamp, tag, clock))
+        return self._outputs(callback.time)
+
+    def _set_timer(self, clock: Clock, at: Instant | None, after: DurationLike | None, tag: str) -> None:
+        states = self.callback.states
+        assert states is not None
+        timer = states[TIMERS[clock].name]
+        self.set += add_timer(timer, states[_MANY[clock].name], timer.time_after(after) if at is None else at, tag)
+
+    def _outputs(self, time: Instant) -> Iterable[Any] | None:
+        """Ends a callback; returns what it produced."""
+        callback = self.callback
+        callback.states = callback.set_timer = None
+        produced = callback.produced
+        if produced:
+            callback.produced = []
+            self.productions += len(produced)
+        if callback.lent:
+            check_returned(self.computation, callback.lent)
+            callback.lent = {}
+        if not produced:
+            return None
+        if self.weak is not None:
+            self.weak.add(produced, time)
+            return None
+        return [self._output(*each) for each in produced]
+
+    def _output(self, stream: str, value: Any, timestamp: int | None) -> Any:
+        if timestamp is not None:
+            value = TimestampedValue(value, Instant(timestamp))
+        return value if self.main is not None else TaggedOutput(stream, value)
+
+
+def computation_fn(computation: Computation, weak: WeakProductions | None = None) -> ComputationFn:
+    """Returns the DoFn of a computation."""
+    clocks: list[Clock] = ["event", "wall"] if computation.wall_timers else ["event"]
+    states = [each.spec() for each in persistents(type(computation)).values()]
+    if type(computation).process_timer is Computation.process_timer:
+        clocks = []
+    own = [*states, *(_MANY[clock] for clock in clocks)]
+    handles = {spec.name: DoFn.StateParam(spec) for spec in own}
+    handles |= {TIMERS[clock].name: DoFn.TimerParam(TIMERS[clock]) for clock in clocks}
+    if not own:  # without state or timers it would not be told the watermark
+        handles = {"_none": DoFn.StateParam(ValueState("_none"))}
+    asked = {"timestamp": DoFn.TimestampParam, "watermark": DoFn.WatermarkParam}
+
+    def process(self: ComputationFn, pair: Any, timestamp: Any, watermark: Any, **states: Any) -> Any:
+        return self.on_record(pair, timestamp, watermark, states)
+
+    methods: dict[str, Any] = {"process": _with_parameters(process, ("self", "pair"), {**asked, **handles})}
+    for clock in clocks:
+
+        def ring(
+            self: ComputationFn, key: Any, timestamp: Any, watermark: Any, clock: Clock = clock, **states: Any
+        ) -> Any:
+            return self.on_timer(clock, key, timestamp, watermark, states)
+
+        parameters = {"key": DoFn.ElementParam, **asked, **handles}
+        methods[f"ring_{clock}"] = _with_parameters(ring, ("self",), parameters)
+        methods[f"ring_{clock}"].fires = TIMERS[clock]
+    kind: type[ComputationFn] = type(f"{type(computation).__name__}Fn", (ComputationFn,), methods)
+    return kind(computation, weak)
+
+
+def _with_parameters(function: Any, first: tuple[str, ...], marked: dict[str, Any]) -> Any:
+    """Gives a function a signature with these marked parameters, which it takes by name."""
+    either, by_name = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
+    parameters = [inspect.Parameter(name, either) for name in first]
+    parameters += [inspect.Parameter(name, by_name, default=mark) for name, mark in marked.items()]
+    function.__signature__ = inspect.Signature(parameters)
+    return function
