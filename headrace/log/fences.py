@@ -45,6 +45,11 @@ class Fence:
             replace_file(file, str(token).encode())
         return cls(file, token)
 
+    @classmethod
+    def newest(cls, folder: Path, producer: int) -> int:
+        """Returns the newest token of a producer, 0 if nobody has taken it over yet."""
+        return cls._read(folder / str(producer))
+
     def check(self, place: str) -> None:
         """Raises an error if another process has the producer now; the caller holds the lock of the partition."""
         if (newest := self._read(self.file)) != self.token:

@@ -9,15 +9,19 @@ from headrace.dialects.millwheel.api.keyextractor import Key, key
 from headrace.dialects.millwheel.api.persistent import Persistent
 from headrace.dialects.millwheel.api.recordsandtimers import ComputationError, Record, Timer
 from headrace.dialects.millwheel.graph.computationgraph import build, create_streams
+from headrace.dialects.millwheel.mill.computationstatus import ComputationStatus
+from headrace.dialects.millwheel.mill.mill import Mill
 from headrace.model.times import Instant
 
 __all__ = [
     "Computation",
     "ComputationError",
+    "ComputationStatus",
     "Heuristic",
     "Injector",
     "Instant",
     "Key",
+    "Mill",
     "Perfect",
     "Persistent",
     "Record",
