@@ -26,12 +26,11 @@ class Callback:
     Without `states`, no callback runs. `floor` is the earliest time of what it may produce.
     """
 
-    __slots__ = ("floor", "key", "lent", "low", "produced", "set_timer", "states", "time")
+    __slots__ = ("floor", "lent", "low", "produced", "set_timer", "states", "time")
 
     def __init__(self) -> None:
         self.states: Mapping[str, Any] | None = None
         self.set_timer: Callable[[Clock, Instant | None, DurationLike | None, str], None] | None = None
-        self.key: Any = None
         self.time = self.floor = self.low = Instant(0)
         self.produced: list[tuple[str, Any, int | None]] = []
         self.lent: Lent = {}
@@ -72,11 +71,14 @@ class Computation:
     wall_timers: ClassVar[bool] = False
 
     _callback: Callback = Callback()
+    _clocks: ClassVar[tuple[Clock, ...]] = ()  # by which it may set timers
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if cls.inputs or "inputs" in vars(cls):  # others are there to be inherited from
             check_computation(cls)
+            if cls.process_timer is not Computation.process_timer:
+                cls._clocks = ("event", "wall") if cls.wall_timers else ("event",)
 
     def setup(self) -> None:
         """Prepares what callbacks need besides their state; called in each worker."""
@@ -110,21 +112,22 @@ class Computation:
         and tag is one.
         """
         callback = self._callback
-        if callback.set_timer is None:
-            self._check_running("set_timer")
+        if callback.states is None or clock not in self._clocks or (at is None) == (after is None):
+            raise self._timer_refusal(clock)
         assert callback.set_timer is not None
-        if (at is None) == (after is None):
-            raise ComputationError(f"{type(self).__name__}: set_timer takes at=TIME or after=DURATION, one of them")
-        if clock == "wall" and not self.wall_timers:
-            raise ComputationError(
-                f"{type(self).__name__}: set_timer(clock='wall') needs wall_timers = True in the class"
-            )
-        if clock not in get_args(Clock):
-            raise ComputationError(f"{type(self).__name__}: a timer's clock is 'event' or 'wall', got {clock!r}")
-        if type(self).process_timer is Computation.process_timer:
-            raise ComputationError(f"{type(self).__name__}: it sets a timer, but has no process_timer(self, timer)")
         time = None if at is None else at if type(at) is Instant else Instant(instant(at))
         callback.set_timer(clock, time, after, tag)
+
+    def _timer_refusal(self, clock: Clock) -> ComputationError:
+        name = type(self).__name__
+        self._check_running("set_timer")
+        if type(self).process_timer is Computation.process_timer:
+            return ComputationError(f"{name}: it sets a timer, but has no process_timer(self, timer)")
+        if clock not in get_args(Clock):
+            return ComputationError(f"{name}: a timer's clock is 'event' or 'wall', got {clock!r}")
+        if clock not in self._clocks:
+            return ComputationError(f"{name}: set_timer(clock='wall') needs wall_timers = True in the class")
+        return ComputationError(f"{name}: set_timer takes at=TIME or after=DURATION, one of them")
 
     def produce(self, stream: str, value: Any, *, timestamp: InstantLike | None = None) -> None:
         """Produces a record, at the time of this callback's record or timer, or later, if a `timestamp` says so.

@@ -86,7 +86,9 @@ class Persistent(Generic[T]):
         states = computation._callback.states
         if states is None:
             raise self._refusal(computation, "change")
-        states[self.name].write(self._checked(computation, value))
+        if type(value) is not self.kind:
+            self._checked(computation, value)
+        states[self.name].write(value)
 
     def __delete__(self, computation: Computation) -> None:
         states = computation._callback.states

@@ -15,13 +15,15 @@ Pending = list[tuple[int, str]]
 """All timers of a key by one clock: times and tags, the earliest first."""
 
 
-def add_timer(timer: Any, many: Any, time: int, tag: str) -> bool:
+def add_timer(timer: Any, many: Any, time: Instant, tag: str) -> bool:
     """Sets a timer of the current key, by the handles of the DoFn's timer and state; returns whether it is new."""
-    first, pending, time = timer.read(), many.read(), min(time, MAX_TIME)
+    first, pending = timer.read(), many.read()
+    if time > MAX_TIME:
+        time = Instant(MAX_TIME)
     if pending is None:
         if not tag:
             if first is None:
-                timer.set(Instant(time))
+                timer.set(time)
                 return True
             if first == time:
                 return False
@@ -31,7 +33,7 @@ def add_timer(timer: Any, many: Any, time: int, tag: str) -> bool:
     insort(pending, (int(time), tag))
     many.write(pending)
     if first is None or time < first:
-        timer.set(Instant(time))
+        timer.set(time)
     return True
 
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from headrace.engine.stream.handle import StreamHandle
 
 _PUBLISH_EVERY: Final = 10  # looks at the directory
+_MAX_RESTARTS: Final = 3  # of a computation without progress in between
 _log = logging.getLogger("headrace.millwheel")
 
 
@@ -84,6 +85,11 @@ class RunningComputation:
             return True
         except FencedError:
             return False
+
+    @property
+    def failed(self) -> bool:
+        """Whether its stream has failed."""
+        return self.handle.status().state == "failed"
 
     def status(self) -> ComputationStatus:
         """Returns its status."""
@@ -158,6 +164,7 @@ class Mill:
         self._spark, self._take_over = spark, take_over
         self._running: dict[str, RunningComputation] = {}
         self._failed: dict[str, str] = {}
+        self._restarts: dict[str, int] = {}  # since a computation last got through a micro-batch
         self._looks = 0
 
     def __enter__(self) -> Mill:
@@ -193,7 +200,10 @@ class Mill:
             stop.wait(POLL_SECONDS)
 
     def look(self) -> None:
-        """Looks at the directory once: starts what was added, stops what was removed or taken over, writes status."""
+        """Looks at the directory once: starts what was added or failed, stops what was removed or taken over.
+
+        Every now and then it writes the status.
+        """
         declared = {each.name: each for each in self.folder.declared() if self.names is None or each.name in self.names}
         for name in [name for name in self._running if name not in declared]:
             self._stop(name)
@@ -202,6 +212,8 @@ class Mill:
             _log.warning("%s was taken over by another process, and is stopped in this one", name)
             self._running.pop(name).stop()
             self._failed[name] = "another process took it over"
+        for name in [name for name, running in self._running.items() if running.failed]:
+            self._restart(name)
         self._failed = {name: error for name, error in self._failed.items() if name in declared}
         for each in declared.values():
             if each.name not in self._running and each.name not in self._failed and each.source is not None:
@@ -209,6 +221,19 @@ class Mill:
         self._looks += 1
         if self._looks % _PUBLISH_EVERY == 1:
             self.publish()
+
+    def _restart(self, name: str) -> None:
+        """Stops a computation that has failed, so that it starts again; gives up if that was of no use a few times."""
+        running = self._running.pop(name)
+        status = running.status()
+        running.stop()
+        self._restarts[name] = 1 if status.batches else self._restarts.get(name, 0) + 1
+        if self._restarts[name] <= _MAX_RESTARTS:
+            _log.warning("%s has failed and starts again: %s", name, status.error)
+            return
+        self._failed[name] = status.error or "it has failed"
+        self.folder.publish(replace(status, state="failed"))
+        _log.error("%s has failed: %s", name, status.error)
 
     def _try(self, declared: Declared) -> None:
         assert declared.source is not None
