@@ -62,8 +62,10 @@ def add(
             tuple(computation.inputs),
             tuple(computation.outputs),
         )
+        folder.check_new(declared.name)
+        created = create_streams(computation, folder.log, declared.name, partitions=partitions)
         print(f"added {declared.name}: {folder.add(declared)}")
-        for stream in create_streams(computation, folder.log, declared.name, partitions=partitions):
+        for stream in created:
             print(f"created the stream {stream}")
 
 

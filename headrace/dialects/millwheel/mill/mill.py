@@ -185,6 +185,8 @@ class Mill:
             raise ComputationError(f"a computation {name!r} is running already; give another name")
         streams = tuple(computation.inputs), tuple(computation.outputs)
         declared = Declared(name, None, "running", start, *streams)
+        if self.folder.read(name) is None:
+            self.folder.check_new(name)
         self.folder.declare(declared)
         self._start(declared, computation)
 

@@ -81,10 +81,6 @@ class MillFolder:
 
     def declare(self, declared: Declared) -> None:
         """Adds a computation, or changes what is wanted of it."""
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}", declared.name):
-            raise ComputationError(
-                f"the name of a computation is letters, digits, '_' and '-', at most 100, got {declared.name!r}"
-            )
         folder = self.folder(declared.name)
         make_folder(folder)
         replace_file(folder / "computation.json", json.dumps(asdict(declared)).encode())
@@ -106,17 +102,24 @@ class MillFolder:
 
     def add(self, declared: Declared) -> str:
         """Adds a computation; returns, in words, whether it begins or goes on."""
-        before = self.read(declared.name)
-        if before is not None and before.wanted == "running":
-            raise ComputationError(
-                f"there is a computation {declared.name!r} in {str(self.directory)!r}; remove it first, or give "
-                "another name"
-            )
-        if before is not None and before.wanted == "discarded":
-            raise ComputationError(f"{declared.name!r} is being discarded; add it again when that is done")
+        self.check_new(declared.name)
         self.declare(declared)
         goes_on = self.checkpoint(declared.name).exists()
         return "it goes on where it was removed" if goes_on else f"it begins with the {declared.start} records"
+
+    def check_new(self, name: str) -> None:
+        """Refuses the name of a computation that is there, and names that are none."""
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}", name):
+            raise ComputationError(
+                f"the name of a computation is letters, digits, '_' and '-', at most 100, got {name!r}"
+            )
+        before = self.read(name)
+        if before is not None and before.wanted == "running":
+            raise ComputationError(
+                f"there is a computation {name!r} in {str(self.directory)!r}; remove it first, or give another name"
+            )
+        if before is not None and before.wanted == "discarded":
+            raise ComputationError(f"{name!r} is being discarded; add it again when that is done")
 
     def remove(self, name: str, *, discard: bool = False) -> str:
         """Removes a computation; returns, in words, what becomes of its position.

@@ -35,7 +35,7 @@ def test_computations_are_added_and_removed(tmp_path: pathlib.Path) -> None:
     assert folder.read("sums") is None
     assert folder.add(declared) == "it begins with the earliest records"
     with pytest.raises(mw.ComputationError, match="the name of a computation is letters, digits"):
-        folder.declare(Declared("a/b", None))
+        folder.add(Declared("a/b", None))
 
 
 def test_what_runs_is_discarded_once_it_has_stopped(tmp_path: pathlib.Path) -> None:
