@@ -1,1 +1,1 @@
-"""What users declare and write: computations, their records, timers, state and injectors."""
+"""Declarations of users: computations, their records, timers and state; and injectors."""

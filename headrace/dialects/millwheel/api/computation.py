@@ -21,7 +21,7 @@ COUNTS: Final = "counts"
 
 
 class Callback:
-    """What a computation's methods act on during a callback: the key's state and timers, and what it produces.
+    """The callback that a computation is in: the state and the timers of its key, and the records it produces.
 
     Without `states`, no callback runs. `floor` is the earliest time of what it may produce.
     """

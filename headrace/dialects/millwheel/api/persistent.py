@@ -133,16 +133,16 @@ def check_returned(computation: Computation, lent: Lent) -> None:
 
     Whoever did could change the state of one key in a callback of another, or outside of any, unseen.
     """
-    if _kept(lent) is not None:
+    if _retained(lent) is not None:
         gc.collect()  # a reference may be left in a cycle, as that of an exception to its frame
-        if (name := _kept(lent)) is not None:
+        if (name := _retained(lent)) is not None:
             raise ComputationError(
                 f"{type(computation).__name__}.{name}: something still refers to the state of a key after its "
                 "callback, so that a callback of another key could change it; produce or store a copy of it"
             )
 
 
-def _kept(lent: Lent) -> str | None:
+def _retained(lent: Lent) -> str | None:
     """Returns the name of a state that has more references than when it was lent; None if there is none."""
     for name, (value, count) in lent.items():
         if sys.getrefcount(value) > count + 1:  # `lent` has one

@@ -1,4 +1,4 @@
-"""What the callbacks of a computation get: a record of a stream, or a timer that fires; and what they may raise."""
+"""Records and timers, which the callbacks of a computation get, and the error that breaking a rule raises."""
 
 from __future__ import annotations
 
