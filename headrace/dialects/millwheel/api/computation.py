@@ -71,10 +71,12 @@ class Computation:
     wall_timers: ClassVar[bool] = False
 
     _callback: Callback = Callback()
+    _persistents: ClassVar[frozenset[str]] = frozenset()
     _clocks: ClassVar[tuple[Clock, ...]] = ()  # by which it may set timers
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        cls._persistents = frozenset(persistents(cls))
         if cls.inputs or "inputs" in vars(cls):  # others are there to be inherited from
             check_computation(cls)
             if cls.process_timer is not Computation.process_timer:
@@ -160,7 +162,7 @@ class Computation:
             )
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if self._callback.states is not None and not isinstance(getattr(type(self), name, None), Persistent):
+        if name not in self._persistents and self._callback.states is not None:
             raise ComputationError(
                 f"{type(self).__name__}.{name} is set in a callback, but is not Persistent: all keys of a worker would "
                 f"share it, and it would be lost with the worker; declare {name} = "

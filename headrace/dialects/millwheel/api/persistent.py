@@ -19,6 +19,8 @@ T = TypeVar("T")
 Lent = dict[str, tuple[Any, int]]
 """States that a callback has read and could change in place, each with the references that it had before."""
 
+_FIXED: Final = frozenset({int, float, str, bytes, bool})
+"""The most usual types of values that cannot be changed in place."""
 _WIDER: Final[dict[type, tuple[type, ...]]] = {float: (float, int), complex: (complex, float, int)}
 """Which values are of a type besides its own, as for annotations."""
 
@@ -77,7 +79,7 @@ class Persistent(Generic[T]):
         if value is None:
             value = self._checked(computation, self.default())
             handle.write(value)
-        if is_mutable(value):
+        if type(value) not in _FIXED and is_mutable(value):
             count = sys.getrefcount(value)
             callback.lent.setdefault(self.name, (value, count))
         return value  # type: ignore[no-any-return]

@@ -92,9 +92,9 @@ class ComputationFn(DoFn):
         return self._outputs(timestamp) if callback.produced or callback.lent else None
 
     def on_timer(
-        self, clock: Clock, key: Any, timestamp: Instant, watermark: Instant, states: dict[str, Any]
+        self, *, clock: Clock, key: Any, timestamp: Instant, watermark: Instant, **states: Any
     ) -> Iterable[Any] | None:
-        """Processes the timer of a key that is due by a clock."""
+        """Processes the timer of a key that is due by a clock. The states are those of the key."""
         callback = self.callback
         callback.low, callback.states = watermark, states
         callback.time = callback.floor = timestamp if clock == "event" else watermark
@@ -127,12 +127,11 @@ class ComputationFn(DoFn):
         if self.weak is not None:
             self.weak.add(produced, time)
             return None
-        return [self._output(*each) for each in produced]
-
-    def _output(self, stream: str, value: Any, timestamp: int | None) -> Any:
-        if timestamp is not None:
-            value = TimestampedValue(value, Instant(timestamp))
-        return value if self.main is not None else TaggedOutput(stream, value)
+        timed = [
+            (stream, value if timestamp is None else TimestampedValue(value, Instant(timestamp)))
+            for stream, value, timestamp in produced
+        ]
+        return [value if self.main is not None else TaggedOutput(stream, value) for stream, value in timed]
 
 
 def computation_fn(computation: Computation, weak: WeakProductions | None = None) -> ComputationFn:
@@ -146,26 +145,23 @@ def computation_fn(computation: Computation, weak: WeakProductions | None = None
         handles = {"_none": DoFn.StateParam(ValueState("_none"))}
     asked = {"timestamp": DoFn.TimestampParam, "watermark": DoFn.WatermarkParam}
 
-    on_record = ComputationFn.on_record
-    process = types.FunctionType(on_record.__code__, on_record.__globals__, "process")  # with a signature of its own
-    process.__kwdefaults__ = {}
-    methods: dict[str, Any] = {"process": _with_parameters(process, ("self", "pair"), {**asked, **handles})}
+    process = _with_parameters(ComputationFn.on_record, ("self", "pair"), {**asked, **handles})
+    methods: dict[str, Any] = {"process": process}
     for clock in clocks:
-
-        def ring(
-            self: ComputationFn, key: Any, timestamp: Any, watermark: Any, clock: Clock = clock, **states: Any
-        ) -> Any:
-            return self.on_timer(clock, key, timestamp, watermark, states)
-
         parameters = {"key": DoFn.ElementParam, **asked, **handles}
-        methods[f"ring_{clock}"] = _with_parameters(ring, ("self",), parameters)
-        methods[f"ring_{clock}"].fires = TIMERS[clock]
+        ring = methods[f"ring_{clock}"] = _with_parameters(ComputationFn.on_timer, ("self",), parameters)
+        ring.__kwdefaults__ = {"clock": clock}
+        ring.fires = TIMERS[clock]
     kind: type[ComputationFn] = type(f"{type(computation).__name__}Fn", (ComputationFn,), methods)
     return kind(computation, weak)
 
 
 def _with_parameters(function: Any, first: tuple[str, ...], marked: dict[str, Any]) -> Any:
-    """Gives a function a signature with these marked parameters, which it takes by name."""
+    """Returns a copy of a function with a signature that has these marked parameters, which it takes by name.
+
+    A function that calls the other would take time for each record.
+    """
+    function = types.FunctionType(function.__code__, function.__globals__, function.__name__)
     either, by_name = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
     parameters = [inspect.Parameter(name, either) for name in first]
     parameters += [inspect.Parameter(name, by_name, default=mark) for name, mark in marked.items()]
