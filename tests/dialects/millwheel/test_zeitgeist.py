@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import zeitgeist
 
+from tests.scale import only_full
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -25,6 +27,7 @@ def test_the_models_find_what_was_hidden() -> None:
     assert found == searches.events
 
 
+@only_full("its models find the same without Spark")
 def test_so_do_its_computations(spark: SparkSession, tmp_path: pathlib.Path) -> None:
     searches = zeitgeist.Searches(40, 14)
     anomalies, windows = zeitgeist.run(searches, tmp_path / "mill", spark)

@@ -16,6 +16,7 @@ from headrace.dialects.millwheel.graph.computationgraph import counts_topic
 from headrace.engine.stream.handle import StreamHandle
 from headrace.log import Log
 from headrace.model.times import MAX_TIME, SECOND
+from tests.scale import only_full
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -111,6 +112,7 @@ def low(handle: StreamHandle) -> tuple[int, int]:
     return exchange.watermark // SECOND, exchange.output_watermark // SECOND
 
 
+@only_full("the page of docs and the mills' tests run graphs, too")
 @pytest.mark.slow("three computations, each started twice")
 def test_a_graph_of_computations(spark: SparkSession, tmp_path: pathlib.Path) -> None:
     streams = Streams(spark, tmp_path)
