@@ -84,6 +84,7 @@ chaos: setup ## kill drivers and workers of streams over files, over the log and
 	@$(RUN) tests/chaos/kill.py --seeds 10 --job retryjob --of both
 	@$(RUN) tests/chaos/kill.py --seeds 25 --job sqljob --of both
 	@$(RUN) tests/chaos/kill.py --seeds 15 --job dstreamsjob --of both
+	@$(RUN) tests/chaos/kill.py --seeds 15 --job millwheeljob --of both
 
 clean: ## remove what runs leave behind (keeps .venv)
 	rm -rf out artifacts spark-warehouse metastore_db derby.log build dist *.egg-info \

@@ -221,6 +221,7 @@ __version__ = "0.1.0"
 # Names that many pipelines do not need are imported when they are first used: this takes long.
 if typing.TYPE_CHECKING:
     from headrace import dstreams as dstreams
+    from headrace.dialects import millwheel as millwheel
     from headrace.dialects import storm as storm
     from headrace.dialects.sql.sqlsession import SqlSession as SqlSession
     from headrace.log.topics import Log as Log
@@ -229,6 +230,7 @@ _LAZY = {
     "Log": "headrace.log.topics:Log",
     "SqlSession": "headrace.dialects.sql.sqlsession:SqlSession",
     "dstreams": "headrace.dstreams",
+    "millwheel": "headrace.dialects.millwheel",
     "storm": "headrace.dialects.storm",
 }
 

@@ -18,6 +18,7 @@ _ROOT: Final = Path(__file__).parents[1]
 _PACKAGES: Final = {
     "Storm": "headrace.dialects.storm",
     "DStreams": "headrace.dialects.dstreams",
+    "MillWheel": "headrace.dialects.millwheel",
     "Sessions of SQL": "headrace.dialects.sql.sqlsession",
     "The log": "headrace.log",
     "Testing": "headrace.testing",

@@ -36,7 +36,7 @@ def relative(path: Path) -> str:
 def needs_spark(path: Path) -> bool:
     """Whether a module's examples run on Spark, as far as their source tells; the suite fails if it is mistaken."""
     lines = re.findall(r"^\s*(?:>>>|\.\.\.) (.*)", path.read_text("utf-8"), re.MULTILINE)
-    return any(re.search(r"\bPipeline\(|\bspark|\bLocalCluster\(|\bSystem\.at\(", line) for line in lines)
+    return any(re.search(r"\bPipeline\(|\bspark|\bLocalCluster\(|\bMill\(|\bSystem\.at\(", line) for line in lines)
 
 
 def run(tests: list[doctest.DocTest]) -> None:

@@ -27,6 +27,7 @@ import typer
 from headrace import HeadraceError, __version__, written
 from headrace.commands.errors import errors_as_messages, fail
 from headrace.commands.init import init
+from headrace.commands.millwheel import millwheel
 from headrace.commands.progressbar import watch
 from headrace.commands.sqlshell import sql
 from headrace.commands.storm import storm
@@ -47,6 +48,7 @@ main = typer.Typer(
 )
 main.add_typer(topic, name="topic")
 main.add_typer(storm, name="storm")
+main.add_typer(millwheel, name="millwheel")
 main.command()(init)
 main.command()(warmup)
 main.command()(sql)

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from headrace.local.filelock import file_lock
 from headrace.local.privatefolder import make_folder
 from headrace.log.errors import LogError
+from headrace.log.fences import Fence
 from headrace.log.retention import RemovedBatches, Retention
 from headrace.log.segments import ENTRY, Entries, Segment
 
@@ -97,14 +98,25 @@ class Partition:
         make_folder(self.folder)
         self._segment(0).create()
 
-    def append(self, batch: pa.RecordBatch, *, producer: int = 0, sequence: int = 0, durable: bool = True) -> int:
+    def append(
+        self,
+        batch: pa.RecordBatch,
+        *,
+        producer: int = 0,
+        sequence: int = 0,
+        durable: bool = True,
+        fence: Fence | None = None,
+    ) -> int:
         """Appends records, all or none; returns the offset of the first. Applies retention when it begins a segment.
 
-        A batch that a producer appends twice with one sequence number is stored once, at its first offset.
+        A batch that a producer appends twice with one sequence number is stored once, at its first offset. With a
+        `fence`, the append is refused if another process has taken it over.
         """
         if not batch.num_rows:
             return self.next_offset()
         with self.locked():
+            if fence is not None:
+                fence.check(self.place)
             segments = self._repaired()
             if producer and (offset := self._appended(segments, producer, sequence)) is not None:
                 return offset

@@ -20,6 +20,7 @@ from headrace.local.privatefile import private_opener, read_private
 from headrace.local.privatefolder import check_tree
 from headrace.log import offsets
 from headrace.log.errors import LogError
+from headrace.log.fences import Fence
 from headrace.log.partitions import Partition
 from headrace.log.retention import Retention
 from headrace.log.values import HEADERS, Record, Values
@@ -192,6 +193,17 @@ class Topic:
     def needed(self, partition: int) -> int | None:
         """Returns the least offset of a partition that some group has still to read; None if there is no group."""
         return offsets.needed(self.log.groups, self.name, partition)
+
+    def take_over(self, producer: int) -> Fence:
+        """Takes a producer over from whatever process has it: appends with an older fence are refused from now on.
+
+        It waits for appends under way, so that what the other process has appended can be read.
+        """
+        fence = Fence.take(self.folder / "fences", producer)
+        for partition in self.partitions:
+            with partition.locked():
+                pass
+        return fence
 
     def retain(self, *, force: bool = False) -> int:
         """Removes records beyond the limits of the topic's settings; returns their number.

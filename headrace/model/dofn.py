@@ -17,7 +17,10 @@ from headrace.model.times import instant
 
 @dataclass(frozen=True)
 class Param:
-    """Marks a parameter that the engine fills in: the element's timestamp, window or pane, a state or a timer."""
+    """Marks a parameter that the engine fills in: the element's timestamp, window or pane, a state or a timer.
+
+    Of a DoFn with state also the watermark of its input.
+    """
 
     kind: str
     spec: StateSpec | TimerSpec | None = None
@@ -45,6 +48,12 @@ class DoFn:
     WindowParam = Param("window")
     PaneInfoParam = Param("pane")
     ElementParam = Param("element")
+    WatermarkParam = Param("watermark")
+    """Marks a parameter for the watermark of the input, before what the call belongs to: for DoFns with state.
+
+    An element whose time is before it is late. In a batch, elements come in the order of their times, and each is its
+    own watermark.
+    """
 
     @staticmethod
     def StateParam(spec: StateSpec) -> Any:

@@ -105,6 +105,8 @@ class CombiningState(StateSpec):
 class TimerSpec:
     """Declares a timer per key and window, in event or processing time: `set(time)`, `after(duration)`, `clear()`.
 
+    `read()` returns the time it is set to, None if it is not set; `time_after(duration)` what `after` would set it to.
+
     `after` counts from the time of the current element or timer, or from the current processing time. Outputs of the
     timer's method have the time of an event timer, or the event time at which a processing timer was set.
 

@@ -27,6 +27,7 @@ from typing import Final
 import dstreamsjob
 import job
 import logjob
+import millwheeljob
 import psutil
 import retryjob
 import sqljob
@@ -43,6 +44,7 @@ JOBS: Final = {
     "retryjob": retryjob,
     "sqljob": sqljob,
     "dstreamsjob": dstreamsjob,
+    "millwheeljob": millwheeljob,
 }
 """The streams that can be killed."""
 

@@ -16,7 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.log import Consumer, Group, Log, LogError, Producer
+from headrace.log import Consumer, FencedError, Group, Log, LogError, Producer
+from headrace.log.fences import Fence
 from headrace.log.groups import Assignment, start_of
 from headrace.log.partitioning import partition_of, partitions_of
 from headrace.log.partitions import Partition
@@ -280,3 +281,23 @@ def test_a_group_that_starts_at_the_end_misses_nothing_after_a_crash(log: Log) -
         _ = 1 / 0
     with Consumer(log, "visits", "g", start="latest") as consumer:
         assert [record.value for record in consumer.poll()] == ["new"]
+
+
+def test_whoever_takes_a_producer_over_is_the_only_one_who_appends(log: Log) -> None:
+    topic = log.create("visits", partitions=2)
+
+    def append(number: int, fence: Fence) -> None:
+        batch = topic.batch([number], timestamps=[number])
+        topic.partition(number % 2).append(batch, producer=7, sequence=number, fence=fence)
+
+    older = topic.take_over(7)
+    append(0, older)
+    newer = log.topic("visits").take_over(7)  # as another process would
+    for number in (0, 1):  # whether it is in the log already or not
+        with pytest.raises(FencedError, match=rf"visits/{number}: this process appends with token 1, but another"):
+            append(number, older)
+    for number in (0, 1):
+        append(number, newer)
+    append(3, topic.take_over(8))  # another producer has nothing to do with it
+    append(5, newer)
+    assert [record.value for number in (0, 1) for record in topic.read(number)] == [0, 1, 3, 5]

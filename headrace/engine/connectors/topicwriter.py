@@ -17,6 +17,7 @@ from headrace.engine.spark.persistence import computed
 from headrace.engine.worker.blame import blame
 from headrace.engine.worker.torecords import ANY, read_blocks
 from headrace.log import LogError
+from headrace.log.fences import Fence
 from headrace.log.partitions import TIMESTAMP
 from headrace.log.producers import producer_id
 from headrace.log.watermarkrecords import WriterWatermark, watermark_record
@@ -36,12 +37,17 @@ class TopicWriter:
         self.label, self.topic = node.label, open_topic(node, node.transform.address)
         self.watermarks = node.transform.watermarks
         self.producer, self._writer = 0, ""
+        self._fence: Fence | None = None
         self._said = MIN_TIME  # the watermark that the topic has
 
     def begin(self, stream: str) -> None:
         """Sets the producer, before the first batch of a run."""
         self._writer = f"{stream}/{self.label}"
         self.producer = producer_id(self._writer)
+
+    def take_over(self) -> None:
+        """Takes the stream over from a process that still runs it: what that one would append is refused."""
+        self._fence = self.topic.take_over(self.producer)
 
     def append(
         self, blocks: Iterable[pa.Buffer], number: int, time: Callable[[], int], watermark: int | None = None
@@ -66,7 +72,7 @@ class TopicWriter:
     def _append(self, partition: int, records: pa.RecordBatch, number: int) -> None:
         place = self.topic.partition(partition)
         try:
-            place.append(records, producer=self.producer, sequence=number)
+            place.append(records, producer=self.producer, sequence=number, fence=self._fence)
         except OSError as error:
             raise LogError(
                 f"{place.place}: cannot append {records.num_rows} records: {error.strerror or error}; correct "

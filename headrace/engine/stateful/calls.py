@@ -21,7 +21,7 @@ from headrace.engine.worker.sidevalues import SideValue
 from headrace.model.dofn import DoFn
 from headrace.model.panes import NO_PANE, PaneInfo
 from headrace.model.state import StateSpec, TimerSpec
-from headrace.model.times import MAX_TIME, Instant
+from headrace.model.times import MAX_TIME, MIN_TIME, Instant
 from headrace.model.windows import CountWindows, Window
 
 _NO_TIMES: Final[list[int]] = []  # shared by all records without times
@@ -56,8 +56,9 @@ class StateLayout:
 class PreparedCall:
     """A user function with its arguments resolved once: a call fills in only what differs from the one before."""
 
-    def __init__(self, call: Call, handles: dict[str, Any]) -> None:
-        self._call = call
+    def __init__(self, call: Call, handles: dict[str, Any], at: Cursor) -> None:
+        self._call, self._at = call, at
+        self._stamp = self._low = Instant(MIN_TIME)  # those of the last call, which are often those of the next
         self._fn = call.fn
         self._handles = {name: handles[p.spec.name] for name, p in call.params.items() if p.spec is not None}
         self._asked = [(n, p.kind) for n, p in call.params.items() if p.spec is None and n not in call.kwargs]
@@ -76,9 +77,15 @@ class PreparedCall:
         kwargs = self._kwargs
         for name, what in self._asked:
             if what == "timestamp":
-                kwargs[name] = Instant(time)
+                if self._stamp != time:
+                    self._stamp = Instant(time)
+                kwargs[name] = self._stamp
             elif what == "window":
                 kwargs[name] = window
+            elif what == "watermark":
+                if self._low != self._at.watermark:
+                    self._low = Instant(self._at.watermark)
+                kwargs[name] = self._low
             else:
                 kwargs[name] = element if what == "element" else pane
         return self._fn(*first, *self._args, **kwargs)
@@ -179,8 +186,8 @@ class Calls:
         for index, spec in enumerate(self.layout.timers):
             handles[spec.name] = self._timer(index)
         methods = fn.dofn.timer_methods()
-        self._process = PreparedCall(fn.call, handles)
-        self._callbacks = [PreparedCall(Call(methods[spec.name]), handles) for spec in self.layout.timers]
+        self._process = PreparedCall(fn.call, handles, self.at)
+        self._callbacks = [PreparedCall(Call(methods[spec.name]), handles, self.at) for spec in self.layout.timers]
         self._windowing = fn.windowing
         self._element: list[Any] = [None]  # what is being processed, for messages about failures
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.model.times import MAX_TIME, duration, instant
+from headrace.model.times import MAX_TIME, Instant, duration, instant
 
 if TYPE_CHECKING:
     from headrace.engine.stateful.records import Cursor, Record
@@ -76,7 +76,14 @@ class Timer:
         self._put(instant(time))
 
     def after(self, length: Any) -> None:
-        self._put(self._at.time + duration(length))
+        self._put(self.time_after(length))
+
+    def time_after(self, length: Any) -> Instant:
+        return Instant(self._at.time + duration(length))
+
+    def read(self) -> Instant | None:
+        time = self._at.record.due[self._index]
+        return None if time == NEVER else Instant(time)
 
     def clear(self) -> None:
         record = self._at.record
@@ -103,8 +110,8 @@ class ProcessingTimer(Timer):
         super().__init__(index, at, changed, queue)
         self._hold, self._holds = hold, holds
 
-    def after(self, length: Any) -> None:
-        self._put(self._at.now + duration(length))
+    def time_after(self, length: Any) -> Instant:
+        return Instant(self._at.now + duration(length))
 
     def clear(self) -> None:
         super().clear()

@@ -105,8 +105,10 @@ class ColumnDelivery(Delivery):
             if isinstance(output, ToSink)
         }
 
-    def begin(self, spark: SparkSession, manifest: Manifest, *, known: dict[str, SinkEntry]) -> None:
-        super().begin(spark, manifest, known=known)
+    def begin(
+        self, spark: SparkSession, manifest: Manifest, *, known: dict[str, SinkEntry], alone: bool = False
+    ) -> None:
+        super().begin(spark, manifest, known=known, alone=alone)
         self._spark = spark
 
     def open(self, node: Node, sources: Sources) -> DataFrame:

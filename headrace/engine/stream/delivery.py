@@ -27,6 +27,7 @@ from headrace.edges.outputs import seal
 from headrace.engine.batch import sinks
 from headrace.engine.batch.writers import ExpiringWriter, RecordWriter, writer_of
 from headrace.engine.checkpoint.manifest import Manifest, SinkEntry
+from headrace.engine.connectors.topicwriter import TopicWriter
 from headrace.engine.plan.line import Line, Outlet
 from headrace.engine.shard.reports import ShardReport
 from headrace.engine.shard.wire import sink_dests, sink_of, unpack
@@ -102,13 +103,22 @@ class Delivery:
         """The last report of each shard, by its name."""
         return self.counters.shard_reports
 
-    def begin(self, spark: SparkSession, manifest: Manifest, *, known: dict[str, SinkEntry]) -> None:
-        """Prepares for the first batch; the directories of sinks that are not `known` from before must be new."""
+    def begin(
+        self, spark: SparkSession, manifest: Manifest, *, known: dict[str, SinkEntry], alone: bool = False
+    ) -> None:
+        """Prepares for the first batch; the directories of sinks that are not `known` from before must be new.
+
+        Unless it is `alone` with its checkpoint, another process may still run the stream, which then can write no more
+        to topics.
+        """
         self._stream = manifest.stream
         for outlet in self._outlets.values():
             sink, label = outlet.node.transform, outlet.node.label
             if outlet.number in self._writers:
-                self._writers[outlet.number].begin(manifest.stream)
+                writer = self._writers[outlet.number]
+                writer.begin(manifest.stream)
+                if isinstance(writer, TopicWriter) and not alone:
+                    writer.take_over()
             elif isinstance(sink, WriteFiles) and not manifest.sinks[label].same_target(known.get(label)):
                 sinks.check_target(spark, outlet.node)
                 self._folder(outlet, spark).delete()  # which is there only if it may be replaced

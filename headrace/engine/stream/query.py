@@ -205,7 +205,8 @@ class Stream:
             self.line = written_by_workers(self.spark, self.line, self._run)
             self.delivery.bind(self.line)
         data = self._through_python(opened) if columns is None else columns
-        self.delivery.begin(self.spark, self._manifest, known=self.checkpoint.manifest.sinks)
+        known, alone = self.checkpoint.manifest.sinks, self.checkpoint.temporary
+        self.delivery.begin(self.spark, self._manifest, known=known, alone=alone)
         self.checkpoint.write(self._manifest)
         for number, dests in self._forgotten().items():
             self._sources.forget(number, dests)

@@ -24,6 +24,7 @@ from headrace.engine.worker.sidevalues import SideResolver, SideValue
 from headrace.engine.worker.usedcolumns import used_columns
 from headrace.model.dofn import DoFn, TaggedOutput, TimestampedValue, Wrapped, params_of
 from headrace.model.elementwise import SideInput
+from headrace.model.errors import PipelineError
 from headrace.model.times import SECOND, Instant, instant
 from headrace.model.windows import Assigned, CountWindows, GlobalWindows, Window, WindowFn
 
@@ -148,6 +149,11 @@ class Call:
 
     def _with_context(self, bundle: Bundle, elements: Iterator[Any]) -> Iterator[Any]:
         times, windows = bundle.all_times().tolist(), bundle.windows()
+        if any(param.kind == "watermark" for param in self.params.values()):
+            raise PipelineError(
+                "a function asks for the watermark by WatermarkParam, but only a DoFn with state or timers has one; "
+                "declare a state, or leave the parameter out"
+            )
         for element, time, window in zip(elements, times, windows, strict=True):
             context = {"timestamp": Instant(time), "window": Window(*window), "pane": bundle.pane, "element": element}
             filled = {name: context[param.kind] for name, param in self.params.items()}

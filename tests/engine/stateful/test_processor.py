@@ -247,6 +247,48 @@ class Moved(hr.DoFn):
         yield at // SECOND
 
 
+class Clocked(hr.DoFn):
+    """Says what it knows of its watermark and its timers."""
+
+    due = hr.TimerSpec("due")
+    nap = hr.TimerSpec("nap", "processing")
+
+    def process(
+        self,
+        pair: Any,
+        low: Any = hr.DoFn.WatermarkParam,
+        due: Any = hr.DoFn.TimerParam(due),
+        nap: Any = hr.DoFn.TimerParam(nap),
+    ) -> Iterator[Any]:
+        before = due.read()
+        due.set(due.time_after("5 seconds"))
+        yield int(low) // SECOND, before and before // SECOND, due.read() // SECOND, nap.time_after(1) // SECOND
+        nap.clear()
+
+    @hr.on_timer(due)
+    def ring(self, low: Any = hr.DoFn.WatermarkParam, due: Any = hr.DoFn.TimerParam(due)) -> Iterator[Any]:
+        yield "rang", int(low) // SECOND, due.read()
+
+    @hr.on_timer(nap)
+    def wake(self) -> None: ...
+
+
+def test_a_dofn_knows_the_watermark_and_its_timers() -> None:
+    work = work_of(Clocked())
+    processor = work.processor()
+    given(work, processor, watermark=3, now=100)
+    found = given(work, processor, ("k", 0, 4), ("k", 0, 6), watermark=7, now=100)
+    assert found == [(3, None, 9, 101), (3, 9, 11, 101)]
+    assert given(work, processor, watermark=20, now=100) == [("rang", 7, None)]
+
+
+def test_only_dofns_with_state_know_the_watermark() -> None:
+    p = hr.Pipeline()
+    created(p, [1]) | "ask" >> hr.Map(lambda x, low=hr.DoFn.WatermarkParam: low) | hr.Collect()
+    with pytest.raises(hr.TransformError, match="only a DoFn with state or timers has one; declare a state"):
+        run(p)
+
+
 def test_timers_that_move_leave_nothing_behind() -> None:
     work = work_of(Moved())
     processor = work.processor()

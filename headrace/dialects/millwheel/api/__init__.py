@@ -1,0 +1,1 @@
+"""Declarations of users: computations, their records, timers and state; and injectors."""

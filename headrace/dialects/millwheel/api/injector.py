@@ -1,0 +1,163 @@
+"""Injectors: bring records into a stream, and say how far it is: its low watermark begins with them.
+
+An injector appends in batches with numbers. Whoever sends a batch again after a crash, with the same number and
+records, appends what is not in the stream yet. Of two processes with one injector's name, the older one is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.dialects.millwheel.api.recordsandtimers import ComputationError
+from headrace.log.partitioning import partition_of
+from headrace.log.partitions import TIMESTAMP
+from headrace.log.producers import producer_id
+from headrace.log.topics import Log
+from headrace.log.watermarkrecords import WriterWatermark, watermark_record
+from headrace.model.times import MAX_TIME, MIN_TIME, Instant, InstantLike, format_instant, instant, now
+from headrace.model.watermarks import BoundedDisorder, WatermarkPolicy, checked_policy
+
+
+@dataclass(frozen=True)
+class Perfect:
+    """Watermarks of an injector that knows: it says itself, by `advance`, how far it is, and sends nothing older.
+
+    >>> from headrace import millwheel as mw
+    >>> mw.Perfect()
+    Perfect()
+    """
+
+
+@dataclass(frozen=True)
+class Heuristic:
+    """Watermarks of an injector that estimates, by a policy, from the event times it sends. What is older is late.
+
+    >>> from headrace import millwheel as mw
+    >>> import headrace as hr
+    >>> mw.Heuristic(hr.BoundedDisorder("5 seconds"))
+    Heuristic(policy=BoundedDisorder('5 s'))
+    """
+
+    policy: WatermarkPolicy = field(default_factory=lambda: BoundedDisorder("10 seconds"))
+
+    def __post_init__(self) -> None:
+        if type(checked_policy("Heuristic", self.policy)).low_watermark is WatermarkPolicy.low_watermark:
+            raise ComputationError(
+                f"Heuristic: {self.policy!r} learns from all that a stream reads, which an injector does not; use e.g. "
+                "hr.BoundedDisorder('10 seconds')"
+            )
+
+
+@dataclass
+class _Pending:
+    """The records of the next batch for one partition."""
+
+    values: list[Any]
+    keys: list[bytes | None]
+    timestamps: list[int]
+
+
+class Injector:
+    """Sends records to a stream, which is a topic of the log, with the watermarks of `watermark`.
+
+    `flush` appends what was sent, and returns when it is on disk; leaving a `with` block flushes, too. `next` is the
+    number of the batch that comes next: after a crash, an injector of the same name begins with the first batch that is
+    not completely in the stream.
+
+    >>> import tempfile
+    >>> from headrace.log import Log
+    >>> from headrace import millwheel as mw
+    >>> topic = Log(tempfile.mkdtemp()).create("queries")
+    >>> with mw.Injector("queries", log=topic.log.path, name="frontend") as injector:
+    ...     injector.send({"query": "mill"}, timestamp=7)
+    ...     injector.advance(8)
+    >>> [record.value for record in topic.read(0)], injector.next
+    ([{'query': 'mill'}], 1)
+    >>> injector.send({"query": "wheel"}, timestamp=7)
+    Traceback (most recent call last):
+        ...
+    headrace.dialects.millwheel.api.recordsandtimers.ComputationError: the injector 'frontend' has said that it is at 1970-01-01T00:00:08Z, and now sends a record of 1970-01-01T00:00:07Z; advance it later, or use mw.Heuristic() watermarks
+    """  # noqa: E501 (the message is one line)
+
+    def __init__(
+        self,
+        stream: str,
+        *,
+        log: Any,
+        name: str,
+        watermark: Perfect | Heuristic = Perfect(),
+        clock: Callable[[], int] = now,
+    ) -> None:
+        if not isinstance(watermark, Perfect | Heuristic):
+            raise ComputationError(f"Injector: watermark is mw.Perfect() or mw.Heuristic(...), got {watermark!r}")
+        self.name, self.kind, self.clock = name, watermark, clock
+        self.topic = Log(log).topic(stream)
+        self._producer = producer_id(f"injector/{name}")
+        self._fence = self.topic.take_over(self._producer)
+        self.next = 1 + min(partition.last_sequence(self._producer) for partition in self.topic.partitions)
+        self.watermark = Instant(MIN_TIME)
+        self.sent = self.late = 0
+        self._pending: dict[int, _Pending] = {}
+        self._times: list[int] = []
+
+    def send(self, value: Any, *, timestamp: InstantLike, key: bytes | str | None = None) -> None:
+        """Sends a record of an event time; records with one key go to one partition, others to that of the batch."""
+        time = instant(timestamp)
+        if time < self.watermark:
+            if isinstance(self.kind, Perfect):
+                raise ComputationError(
+                    f"the injector {self.name!r} has said that it is at {self.watermark}, and now sends a record of "
+                    f"{format_instant(time)}; advance it later, or use mw.Heuristic() watermarks"
+                )
+            self.late += 1
+        self.sent += 1
+        octets = key.encode() if isinstance(key, str) else key
+        count = len(self.topic.partitions)
+        number = self.next % count if octets is None else partition_of(octets, count)
+        pending = self._pending.setdefault(number, _Pending([], [], []))
+        pending.values.append(value)
+        pending.keys.append(octets)
+        pending.timestamps.append(time)
+        self._times.append(time)
+
+    def advance(self, watermark: InstantLike) -> None:
+        """Says that all later records have this event time or a later one; for perfect watermarks."""
+        if not isinstance(self.kind, Perfect):
+            raise ComputationError(f"the injector {self.name!r} estimates its watermark itself; leave advance out")
+        self.watermark = Instant(max(self.watermark, instant(watermark)))
+
+    def flush(self) -> None:
+        """Appends what was sent as batch `next`, and the watermark; if it fails, the same can be flushed again."""
+        if isinstance(self.kind, Heuristic) and self._times:
+            low = self.kind.policy.low_watermark(np.array(self._times, np.int64))
+            self.watermark = Instant(max(self.watermark, low))
+        said = watermark_record(WriterWatermark(f"injector/{self.name}", self.watermark), self.topic.schema)
+        place = said.schema.get_field_index(TIMESTAMP)
+        said = said.set_column(place, TIMESTAMP, pa.array([self.clock()], pa.int64()))
+        for number, partition in enumerate(self.topic.partitions):
+            batches = [said]
+            if (pending := self._pending.get(number)) is not None:
+                records = self.topic.batch(pending.values, timestamps=pending.timestamps, keys=pending.keys)
+                batches = [records, said]
+            batch = pa.concat_batches(batches).replace_schema_metadata(self.topic.schema.metadata)
+            # Every partition gets every batch, so that the last numbers of all say which batches are complete.
+            partition.append(batch, producer=self._producer, sequence=self.next, fence=self._fence)
+        self.next += 1
+        self._pending, self._times = {}, []
+
+    def finish(self) -> None:
+        """Says that nothing follows: the low watermark of this injector goes to the end of time."""
+        self.watermark = Instant(MAX_TIME)
+        self.flush()
+
+    def __enter__(self) -> Injector:
+        return self
+
+    def __exit__(self, kind: object, *rest: object) -> None:
+        if kind is None and (self._pending or self.watermark > MIN_TIME):
+            self.flush()

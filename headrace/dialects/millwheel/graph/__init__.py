@@ -1,0 +1,1 @@
+"""Builds the pipeline of a computation: an ordinary one, of a stateful DoFn between topics."""

@@ -1,0 +1,1 @@
+"""Runs the computations of a directory, and shows them to other processes."""
