@@ -52,9 +52,7 @@ def _rows(count: int) -> Source:
     """Windows of so many rows: their bounds are the numbers of their rows."""
     number = "(row_number() OVER (PARTITION BY k ORDER BY id) - 1)"
     first = f"SELECT *, {number} // {count} * {count} AS first FROM t WHERE {{condition}}"
-    rows = (
-        f"SELECT *, make_timestamp(first) AS window_start, make_timestamp(first + {count}) AS window_end FROM ({first})"
-    )
+    rows = f"SELECT *, first AS window_start, first + {count} AS window_end FROM ({first})"
     return Source(f"TUMBLE(TABLE t, DESCRIPTOR(ts), {count} ROWS)", rows, windowed=True, keyed=True)
 
 
