@@ -26,7 +26,7 @@ import headrace as hr
 from headrace import millwheel as mw
 from headrace.log import Log, Topic
 
-POLL = 0.0005  # seconds between two looks at the topic of results
+POLL = 0.002  # seconds between two looks at the topic of results
 GAP = 0.05  # seconds from a production to the next record
 
 
@@ -58,20 +58,23 @@ class WeakCountAgain(CountAgain):
 
 
 def latency(bench: Bench) -> Iterator[Verdict]:
-    tries = 20 if bench.quick else 60
+    tries, warm = (10, 3) if bench.quick else (60, 5)
     found: dict[str, list[float]] = {}
+    handles: list[hr.Handle] = []
 
     def start(log: str, name: str, kind: type[mw.Computation], stack: ExitStack) -> None:
         mw.create_streams(kind(), log, name)
         p = hr.Pipeline(spark=bench.spark)
         mw.build(p, name, kind(), log, own=True)
-        stack.callback(p.run(checkpoint=str(bench.folder / f"{Path(log).name}-{name}")).stop)
+        handles.append(p.run(checkpoint=str(bench.folder / f"{Path(log).name}-{name}")))
+        stack.callback(handles[-1].stop)
 
     def floor(log: str, stack: ExitStack) -> str:
         Log(log).create("once")
         p = hr.Pipeline(spark=bench.spark)
         p | hr.ReadTopic("records", log=log) | hr.Map(lambda value: value) | hr.WriteTopic("once", log=log)
-        stack.callback(p.run(checkpoint=str(bench.folder / "floor")).stop)
+        handles.append(p.run(checkpoint=str(bench.folder / "floor")))
+        stack.callback(handles[-1].stop)
         return "once"
 
     def one(kind: type[mw.Computation]) -> Any:
@@ -102,7 +105,9 @@ def latency(bench: Bench) -> Iterator[Verdict]:
         with ExitStack() as stack:
             result = Log(log).topic(begin(log, stack))
             injector = mw.Injector("records", log=log, name="bench")
-            found[way] = [each for each, _ in zip(delays(injector, result), range(tries + 5), strict=False)][5:]
+            measured = zip(delays(injector, result, handles), range(tries + warm), strict=False)
+            found[way] = [each for each, _ in measured][warm:]
+            handles.clear()
         p50, p95 = np.percentile(found[way], [50, 95]).tolist()
         bench.say(f"{way:12} p50 {1000 * p50:6.0f} ms   p95 {1000 * p95:6.0f} ms   of {tries} records")
         bench.figures.append({"way": way, "p50_ms": round(1000 * p50), "p95_ms": round(1000 * p95)})
@@ -112,7 +117,7 @@ def latency(bench: Bench) -> Iterator[Verdict]:
     yield Verdict("strong against weak, one", gain, 1, True, "weak productions gain nothing here")
 
 
-def delays(injector: mw.Injector, result: Topic) -> Iterator[float]:
+def delays(injector: mw.Injector, result: Topic, handles: list[hr.Handle]) -> Iterator[float]:
     """Yields the seconds from the injection of a record to its production, of one after the other."""
     partition, seen = result.partition(0), 0
     for number in itertools.count():
@@ -120,10 +125,15 @@ def delays(injector: mw.Injector, result: Topic) -> Iterator[float]:
         injector.send({"key": number % 7, "number": number}, timestamp=number)
         injector.advance(number)
         injector.flush()
-        while all(record.value.get("number") != number for record in result.read(0, seen)):
+        for turn in itertools.count(1):
+            before, seen = seen, partition.next_offset()
+            if any(record.value["number"] == number for record in result.read(0, before, seen)):
+                break
             time.sleep(POLL)
+            if turn % 500 == 0:
+                for handle in handles:
+                    handle.wait(0)  # raises an error if it has failed
         yield time.perf_counter() - began
-        seen = partition.next_offset()
         time.sleep(GAP)
 
 
