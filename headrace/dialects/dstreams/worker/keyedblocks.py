@@ -30,7 +30,7 @@ _SUM: Final = (lambda a, b: a + b).__code__
 
 
 class Combiner(NamedTuple):
-    """How the values of a key become one: by `create` from the first, `add` for each other, `merge` between tasks."""
+    """Makes one of the values of a key: by `create` from the first, `add` for each other, `merge` between tasks."""
 
     create: Callable[[Any], Any] | None  # None: a value is a combiner
     add: Merge
