@@ -16,7 +16,7 @@ from pyspark import RDD, StorageLevel
 from pyspark.core.rdd import portable_hash
 from pyspark.resultiterable import ResultIterable
 
-from headrace.dialects.dstreams.api.outputs import save_as_text_file, take_and_print
+from headrace.dialects.dstreams.api.outputoperations import save_as_text_file, take_and_print
 from headrace.dialects.dstreams.api.statespec import StateSpec
 from headrace.dialects.dstreams.errors import StreamingContextError
 from headrace.dialects.dstreams.graph.nodes import (

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class StateSpec:
-    """How mapWithState treats the state of keys: a function, and optionally partitions, a timeout and initial states.
+    """Says how mapWithState treats states: a function, and optionally partitions, a timeout and initial states.
 
     The function takes (key, value, state), and what it returns are the elements of the stream; or it takes (time, key,
     value, state), and may return None for no element. It is called for each element, and with the value None when a key

@@ -1,1 +1,1 @@
-"""How a program runs: batches are logged as their time comes, and run by a stream of the engine."""
+"""Runs programs: batches are logged as their time comes, and run by a stream of the engine."""

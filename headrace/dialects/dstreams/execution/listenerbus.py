@@ -27,7 +27,7 @@ class Time:
 
 @dataclass(frozen=True)
 class StreamInputInfo:
-    """How many elements an input had in a batch."""
+    """The number of elements that an input had in a batch."""
 
     _number: int
     _records: int
@@ -125,7 +125,7 @@ class BatchInfo:
 
 @dataclass(frozen=True)
 class Event:
-    """What a listener gets: one of these, by the method that Spark's event has."""
+    """The argument of a listener: one of these, by the method that Spark's event has."""
 
     _info: Any
 

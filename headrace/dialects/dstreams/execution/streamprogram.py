@@ -41,7 +41,7 @@ class Output:
 
 @dataclass
 class Program:
-    """What a StreamingContext runs, in intervals of `interval` milliseconds."""
+    """The program of a StreamingContext, in intervals of `interval` milliseconds."""
 
     interval: int
     inputs: list[Input] = field(default_factory=list)

@@ -1,1 +1,1 @@
-"""What a program means: nodes that make an RDD for each batch, and their inputs."""
+"""The meaning of a program: nodes that make an RDD for each batch, and their inputs."""

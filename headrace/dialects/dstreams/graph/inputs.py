@@ -13,11 +13,11 @@ from typing import Any, Protocol
 from pyspark import RDD, SparkContext
 
 Cut = dict[str, Any]
-"""What came in an interval; as JSON has it."""
+"""Describes what came in an interval; it is JSON."""
 
 
 class InputContext(Protocol):
-    """What inputs know of the run that they are in."""
+    """The run that an input is in, as far as it knows of it."""
 
     sc: SparkContext
     folder: Path

@@ -29,7 +29,7 @@ from headrace.dialects.dstreams.worker.windowstate import ReduceWindow
 
 
 class Batches(InputContext, Protocol):
-    """What nodes know of the run that they are in."""
+    """The run that a node is in, as far as it knows of it."""
 
     zero: int
     """The time before the first batch."""
@@ -91,7 +91,7 @@ class Node:
 
 
 class InputNode(Node):
-    """What comes from outside."""
+    """Reads an input."""
 
     def __init__(self, source: Input, number: int, slide: int) -> None:
         super().__init__((), slide)

@@ -1,1 +1,1 @@
-"""What runs in Python workers: combining and exchanging pairs, and the state of keys, in files by version."""
+"""Runs in Python workers: combines and exchanges pairs, and has the state of keys, in files by version."""

@@ -30,7 +30,7 @@ _SUM: Final = (lambda a, b: a + b).__code__
 
 
 class Combiner(NamedTuple):
-    """How the values of a key become one: by `create` from the first, `add` for each other, `merge` between tasks."""
+    """Makes one of the values of a key: by `create` from the first, `add` for each other, `merge` between tasks."""
 
     create: Callable[[Any], Any] | None  # None: a value is a combiner
     add: Merge
@@ -189,6 +189,17 @@ def merge_blocks(blocks: Iterable[dict[Any, Any]], merge: Merge) -> dict[Any, An
     return merged
 
 
+def merge_encoded(encoded: Iterable[tuple[int, bytes]], merge: Merge, large: int = _LARGE) -> Iterable[tuple[Any, Any]]:
+    """Merges encoded blocks; more than `large` bytes of them with Spark's merger."""
+    data = [each for _, each in encoded]
+    if sum(map(len, data)) <= large:
+        return merge_blocks((block.pairs for block in decoded((0, each) for each in data)), merge).items()
+    merger: Any = ExternalMerger(Aggregator(lambda value: value, merge, merge))
+    for each in data:
+        merger.mergeCombiners(Block(*pickle.loads(each)).pairs.items())
+    return merger.items()  # type: ignore[no-any-return]
+
+
 def combined_by_key(rdd: RDD[Any], combiner: Combiner, partitions: int) -> RDD[Any]:
     """Returns an RDD of the combined pairs, partitioned as Spark's combineByKey does it."""
 
@@ -196,14 +207,7 @@ def combined_by_key(rdd: RDD[Any], combiner: Combiner, partitions: int) -> RDD[A
         return combine(pairs, combiner)
 
     def merged(encoded: Iterable[tuple[int, bytes]]) -> Iterable[tuple[Any, Any]]:
-        data = [each for _, each in encoded]
-        if sum(map(len, data)) <= _LARGE:
-            blocks = decoded((0, each) for each in data)
-            return merge_blocks((block.pairs for block in blocks), combiner.merge).items()
-        merger: Any = ExternalMerger(Aggregator(lambda value: value, combiner.merge, combiner.merge))
-        for each in data:
-            merger.mergeCombiners(Block(*pickle.loads(each)).pairs.items())
-        return merger.items()  # type: ignore[no-any-return]
+        return merge_encoded(encoded, combiner.merge)
 
     result = exchanged(blocked(rdd, partitions, prepare), partitions).mapPartitions(merged, True)
     result.partitioner = Partitioner(partitions, portable_hash)

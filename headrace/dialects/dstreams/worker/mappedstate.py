@@ -23,7 +23,7 @@ class MappedTable:
 
 @dataclass(frozen=True)
 class MappedDelta:
-    """What a batch at `time` changes: values, keys that it only touches or removes; and what it maps elements to."""
+    """The changes of a batch at `time`: values, keys that it only touches or removes; and what it maps elements to."""
 
     time: int
     changed: dict[Any, Any]

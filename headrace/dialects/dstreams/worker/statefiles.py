@@ -29,7 +29,7 @@ _SMALL: Final = 1 << 20
 
 
 class StateOperator(Protocol):
-    """What an operator does with the state of a partition. A delta is what a batch changes, and can be pickled."""
+    """Changes and reads the state of a partition. A delta is what a batch changes, and can be pickled."""
 
     def empty(self, initial: dict[Any, Any]) -> Any:
         """Returns the first state."""

@@ -13,7 +13,7 @@ from headrace.dialects.dstreams.worker.updatestate import items
 
 @dataclass
 class WindowState:
-    """What a partition knows: the values of the window that ends at `time`, and of each batch in it, all as stored."""
+    """The state of a partition: values of the window that ends at `time`, and of each batch in it, all as stored."""
 
     table: dict[Any, Any]
     batches: dict[int, dict[Any, Any]]
