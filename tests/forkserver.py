@@ -23,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import traceback
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
@@ -83,7 +84,7 @@ def serve(path: str) -> None:
                 if key.fileobj is listening:
                     client, _ = listening.accept()
                     asked, files = _receive(client)
-                    process = os.fork() if asked else None
+                    process = _fork() if asked else None
                     if process == 0:
                         selector.close()
                         for other in (listening, client, *forks):
@@ -109,6 +110,13 @@ def serve(path: str) -> None:
                 elif key.data in forks:  # its client has
                     selector.unregister(key.data)
                     os.kill(forks[key.data], signal.SIGTERM)
+
+
+def _fork() -> int:
+    with warnings.catch_warnings():
+        # Of threads, which a fork loses: Arrow's allocator has one, and stops it before.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
 
 
 def _receive(client: socket.socket) -> tuple[dict[str, Any], list[int]]:
