@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import headrace as hr
@@ -88,24 +88,21 @@ def cores(edges: hr.Collection, k: int = 2) -> hr.Collection:
     return hr.iterate(edges.concat(edges.map(lambda edge: (edge[1], edge[0]))), without_weak)
 
 
-def follow(program: Callable[[hr.Collection], hr.Collection], batches: Iterable[list[Any]]) -> list[dict[Any, int]]:
+def follow(program: Callable[[hr.Collection], hr.Collection], batches: list[list[Any]]) -> list[dict[Any, int]]:
     """Runs a program over micro-batches of changes, and returns the answer after each of them."""
-    batches = list(batches)
     p = hr.Pipeline()
     script = hr.TestStream()
     for batch in batches:
         script = script.add(batch)
-    answers: list[dict[Any, int]] = []
-    answer: Counter[Any] = Counter()
-
-    def note(number: int, changes: Iterable[hr.Change]) -> None:
-        for change in changes:
-            answer[change.element] += change.count
-        answers.append({element: count for element, count in sorted(answer.items()) if count})
-
-    hr.changes(program(hr.collection(p | script.finish()))) | hr.ForEachBatch(note)
+    out = hr.changes(program(hr.collection(p | script.finish()))) | hr.Collect()
     p.run(stream=True).wait()
-    return answers[: len(batches)]
+    answer: Counter[Any] = Counter()
+    answers = []
+    for number in range(len(batches)):
+        for change in out.batches.get(number, ()):
+            answer[change.value.element] += change.value.count
+        answers.append({element: count for element, count in sorted(answer.items()) if count})
+    return answers
 
 
 def draw_groups(answer: dict[Any, int]) -> str:

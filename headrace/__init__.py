@@ -203,8 +203,12 @@ from headrace.model.watermarks import (
 )
 
 # Collections that change, and loops over them that are kept up to date.
-from headrace.model.incremental.collections import Change as Change, Collection as Collection, iterate as iterate
-from headrace.dialects.naiad.changingcollections import changes as changes, collection as collection
+from headrace.model.incremental.changingcollections import (
+    Change as Change,
+    Collection as Collection,
+    iterate as iterate,
+)
+from headrace.dialects.naiad.pipelinecollections import changes as changes, collection as collection
 
 # Queries in SQL.
 from headrace.dialects.sql.sqlfunctions import sql_function as sql_function

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from headrace.model.incremental import collections as declared
-from headrace.model.incremental.collections import Collection
+from headrace.model.incremental import changingcollections as declared
+from headrace.model.incremental.changingcollections import Collection
 
 
 def compute(result: Collection, inputs: Mapping[str, Mapping[Any, int]]) -> dict[Any, int]:

@@ -48,16 +48,16 @@ class Trace:
         self._touched: list[tuple[Round, dict[Any, Counts]]] = []
 
     def add(self, round_: Round, changes: dict[Any, Counts]) -> None:
-        """Adds the changes of a round, by key; they must not be modified afterwards."""
+        """Adds the changes of a round, by key, and takes them over: they must not be used afterwards."""
         keys = self.keys
         for key, counts in changes.items():
             rounds = keys.get(key)
             if rounds is None:
-                keys[key] = {round_: counts.copy()}
+                keys[key] = {round_: counts}
                 continue
             known = rounds.get(round_)
             if known is None:
-                rounds[round_] = counts.copy()
+                rounds[round_] = counts
                 continue
             for value, count in counts.items():
                 add_count(known, value, count)

@@ -10,7 +10,7 @@ from headrace.model.timely.antichains import Time, is_before
 
 @dataclass(frozen=True)
 class PathSummary:
-    """What a path does to a time: leaves `keep` of its coordinates, adds to the last of them, appends others.
+    """Effect of a path on a time: leaves `keep` of its coordinates, adds to the last of them, appends others.
 
     Every path has this form: who leaves a loop drops its counter, feedback adds one to the last counter, and who
     enters a loop appends a zero.

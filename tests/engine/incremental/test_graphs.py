@@ -12,8 +12,8 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from headrace.engine.incremental.program import Program
-from headrace.model.incremental.collections import Collection
+from headrace.engine.incremental.changeprogram import Program
+from headrace.model.incremental.changingcollections import Collection
 from tests.scale import scaled
 
 UNIT = 1e-4

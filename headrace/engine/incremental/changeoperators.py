@@ -12,8 +12,8 @@ from typing import Any, Final, TypeAlias
 
 from headrace.engine.incremental.traces import Counts, Round, Trace
 from headrace.model.errors import PipelineError
-from headrace.model.incremental import collections as declared
-from headrace.model.incremental.collections import Collection
+from headrace.model.incremental import changingcollections as declared
+from headrace.model.incremental.changingcollections import Collection
 from headrace.model.keys import encode_key
 from headrace.model.timely.antichains import least_upper_bound
 
@@ -34,7 +34,11 @@ class Operator:
 
     def run(self, round_: Round, ports: dict[int, list[Any]], later: Callable[[Round, list[Any]], None]) -> Output:
         """Takes changes by port, as lists of them; asks by `later` to look at keys again in another round."""
-        yield round_, list(self._fn(chain.from_iterable(chain.from_iterable(ports.values()))))
+        yield round_, self.apply(chain.from_iterable(chain.from_iterable(ports.values())))
+
+    def apply(self, changes: Changes) -> list[tuple[Any, int]]:
+        """Returns what the operator makes of changes."""
+        return list(self._fn(changes))
 
 
 class Variable(Operator):
@@ -103,13 +107,7 @@ class Reduce(Operator):
         yield round_, out
 
     def _result(self, counts: Counts) -> Counts:
-        values = [value for value, count in counts.items() if count > 0]
-        if not values:
-            return {}
-        values = in_order(values)
-        if any(counts[value] > 1 for value in values):
-            values = [each for value in values for each in [value] * counts[value]]
-        return {self._fn(values): 1}
+        return result_of(self._fn, counts)
 
     def _element(self, key: Any, value: Any) -> Any:
         return (key, value)
@@ -175,6 +173,21 @@ def by_key(changes: Changes) -> dict[Any, Counts]:
     for key in gone:
         del found[key]
     return found
+
+
+def result_of(fn: Callable[[Sequence[Any]], Any], counts: Counts) -> Counts:
+    """Returns what a function makes of the values of a key, once; nothing if there are no values.
+
+    >>> result_of(sum, {2: 3, 5: 1}), result_of(sum, {2: -1})
+    ({11: 1}, {})
+    """
+    values = [value for value, count in counts.items() if count > 0]
+    if not values:
+        return {}
+    values = in_order(values)
+    if any(counts[value] > 1 for value in values):
+        values = [each for value in values for each in [value] * counts[value]]
+    return {fn(values): 1}
 
 
 def in_order(values: list[Any]) -> list[Any]:

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from headrace.engine.incremental.operators import DUE, Operator, add_up, operator_of
+from headrace.engine.incremental.changeoperators import DUE, Operator, add_up, operator_of
 from headrace.engine.incremental.traces import Counts, Round
 from headrace.model.errors import PipelineError
-from headrace.model.incremental.collections import INPUT, LEAVE, VARIABLE, Collection, Loop
+from headrace.model.incremental.changingcollections import INPUT, LEAVE, VARIABLE, Collection, Loop
 from headrace.model.pickling import dumps
 
 _FEEDBACK: Final = 1  # the port of a variable on which its loop's result comes round
@@ -33,7 +33,7 @@ class Node:
     readers: list[tuple[Node, int]] = field(default_factory=list)
 
     def place(self, round_: Round) -> tuple[int, ...]:
-        """Where the node's work of a round is on the agenda."""
+        """Returns the place of a round's work on the agenda."""
         place: list[int] = []
         for loop, counter in zip(self.loops, round_, strict=True):
             assert loop.end is not None
@@ -43,7 +43,7 @@ class Node:
 
 @dataclass
 class EpochWork:
-    """What an epoch took: changes that operators were given, and the rounds that the longest loop went."""
+    """Work of an epoch: the changes that operators got, and the rounds that the longest loop went."""
 
     changes: int = 0
     rounds: int = 0
@@ -52,7 +52,7 @@ class EpochWork:
 class Program:
     """Computes collections incrementally: gets changes of the inputs, returns those of the output.
 
-    >>> from headrace.model.incremental.collections import Collection, iterate
+    >>> from headrace.model.incremental.changingcollections import Collection, iterate
     >>> edges, roots = Collection.input("edges"), Collection.input("roots")
     >>> step = lambda reached: reached.join(edges, lambda at, root, to: (to, root)).concat(roots).distinct()
     >>> program = Program(iterate(roots, step))
@@ -65,9 +65,9 @@ class Program:
     def __init__(self, result: Collection, *, stored: bool = False) -> None:
         if result.loop is not None:
             raise PipelineError("a program cannot end within a loop; use what iterate returned")
-        collections = sorted(_collections_before(result), key=lambda each: each.serial)
+        collections = sorted(collections_before(result), key=lambda each: each.serial)
         self._nodes = [
-            Node(each, operator_of(each, stored=stored), number, _loops_around(each))
+            Node(each, operator_of(each, stored=stored), number, loops_around(each))
             for number, each in enumerate(collections)
         ]
         by_collection = {node.collection: node for node in self._nodes}
@@ -90,10 +90,10 @@ class Program:
     def step(self, changes: Mapping[str, Iterable[tuple[Any, int]]]) -> Counts:
         """Computes an epoch: takes changes of inputs by name, as pairs of element and count, returns the output's."""
         self.work = EpochWork()
-        for name, given in changes.items():
+        for name, incoming in changes.items():
             if name not in self.inputs:
                 raise PipelineError(f"the program has no input {name!r}; it has {', '.join(map(repr, self.inputs))}")
-            if listed := list(add_up(given).items()):
+            if listed := list(add_up(incoming).items()):
                 self._send(self.inputs[name], (), listed)
         out: list[tuple[Any, int]] = []
         while self._agenda:
@@ -135,19 +135,11 @@ class Program:
     def _put(self, node: Node, round_: Round, port: int, changes: list[Any]) -> None:
         ports = self._waiting.get((node.number, round_))
         if ports is None:
-            self._check_limit(node, round_, changes)
+            for loop, counter in zip(node.loops, round_, strict=True):
+                check_limit(loop, counter, changes)
             ports = self._waiting[node.number, round_] = {}
             heapq.heappush(self._agenda, (node.place(round_), node.number, round_))
         ports.setdefault(port, []).append(changes)
-
-    def _check_limit(self, node: Node, round_: Round, changes: list[Any]) -> None:
-        for loop, counter in zip(node.loops, round_, strict=True):
-            if counter > loop.limit:
-                some = ", ".join(repr(change) for change in changes[:3])
-                raise PipelineError(
-                    f"a loop has gone round {loop.limit} times, its limit, and {len(changes)} changes still go round, "
-                    f"such as {some}; give iterate(..., iterations=n), a larger limit, or a body with a fixed point"
-                )
 
     def changes(self) -> list[bytes]:
         """Returns the state that has changed since the last call, as blocks."""
@@ -182,17 +174,27 @@ class Program:
         return [dumps((self._shape, *part)) for part in parts]
 
 
+def check_limit(loop: Loop, counter: int, changes: list[Any]) -> None:
+    """Refuses a loop that has gone round more often than its limit, with what still changes."""
+    if counter > loop.limit:
+        some = ", ".join(repr(change) for change in changes[:3])
+        raise PipelineError(
+            f"a loop has gone round {loop.limit} times, its limit, and {len(changes)} changes still go round, such as "
+            f"{some}; give iterate(..., iterations=n), a larger limit, or a body with a fixed point"
+        )
+
+
 def inputs_of(result: Collection) -> list[Collection]:
     """Returns the inputs that a collection is made of, in the order of their creation."""
-    inputs = sorted((each for each in _collections_before(result) if each.kind == INPUT), key=lambda each: each.serial)
+    inputs = sorted((each for each in collections_before(result) if each.kind == INPUT), key=lambda each: each.serial)
     names = [each.name for each in inputs]
     if twice := [name for name in names if names.count(name) > 1]:
         raise PipelineError(f"two inputs are called {twice[0]!r}; make one collection of it, and use that twice")
     return inputs
 
 
-def _collections_before(result: Collection) -> set[Collection]:
-    """All collections that a result is made of, and it."""
+def collections_before(result: Collection) -> set[Collection]:
+    """Returns all collections that a result is made of, and it."""
     found, waiting = {result}, [result]
     while waiting:
         collection = waiting.pop()
@@ -204,7 +206,8 @@ def _collections_before(result: Collection) -> set[Collection]:
     return found
 
 
-def _loops_around(collection: Collection) -> tuple[Loop, ...]:
+def loops_around(collection: Collection) -> tuple[Loop, ...]:
+    """Returns the loops that a collection is in, the outermost first."""
     loops: list[Loop] = []
     loop = collection.loop
     while loop is not None:

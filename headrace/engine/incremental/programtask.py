@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 
-from headrace.engine.incremental.program import Program
-from headrace.model.incremental.collections import Change, Collection
+from headrace.engine.incremental.changeprogram import Program
+from headrace.engine.incremental.fromscratch import FromScratch
+from headrace.model.incremental.changingcollections import Change, Collection
 from headrace.model.pickling import dumps
 from headrace.model.tasks import TaskOutput
 
 _CHANGES: Final = pa.schema([("input", pa.string()), ("changes", pa.binary())])
 _SLICE: Final = 20_000  # changes that an output batch has at most
-_EPOCHS, _STATE = b"n", b"s"  # the first byte of a block: its kind
+_COUNTS, _STATE = b"n", b"s"  # the first byte of a block: its kind
 
 
 def pack_changes(name: str, changes: list[Any]) -> pa.RecordBatch:
@@ -39,49 +41,54 @@ class ProgramTask:
 
     def __init__(self, result: Collection) -> None:
         self.program = Program(result, stored=True)
-        self.epochs, self._moved = 0, False
+        self._counts: dict[str, int] = {"epochs": 0, "rounds": 0, "changes": 0}
+        self._moved = False
 
     def run(self, batches: Sequence[pa.RecordBatch], now: int) -> Iterator[TaskOutput]:
         """Computes the epoch of a micro-batch, if it has changes."""
         changes: dict[str, list[Any]] = {}
         for batch in batches:
-            for name, given in unpack_changes(batch):
-                changes.setdefault(name, []).extend(given)
+            for name, incoming in unpack_changes(batch):
+                changes.setdefault(name, []).extend(incoming)
         if not changes:
             return
-        self.epochs, self._moved = self.epochs + 1, True
         out = list(self.program.step(changes).items())
+        work = self.program.work
+        self._counts = {"epochs": self._counts["epochs"] + 1, "rounds": work.rounds, "changes": work.changes}
+        self._moved = True
         for start in range(0, len(out), _SLICE):
             yield None, 0, pack_changes("", out[start : start + _SLICE])
 
     def counts(self) -> Mapping[str, float]:
         """Returns the number of epochs so far; of the last one the rounds of its longest loop and the changes seen."""
-        work = self.program.work
-        return {"epochs": self.epochs, "rounds": work.rounds, "changes": work.changes}
+        return self._counts
 
     def changes(self) -> list[bytes]:
         """Returns the state that has changed."""
         moved, self._moved = self._moved, False
-        return [*([self._epochs()] if moved else []), *(_STATE + block for block in self.program.changes())]
+        return [*([self._counts_block()] if moved else []), *(_STATE + block for block in self.program.changes())]
 
     def part(self, low: int, high: int) -> list[bytes]:
         """Returns the state in a range of hashes."""
-        return [*([self._epochs()] if low == 0 else []), *(_STATE + block for block in self.program.part(low, high))]
+        return [
+            *([self._counts_block()] if low == 0 else []),
+            *(_STATE + block for block in self.program.part(low, high)),
+        ]
 
     def load(self, blocks: Sequence[bytes]) -> None:
         """Loads state on top of what there is."""
         for block in blocks:
-            if block.startswith(_EPOCHS):
-                self.epochs = int(block[1:])
+            if block.startswith(_COUNTS):
+                self._counts = json.loads(block[1:])
         self.program.load([block[1:] for block in blocks if block.startswith(_STATE)])
 
-    def _epochs(self) -> bytes:
-        return _EPOCHS + str(self.epochs).encode()
+    def _counts_block(self) -> bytes:
+        return _COUNTS + json.dumps(self._counts).encode()
 
 
 def compute_once(result: Collection, packed: Sequence[tuple[str, list[Any]]]) -> Iterator[Change]:
-    """Computes a program over all of its input, as one epoch."""
+    """Computes a program over all of its input, once."""
     changes: dict[str, list[Any]] = {}
-    for name, given in packed:
-        changes.setdefault(name, []).extend(given)
-    yield from (Change(*change) for change in Program(result).step(changes).items())
+    for name, incoming in packed:
+        changes.setdefault(name, []).extend(incoming)
+    yield from (Change(*change) for change in FromScratch(changes).compute(result).items())

@@ -8,12 +8,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.engine.incremental.program import inputs_of
-from headrace.engine.incremental.task import ProgramTask, compute_once, pack_changes, unpack_changes
+from headrace.engine.incremental.changeprogram import inputs_of
+from headrace.engine.incremental.programtask import ProgramTask, compute_once, pack_changes, unpack_changes
 from headrace.model.dofn import DoFn
 from headrace.model.elementwise import FlatMap, ParDo
 from headrace.model.errors import PipelineError
-from headrace.model.incremental.collections import Change, Collection
+from headrace.model.incremental.changingcollections import Change, Collection
 from headrace.model.keyed import Flatten, GroupByKey
 from headrace.model.pipeline import PCollection
 from headrace.model.tasks import Tasks
