@@ -100,7 +100,7 @@ def follow(program: Callable[[hr.Collection], hr.Collection], batches: list[list
     answers = []
     for number in range(len(batches)):
         for change in out.batches.get(number, ()):
-            answer[change.value.element] += change.value.count
+            answer[change.value.element] += change.value.diff
         answers.append({element: count for element, count in sorted(answer.items()) if count})
     return answers
 

@@ -29,7 +29,7 @@ def _compute(
         out.update(inputs.get(collection.name, {}))
         return out
     if collection.kind == declared.LEAVE:
-        loop = collection.loop
+        loop: Any = collection.loop
         now = _compute(loop.variable.inputs[0], inputs, variables)
         for _ in range(loop.iterations or loop.limit):
             before, now = now, _compute(loop.result, inputs, {**variables, loop.variable: now})
@@ -37,7 +37,7 @@ def _compute(
                 break
         return now
     given = [_compute(each, inputs, variables) for each in collection.inputs]
-    fn = collection.fn
+    fn: Any = collection.fn
     match collection.kind:
         case declared.MAP:
             for element, count in given[0].items():

@@ -27,7 +27,7 @@ def collection(elements: PCollection) -> Collection:
     ...     words = hr.collection(p | hr.Create(["a", "b", "a", hr.Change("b", -1)]))
     ...     counts = hr.changes(words.map(lambda word: (word, None)).count()) | hr.Collect()
     >>> list(counts)
-    [Change(element=('a', 2), count=1)]
+    [Change(element=('a', 2), diff=1)]
     """
     if not isinstance(elements, PCollection):
         raise PipelineError(f"collection takes a collection of a pipeline, got {elements!r}")
@@ -35,7 +35,7 @@ def collection(elements: PCollection) -> Collection:
 
 
 def changes(result: Collection, label: str = "changes") -> PCollection:
-    """Gives the changes of a collection to the pipeline, as elements `Change(element, count)`.
+    """Gives the changes of a collection to the pipeline, as elements `Change(element, diff)`.
 
     In a stream every micro-batch is an epoch: its changes together lead from the answer before it to the one after
     it, each of which is what a computation from scratch gives. In a batch, all input is one epoch. The program runs in
@@ -50,10 +50,10 @@ def changes(result: Collection, label: str = "changes") -> PCollection:
     ...     return reached.join(edges, lambda at, root, to: (to, root)).concat(roots).distinct()
     >>> out = hr.changes(hr.iterate(roots, one_step_more)) | hr.Collect()
     >>> status = p.run(stream=True).wait()
-    >>> sorted(change for change in out if change.count > 0)
-    [Change(element=('a', 'a'), count=1), Change(element=('b', 'a'), count=1), Change(element=('c', 'a'), count=1)]
-    >>> sorted(change for change in out if change.count < 0)
-    [Change(element=('b', 'a'), count=-1), Change(element=('c', 'a'), count=-1)]
+    >>> sorted(change for change in out if change.diff > 0)
+    [Change(element=('a', 'a'), diff=1), Change(element=('b', 'a'), diff=1), Change(element=('c', 'a'), diff=1)]
+    >>> sorted(change for change in out if change.diff < 0)
+    [Change(element=('b', 'a'), diff=-1), Change(element=('c', 'a'), diff=-1)]
     """
     inputs = inputs_of(result)
     if not inputs or any(each.origin is None for each in inputs):

@@ -53,11 +53,11 @@ class Join(Operator):
 
     def __init__(self, depth: int, fn: Callable[[Any, Any, Any], Any] | None, *, stored: bool) -> None:
         self.traces = (Trace(depth, stored=stored), Trace(depth, stored=stored))
-        self._fn = fn or (lambda key, left, right: (key, (left, right)))
+        self._pair = fn or (lambda key, left, right: (key, (left, right)))
         self._bound = max if depth <= 1 else least_upper_bound
 
     def run(self, round_: Round, ports: dict[int, list[Any]], later: Callable[[Round, list[Any]], None]) -> Output:
-        fn = self._fn
+        fn = self._pair
         out: dict[Round, list[tuple[Any, int]]] = {}
         for side in (0, 1):
             if side not in ports:
@@ -80,7 +80,7 @@ class Reduce(Operator):
 
     def __init__(self, depth: int, fn: Callable[[Sequence[Any]], Any], *, stored: bool) -> None:
         self.traces = (Trace(depth, stored=stored), Trace(depth, stored=stored))
-        self._fn = fn
+        self._reduce = fn
 
     def run(self, round_: Round, ports: dict[int, list[Any]], later: Callable[[Round, list[Any]], None]) -> Output:
         seen, said = self.traces
@@ -107,7 +107,7 @@ class Reduce(Operator):
         yield round_, out
 
     def _result(self, counts: Counts) -> Counts:
-        return result_of(self._fn, counts)
+        return result_of(self._reduce, counts)
 
     def _element(self, key: Any, value: Any) -> Any:
         return (key, value)
@@ -132,6 +132,7 @@ class Distinct(Reduce):
         return key
 
 
+_OF_A_SET: Final = frozenset([min, max])  # what does not depend on the order of values, nor on how often each is there
 _NOTHING: Final[dict[Round, Counts]] = {}
 
 
@@ -154,16 +155,21 @@ def by_key(changes: Changes) -> dict[Any, Counts]:
     {'a': {1: 1, 2: 1}}
     """
     found: dict[Any, Counts] = {}
-    for pair, count in changes:
-        try:
+    pair: Any = None
+    try:
+        for pair, count in changes:
             key, value = pair
-        except (TypeError, ValueError):
-            raise PipelineError(f"join, reduce and count take pairs of key and value, got {pair!r}") from None
-        counts = found.get(key)
-        if counts is None:
-            found[key] = {value: count}
-        else:
-            counts[value] = counts.get(value, 0) + count
+            counts = found.get(key)
+            if counts is None:
+                found[key] = {value: count}
+            elif value in counts:
+                counts[value] += count
+            else:
+                counts[value] = count
+    except (TypeError, ValueError):
+        if isinstance(pair, tuple) and len(pair) == 2:
+            raise  # the user's function, or what cannot be a key
+        raise PipelineError(f"join, reduce and count take pairs of key and value, got {pair!r}") from None
     gone = []
     for key, counts in found.items():
         if not all(counts.values()):
@@ -184,6 +190,8 @@ def result_of(fn: Callable[[Sequence[Any]], Any], counts: Counts) -> Counts:
     values = [value for value, count in counts.items() if count > 0]
     if not values:
         return {}
+    if fn in _OF_A_SET:
+        return {fn(values): 1}
     values = in_order(values)
     if any(counts[value] > 1 for value in values):
         values = [each for value in values for each in [value] * counts[value]]

@@ -11,6 +11,7 @@ import heapq
 import pickle
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from headrace.engine.incremental.changeoperators import DUE, Operator, add_up, operator_of
@@ -101,9 +102,7 @@ class Program:
             node, ports = self._nodes[number], self._waiting.pop((number, round_))
             self.work.changes += sum(len(batch) for batches in ports.values() for batch in batches)
             self.work.rounds = max(self.work.rounds, *(1 + counter for counter in round_), 0)
-            for when, made in node.operator.run(
-                round_, ports, lambda when, keys, to=node: self._put(to, when, DUE, keys)
-            ):
+            for when, made in node.operator.run(round_, ports, partial(self._look_again, node)):
                 if made and node is self._result:
                     out += made
                 if made:
@@ -131,6 +130,9 @@ class Program:
             changes = [(element, -count) for element, count in changes]
         if loop.iterations is None or again[-1] < loop.iterations:
             self._put(variable, again, _FEEDBACK, changes)
+
+    def _look_again(self, node: Node, round_: Round, keys: list[Any]) -> None:
+        self._put(node, round_, DUE, keys)
 
     def _put(self, node: Node, round_: Round, port: int, changes: list[Any]) -> None:
         ports = self._waiting.get((node.number, round_))

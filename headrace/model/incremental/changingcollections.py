@@ -34,11 +34,11 @@ class Change(NamedTuple):
     """A change of a collection: an element, and how many of it come (positive) or go (negative).
 
     >>> Change("a"), Change("a", -1)
-    (Change(element='a', count=1), Change(element='a', count=-1))
+    (Change(element='a', diff=1), Change(element='a', diff=-1))
     """
 
     element: Any
-    count: int = 1
+    diff: int = 1
 
 
 @dataclass(eq=False)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -21,6 +22,22 @@ from tests.scale import examples
 SIZE = 4  # elements are pairs of numbers below this
 
 
+FUNCTIONS: list[Callable[[Sequence[Any]], Any]] = [
+    min,
+    max,
+    lambda values: sum(values) % SIZE,
+    lambda values: values[0],
+]
+
+
+def turned(turn: int, pair: tuple[int, int]) -> tuple[int, int]:
+    return pair[1], (pair[0] + turn) % SIZE
+
+
+def divides(modulus: int, pair: tuple[int, int]) -> bool:
+    return sum(pair) % modulus == 0
+
+
 def random_program(rng: random.Random) -> Collection:
     """A program over pairs: operators in any order, with loops within each other.
 
@@ -35,15 +52,15 @@ def random_program(rng: random.Random) -> Collection:
             turn, modulus = rng.randrange(SIZE), rng.randint(1, SIZE)
             choice = rng.randrange(10 if level < 2 else 9)
             if choice == 0:
-                new = one.map(lambda pair, turn=turn: (pair[1], (pair[0] + turn) % SIZE))
+                new = one.map(partial(turned, turn))
             elif choice == 1:
-                new = one.filter(lambda pair, modulus=modulus: (pair[0] + pair[1]) % modulus == 0)
+                new = one.filter(partial(divides, modulus))
             elif choice == 2:
                 new = one.flat_map(lambda pair: [pair, (pair[1], pair[1])])
             elif choice == 3:
                 new = one.distinct().join(other.distinct(), lambda key, left, right: (left, right))
             elif choice == 4:
-                new = one.reduce(rng.choice([min, max, lambda values: sum(values) % SIZE]))
+                new = one.reduce(rng.choice(FUNCTIONS))
             elif choice == 5:
                 new = one.count().map(lambda pair: (pair[0], pair[1] % SIZE))
             elif choice == 6:
@@ -154,6 +171,10 @@ def test_state_of_another_program_is_refused() -> None:
         other.load(one.changes())
 
 
+def _any(value: Any) -> Any:
+    return value
+
+
 def _leak(edges: Collection) -> Collection:
     inside: list[Collection] = []
     iterate(edges, lambda pairs: inside.append(pairs) or pairs)  # type: ignore[func-returns-value]
@@ -164,10 +185,10 @@ def _leak(edges: Collection) -> Collection:
     ("build", "why"),
     [
         (_leak, "a loop that has ended"),
-        (lambda edges: edges.join("edges"), "join takes collections that change, got 'edges'"),
-        (lambda edges: edges.map(3), "map takes a function, got 3"),
-        (lambda edges: iterate("edges", lambda x: x), "iterate begins with a collection"),
-        (lambda edges: iterate(edges, lambda x: None), "must return a collection, got None"),
+        (lambda edges: edges.join(_any("edges")), "join takes collections that change, got 'edges'"),
+        (lambda edges: edges.map(_any(3)), "map takes a function, got 3"),
+        (lambda edges: iterate(_any("edges"), lambda x: x), "iterate begins with a collection"),
+        (lambda edges: iterate(edges, lambda x: _any(None)), "must return a collection, got None"),
         (
             lambda edges: iterate(edges, lambda x: x, iterations=0),
             "iterations must be a whole number, at least 1, got 0",

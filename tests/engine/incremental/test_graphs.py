@@ -17,6 +17,7 @@ from headrace.model.incremental.changingcollections import Collection
 from tests.scale import scaled
 
 UNIT = 1e-4
+SLOW = pytest.mark.slow("a thousand loops of fifty rounds")
 Edges = Counter[tuple[int, int]]
 
 
@@ -73,7 +74,7 @@ def random_edges(rng: random.Random, *, nodes: int, kind: str) -> tuple[int, int
     return one, other
 
 
-@pytest.mark.parametrize("kind", ["components", "distances", "ranks", "pieces", "cores"])
+@pytest.mark.parametrize("kind", ["components", "distances", pytest.param("ranks", marks=SLOW), "pieces", "cores"])
 def test_answers_are_those_of_networkx(kind: str) -> None:
     rules: dict[str, tuple[Callable[[Collection], Collection], Callable[[Edges], dict[Any, int]] | None]] = {
         "components": (graphs.components, components),

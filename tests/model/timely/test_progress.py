@@ -120,7 +120,7 @@ def test_no_notice_is_followed_by_a_message_that_it_excluded(seed: int) -> None:
                 progress.add(receiver, onward)
                 messages.append((receiver, onward))
 
-    epoch = 0
+    epoch: int | None = 0
     progress.add("in", (0,))
     while messages or notices or epoch is not None:
         safe = [(node, time) for node, time in notices if progress.is_safe(node, time) and (node, time) not in messages]
