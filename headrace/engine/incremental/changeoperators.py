@@ -38,7 +38,14 @@ class Operator:
 
     def apply(self, changes: Changes) -> list[tuple[Any, int]]:
         """Returns what the operator makes of changes."""
-        return list(self._fn(changes))
+        listed = list(changes)
+        cursor = iter(listed)
+        try:
+            return list(self._fn(cursor))
+        except Exception as error:
+            element, _ = listed[len(listed) - cursor.__length_hint__() - 1]  # the last that was taken
+            error.add_note(f"(of the element {shown(element)})")
+            raise
 
 
 class Variable(Operator):
@@ -67,10 +74,14 @@ class Join(Operator):
             for key, counts in changes.items():
                 for known, there in others.get(key, _NOTHING).items():
                     pairs = out.setdefault(self._bound(round_, known), [])
-                    if side == 0:
-                        pairs += [(fn(key, a, b), m * n) for a, m in counts.items() for b, n in there.items()]
-                    else:
-                        pairs += [(fn(key, b, a), m * n) for a, m in counts.items() for b, n in there.items()]
+                    try:
+                        if side == 0:
+                            pairs += [(fn(key, a, b), m * n) for a, m in counts.items() for b, n in there.items()]
+                        else:
+                            pairs += [(fn(key, b, a), m * n) for a, m in counts.items() for b, n in there.items()]
+                    except Exception as error:
+                        error.add_note(f"(of the key {shown(key)})")
+                        raise
             self.traces[side].add(round_, changes)
         yield from out.items()
 
@@ -93,7 +104,11 @@ class Reduce(Operator):
         for key in keys:
             for when in {*seen.later(key, round_), *said.later(key, round_)}:
                 again.setdefault(when, []).append(key)
-            result = self._result(seen.at(key, round_))
+            try:
+                result = self._result(seen.at(key, round_))
+            except Exception as error:
+                error.add_note(f"(of the values of the key {shown(key)})")
+                raise
             before = said.at(key, round_)
             if result == before:
                 continue
@@ -134,6 +149,16 @@ class Distinct(Reduce):
 
 _OF_A_SET: Final = frozenset([min, max])  # what does not depend on the order of values, nor on how often each is there
 _NOTHING: Final[dict[Round, Counts]] = {}
+
+
+def shown(element: Any) -> str:
+    """Renders an element for a message, in at most 200 characters.
+
+    >>> shown(("a", 1)), len(shown("x" * 1000))
+    ("('a', 1)", 200)
+    """
+    text = repr(element)
+    return text if len(text) <= 200 else f"{text[:199]}…"
 
 
 def add_up(changes: Changes) -> Counts:

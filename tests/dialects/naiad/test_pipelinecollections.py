@@ -76,6 +76,14 @@ def test_a_loop_without_end_ends_the_stream_with_what_moves(spark: SparkSession)
         p.run(stream=True).wait()
 
 
+def test_a_function_that_fails_is_blamed_with_its_element(spark: SparkSession) -> None:
+    p = hr.Pipeline(spark=spark)
+    numbers = hr.collection(p | hr.TestStream().add([1, 0]).finish())
+    hr.changes(numbers.map(lambda n: 1 // n), "shares") | hr.Collect()
+    with pytest.raises(hr.TransformError, match=r"'shares' failed: ZeroDivisionError: .* \(of the element 0\)"):
+        p.run(stream=True).wait()
+
+
 @pytest.mark.parametrize(
     ("build", "why"),
     [

@@ -164,6 +164,21 @@ def test_deletion_may_come_before_insertion() -> None:
     assert program.step({"words": [("a", 1)]}) == {"a": 1}
 
 
+@pytest.mark.parametrize(
+    ("build", "note"),
+    [
+        (lambda edges: edges.map(lambda edge: 1 // edge[1]), "(of the element ('b', 0))"),
+        (lambda edges: edges.reduce(lambda values: 1 // values[0]), "(of the values of the key 'b')"),
+        (lambda edges: edges.join(edges, lambda key, left, right: 1 // left), "(of the key 'b')"),
+    ],
+)
+def test_a_function_that_fails_is_blamed_with_its_element(build: Callable[[Collection], Collection], note: str) -> None:
+    program = Program(build(Collection.input("edges")))
+    with pytest.raises(ZeroDivisionError) as failed:
+        program.step({"edges": [(("a", 1), 1), (("b", 0), 1), (("c", 1), 1)]})
+    assert failed.value.__notes__ == [note]
+
+
 def test_state_of_another_program_is_refused() -> None:
     one, other = (Program(fn(Collection.input("words")), stored=True) for fn in (Collection.distinct, Collection.count))
     one.step({"words": [(("a", 1), 1)]})
