@@ -77,9 +77,10 @@ bench: setup ## run every benchmark; QUICK=1 for small data
 peers: setup ## make environments with Flink and Bytewax, which bench/nexmark.py --peers measures, too
 	@scripts/with-java scripts/peers
 
-chaos: setup ## kill drivers and workers of streams over files, over the log and of topologies at seeded moments; prints tables
+chaos: setup ## kill drivers and workers of streams over files, over the log, of loops and of topologies at seeded moments; prints tables
 	@$(RUN) tests/chaos/kill.py --seeds 25
 	@$(RUN) tests/chaos/kill.py --seeds 25 --job logjob
+	@$(RUN) tests/chaos/kill.py --seeds 15 --job loopjob --of both
 	@$(RUN) tests/chaos/kill.py --seeds 25 --job stormjob --of both
 	@$(RUN) tests/chaos/kill.py --seeds 10 --job retryjob --of both
 	@$(RUN) tests/chaos/kill.py --seeds 25 --job sqljob --of both

@@ -202,6 +202,14 @@ from headrace.model.watermarks import (
     WrittenWatermark as WrittenWatermark,
 )
 
+# Collections that change, and loops over them that are kept up to date.
+from headrace.model.incremental.changingcollections import (
+    Change as Change,
+    Collection as Collection,
+    iterate as iterate,
+)
+from headrace.dialects.naiad.pipelinecollections import changes as changes, collection as collection
+
 # Queries in SQL.
 from headrace.dialects.sql.sqlfunctions import sql_function as sql_function
 from headrace.dialects.sql.sqltransform import Sql as Sql

@@ -9,6 +9,7 @@ from pathlib import Path
 
 # Examples are scripts in a folder of their own; the workers must find them, too.
 import autocomplete
+import changing_graphs
 import chatter
 import dstreams_wordcount
 import hourly_actions
@@ -18,6 +19,7 @@ import wordcount
 from pyspark.sql import SparkSession
 
 import headrace as hr
+from tests.scale import only_full
 
 pytestmark = pytest.mark.usefixtures("spark")
 
@@ -129,3 +131,23 @@ def test_stages_of_the_autocompletion() -> None:
 def test_dstreams_wordcount_counts_what_was_sent(spark: SparkSession) -> None:
     counted, sent = dstreams_wordcount.run(spark.sparkContext, 1.5)
     assert counted == sent and sent["the"] > 1
+
+
+def test_changing_graphs_draws_the_answer_after_each_batch(capsys: pytest.CaptureFixture[str]) -> None:
+    changing_graphs.main(["components"])
+    assert capsys.readouterr().out.splitlines() == [
+        "components",
+        "  5 changes: (ash─bay─cove)   (dale─elm─fen)",
+        "  1 changes: (ash─bay─cove─dale─elm─fen)",
+        "  2 changes: (ash─bay─cove)   (dale─elm─fen)",
+    ]
+
+
+@only_full("the same way, with another program; the programs themselves are compared with networkx")
+def test_changing_graphs_answers_every_question(capsys: pytest.CaptureFixture[str]) -> None:
+    changing_graphs.main(["distances", "ranks", "pieces", "cores"])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 16
+    assert lines[2].endswith("elm ▪▪▪▪   fen ▪▪▪▪▪")
+    assert lines[11].endswith("5 bolt → axle   22 bolt → wagon   5 bolt → wheel   1 wheel → axle   2 wheel → wagon")
+    assert lines[15].endswith("ash═bay   ash═cove   bay═cove   dale═elm   dale═fen   elm═fen")

@@ -23,6 +23,7 @@ LAYERS = (
     "headrace.log",
     "headrace.edges",
     "headrace.engine.columns",
+    "headrace.engine.incremental",
     "headrace.engine.worker",
     "headrace.engine.aggregation",
     "headrace.engine.shard",

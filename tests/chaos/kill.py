@@ -27,6 +27,7 @@ from typing import Final
 import dstreamsjob
 import job
 import logjob
+import loopjob
 import millwheeljob
 import psutil
 import retryjob
@@ -40,6 +41,7 @@ from headrace.engine.spark.session import WORKER_DAEMON
 JOBS: Final = {
     "job": job,
     "logjob": logjob,
+    "loopjob": loopjob,
     "stormjob": stormjob,
     "retryjob": retryjob,
     "sqljob": sqljob,

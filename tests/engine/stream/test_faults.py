@@ -387,6 +387,33 @@ class TwoLevels(Universe):
         sums | self.effect("sums out")
 
 
+class Loops(Universe):
+    """Connected components of a graph whose edges come and go, computed by a loop in each micro-batch."""
+
+    workers = ("source", "loop", "change")
+
+    def build(self, p: hr.Pipeline) -> None:
+        script = (
+            hr.TestStream()
+            .add([("a", "b"), ("b", "c"), ("d", "e")])
+            .add([("c", "d"), ("x", "y")])
+            .add([hr.Change(("b", "c"), -1), hr.Change(("x", "y"), -1)])
+            .add([("b", "c")])
+            .finish()
+        )
+        edges = hr.collection(p | script | self.visiting("source"))
+        both = edges.concat(edges.map(lambda edge: (edge[1], edge[0])))
+        nodes = both.map(lambda edge: (edge[0], edge[0])).distinct()
+        visit = Visiting(self.folder, "loop")
+
+        def spread(labels: hr.Collection) -> hr.Collection:
+            return labels.map(visit).join(both, lambda _, label, other: (other, label)).concat(nodes).reduce(min)
+
+        changes = hr.changes(hr.iterate(nodes, spread)) | self.visiting("change")
+        changes | self.effect("labels")
+        self.collect("list", changes)
+
+
 class Boundaries:
     """Puts the injector of the stream that runs into the engine, around whatever is written by batch."""
 
@@ -478,6 +505,14 @@ def test_aborts_while_queries_come_and_go_leave_no_trace(
     spark: SparkSession, tmp_path: Path, boundaries: Boundaries
 ) -> None:
     check_aborts(Queries, 20, spark, tmp_path, boundaries, set())
+
+
+@pytest.mark.slow("a stream is restarted at every abort")
+@pytest.mark.timeout(900)
+def test_aborts_within_loops_leave_no_trace(
+    spark: SparkSession, tmp_path: Path, boundaries: Boundaries, tried: set[str]
+) -> None:
+    check_aborts(Loops, 15, spark, tmp_path, boundaries, tried)
 
 
 def check_aborts(

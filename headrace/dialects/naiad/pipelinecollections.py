@@ -1,0 +1,104 @@
+"""From a pipeline to collections that change, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.engine.incremental.changeprogram import inputs_of
+from headrace.engine.incremental.programtask import ProgramTask, compute_once, pack_changes, unpack_changes
+from headrace.model.dofn import DoFn
+from headrace.model.elementwise import FlatMap, ParDo
+from headrace.model.errors import PipelineError
+from headrace.model.incremental.changingcollections import Change, Collection
+from headrace.model.keyed import Flatten, GroupByKey
+from headrace.model.pipeline import PCollection
+from headrace.model.tasks import Tasks
+
+
+def collection(elements: PCollection) -> Collection:
+    """Makes a collection that changes of a pipeline's: an element is one more of it, a `Change` says how many.
+
+    >>> import headrace as hr
+    >>> with hr.Pipeline() as p:
+    ...     words = hr.collection(p | hr.Create(["a", "b", "a", hr.Change("b", -1)]))
+    ...     counts = hr.changes(words.map(lambda word: (word, None)).count()) | hr.Collect()
+    >>> list(counts)
+    [Change(element=('a', 2), diff=1)]
+    """
+    if not isinstance(elements, PCollection):
+        raise PipelineError(f"collection takes a collection of a pipeline, got {elements!r}")
+    return Collection.input(elements.label, elements)
+
+
+def changes(result: Collection, label: str = "changes") -> PCollection:
+    """Gives the changes of a collection to the pipeline, as elements `Change(element, diff)`.
+
+    In a stream every micro-batch is an epoch: its changes together lead from the answer before it to the one after
+    it, each of which is what a computation from scratch gives. In a batch, all input is one epoch. The program runs in
+    one shard, which has its state; the state is found by the label.
+
+    >>> import headrace as hr
+    >>> p = hr.Pipeline()
+    >>> script = hr.TestStream().add([("a", "b"), ("b", "c")]).add([("x", "y")]).add([hr.Change(("a", "b"), -1)])
+    >>> edges = hr.collection(p | script.finish())
+    >>> roots = hr.collection(p | hr.Create([("a", "a")]))
+    >>> def one_step_more(reached):
+    ...     return reached.join(edges, lambda at, root, to: (to, root)).concat(roots).distinct()
+    >>> out = hr.changes(hr.iterate(roots, one_step_more)) | hr.Collect()
+    >>> status = p.run(stream=True).wait()
+    >>> sorted(change for change in out if change.diff > 0)
+    [Change(element=('a', 'a'), diff=1), Change(element=('b', 'a'), diff=1), Change(element=('c', 'a'), diff=1)]
+    >>> sorted(change for change in out if change.diff < 0)
+    [Change(element=('b', 'a'), diff=-1), Change(element=('c', 'a'), diff=-1)]
+    """
+    inputs = inputs_of(result)
+    if not inputs or any(each.origin is None for each in inputs):
+        raise PipelineError("changes takes a collection that is made of hr.collection(...) of a pipeline")
+    sent = tuple(
+        each.origin | f"{label}/send {number}" >> ParDo(_Sender(each.name)) for number, each in enumerate(inputs)
+    )
+    program = _MakeProgram(result)
+    if all(each.origin.bounded for each in inputs):
+        together = sent | f"{label}/together" >> Flatten() | f"{label}/at one place" >> GroupByKey()
+        return together | f"{label}/compute" >> FlatMap(program.compute)  # type: ignore[no-any-return]
+    return sent | label >> Tasks(program, tasks=1) | f"{label}/read" >> FlatMap(_read)  # type: ignore[no-any-return]
+
+
+class _Sender(DoFn):
+    """Packs a bundle's changes of one input for the shard that has the program."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def start_bundle(self) -> None:
+        self.changes: list[tuple[Any, int]] = []
+
+    def process(self, element: Any, *args: Any, **kwargs: Any) -> None:
+        self.changes.append(tuple(element) if type(element) is Change else (element, 1))
+
+    def finish_bundle(self) -> Iterator[tuple[int, pa.RecordBatch]]:
+        if self.changes:
+            yield 0, pack_changes(self.name, self.changes)
+
+
+@dataclass(frozen=True)
+class _MakeProgram:
+    """Makes the task of a program, and computes it at once in a batch."""
+
+    result: Collection
+    __name__ = "program"
+
+    def __call__(self, number: int, of: int) -> ProgramTask:
+        return ProgramTask(self.result)
+
+    def compute(self, group: tuple[int, Any]) -> Iterator[Change]:
+        return compute_once(self.result, [changes for batch in group[1] for changes in unpack_changes(batch)])
+
+
+def _read(output: tuple[int, pa.RecordBatch]) -> Iterator[Change]:
+    for _, changes in unpack_changes(output[1]):
+        yield from (Change(*change) for change in changes)

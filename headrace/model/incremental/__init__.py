@@ -1,0 +1,1 @@
+"""Incremental computation: programs over collections that change, with loops. Declarations only; no Spark."""

@@ -1,0 +1,83 @@
+"""Progress of a timely dataflow: what is still under way, and so which notices are safe.
+
+A pointstamp is a node and a time. It is active while a message to the node has that time, or the node waits for a
+notice of it, or an input may still send at it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from headrace.model.errors import PipelineError
+from headrace.model.timely.antichains import Antichain, Time, is_before
+from headrace.model.timely.loopgraph import LoopGraph
+
+Pointstamp: TypeAlias = tuple[str, Time]
+
+
+class Progress:
+    """Counts active pointstamps, and says of a notice whether anything that is active could still lead to its time.
+
+    >>> graph = LoopGraph([("in", "count"), ("count", "out")])
+    >>> progress = Progress(graph)
+    >>> progress.add("in", (0,))            # the input may still send in epoch 0
+    >>> progress.add("count", (0,))         # count waits for a notice
+    >>> progress.is_safe("count", (0,)), progress.blockers("count", (0,))
+    (False, [('in', (0,))])
+    >>> progress.add("in", (1,)); progress.remove("in", (0,))
+    >>> progress.is_safe("count", (0,)), progress.frontier("out")
+    (True, [(0,)])
+    """
+
+    def __init__(self, graph: LoopGraph, active: Iterable[tuple[Pointstamp, int]] = ()) -> None:
+        self.graph = graph
+        self._active: Counter[Pointstamp] = Counter(dict(active))
+
+    @property
+    def active(self) -> dict[Pointstamp, int]:
+        """The active pointstamps, and how often each is."""
+        return dict(self._active)
+
+    def add(self, node: str, time: Time, count: int = 1) -> None:
+        """Notes that there is something at a node and time."""
+        if len(time) != self.graph.depth[node]:
+            raise PipelineError(
+                f"times at {node!r} have an epoch and {self.graph.depth[node] - 1} loop counters, got {time}"
+            )
+        self._active[node, time] += count
+
+    def remove(self, node: str, time: Time, count: int = 1) -> None:
+        """Notes that something at a node and time is done; what it sent is to be added before."""
+        left = self._active[node, time] - count
+        if left < 0:
+            raise PipelineError(f"{node!r} at {time} was done more often than it was begun")
+        if left:
+            self._active[node, time] = left
+        else:
+            del self._active[node, time]
+
+    def blockers(self, node: str, time: Time) -> list[Pointstamp]:
+        """Returns the active pointstamps, other than this one, that could lead to it."""
+        return [
+            active
+            for active in self._active
+            if active != (node, time) and self.graph.could_result_in(active, (node, time))
+        ]
+
+    def is_safe(self, node: str, time: Time) -> bool:
+        """Says whether no message to the node can have this time or an earlier one any more.
+
+        The node's own wait for the notice does not count; to be called while no message has this node and time.
+        """
+        could = self.graph.could_result_in
+        return not any(active != (node, time) and could(active, (node, time)) for active in self._active)
+
+    def frontier(self, node: str) -> list[Time]:
+        """Returns the earliest times that messages and notices at a node may still have, none if it is done."""
+        earliest = Antichain[Time](is_before)
+        for start, time in self._active:
+            for summary in self.graph.summaries[start, node]:
+                earliest.add(summary(time))
+        return sorted(earliest)
