@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,43 +57,44 @@ def words(text: str) -> list[str]:
     return text.split()
 
 
-def rows_of(session: SqlSession, query: str) -> list[tuple[Any, ...]]:
-    table = session.execute(query)[0].table
-    assert table is not None
-    return [tuple(row.values()) for row in table.to_pylist()]
-
-
 def counts(session: SqlSession) -> dict[str, int]:
-    return {row[0]: row[-1] for kind in ("VIEWS", "TRANSFORMS") for row in rows_of(session, f"SHOW {kind}") if row[-1]}
+    shown = [session.execute(f"SHOW {kind}")[0].table for kind in ("VIEWS", "TRANSFORMS")]
+    rows = [tuple(row.values()) for table in shown if table is not None for row in table.to_pylist()]
+    return {row[0]: row[-1] for row in rows if row[-1]}
 
 
 @pytest.mark.slow("streams are started a dozen times")
 def test_a_row_that_fails_is_left_out_and_counted_and_stops_nothing(spark: SparkSession, tmp_path: Path) -> None:
     home = tmp_path / "home"
     functions = [half, plus_one, doubled, words]
+
+    def rows(query: str) -> list[Any]:
+        with closing(sqlite3.connect(home / "views.db")) as client:
+            return client.execute(query).fetchall()
+
     with SqlSession(str(home), spark=spark, functions=functions) as session:
         session.execute(STREAMS + ";" + VIEWS)
         session.execute("INSERT INTO s VALUES ('x', 4, 2, '12 x'), ('y', 6, 3, '7'), (NULL, NULL, NULL, NULL)")
         session.catch_up(600)
         session.execute("INSERT INTO s VALUES ('x', 3, 0, 'one two'), ('z', 8, 0, '7'), ('z', 2, 7, '')")
         session.catch_up(600)
-        assert rows_of(session, "SELECT * FROM every") == [(6,)]
-        assert rows_of(session, "SELECT * FROM quotients ORDER BY k NULLS FIRST, q") == [
+        assert rows("SELECT * FROM every") == [(6,)]
+        assert rows("SELECT * FROM quotients ORDER BY k NULLS FIRST, q") == [
             (None, None),
             ("x", 2.0),
             ("y", 2.0),
             ("z", 2 / 7),
         ]
-        assert rows_of(session, "SELECT * FROM numbers ORDER BY n") == [(7, 2), (None, 1)]
-        assert rows_of(session, "SELECT * FROM ratios ORDER BY k NULLS FIRST") == [
+        assert rows("SELECT * FROM numbers ORDER BY n") == [(None, 1), (7, 2)]
+        assert rows("SELECT * FROM ratios ORDER BY k NULLS FIRST") == [
             (None, None),
             ("x", 3.5),
             ("y", 2.0),
             ("z", 10 / 7),
         ]
-        assert rows_of(session, "SELECT * FROM shared ORDER BY k") == [("x", 2), ("y", 2), ("z", 0)]
+        assert rows("SELECT * FROM shared ORDER BY k") == [("x", 2), ("y", 2), ("z", 0)]
         # Of the odd one half fails, of the null one Python cannot take the remainder, and of 7 there is no double.
-        assert rows_of(session, "SELECT * FROM halves ORDER BY k") == [("x", 2, 3, 4), ("y", 3, 4, 6), ("z", 4, 5, 0)]
+        assert rows("SELECT * FROM halves ORDER BY k") == [("x", 2, 3, 4), ("y", 3, 4, 6), ("z", 4, 5, 0)]
         said = sorted(tuple(record.value.values()) for record in Log(home / "log").topic("said").read(0))
         assert said == [("X", "12"), ("X", "one"), ("X", "two"), ("X", "x"), ("Y", "7"), ("Z", "7")]
         expected = {"quotients": 2, "numbers": 3, "shared": 2, "halves": 3}
@@ -104,7 +107,7 @@ def test_a_row_that_fails_is_left_out_and_counted_and_stops_nothing(spark: Spark
         session.catch_up(600)
         # A group whose result fails keeps none, or its last one.
         assert counts(session) == expected | {"quotients": 3, "shared": 3, "halves": 4, "ratios": 1}
-        assert rows_of(session, "SELECT k FROM ratios WHERE k = 'q'") == []
+        assert rows("SELECT k FROM ratios WHERE k = 'q'") == []
         with pytest.raises(SqlError, match=r"halve|routine|function"):
             session.execute("CREATE VIEW unknown AS SELECT halve(a) AS h FROM s")
 

@@ -14,8 +14,10 @@ import pytest
 from hypothesis import HealthCheck, Phase, given
 from hypothesis import strategies as st
 
+from headrace.dialects.sql.resulttables import ResultTables
 from headrace.dialects.sql.sqlerrors import SqlError
 from headrace.dialects.sql.sqlsession import SqlSession
+from headrace.dialects.sql.viewreads import view_schema
 from headrace.log.topics import Log
 from headrace.model.times import SECOND
 from tests.dialects.sql.answers import assert_same
@@ -88,6 +90,7 @@ def is_possible(session: SqlSession, query: Query) -> bool:
 def check(spark: SparkSession, home: Path, views: list[Query], stream: list[Batch]) -> None:
     prefix = Prefix()
     session = SqlSession(str(home), spark=spark)
+    tables = ResultTables(f"sqlite:///{home}/views.db")
     try:
         session.declare(STREAM)
         views = [each for each in views if is_possible(session, each)]
@@ -99,14 +102,15 @@ def check(spark: SparkSession, home: Path, views: list[Query], stream: list[Batc
             prefix.arrive(home, batch)
             session.catch_up(600)
             for number, each in enumerate(views):
-                found = session.execute(f"SELECT * FROM v{number}")[0].table
-                assert found is not None
+                view = session.catalog.view(f"v{number}")
+                found = tables.read({view.name: view_schema(view)})[view.name]
                 expected = spark_answer(spark, each, prefix.rows, prefix.watermark)
                 assert_same(each.text, [tuple(row.values()) for row in found.to_pylist()], expected)
             if restarts:
                 session.close()
                 session = SqlSession(str(home), spark=spark)
     finally:
+        tables.close()
         session.close()
 
 
