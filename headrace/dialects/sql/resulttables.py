@@ -75,6 +75,8 @@ class ResultTables:
 
     def delete_queries(self, table: str, numbers: Sequence[int]) -> None:
         """Removes the rows of queries from the table of their shape."""
+        if not numbers:
+            return
         column = sa.column(NUMBER, sa.BigInteger)
         deletion = sa.delete(sa.table(table, column)).where(column == sa.bindparam("number"))
         with self._engine.begin() as connection:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headrace.engine.catalyst import relational
@@ -52,7 +53,12 @@ def frame_of(
             rejected = [F.when(~known, F.col(REJECTED)).alias(f"{relational.SHARED}{REJECTED}{number}")]
             counted |= {node.label for node in reading.columns if skips_failures(node)}
         data = branch.select(*others, F.when(F.col(LOW).isNull(), row).alias(element_column(number)), *rejected)
-    return data.withColumn(LOW, F.col(f"{relational.SHARED}.{LOW}")).drop(relational.SHARED)
+    data = data.withColumn(LOW, F.col(f"{relational.SHARED}.{LOW}")).drop(relational.SHARED)
+    several = [name for name in data.columns if REJECTED in name]
+    if several:  # a column for each would be carried by every row, and nearly all are null
+        failed = reduce(Column.__or__, [F.col(name).isNotNull() for name in several])
+        data = data.withColumn(REJECTED, F.when(failed, F.array_compact(F.array(*several)))).drop(*several)
+    return data
 
 
 def elements_of(batch: pa.RecordBatch, number: int) -> pa.RecordBatch:

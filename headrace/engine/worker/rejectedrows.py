@@ -22,15 +22,15 @@ class RejectedRows:
     last: dict[str, DeadLetter] = field(default_factory=dict)
 
     def read(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Reads the columns whose names have REJECTED; returns a batch without them."""
-        names = [name for name in batch.schema.names if REJECTED in name]
-        for name in names:
-            self._add(batch.column(name))
-        return batch.drop_columns(names) if names else batch
+        """Reads the column REJECTED, if there is one, or a list of such; returns a batch without it."""
+        if REJECTED not in batch.schema.names:
+            return batch
+        rejected = batch.column(REJECTED)
+        if rejected.null_count < len(rejected):
+            self._add(rejected.flatten() if pa.types.is_list(rejected.type) else rejected)
+        return batch.drop_columns([REJECTED])
 
     def _add(self, rejected: pa.StructArray) -> None:
-        if rejected.null_count == len(rejected):
-            return
         rows = rejected.drop_null()
         for each in pc.value_counts(rows.field("label")).to_pylist():
             self.counts[each["values"], FAILED_EXPRESSION] += each["counts"]
