@@ -71,7 +71,7 @@ def test_state_is_bounded_by_the_queries_there_are_though_many_come_and_go(tmp_p
     assert table.ended == 980 and len(alive) == 20
     # Those of a batch, whose queries end after it, and a share that is not looked for yet.
     assert most <= (30 + 30) * len(KEYS)
-    assert sizes[-1] <= 1.2 * sizes[0] and files[-1] <= 1.5 * files[0] + 100
+    assert sizes[-1] <= 1.2 * sizes[0] and max(files) < 15_000  # of 1,000 queries, it would be 100,000
     made.step(None, Clocks(now=301))
     assert numbers_in(made) == alive
 
