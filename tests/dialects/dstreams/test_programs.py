@@ -251,8 +251,8 @@ def test_spark_gives_the_same(spark: SparkSession, tmp_path: Path) -> None:
         ssc = pyspark.streaming.StreamingContext(spark.sparkContext, 1)
     ssc.checkpoint(str(tmp_path))
     ssc.addStreamingListener(Completed())
-    queues = [ssc.queueStream([spark.sparkContext.parallelize(batch) for batch in queue]) for queue in (a, b)]
-    expected = {name: case for name, case in cases(*queues, a, b).items() if name != "transform with time"}
+    numbers, pairs = (ssc.queueStream([spark.sparkContext.parallelize(batch) for batch in queue]) for queue in (a, b))
+    expected = {name: case for name, case in cases(numbers, pairs, a, b).items() if name != "transform with time"}
     found = collect_all(ssc, {name: case.stream for name, case in expected.items()})
     ssc.start()
     assert done.wait(300)

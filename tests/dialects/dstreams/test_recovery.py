@@ -78,7 +78,7 @@ def tally(key: Any, value: Any, state: Any) -> Any:
 
 
 def is_over(run: Any) -> bool:
-    return run.ended.is_set() or run.done == START + 1000 * len(BATCHES)
+    return bool(run.ended.is_set() or run.done == START + 1000 * len(BATCHES))
 
 
 @pytest.mark.slow("a program that fails and is continued five times")

@@ -38,22 +38,19 @@ _log: Final = logging.getLogger("headrace.dstreams")
 class StreamingContext:
     """A program of DStreams: its sources, and what starts and stops it.
 
-        Names, parameters and defaults are those of pyspark.streaming; `clock` decides when batches are due.
+    Names, parameters and defaults are those of pyspark.streaming; `clock` decides when batches are due.
 
-        >>> from headrace.engine.spark.session import spark_session
-    from headrace.model.kafkasecurity import KafkaSecurity
-    from headrace.model.topics import address
-        >>> from headrace.dstreams import ManualClock
-        >>> clock = ManualClock()
-        >>> ssc = StreamingContext(spark_session().sparkContext, 1, clock=clock)
-        >>> lengths = ssc.queueStream([["a", "bb"], ["ccc"]]).map(len)
-        >>> lengths.foreachRDD(lambda time, rdd: print(rdd.collect()))
-        >>> ssc.start()
-        >>> clock.advance(3)
-        >>> ssc.stop(stopSparkContext=False, stopGraceFully=True)
-        [1, 2]
-        [3]
-        []
+    >>> from headrace.dstreams import ManualClock
+    >>> from headrace.engine.spark.session import spark_session
+    >>> clock = ManualClock()
+    >>> ssc = StreamingContext(spark_session().sparkContext, 1, clock=clock)
+    >>> lengths = ssc.queueStream([["a", "bb"], ["ccc"]]).map(len)
+    >>> lengths.foreachRDD(lambda time, rdd: print(rdd.collect()))
+    >>> ssc.start()
+    >>> clock.advance(3); ssc.stop(stopSparkContext=False, stopGraceFully=True)
+    [1, 2]
+    [3]
+    []
     """
 
     _active: ClassVar[StreamingContext | None] = None
