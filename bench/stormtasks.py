@@ -1,8 +1,9 @@
 """Tasks of a Storm topology by themselves: one process, no Spark, on data it makes.
 
-    python bench/stormtasks.py [--quick] [--only words,state,trees]
+    python bench/stormtasks.py [--quick] [--only words,emit,state,trees]
 
 words    words/s of a split and a count bolt, at least once    rivals: the same at most once; a Counter in a loop
+emit     ns of an `emit` of a word with an anchor, beyond the loop    beside it: a function that does nothing
 state    what is written of a dict of 100,000 counts after 10 of them have changed, and how long finding out takes
 trees    the acker with 10,000 trees under way: bytes, and updates/s
 
@@ -23,6 +24,7 @@ from _sections import Bench, Verdict, run
 from storm_wordcount import RandomSentence, SplitSentence, WordCount
 
 from headrace import storm
+from headrace.dialects.storm.api.collectors import OutputCollector
 from headrace.dialects.storm.task.acker import Acker, acks
 from headrace.dialects.storm.task.boltstate import BoltState
 from headrace.dialects.storm.task.bolttask import BoltTask
@@ -104,6 +106,42 @@ def words(bench: Bench) -> Iterator[Verdict]:
     yield Verdict("a Counter in a loop against it", tracked / looped, 10, False, "look at Bolt.emit and BoltTask")
 
 
+class Idle(storm.Bolt):
+    """A bolt of words."""
+
+    fields = ("word",)
+
+    def nothing(self, values: list[str], anchors: list[storm.Tuple]) -> None:
+        """What a call takes that does nothing."""
+
+
+def emit(bench: Bench) -> Iterator[Verdict]:
+    """Emits one word after the other."""
+    count, bolt = 50_000, Idle()  # as many as a task has in a batch
+    bolt._collector = OutputCollector("idle", 0, bolt.declared(), {})
+    tup = storm.Tuple.of({"sentence": "the cow"})
+    tup.row = 0
+
+    def emitted() -> None:
+        bolt._collector.begin(0, 0)
+        for _ in range(count):
+            bolt.emit(["word"], anchors=[tup])
+
+    def called() -> None:
+        for _ in range(count):
+            bolt.nothing(["word"], anchors=[tup])
+
+    def looped() -> None:
+        for _ in range(count):
+            pass
+
+    whole, call, loop = (seconds * 1e9 / count for seconds in least(9 if bench.quick else 50, emitted, called, looped))
+    if len(bolt._collector.outputs["default"].flat) != count:
+        raise RuntimeError("not all was emitted")
+    bench.say(f"{'a call that does nothing':34} {call - loop:8.0f} ns")
+    yield Verdict("ns an emit", whole - loop, 150, False, "look at Bolt.emit")
+
+
 def state(bench: Bench) -> Iterator[Verdict]:
     """A large dict of which little changes."""
     bolt = WordCount()
@@ -137,4 +175,4 @@ def trees(bench: Bench) -> Iterator[Verdict]:
 
 
 if __name__ == "__main__":
-    run("stormtasks", __doc__, words, state, trees)
+    run("stormtasks", __doc__, words, emit, state, trees)

@@ -159,6 +159,24 @@ class Partition:
 
     def read(self, offset: int, until: int | None = None) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Reads the batches from an offset on, up to `until`; yields each with the offset of its first record."""
+        for segment, entries in self.entries(offset, until):
+            try:
+                source = pa.memory_map(str(segment.data))
+            except FileNotFoundError:
+                removed = max(offset, segment.base)
+                raise LogError(
+                    f"{self.place}: offset {removed} was removed by retention while it was being read; continue from "
+                    f"{self.earliest()}"
+                ) from None
+            with source:
+                for entry in entries:
+                    base = int(entry["base"])
+                    batch = segment.read(entry, source)
+                    skip, end = max(offset - base, 0), batch.num_rows if until is None else until - base
+                    yield base + skip, batch.slice(skip, min(end, batch.num_rows) - skip)
+
+    def entries(self, offset: int, until: int | None = None) -> Iterator[tuple[Segment, Entries]]:
+        """Yields the segments that have records from an offset on, up to `until`, with the entries of their batches."""
         segments = self._refreshed()
         end = segments[-1].next_offset if until is None else until
         first, last = segments[0].segment.base, segments[-1].next_offset
@@ -168,22 +186,8 @@ class Partition:
         for known in segments:
             entries = known.entries
             entries = entries[(entries["base"] + entries["count"] > offset) & (entries["base"] < end)]
-            if not len(entries):
-                continue
-            try:
-                source = pa.memory_map(str(known.segment.data))
-            except FileNotFoundError:
-                removed = max(offset, known.segment.base)
-                raise LogError(
-                    f"{self.place}: offset {removed} was removed by retention while it was being read; continue from "
-                    f"{self.earliest()}"
-                ) from None
-            with source:
-                for entry in entries:
-                    base = int(entry["base"])
-                    batch = known.segment.read(entry, source)
-                    skip = max(offset - base, 0)
-                    yield base + skip, batch.slice(skip, min(end - base, batch.num_rows) - skip)
+            if len(entries):
+                yield known.segment, entries
 
     def batch_starts(self, offset: int, until: int) -> list[int]:
         """Returns the offsets between two others at which batches begin."""

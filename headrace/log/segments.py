@@ -38,6 +38,12 @@ ENTRY: Final = np.dtype(
 )
 Entries = npt.NDArray[np.void]
 
+DAMAGED: Final = (
+    "{place}: the batch at offsets {first} to {last} is damaged: its bytes in {file} do not have the checksum they "
+    "were written with; restore the file, or continue from offset {next}"
+)
+"""The message about a damaged batch, for whoever reads one."""
+
 _COVERED: Final = ENTRY.itemsize - 8
 _CARRIED: Final = 7 * 8  # bytes of its entry that a batch has as metadata: all but its position
 _META: Final = b"headrace"
@@ -132,11 +138,9 @@ class Segment:
 
     def damaged(self, entry: Any) -> CorruptionError:
         """Returns the error of a damaged batch."""
-        last = int(entry["base"] + entry["count"] - 1)
-        return CorruptionError(
-            f"{self.place}: the batch at offsets {entry['base']} to {last} is damaged: its bytes in {self.data.name} "
-            f"do not have the checksum they were written with; restore the file, or continue from offset {last + 1}"
-        )
+        first, following = int(entry["base"]), int(entry["base"] + entry["count"])
+        numbers = {"first": first, "last": following - 1, "next": following}
+        return CorruptionError(DAMAGED.format(place=self.place, file=self.data.name, **numbers))
 
     @property
     def start(self) -> int:

@@ -34,8 +34,8 @@ _PLAIN: dict[object, pa.DataType] = {
     dt.date: pa.date32(),
 }
 
-_UTC_TIMES: Final = pa.timestamp("us", tz="UTC")
-_FIRST_MICRO, _LAST_MICRO = (
+UTC_TIMES: Final = pa.timestamp("us", tz="UTC")
+FIRST_MICRO, LAST_MICRO = (
     (instant - dt.datetime(1970, 1, 1)) // dt.timedelta(microseconds=1)
     for instant in (dt.datetime.min, dt.datetime.max)
 )
@@ -92,7 +92,7 @@ def column_values(column: pa.Array) -> list[Any]:
     [datetime.datetime(1970, 1, 1, 0, 0, tzinfo=zoneinfo.ZoneInfo(key='UTC')), None]
     """
     kind = column.type
-    if kind == _UTC_TIMES:
+    if kind == UTC_TIMES:
         return _utc_values(column)
     numbers = pa.types.is_integer(kind) or pa.types.is_floating(kind)
     values: list[Any] = column.to_numpy().tolist() if numbers and not column.null_count else column.to_pylist()
@@ -102,7 +102,7 @@ def column_values(column: pa.Array) -> list[Any]:
 def _utc_values(column: pa.TimestampArray) -> list[Any]:
     micros = column.view(pa.int64())
     bounds = pc.min_max(micros).as_py()
-    if bounds["min"] is None or not _FIRST_MICRO <= bounds["min"] <= bounds["max"] <= _LAST_MICRO:
+    if bounds["min"] is None or not FIRST_MICRO <= bounds["min"] <= bounds["max"] <= LAST_MICRO:
         return column.to_pylist()  # type: ignore[no-any-return]  # nulls only, or times that Python does not have
     values: list[Any] = list(map(_epoch().__add__, micros.fill_null(0).to_numpy().view("m8[us]").tolist()))
     if micros.null_count:
@@ -114,7 +114,7 @@ def _utc_values(column: pa.TimestampArray) -> list[Any]:
 @lru_cache
 def _epoch() -> dt.datetime:
     """Returns the epoch, in the time zone that pyarrow gives; for which pyarrow imports pandas."""
-    epoch: dt.datetime = pa.scalar(0, _UTC_TIMES).as_py()
+    epoch: dt.datetime = pa.scalar(0, UTC_TIMES).as_py()
     return epoch
 
 

@@ -1,4 +1,4 @@
-"""Accumulators as columns of numbers, without a Python object per window; of one aggregation, or several at once.
+"""Accumulators as columns of numbers and times, without a Python object per window; of one aggregation or several.
 
 If a value is no number, or no int of 64 bits, all accumulators become objects, which read and write the same cells.
 """
@@ -15,7 +15,7 @@ import pyarrow as pa
 from headrace.engine.aggregation.columnsfn import ColumnsFn
 from headrace.engine.aggregation.kernels import Fn, FoldedColumn, Kernel, kernels_of
 from headrace.engine.columns.cells import encode_cells
-from headrace.engine.columns.numbercells import Mask, Numbers, Record, read_records, write_records
+from headrace.engine.columns.numbercells import Numbers, Record, read_records, write_records
 from headrace.model.algebra import CountFn, SumFn
 from headrace.model.times import Int64Array
 
@@ -39,14 +39,14 @@ class ArrayAccumulators:
 
     def add(self, slots: Int64Array, starts: Int64Array, rows: IncomingRows) -> Accumulators:
         count = len(rows.cells)
-        parts = self._decode(rows.cells) if self._lifted else self._lift(rows.cells, rows.retracted)
+        parts = self._decode(rows.cells) if self._lifted else self._lift(rows)
         if parts is None or not self._takes(parts):
             return self._as_objects().add(slots, starts, rows)
         self._put(np.repeat(slots, np.diff(starts, append=count)), parts)
         return self
 
     def add_values(self, index: Int64Array, columns: Sequence[Sequence[Numbers]]) -> bool:
-        """Adds a value, or a pair, for each aggregation to the slots of `index`, if they fit."""
+        """Adds a value, or a pair (by another, or with its time), for each aggregation to the slots, if they fit."""
         parts = self._lifted_values(columns)
         if not self._takes(parts):
             return False
@@ -59,7 +59,7 @@ class ArrayAccumulators:
 
     def _lifted_values(self, columns: Sequence[Sequence[Numbers]]) -> list[list[Numbers]]:
         kernels = zip(self._kernels, columns, strict=True)
-        return [kernel.lift_pairs(*of) if kernel.pairs else kernel.lift(of[0], None) for kernel, of in kernels]
+        return [kernel.lift_pairs(*of) if len(of) > 1 else kernel.lift(of[0], None) for kernel, of in kernels]
 
     def regrouped(self, slots: Int64Array, into: Int64Array, count: int) -> ArrayAccumulators | None:
         """Makes so many accumulators, each of these merged into it, in order; None if a number does not fit.
@@ -125,8 +125,9 @@ class ArrayAccumulators:
             columns = read_records(cells, 1, tag=b"")  # such an accumulator is a number itself
         return None if columns is None else [columns[first:last] for first, last in _spans(self._kernels)]
 
-    def _lift(self, cells: pa.BinaryArray, retracted: Mask | None) -> list[list[Numbers]] | None:
+    def _lift(self, rows: IncomingRows) -> list[list[Numbers]] | None:
         """Makes accumulators of values; returns None if they are no numbers."""
+        cells = rows.cells
         if any(kernel.pairs for kernel in self._kernels):
             return None
         if type(self._fn) is CountFn:
@@ -137,7 +138,11 @@ class ArrayAccumulators:
             columns = read_records(cells, 1, tag=b"")
         if columns is None or not (self._several or columns[0].there.all()):
             return None
-        return [kernel.lift(values, retracted) for kernel, values in zip(self._kernels, columns, strict=True)]
+        times = Numbers.all(np.asarray(rows.times, np.int64))
+        return [
+            kernel.lift_pairs(values, times) if kernel.timed else kernel.lift(values, rows.retracted)
+            for kernel, values in zip(self._kernels, columns, strict=True)
+        ]
 
     def _as_objects(self) -> Accumulators:
         from headrace.engine.aggregation.accumulators import ObjectAccumulators

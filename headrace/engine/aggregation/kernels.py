@@ -1,4 +1,4 @@
-"""Array kernels for aggregations of numbers: counts, sums, means, variances, minima and maxima.
+"""Array kernels for aggregations of numbers and times: counts, sums, means, variances, minima, maxima, first and last.
 
 A kernel says which columns of numbers the accumulators of a CombineFn are, and how values and accumulators are added to
 them; the columns are `FoldedColumn`s. A kernel has no state. It gives what its CombineFn gives, whatever the numbers.
@@ -18,6 +18,8 @@ from headrace.engine.columns.numbercells import Mask, Numbers
 from headrace.model.algebra import (
     CombineFn,
     CountFn,
+    FirstFn,
+    LastFn,
     MaxByFn,
     MaxFn,
     MeanFn,
@@ -35,12 +37,13 @@ _LIMIT: Final = 2.0**62  # of sums of ints: so far from the end of int64 that a 
 _EXACT: Final = 2**53  # up to here floats hold every int
 _LARGE: Final = 1e100  # squares of larger numbers overflow
 _INTS: Final = np.iinfo(np.int64)
+_LAST_TIME: Final = _INTS.max  # microseconds; less than the least int, which numpy takes for no time
 
 Fn = CombineFn[Any, Any, Any]
 
 
 class FoldedColumn:
-    """A column of numbers by slot, into which others are folded: all ints or all floats, as the first ones are.
+    """A column of numbers by slot, into which others are folded: all ints, floats or times, as the first ones are.
 
     >>> fold = FoldedColumn(np.add)
     >>> fold.reserve(2)
@@ -53,7 +56,7 @@ class FoldedColumn:
         self._ufunc = ufunc
         self._values: npt.NDArray[Any] = np.zeros(0, np.int64)
         self._there: Mask = np.zeros(0, np.bool_)
-        self._decided = False  # between ints and floats
+        self._decided = False  # between ints, floats and times
         self._peak = 0.0  # of sums of ints: at least the sum of all of them, each without its sign
 
     def reserve(self, slots: int) -> None:
@@ -65,7 +68,8 @@ class FoldedColumn:
         """Returns whether these numbers can be added. If so, they must be: sums are checked against overflow here."""
         if not numbers.there.any():
             return True
-        if self._decided and numbers.integral != (self._values.dtype.kind == "i"):
+        kind = numbers.values.dtype.kind
+        if (self._decided and kind != self._values.dtype.kind) or (kind == "M" and self._ufunc is np.add):
             return False
         if self._ufunc is not np.add or not numbers.integral:
             return True
@@ -100,8 +104,10 @@ class FoldedColumn:
         if self._ufunc is np.add:
             return np.zeros(count, kind)
         if self._ufunc is np.maximum:
-            return np.full(count, _INTS.min if kind.kind == "i" else -np.inf, kind)
-        return np.full(count, _INTS.max if kind.kind == "i" else np.nan, kind)  # which fmin ignores
+            return np.full(count, {"i": _INTS.min, "f": -np.inf, "M": -_LAST_TIME}[kind.kind]).astype(kind)
+        return np.full(count, {"i": _INTS.max, "f": np.nan, "M": _LAST_TIME}[kind.kind]).astype(
+            kind
+        )  # fmin ignores NaN
 
 
 def _magnitude(numbers: npt.NDArray[Any]) -> float:
@@ -115,13 +121,17 @@ class Kernel:
     """How each column of the accumulators is folded."""
     pairs = False
     """Whether it takes pairs, each a value and what it is ranked by."""
+    timed = False
+    """Whether it takes values with the times of their elements, as pairs."""
+    of_times = False
+    """Whether its values may be times."""
 
     def lift(self, values: Numbers, retracted: Mask | None) -> list[Numbers]:
         """Makes an accumulator of each value; one that subtracts it where `retracted` is set."""
         return [_signed(values, retracted)]
 
     def lift_pairs(self, values: Numbers, by: Numbers) -> list[Numbers]:
-        """Makes an accumulator of each pair, if it takes pairs."""
+        """Makes an accumulator of each pair, if it takes pairs or is timed."""
         raise NotImplementedError
 
     def takes(self, folds: Sequence[FoldedColumn], parts: Sequence[Numbers]) -> bool:
@@ -148,6 +158,8 @@ class Kernel:
 
 class CountKernel(Kernel):
     """The number of values."""
+
+    of_times = True
 
     def lift(self, values: Numbers, retracted: Mask | None) -> list[Numbers]:
         return [_ones(values, retracted)]
@@ -195,6 +207,7 @@ class MinKernel(Kernel):
     """The minimum; NaN is above all numbers."""
 
     ufuncs: tuple[np.ufunc, ...] = (np.fmin,)
+    of_times = True
 
     def finish(self, parts: Sequence[Numbers]) -> Numbers:
         return parts[0]
@@ -217,6 +230,7 @@ class MaxByKernel(Kernel):
 
     ufuncs = (np.maximum, np.maximum)  # of what values are ranked by, and of values
     pairs = True
+    of_times = True
     best = -1
     """Where the best one is, in ascending order."""
 
@@ -227,17 +241,28 @@ class MaxByKernel(Kernel):
         some = np.flatnonzero(parts[0].there)
         if not len(some):
             return
+        some = some[self._may_be_best(index[some], parts[0].values[some])]
         slots = distinct(index[some])
         old = [fold.of(slots) for fold in folds]
         held = np.flatnonzero(old[0].there)
         slot = np.concatenate([slots[held], index[some]])
         by, value = (_joined(before.take(held), part.take(some)) for before, part in zip(old, parts, strict=True))
-        order = np.lexsort((np.where(value.there, value.values, 0), value.there, by.values, slot))  # NaN comes last
+        order = np.lexsort((_ranks(value), value.there, by.values, slot))  # NaN comes last
         edges = np.searchsorted(slot[order], slots, side="left" if self.best == 0 else "right")
         chosen = order[edges if self.best == 0 else edges - 1]
         for fold, numbers in zip(folds, (by, value), strict=True):
             fold.clear(slots)
             fold.add(slots, numbers.take(chosen))
+
+    def _may_be_best(self, index: Int64Array, by: npt.NDArray[Any]) -> Mask:
+        """Returns which of these are the best of their slot by rank alone: few are left to be sorted."""
+        if by.dtype.kind == "f":  # NaN has a rank, but equals nothing
+            return np.ones(len(by), np.bool_)
+        ranks = by.view(np.int64)
+        least, most = _INTS.min, _INTS.max
+        best = np.full(int(index.max()) + 1, most if self.best == 0 else least)
+        (np.minimum if self.best == 0 else np.maximum).at(best, index, ranks)
+        return np.asarray(ranks == best[index])
 
     def finish(self, parts: Sequence[Numbers]) -> Numbers:
         return parts[1]
@@ -251,6 +276,22 @@ class MaxByKernel(Kernel):
 
 class MinByKernel(MaxByKernel):
     """The value with the smallest number beside it, and of several such the smallest."""
+
+    best = 0
+
+
+class LastKernel(MaxByKernel):
+    """The value with the latest time, and of several such the largest; a missing value counts, as the least."""
+
+    pairs = False
+    timed = True
+
+    def accumulator(self, fn: Fn, parts: Sequence[Any]) -> Any:
+        return fn.zero() if parts[0] is None else fn.add(fn.zero(), tuple(parts))
+
+
+class FirstKernel(LastKernel):
+    """The value with the earliest time, and of several such the smallest."""
 
     best = 0
 
@@ -299,11 +340,18 @@ class VarianceKernel(Kernel):
         return acc[0], float(acc[1]), float(acc[2])
 
 
+def _ranks(numbers: Numbers) -> npt.NDArray[Any]:
+    """Returns numbers in the order of these, 0 where one is missing."""
+    values = numbers.values.view(np.int64) if numbers.values.dtype.kind == "M" else numbers.values
+    return np.where(numbers.there, values, 0)
+
+
 def _joined(a: Numbers, b: Numbers) -> Numbers:
     """Joins columns of one type; one without any number has no type of its own."""
-    if not a.there.any() or not b.there.any():
-        kind = (b if not a.there.any() else a).values.dtype
-        a, b = (Numbers(each.values.astype(kind), each.there) for each in (a, b))
+    if not a.there.any():
+        a = Numbers(np.zeros(len(a), b.values.dtype), a.there)
+    elif not b.there.any():
+        b = Numbers(np.zeros(len(b), a.values.dtype), b.there)
     return Numbers(np.concatenate([a.values, b.values]), np.concatenate([a.there, b.there]))
 
 
@@ -339,6 +387,8 @@ _KERNELS: Final[dict[type[Fn], Kernel]] = {
     VarianceOrNoneFn: VarianceOrNoneKernel(),
     MinByFn: MinByKernel(),
     MaxByFn: MaxByKernel(),
+    FirstFn: FirstKernel(),
+    LastFn: LastKernel(),
 }
 
 

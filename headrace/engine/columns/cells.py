@@ -17,8 +17,10 @@ from headrace.engine.columns.numbercells import (
     NUMBER_TYPES,
     NUMBER_WIDTH,
     RECORD,
+    Numbers,
     Record,
     byte_rows,
+    number_of,
     read_records,
     record_of,
     record_width,
@@ -57,7 +59,7 @@ def decode_cells(cells: pa.BinaryArray) -> list[Any]:
             return list(map(Record, zip(*[column.tolist() for column in columns], strict=True)))
     numbers = numbers_of(cells, tag) if tag[0] in NUMBER_TYPES else None
     if numbers is not None:
-        return numbers.tolist()  # type: ignore[no-any-return]
+        return Numbers.all(numbers).tolist()
     return [_decode(cell) for cell in cells.to_pylist()]
 
 
@@ -92,8 +94,8 @@ def _decode(cell: bytes) -> Any:
         return cell[1:].decode()
     if tag == b"i":
         return int.from_bytes(cell[1:], "little", signed=True)
-    if tag == b"f":
-        return np.frombuffer(cell, "<f8", 1, 1)[0].item()
+    if tag[0] in NUMBER_TYPES:
+        return number_of(cell)
     if tag == b"b":
         return cell[1:]
     return None

@@ -1,7 +1,7 @@
 """Encodes records: cells with a fixed number of numbers, read and written as arrays without an object per row.
 
-Each number is nine bytes: a tag (int, float, or none there) and its eight bytes. A record begins with a tag of its own;
-a plain number is such a cell without it.
+Each number is nine bytes: a tag (int, float, time, or none there) and its eight bytes. A record begins with a tag of
+its own; a plain number is such a cell without it. A time is a number, too: microseconds since 1970, in UTC.
 """
 
 from __future__ import annotations
@@ -13,28 +13,34 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from headrace.model.schema import FIRST_MICRO, LAST_MICRO, UTC_TIMES, column_values
 from headrace.model.times import Int64Array
 
 RECORD: Final = b"r"
 """The tag of a record."""
 
-_INT, _FLOAT, _NONE = b"ifN"
+_INT, _FLOAT, _TIME, _NONE = b"iftN"
 NUMBER_WIDTH: Final = 9
 """The bytes of a number: its tag and eight more."""
-NUMBER_TYPES: Final = {_INT: np.dtype("<i8"), _FLOAT: np.dtype("<f8")}
+NUMBER_TYPES: Final = {_INT: np.dtype("<i8"), _FLOAT: np.dtype("<f8"), _TIME: np.dtype("<M8[us]")}
 """The types of numbers, by tag."""
+_TAGS: Final = {kind.kind: tag for tag, kind in NUMBER_TYPES.items()}
 
 Mask = npt.NDArray[np.bool_]
 
 
 class Record(tuple[Any, ...]):
-    """The numbers of a record as Python objects: ints, floats and None."""
+    """The numbers of a record as Python objects: ints, floats, times and None."""
 
 
 @dataclass(frozen=True)
 class Numbers:
-    """A column of numbers, all int64 or all float64; `there` is not set where a number is missing."""
+    """A column of numbers, all int64, all float64 or all times; `there` is not set where a number is missing.
+
+    Times are those that Python has, of the years 1 to 9999.
+    """
 
     values: npt.NDArray[Any]
     there: Mask
@@ -75,6 +81,14 @@ class Numbers:
         >>> Numbers.of_column(pa.array([1, None], pa.int16())).tolist(), Numbers.of_column(pa.array(["a"]))
         ([1, None], None)
         """
+        if column.type == UTC_TIMES:
+            micros = column.view(pa.int64())
+            bounds = pc.min_max(micros).as_py()
+            if bounds["min"] is not None and not FIRST_MICRO <= bounds["min"] <= bounds["max"] <= LAST_MICRO:
+                return None
+            numbers = Numbers.of_column(micros)
+            assert numbers is not None
+            return Numbers(numbers.values.view(NUMBER_TYPES[_TIME]), numbers.there)
         if not is_numbers(column.type):
             return None
         kind = np.float64 if pa.types.is_floating(column.type) else np.int64
@@ -95,9 +109,13 @@ class Numbers:
 
     def array(self) -> pa.Array:
         """Returns the numbers as an Arrow column, null where one is missing."""
-        return pa.array(self.values, mask=None if self.there.all() else ~self.there)
+        values = self.values.view(np.int64) if self.values.dtype.kind == "M" else self.values
+        column = pa.array(values, mask=None if self.there.all() else ~self.there)
+        return column.view(UTC_TIMES) if self.values.dtype.kind == "M" else column
 
     def tolist(self) -> list[Any]:
+        if self.values.dtype.kind == "M":
+            return column_values(self.array())
         values: list[Any] = self.values.tolist()
         if self.there.all():
             return values
@@ -124,7 +142,7 @@ def write_records(columns: Sequence[Numbers], tag: bytes = RECORD) -> pa.BinaryA
     cells = np.empty((count, width), np.uint8)
     cells[:, : len(tag)] = np.frombuffer(tag, np.uint8)
     for at, column in zip(range(len(tag), width, NUMBER_WIDTH), columns, strict=True):
-        kind = _INT if column.integral else _FLOAT
+        kind = _TAGS[column.values.dtype.kind]
         cells[:, at] = kind if column.there.all() else np.where(column.there, kind, _NONE)
         values = np.ascontiguousarray(column.values, NUMBER_TYPES[kind])
         cells[:, at + 1 : at + NUMBER_WIDTH] = values.view(np.uint8).reshape(count, NUMBER_WIDTH - 1)
@@ -133,7 +151,7 @@ def write_records(columns: Sequence[Numbers], tag: bytes = RECORD) -> pa.BinaryA
 
 
 def read_records(cells: pa.BinaryArray, columns: int, tag: bytes = RECORD) -> list[Numbers] | None:
-    """Decodes the columns of such cells; None if not all cells are, or if a column has both ints and floats."""
+    """Decodes the columns of such cells; None if not all cells are, or if a column has numbers of several types."""
     width = len(tag) + NUMBER_WIDTH * columns
     if not len(cells):
         return [Numbers.all(np.zeros(0, np.int64))] * columns
@@ -172,9 +190,17 @@ def record_of(cell: bytes) -> Record:
     (7,)
     """
     starts = range(len(RECORD), len(cell), NUMBER_WIDTH)
-    return Record(
-        None if cell[at] == _NONE else np.frombuffer(cell, NUMBER_TYPES[cell[at]], 1, at + 1).item() for at in starts
-    )
+    return Record(None if cell[at] == _NONE else number_of(cell[at:]) for at in starts)
+
+
+def number_of(cell: bytes) -> Any:
+    """Decodes the number that a cell begins with.
+
+    >>> number_of(b"i" + bytes(8))
+    0
+    """
+    [number] = Numbers.all(np.frombuffer(cell, NUMBER_TYPES[cell[0]], 1, 1)).tolist()
+    return number
 
 
 def _column(tags: npt.NDArray[np.uint8], values: npt.NDArray[np.uint8]) -> Numbers | None:

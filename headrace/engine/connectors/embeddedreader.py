@@ -14,6 +14,7 @@ from headrace.edges.topicranges import Offsets, end_offsets, topic_at
 from headrace.engine.connectors import topicdatasource, topicframes
 from headrace.engine.connectors.directread import ColumnsRead, DirectRead, pruned
 from headrace.engine.connectors.fromrecords import Records, has_times, value_kind
+from headrace.engine.connectors.mappedtopics import mapped_records
 from headrace.engine.connectors.streamtopics import Positions, StreamTopics, offsets_of
 from headrace.engine.connectors.topicdatasource import Scan
 from headrace.engine.handle import SourceStatus
@@ -47,7 +48,9 @@ class EmbeddedReader:
         if value_kind(topicframes.values_of(self.source)) == "json" and self.source.schema is None:
             return topicdatasource.load(spark, replace(scan, form="blocks"))
         scan = replace(self._columns_of(scan), placed=self.source.checks)
-        return topicframes.elements(self.node, topicdatasource.load(spark, scan)).drop(PART)
+        if (records := mapped_records(spark, scan)) is None:
+            records = topicdatasource.load(spark, scan)
+        return topicframes.elements(self.node, records).drop(PART)
 
     def stream_frame(self, topics: StreamTopics) -> DataFrame:
         scan = replace(self._columns_of(self._scan(topics)), watermarks=topicframes.reads_watermarks(self.source))

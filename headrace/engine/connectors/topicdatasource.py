@@ -100,16 +100,16 @@ class Scan:
 def load(spark: SparkSession, scan: Scan) -> DataFrame:
     """Returns the frame of the records between `start` and `end`."""
     _register(spark)
-    return _placed(spark.read.format(NAME).option("scan", scan.write()).load())
+    return with_parts(spark.read.format(NAME).option("scan", scan.write()).load())
 
 
 def load_stream(spark: SparkSession, scan: Scan) -> DataFrame:
     """Returns the frame of the records as they arrive."""
     _register(spark)
-    return _placed(spark.readStream.format(NAME).option("scan", scan.write()).load())
+    return with_parts(spark.readStream.format(NAME).option("scan", scan.write()).load())
 
 
-def _placed(data: DataFrame) -> DataFrame:
+def with_parts(data: DataFrame) -> DataFrame:
     """Returns the frame with PART and OFFSET in place of PLACE and WRITER, if it has them."""
     if PLACE not in data.columns:
         return data

@@ -1,7 +1,7 @@
 """The output that groups columns within a task by array operations, before they go to the shards of an aggregate.
 
 It sends the rows that pairs of keys and values would become: accumulators by key and window or, where those are not
-possible, a row for each element. Numbers stay arrays; other values become Python objects, a column at a time.
+possible, a row for each element. Numbers and times stay arrays; other values become Python objects, a column at a time.
 """
 
 from __future__ import annotations
@@ -105,8 +105,13 @@ class ToGroups:
         return int(max(as_sent, sum(rows.nbytes for rows in self.buffer)))
 
     def _numeric(self, rows: pa.RecordBatch) -> bool:
-        kinds = [rows.column(name).type for names in self.keyed.columns for name in names]
-        return kernels_of(self.fn) is not None and all(map(is_numbers, kinds))
+        """Returns whether all that is aggregated is numbers, or times where kernels take them."""
+        kernels = kernels_of(self.fn)
+        return kernels is not None and all(
+            is_numbers(column.type) or (kernel.of_times and Numbers.of_column(column) is not None)
+            for kernel, names in zip(kernels, self.keyed.columns, strict=True)
+            for column in map(rows.column, names)
+        )
 
     def _objects(self, rows: pa.RecordBatch) -> list[list[Any]]:
         """Returns the values of each aggregation, as Python objects."""
@@ -121,6 +126,11 @@ class ToGroups:
         ones = Numbers.all(np.ones(rows.num_rows, np.int64))
         columns = [[Numbers.of_column(rows.column(name)) for name in names] for names in self.keyed.columns]
         return [[each for each in numbers if each is not None] or [ones] for numbers in columns]
+
+    def _timed_values(self, rows: pa.RecordBatch, times: Int64Array) -> list[list[Numbers]]:
+        """Returns the values of each aggregation, with the times of their elements where it asks for them."""
+        values = zip(kernels_of(self.fn) or (), self._values(rows), strict=True)
+        return [[*numbers, Numbers.all(times)] if kernel.timed else numbers for kernel, numbers in values]
 
     def _cells(self, rows: pa.RecordBatch) -> pa.BinaryArray:
         if self._numeric(rows) and all(len(names) <= 1 for names in self.keyed.columns):
@@ -183,9 +193,9 @@ class ToGroups:
             return self._by_window(bundle, window)
         if isinstance(window, Sessions):
             return self._by_session(bundle, window)
-        rows = bundle.placed().rows
-        keys, groups = self._group_codes(rows)
-        return self._folded(rows, keys, groups)
+        bundle = bundle.placed()
+        keys, groups = self._group_codes(bundle.rows)
+        return self._folded(bundle, keys, groups)
 
     def _combined_objects(self, bundle: ColumnBundle) -> pa.RecordBatch:
         """Combines rows by key and window, whatever their values are: these become Python objects by the column."""
@@ -214,16 +224,16 @@ class ToGroups:
         times, keys = bundle.all_times(), self._key_codes(bundle.rows)
         windows = Codes.of_steps(times, window.size, window.offset)
         groups = keys if windows.count == 1 else keys.with_codes(windows)
-        return self._folded(bundle.rows, keys, groups, lambda firsts: window.assign(times[firsts]))
+        return self._folded(bundle, keys, groups, lambda firsts: window.assign(times[firsts]))
 
     def _by_session(self, bundle: ColumnBundle, window: Sessions) -> TaskGroups | None:
         times, keys = bundle.all_times(), self._key_codes(bundle.rows)
         sessions = local_sessions(keys.numbers, times, window.gap)
-        groups = self._folded(bundle.rows, keys, sessions.codes)
+        groups = self._folded(bundle, keys, sessions.codes)
         if groups is None:
             return None
         rows = with_bounds(groups.rows, sessions.start, sessions.end)
-        cells = groups.accumulators.lifted(self._values(bundle.rows))
+        cells = groups.accumulators.lifted(self._timed_values(bundle.rows, times))
         return replace(groups, rows=rows, details=sessions.details(times, cells))
 
     def _key_codes(self, rows: pa.RecordBatch) -> Codes:
@@ -231,7 +241,7 @@ class ToGroups:
 
     def _folded(
         self,
-        rows: pa.RecordBatch,
+        bundle: ColumnBundle,
         keys: Codes,
         groups: Codes,
         assign: Callable[[Int64Array], Assigned] | None = None,
@@ -242,7 +252,8 @@ class ToGroups:
         """
         accumulators = ArrayAccumulators(self.fn, kernels_of(self.fn) or (), lifted=True)
         accumulators.reserve(groups.count)
-        if not accumulators.add_values(groups.numbers, self._values(rows)):
+        rows, times = bundle.rows, bundle.all_times() if self.fn.timed else np.zeros(0, np.int64)
+        if not accumulators.add_values(groups.numbers, self._timed_values(rows, times)):
             return None
         firsts = groups.first_rows()
         first = rows.take(pa.array(firsts))

@@ -46,13 +46,16 @@ def blame(label: str, elements: Sequence[Any] = (), cursor: Iterator[Any] | None
     except Exception as error:
         if MARK in str(error):  # Spark's, around one that was blamed in a worker
             raise
-        report: dict[str, Any] = {"label": label, "error": _one_line(error), "trace": _user_trace(error)}
-        if cursor is not None:
-            report["element"] = shorten(elements[max(consumed(elements, cursor) - 1, 0)])
-        raise WorkerFailure(MARK + json.dumps(report)) from None
+        more = {} if cursor is None else {"element": shorten(elements[max(consumed(elements, cursor) - 1, 0)])}
+        raise WorkerFailure(failure(label, error, **more)) from None
     finally:
         if recorder is not None:
             recorder.label = before
+
+
+def failure(label: str, error: Exception, **more: str) -> str:
+    """Returns the line by which the driver knows that this transform failed, and how."""
+    return MARK + json.dumps({"label": label, "error": _one_line(error), "trace": _user_trace(error), **more})
 
 
 def consumed(elements: Sequence[Any], cursor: Iterator[Any]) -> int:

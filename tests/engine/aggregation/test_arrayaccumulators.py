@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 from typing import Any
 
@@ -20,12 +21,15 @@ from headrace.engine.aggregation.accumulators import (
 )
 from headrace.engine.aggregation.arrayaccumulators import ArrayAccumulators, encode_accumulators, load_accumulator
 from headrace.engine.aggregation.columnsfn import ColumnsFn
+from headrace.engine.aggregation.kernels import kernels_of
 from headrace.engine.columns.arrays import runs
 from headrace.engine.columns.cells import decode_cells, encode_cells
 from headrace.engine.columns.numbercells import Numbers, write_records
 from headrace.model.algebra import (
     CombineFn,
     CountFn,
+    FirstFn,
+    LastFn,
     MaxByFn,
     MaxFn,
     MeanFn,
@@ -38,9 +42,11 @@ from headrace.model.algebra import (
     VarianceFn,
     VarianceOrNoneFn,
 )
+from headrace.model.schema import UTC_TIMES, column_values
 from tests.scale import examples
 
 Fn = CombineFn[Any, Any, Any]
+UTC_VALUES = column_values(pa.array([0], UTC_TIMES))
 SLOTS = 4
 FNS: list[Fn] = [
     *(SumFn(), CountFn(), MeanFn(), MinFn(), MaxFn(), VarianceFn()),
@@ -54,6 +60,13 @@ tame = st.floats(-1e6, 1e6).filter(lambda x: x == 0 or abs(x) > 1e-6)
 columns_of = st.sampled_from([ints, wide, floats, tame, st.one_of(ints, floats)])
 few = st.sampled_from([None, 0, 1, 2, 2**63])
 near = st.sampled_from([None, -0.5, 0.0, 1.5, math.nan, math.inf])
+few_ints = st.sampled_from([0, 1, 2])
+UTC = UTC_VALUES[0].tzinfo
+times = st.one_of(
+    st.sampled_from([dt.datetime.min.replace(tzinfo=UTC), dt.datetime.max.replace(tzinfo=UTC), UTC_VALUES[0]]),
+    st.datetimes(dt.datetime(1969, 12, 31), dt.datetime(1970, 1, 2)).map(lambda time: time.replace(tzinfo=UTC, fold=0)),
+)
+OF_TIMES: list[Fn] = [MinFn(), MaxFn(), CountFn(), FirstFn(), LastFn(), SumFn()]
 steps = st.sampled_from(["add", "add", "add", "merge", "clear", "store"])
 
 
@@ -63,6 +76,8 @@ def same(a: Any, b: Any) -> bool:
         return isinstance(b, tuple) and len(a) == len(b) and all(map(same, a, b))
     if a is None or b is None or (isinstance(a, int) and isinstance(b, int)):
         return a == b
+    if isinstance(a, dt.datetime):
+        return repr(a) == repr(b)  # with the same time zone
     if math.isnan(a) or math.isnan(b):
         return math.isnan(a) and math.isnan(b)
     return math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-4)
@@ -71,10 +86,17 @@ def same(a: Any, b: Any) -> bool:
 def cells_of(values: list[Any], *, record: bool) -> pa.BinaryArray:
     """Values as whoever sends them would: rows of numbers as records, if they are."""
     if record and values:
-        columns = [Numbers.of(column) for column in zip(*values, strict=True)]
+        columns = [numbers_of(column) for column in zip(*values, strict=True)]
         if None not in columns:
             return write_records(columns)  # type: ignore[arg-type]
     return encode_cells(values)
+
+
+def numbers_of(values: Any) -> Numbers | None:
+    """Numbers, or times as they come from a column."""
+    if all(value is None or isinstance(value, dt.datetime) for value in values):
+        return Numbers.of_column(pa.array(values, UTC_TIMES))
+    return Numbers.of(values)
 
 
 def sent(fn: Fn, slots: list[int], values: list[Any], *, lifted: bool) -> tuple[np.ndarray, np.ndarray, IncomingRows]:
@@ -84,9 +106,12 @@ def sent(fn: Fn, slots: list[int], values: list[Any], *, lifted: bool) -> tuple[
     if lifted:
         accs = [fn.add_all(fn.zero(), [value] * (1 + i % 2)) for i, value in enumerate(ordered)]
         cells = encode_accumulators(fn, accs)
+        times = [0] * len(values)
     else:
+        times = [time for time, _ in ordered] if fn.timed else [0] * len(values)
+        ordered = [value for _, value in ordered] if fn.timed else ordered
         cells = cells_of(ordered, record=isinstance(fn, ColumnsFn))
-    return np.array(slots, np.int64)[order][starts], starts, IncomingRows(cells, np.zeros(len(values), np.int64))
+    return np.array(slots, np.int64)[order][starts], starts, IncomingRows(cells, np.array(times, np.int64))
 
 
 def agree(fn: Fn, vectors: Accumulators, objects: Accumulators) -> None:
@@ -131,6 +156,43 @@ def check(fn: Fn, data: st.DataObject, value: st.SearchStrategy[Any], *, lifted:
 def test_values_by_others(data: st.DataObject, fn: Fn, value: Any, by: Any) -> None:
     """Of equal ones the least or greatest value; a value may be missing; pairs are combined before they are sent."""
     check(fn, data, st.tuples(value, by), lifted=True)
+
+
+@examples(150)
+@given(st.data(), st.sampled_from([FirstFn(), LastFn()]), st.sampled_from([few, near]), st.booleans())
+def test_first_and_last(data: st.DataObject, fn: Fn, value: Any, lifted: bool) -> None:
+    """Of several at one time the least or greatest; a value may be missing. Values alone, or combined before."""
+    check(fn, data, st.tuples(st.integers(-2, 2), value), lifted=lifted)
+
+
+@examples(150)
+@given(st.data(), st.lists(st.sampled_from(OF_TIMES), min_size=1, max_size=4))
+def test_times(data: st.DataObject, fns: list[Fn]) -> None:
+    """Times of columns, beside numbers; some are missing."""
+    fn = ColumnsFn(tuple(fns))
+    row = st.tuples(*[st.none() | (ints if isinstance(each, SumFn) else times) for each in fns])
+    check(fn, data, st.tuples(st.integers(-2, 2), row) if fn.timed else row, lifted=False)
+
+
+@examples(150)
+@given(st.data(), st.sampled_from([MinByFn(), MaxByFn()]), st.booleans(), st.booleans())
+def test_times_by_numbers_and_numbers_by_times(data: st.DataObject, fn: Fn, of_times: bool, by_times: bool) -> None:
+    """As a task folds columns; what it sends is what accumulators are."""
+    value, by = st.none() | (times if of_times else few_ints), st.none() | (times if by_times else few_ints)
+    drawn = data.draw(st.lists(st.tuples(st.integers(0, SLOTS - 1), value, by), min_size=1, max_size=10))
+    several = ColumnsFn((fn,))
+    task = ArrayAccumulators(several, kernels_of(several) or (), lifted=True)
+    task.reserve(SLOTS)
+    columns = [numbers_of([row[at] for row in drawn]) for at in (1, 2)]
+    assert task.add_values(np.array([slot for slot, _, _ in drawn]), [columns])  # type: ignore[list-item]
+    shard = accumulators(several, RowKind.ACCUMULATORS)
+    shard.reserve(SLOTS)
+    every = np.arange(SLOTS)
+    shard = shard.add(every, every, IncomingRows(task.dump(every), np.zeros(SLOTS, np.int64)))
+    assert isinstance(shard, ArrayAccumulators)
+    rows = [[(value, by) for slot, value, by in drawn if slot == at] for at in range(SLOTS)]
+    wanted = [(fn.finish(fn.add_all(fn.zero(), of)),) for of in rows]
+    assert repr(list(map(tuple, decode_cells(shard.results(every))))) == repr(wanted)
 
 
 @examples(150)

@@ -25,6 +25,7 @@ from headrace.engine.worker.hidden import END, START, TIME
 from headrace.engine.worker.operators import WindowOperator
 from headrace.model.columns import Aggregate
 from headrace.model.panes import Windowing
+from headrace.model.schema import UTC_TIMES, column_values
 from headrace.model.times import MAX_TIME
 from tests.engine.aggregation.test_arrayaccumulators import same
 from tests.scale import examples
@@ -40,6 +41,15 @@ NUMERIC = {
     "spread": hr.variance("y"),
     "x_by_y": hr.max_by("x", "y"),
     "y_by_x": hr.min_by("y", "x"),
+}
+TIMES = {
+    "first": hr.first("x"),
+    "last": hr.last("at"),
+    "earliest": hr.min("at"),
+    "latest": hr.max("at"),
+    "total": hr.sum("x"),
+    "at_by_x": hr.max_by("at", "x"),
+    "x_by_at": hr.min_by("x", "at"),
 }
 OTHERS = {
     "n": hr.count(),
@@ -62,12 +72,17 @@ rows = st.lists(
 cuts = st.lists(st.integers(1, 14), max_size=3)
 
 
+def moments(fractions: Any) -> pa.Array:
+    """A column of times, in milliseconds as drawn."""
+    return pa.array([None if y is None else int(y * 1000) for y in fractions], pa.int64()).view(UTC_TIMES)
+
+
 def table(drawn: list[Any]) -> pa.RecordBatch:
     name, number, x, y, time = zip(*drawn, strict=True)
     start = np.array(time) // 10 * 10
     columns = {"name": pa.array(name, pa.string()), "number": pa.array(number, pa.int32())}
     columns |= {"x": pa.array(x, pa.int64()), "y": pa.array(y, pa.float64()), TIME: pa.array(time, pa.int64())}
-    return pa.record_batch(columns | {START: pa.array(start), END: pa.array(start + 10)})
+    return pa.record_batch(columns | {"at": moments(y), START: pa.array(start), END: pa.array(start + 10)})
 
 
 def output_of(aggregate: Aggregate, windowing: Windowing, *, lifted: bool, whole: bool = False) -> ToGroups:
@@ -101,7 +116,9 @@ def by_loop(aggregate: Aggregate, drawn: list[Any]) -> dict[Any, tuple[Any, ...]
     """The groups, one row after the other."""
     groups: dict[Any, list[dict[str, Any]]] = {}
     for name, number, x, y, time in drawn:
-        groups.setdefault((name, number, time // 10 * 10), []).append({"name": name, "x": x, "y": y, TIME: time})
+        (at,) = column_values(moments([y]))
+        member = {"name": name, "x": x, "y": y, "at": at, TIME: time}
+        groups.setdefault((name, number, time // 10 * 10), []).append(member)
     answers = {}
     for key, members in groups.items():
         results = []
@@ -117,7 +134,7 @@ def by_loop(aggregate: Aggregate, drawn: list[Any]) -> dict[Any, tuple[Any, ...]
 
 
 @examples(150)
-@given(rows, cuts, st.booleans(), st.booleans(), st.sampled_from([NUMERIC, OTHERS]))
+@given(rows, cuts, st.booleans(), st.booleans(), st.sampled_from([NUMERIC, TIMES, OTHERS]))
 def test_groups_are_those_of_a_loop(drawn: list[Any], at: list[int], lifted: bool, whole: bool, what: Any) -> None:
     aggregate = hr.GroupBy(*NAMES).aggregate(**what)
     batch, output = table(drawn), output_of(aggregate, TEN, lifted=lifted)
@@ -170,7 +187,7 @@ TRIGGERS: list[Any] = [
 steps = st.lists(st.tuples(rows, st.integers(0, 60)), min_size=1, max_size=4)
 
 
-@examples(250)
+@examples(200)
 @given(
     steps,
     st.sampled_from(WINDOWS),
@@ -183,7 +200,9 @@ def test_windows_of_columns_are_those_of_elements(
 ) -> None:
     """Whole columns that are combined before they are in windows, and elements one by one, give the same panes."""
     windowing = Windowing(window, trigger, accumulation, f"{lateness} us")
-    aggregate = hr.GroupBy(*NAMES).aggregate(n=hr.count(), total=hr.sum("x"), least=hr.min("y"))
+    aggregate = hr.GroupBy(*NAMES).aggregate(
+        n=hr.count(), total=hr.sum("x"), least=hr.min("y"), first=hr.first("x"), latest=hr.max("at")
+    )
     fn = columns_fn(aggregate)
     work = column_grouping(Grouping(windowing, fn, RowKind.ACCUMULATORS), aggregate)
     fast, slow = work.processor(), work.processor()

@@ -32,6 +32,7 @@ from headrace.engine.spark.filelogs import names_files
 from headrace.engine.spark.files import Folder
 from headrace.engine.spark.inputrows import rows_again, rows_read, rows_sieved, settled, sieve
 from headrace.engine.spark.javasources import install_native_files, install_state_settings
+from headrace.engine.spark.mappedrecords import PLACES, Layout, mapped_frame
 from headrace.engine.spark.offsetlog import OffsetLog
 from headrace.engine.spark.session import WORKER_DAEMON
 from headrace.engine.spark.tryeval import try_eval
@@ -441,6 +442,14 @@ def _(stream: Stream) -> None:
         assert numbered.transformWithState(Stored(*kinds), "id long", "Append", "None").collect() == [Row(id=5)]
         grown.append(compiled.getCount() - before)
     assert grown[1] == 0, grown
+
+
+@item("tables of mapped files")
+def _(stream: Stream) -> None:
+    none = Layout(StructType([]), [], PLACES, PLACES, b"", 0, "", "")
+    frame = mapped_frame(stream.spark, "nothing", none, [])
+    assert frame.count() == 0
+    assert "BatchScan nothing" in frame._jdf.queryExecution().executedPlan().toString()
 
 
 @item("interpreted expressions")
