@@ -60,7 +60,7 @@ def test_a_stream_goes_on_from_its_checkpoint(spark: SparkSession, tmp_path: Pat
         groups = {(town, min(group)): 1 for group in expected.split() for town in group}
         handle: Any = p.run(checkpoint=str(tmp_path / "checkpoint"))
         try:
-            wait_for(partial(is_answer, written, groups))
+            wait_for(partial(is_answer, written, groups), seconds=180)
         finally:
             handle.stop()
         counts = handle.status().exchanges["components"].counts[0]
