@@ -1,4 +1,4 @@
-"""What `combine(column)` needs of a view: how the values of several rows become one, from columns and accumulators.
+"""The parts of a view that `combine(column)` needs: how several rows become one, from columns and accumulators.
 
 Counts, sums, minima and maxima are combined from themselves. A mean needs the number of its values, a variance also
 their mean, max_by the greatest rank; all others need their accumulators. These are columns of the view's table that

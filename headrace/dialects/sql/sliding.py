@@ -29,7 +29,7 @@ _OTHERS: Final = ("with_", "joins", "distinct", "qualify", "laterals", "order", 
 
 @dataclass(frozen=True)
 class Sliding:
-    """How much of the past a view shows, and in which steps it moves on, in microseconds."""
+    """The length of the past that a view shows, and the step by which it moves on, in microseconds."""
 
     length: int
     step: int

@@ -25,7 +25,7 @@ from headrace.model.windows import CountWindows, Sessions
 
 @dataclass(frozen=True)
 class Ttl:
-    """How long rows stay after the time in a column, in microseconds."""
+    """A time to live: how long rows stay after the time in a column, in microseconds."""
 
     age: int
     column: str

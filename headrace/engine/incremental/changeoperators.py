@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
+from operator import length_hint
 from typing import Any, Final, TypeAlias
 
 from headrace.engine.incremental.traces import Counts, Round, Trace
@@ -43,7 +44,7 @@ class Operator:
         try:
             return list(self._fn(cursor))
         except Exception as error:
-            element, _ = listed[len(listed) - cursor.__length_hint__() - 1]  # the last that was taken
+            element, _ = listed[len(listed) - length_hint(cursor) - 1]  # the last that was taken
             error.add_note(f"(of the element {shown(element)})")
             raise
 

@@ -43,7 +43,7 @@ _compiled: Final[weakref.WeakKeyDictionary[SparkContext, Any]] = weakref.WeakKey
 
 @dataclass(frozen=True)
 class Slot:
-    """Where a column is in a batch: its node and its first buffer, and those of the struct that it is in."""
+    """The place of a column in a batch: its node and its first buffer, and those of the struct that it is in."""
 
     node: int = -1
     buffer: int = -1
@@ -59,7 +59,7 @@ PLACES: Final = Slot()
 
 @dataclass(frozen=True)
 class Share:
-    """What one task reads: files, each with the name that errors give it, and blocks of them, in order."""
+    """A task's share of what is read: files, each with the name that errors give it, and blocks of them, in order."""
 
     files: Sequence[str]
     names: Sequence[str]

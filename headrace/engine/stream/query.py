@@ -244,8 +244,14 @@ class Stream:
             program, in_shards = self._after(level), self._runs_in_shards(level)
             after = self._bound(program).after_shard if in_shards else None
             forgotten = frozenset(chain.from_iterable(self._forgotten(level).values()))
-            apart = self._manifest.stamps_apart
-            operator = ShardOperator(self._run, self._specs(level), self._classes, after, forgotten, stamps_apart=apart)
+            operator = ShardOperator(
+                self._run,
+                self._specs(level),
+                self._classes,
+                after,
+                forgotten,
+                stamps_apart=self._manifest.stamps_apart,
+            )
             shards: Any = Deferred(operator)
             data = data.groupBy("dest").transformWithState(shards, from_arrow_schema(WIRE), "Append", "None")
             if not in_shards:
