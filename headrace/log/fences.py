@@ -52,7 +52,12 @@ class Fence:
 
     def check(self, place: str) -> None:
         """Raises an error if another process has the producer now; the caller holds the lock of the partition."""
-        if (newest := self._read(self.file)) != self.token:
+        if (newest := self._read(self.file)) < self.token:
+            raise FencedError(
+                f"{place}: this process appends with token {self.token}, but the newest that the topic knows is "
+                f"{newest}: it was made anew, or restored from a copy; stop this process, and start it again"
+            )
+        if newest > self.token:
             raise FencedError(
                 f"{place}: this process appends with token {self.token}, but another has taken over with token "
                 f"{newest}; its append is refused: stop this process"

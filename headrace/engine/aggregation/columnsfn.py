@@ -6,7 +6,7 @@ In a batch Catalyst does all of this; see `headrace.engine.catalyst.relational`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headrace.model.algebra import CombineFn
@@ -28,7 +28,7 @@ class ColumnsFn(CombineFn[Any, list[Any], tuple[Any, ...]]):
     """
 
     fns: tuple[CombineFn[Any, Any, Any], ...]
-    shared: tuple[int, ...] = ()
+    shared: tuple[int, ...] = field(default=(), repr=False)  # checkpoints of the first format have the repr
 
     @property
     def timed(self) -> bool:  # type: ignore[override]

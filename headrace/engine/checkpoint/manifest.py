@@ -99,7 +99,7 @@ class Manifest:
 
     Sources are in the order in which Spark's own checkpoint has them. `heartbeat`: the clock is one of them. `levels`:
     how many levels of groupings it has had. `forgotten`: groupings whose state is removed. `stamps_apart`: stamps of
-    shards are a state variable of their own, which stays so.
+    shards are a state variable of their own, which stays so. `format`: that of the file it was read from.
 
     >>> manifest = Manifest("a", shards=4, partitions=2, sources={"events": SourceEntry("Rate", "Rate(5 a second)")})
     >>> Manifest.read(manifest.write()) == manifest, manifest.forked().stream == manifest.stream
@@ -116,6 +116,7 @@ class Manifest:
     levels: int = 0
     forgotten: list[ForgottenEntry] = field(default_factory=list)
     stamps_apart: bool = False
+    format: int = FORMAT
 
     @property
     def depth(self) -> int:
@@ -133,6 +134,7 @@ class Manifest:
         gone = [grouping for label, grouping in self.groupings.items() if label not in labels]
         return replace(
             self,
+            format=FORMAT,  # one of another is written anew, so that no earlier version reads what this one adds
             heartbeat=heartbeat,
             sources={tap.name: _source(tap) for tap in line.taps},
             groupings={
@@ -162,13 +164,13 @@ class Manifest:
 
     def write(self) -> bytes:
         """Encodes the manifest."""
-        return json.dumps({"format": FORMAT, **asdict(self)}, indent=1).encode()
+        return json.dumps({"format": FORMAT, **asdict(replace(self, format=FORMAT))}, indent=1).encode()
 
     @classmethod
     def read(cls, data: bytes, what: str = "the checkpoint") -> Manifest:
         """Decodes the manifest of `what`. Refuses one of a format that is not known."""
         entries = json.loads(data)
-        number = entries.pop("format", _FIRST)  # the first had no number
+        number = entries.setdefault("format", _FIRST)  # the first had no number
         if number in (_FIRST, _SECOND):
             entries = {**(_from_first(entries) if number == _FIRST else entries), "stamps_apart": True}
         elif number != FORMAT:

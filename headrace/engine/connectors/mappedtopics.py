@@ -52,7 +52,8 @@ def mapped_records(spark: SparkSession, scan: Scan, *, at_least: int = _MANY) ->
     count = sum(span.until - span.first for spans in ranges for span in spans)
     if not count or (count < at_least and not is_compiled(spark)):
         return None
-    shares = [_share(topic, spans) for spans in ranges]
+    with blame(scan.label):
+        shares = [_share(topic, spans) for spans in ranges]
     if sum(len(share.blocks) for share in shares) > _MOST_BLOCKS or not all(map(_is_mappable, shares)):
         return None
     return with_parts(mapped_frame(spark, f"topic {topic.name}", _layout(scan, topic), shares))

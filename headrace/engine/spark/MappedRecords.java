@@ -15,6 +15,7 @@ import java.nio.LongBuffer;
 import java.nio.MappedByteBuffer;
 import java.nio.channels.FileChannel;
 import java.util.ArrayDeque;
+import java.util.ArrayList;
 import java.util.Collections;
 import java.util.Set;
 import java.util.zip.CRC32;
@@ -189,6 +190,9 @@ public final class MappedRecords implements Table, SupportsRead {
         private final LongBuffer hidden;
         private final long[] columns;
         private final ArrayDeque runs = new ArrayDeque();
+        // Generated code keeps texts of earlier batches by their address (a maximum without keys), and Spark keeps this
+        // until the task ends: as long, all that was mapped must stay.
+        private final ArrayList files = new ArrayList();
         private int next = 0;
         private int file = -1;
         private long begin;
@@ -229,7 +233,7 @@ public final class MappedRecords implements Table, SupportsRead {
         public void close() {
             runs.clear();
             current = null;
-            mapped = null;  // unmapped when no batch refers to it any more
+            mapped = null;
         }
 
         private void read(int block) throws IOException {
@@ -277,6 +281,7 @@ public final class MappedRecords implements Table, SupportsRead {
                     throw damaged(block);
                 }
                 mapped = channel.map(FileChannel.MapMode.READ_ONLY, begin, size);
+                files.add(mapped);
             } finally {
                 stream.close();
             }

@@ -7,6 +7,7 @@ executors get it as a jar. What the files are is the caller's business.
 from __future__ import annotations
 
 import tempfile
+import threading
 import weakref
 import zipfile
 from collections.abc import Sequence
@@ -39,6 +40,7 @@ Blocks = npt.NDArray[np.void]
 _SOURCE: Final = Path(__file__).with_name("MappedRecords.java")
 _CLASS: Final = "headrace.MappedRecords"
 _compiled: Final[weakref.WeakKeyDictionary[SparkContext, Any]] = weakref.WeakKeyDictionary()
+_compiling: Final = threading.Lock()  # Spark takes a jar of one name once
 
 
 @dataclass(frozen=True)
@@ -145,17 +147,18 @@ def _objects(spark: SparkSession, values: Sequence[Any]) -> Any:
 
 def _constructor(context: SparkContext) -> Any:
     """Returns the constructor of the table, once compiled; executors load the classes from a jar."""
-    if context not in _compiled:
-        jvm: Any = context._jvm
-        compiler = jvm.org.codehaus.janino.SimpleCompiler()
-        compiler.setParentClassLoader(jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader())
-        compiler.cook(_SOURCE.read_text())
-        utils: Any = jvm.org.apache.spark.util.Utils
-        folder = utils.createTempDir(tempfile.gettempdir(), "headrace")  # which Spark removes at its end
-        jar = Path(folder.getPath(), "headrace-mapped-records.jar")
-        with zipfile.ZipFile(jar, "w") as classes:
-            for name, octets in compiler.getBytecodes().items():
-                classes.writestr(f"{name.replace('.', '/')}.class", octets)
-        context._jsc.addJar(str(jar))
-        (_compiled[context],) = compiler.getClassLoader().loadClass(_CLASS).getConstructors()
-    return _compiled[context]
+    with _compiling:
+        if context not in _compiled:
+            jvm: Any = context._jvm
+            compiler = jvm.org.codehaus.janino.SimpleCompiler()
+            compiler.setParentClassLoader(jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader())
+            compiler.cook(_SOURCE.read_text())
+            utils: Any = jvm.org.apache.spark.util.Utils
+            folder = utils.createTempDir(tempfile.gettempdir(), "headrace")  # which Spark removes at its end
+            jar = Path(folder.getPath(), "headrace-mapped-records.jar")
+            with zipfile.ZipFile(jar, "w") as classes:
+                for name, octets in compiler.getBytecodes().items():
+                    classes.writestr(f"{name.replace('.', '/')}.class", octets)
+            context._jsc.addJar(str(jar))
+            (_compiled[context],) = compiler.getClassLoader().loadClass(_CLASS).getConstructors()
+        return _compiled[context]

@@ -62,7 +62,8 @@ def spark_session(master: str | None = None, config: Mapping[str, str] | None = 
     where = master or os.environ.get("SPARK_MASTER") or "local[*]"
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # or workers run another interpreter
     local = {**_LOCAL, **_socket_settings()} if where.startswith("local") else {}
-    java = {"spark.driver.extraJavaOptions": f"{java_options()} {tuning_options(os.environ)} {archive_options()}"}
+    named = {**os.environ, **(config or {})}
+    java = {"spark.driver.extraJavaOptions": f"{java_options()} {tuning_options(named)} {archive_options()}"}
     settings = {**_SETTINGS, **java, **local, **kafkajars.session_settings(where, kafkajars.jars()), **(config or {})}
     if where.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # or Spark asks for the address of this machine's name
@@ -121,8 +122,15 @@ _TUNING = (
     "-XX:Tier4CompileThreshold=150000",
     "-XX:+IgnoreUnrecognizedVMOptions",  # of which another vendor's JVM may not know some
 )
-_JAVA_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
-"""Variables of the environment with options of a JVM. With two collectors it would not start."""
+_JAVA_VARIABLES = (
+    "JAVA_TOOL_OPTIONS",
+    "JDK_JAVA_OPTIONS",
+    "_JAVA_OPTIONS",
+    "SPARK_SUBMIT_OPTS",
+    "PYSPARK_SUBMIT_ARGS",
+    "spark.driver.defaultJavaOptions",
+)
+"""Variables and settings with options of a JVM. With two collectors it would not start."""
 
 _LOCAL: Mapping[str, str] = {
     "spark.driver.host": "127.0.0.1",

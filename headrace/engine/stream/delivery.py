@@ -115,15 +115,15 @@ class Delivery:
         for outlet in self._outlets.values():
             sink, label = outlet.node.transform, outlet.node.label
             if outlet.number in self._writers:
-                writer = self._writers[outlet.number]
-                writer.begin(manifest.stream)
-                if isinstance(writer, TopicWriter) and not alone:
-                    writer.take_over()
+                self._writers[outlet.number].begin(manifest.stream)
             elif isinstance(sink, WriteFiles) and not manifest.sinks[label].same_target(known.get(label)):
                 sinks.check_target(spark, outlet.node)
                 self._folder(outlet, spark).delete()  # which is there only if it may be replaced
             if isinstance(outlet.output, ToParquet):
                 writtenfiles.remove_stale(outlet.output)
+        for writer in self._writers.values():  # last: a start that is refused leaves the other process alone
+            if isinstance(writer, TopicWriter) and not alone:
+                writer.take_over()
 
     def started(self, query: StreamingQuery) -> None:
         """Begins back pressure in the running query."""
