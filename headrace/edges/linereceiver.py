@@ -107,7 +107,7 @@ class LineReceiver:
                     "and run the stream again with its checkpoint"
                 )
             if fruitless:
-                self._pause(min(0.1 * 2 ** (fruitless - 1), _LONGEST_PAUSE))
+                self._pause(min(0.1 * 2 ** min(fruitless - 1, 10), _LONGEST_PAUSE))  # 2.0 ** 1024 is no float
             before = self.received
             try:
                 self._from_one_connection()

@@ -63,6 +63,13 @@ class Folder:
         statuses = [status for status in self.file_system.listStatus(self._path) if status.isFile()]
         return [(str(status.getPath().getName()), int(status.getLen())) for status in statuses]
 
+    def matching_files(self) -> list[tuple[str, int]]:
+        """Returns the paths and sizes of the files in it or, if it is a pattern, in the directories that match."""
+        found = self.file_system.globStatus(self._path)  # None if it does not exist
+        folders = [status.getPath() for status in found or () if status.isDirectory()]
+        statuses = [status for folder in folders for status in self.file_system.listStatus(folder) if status.isFile()]
+        return [(str(status.getPath()), int(status.getLen())) for status in statuses]
+
     def lengths(self) -> dict[str, int]:
         """Returns the names and sizes of all files below it."""
         files, lengths = self.file_system.listFiles(self._path, True), {}

@@ -237,10 +237,7 @@ def test_a_killed_driver_loses_no_line_of_a_socket(killed: Any, tmp_path: Path) 
 
 @pytest.mark.slow("a driver is killed and started again")
 @only_full("what Spark does is no part of this package")
-@pytest.mark.parametrize("source", ["files", "lines"])
-def test_spark_loses_what_was_in_the_batch(killed: Any, tmp_path: Path, source: str) -> None:
-    if source == "files":  # the directory of the killed batch is taken for complete
-        assert killed(tmp_path, "pyspark.streaming") == Counter(["f1", "f2", "t1", "t2"])
-    else:  # lines that were received are in the memory of the process that died
-        server = Server("x1\nx2\nkill\n", "t1\nt2\n")
-        assert killed(tmp_path, "pyspark.streaming", server.port) == Counter(["t1", "t2"])
+def test_spark_loses_the_lines_of_a_socket(killed: Any, tmp_path: Path) -> None:
+    server = Server("x1\nx2\nkill\n", "t1\nt2\n")
+    # Lines that were received are in the memory of the process that died.
+    assert killed(tmp_path, "pyspark.streaming", server.port) == Counter(["t1", "t2"])

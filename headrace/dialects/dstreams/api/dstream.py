@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import operator
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -242,8 +242,9 @@ class DStream(Generic[T_co]):
     ) -> DStream[Any]:
         """Counts how often each value is in a window."""
         keyed = self.map(lambda value: (value, 1))
-        counted = keyed.reduceByKeyAndWindow(operator.add, operator.sub, windowDuration, slideDuration, numPartitions)
-        return counted.filter(lambda pair: pair[1] > 0)
+        return keyed.reduceByKeyAndWindow(  # a value that has left the window leaves the state, too
+            operator.add, operator.sub, windowDuration, slideDuration, numPartitions, lambda pair: pair[1] > 0
+        )
 
     def groupByKeyAndWindow(
         self, windowDuration: int, slideDuration: int, numPartitions: int | None = None
@@ -401,9 +402,3 @@ def _parameters(func: Callable[..., Any]) -> int | None:
 def _extended(a: list[Any], b: list[Any]) -> list[Any]:
     a.extend(b)
     return a
-
-
-def union_of(rdds: Iterator[RDD[Any]]) -> RDD[Any]:
-    """Returns the union of RDDs."""
-    first, *others = rdds
-    return first.context.union([first, *others])

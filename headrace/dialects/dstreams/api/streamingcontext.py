@@ -148,7 +148,13 @@ class StreamingContext:
                 )
             self._program.check(has_checkpoint=self._directory is not None)
             self._run = self._prepared()
-            self._run.start()
+            try:
+                self._run.start()
+            except BaseException:
+                if self._folder is None and self._directory is not None:  # let getOrCreate ask for the program again
+                    ProgramFolder(self._directory).withdraw(self._run.folder)
+                self._run = None
+                raise
             self._state, StreamingContext._active = "active", self
 
     def _prepared(self) -> BatchRun:
@@ -258,7 +264,8 @@ class StreamingContext:
             raise StreamingContextError(f"topicStream: start is 'earliest' or 'latest', got {start!r}")
         if place.log is None:
             return self._input(KafkaInput(place, start))
-        return self._input(TopicInput(str(Path(place.log).absolute()), place.name, start))
+        number = len(self._program.inputs)
+        return self._input(TopicInput(str(Path(place.log).absolute()), place.name, start, number=number))
 
     def _rdd(self, elements: RDD[Any] | Iterable[Any]) -> RDD[Any]:
         return elements if isinstance(elements, RDD) else self._sc.parallelize(list(elements))

@@ -9,10 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from headrace.dialects.dstreams.execution.batchclock import SystemClock
 from headrace.dialects.dstreams.graph.inputs import Cut
-from headrace.log import Log
+from headrace.log import Group, Log
 
 TOPIC: Final = "batches"
+KEPT: Final = 128
+"""Batches that are kept after the last one that is needed: inputs read up to 64 of them back."""
+_SEGMENT: Final = 1 << 20
+"""Bytes after which records that are needed no more can be removed."""
 
 
 class BatchLog:
@@ -21,8 +26,13 @@ class BatchLog:
     def __init__(self, folder: Path, zero: int, interval: int) -> None:
         self.path, self.zero, self.interval = str(folder / "log"), zero, interval
         log = Log(self.path)
-        self._topic = log.topic(TOPIC) if TOPIC in log.topics() else log.create(TOPIC)
+        if TOPIC not in log.topics():
+            log.create(TOPIC, segment_bytes=_SEGMENT, keep_bytes=0)  # what a group needs is kept all the same
+        self._topic = log.topic(TOPIC)
         self._partition = self._topic.partition(0)
+        self._group = Group(log, TOPIC, "kept")
+        if not self._group.committed():
+            self._group.commit({0: 0})
 
     def last(self) -> int:
         """Returns the time of the last batch; `zero` if there is none."""
@@ -31,7 +41,14 @@ class BatchLog:
     def append(self, time: int, cuts: list[Cut]) -> None:
         """Appends the next batch. It counts once it is on disk."""
         assert time == self.last() + self.interval
-        self._topic.append(0, self._topic.batch([{"time": time, "cuts": cuts}], timestamps=[time * 1000]))
+        record = {"time": time, "cuts": cuts, "logged": SystemClock().time()}  # `time` may be that of a test's clock
+        self._topic.append(0, self._topic.batch([record], timestamps=[time * 1000]))
+
+    def release(self, time: int) -> None:
+        """Notes that no batch up to a time is read again; what inputs may ask for at their start is kept."""
+        count = (time - self.zero) // self.interval
+        if count > KEPT and count % KEPT == 0:
+            self._group.commit({0: count - KEPT})
 
     def cuts(self, time: int) -> list[Cut]:
         """Reads the cuts of a batch."""

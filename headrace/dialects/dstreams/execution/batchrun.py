@@ -22,6 +22,7 @@ from headrace.dialects.dstreams.execution.batchlog import TOPIC, BatchLog
 from headrace.dialects.dstreams.execution.listenerbus import ListenerBus
 from headrace.dialects.dstreams.execution.streamprogram import Program
 from headrace.dialects.dstreams.graph.inputs import Cut
+from headrace.dialects.dstreams.graph.nodes import StateNode
 from headrace.engine.handle import Handle
 from headrace.engine.spark.session import spark_session
 from headrace.local.atomicfile import replace_file
@@ -64,6 +65,7 @@ class BatchRun:
             for source in self.program.inputs:
                 source.stop()
             self._locks.close()
+            self._remove_temporary()
             raise
 
     def _start(self) -> None:
@@ -93,7 +95,12 @@ class BatchRun:
         for node in self._nodes:
             node.close()
         self._locks.close()
+        self._remove_temporary()
+
+    def _remove_temporary(self) -> None:
         if self._temporary:
+            for source in self.program.inputs:
+                source.leave()
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def wait(self, timeout: float | None) -> bool:
@@ -117,17 +124,17 @@ class BatchRun:
         try:
             for record in sorted((element.value for element in elements), key=lambda record: record["time"]):
                 if record["time"] > self.done:
-                    self._run_batch(record["time"], record["cuts"])
+                    self._run_batch(record["time"], record["cuts"], record["logged"])
         except BaseException as error:
             if not self._halted:
                 self.error = self.error or error
             raise
 
-    def _run_batch(self, batch_time: int, cuts: list[Cut]) -> None:
+    def _run_batch(self, batch_time: int, cuts: list[Cut], logged: int) -> None:
         self._cuts[batch_time] = cuts
         moment = datetime.fromtimestamp(batch_time / 1000)
         sizes = [source.size(cut) for source, cut in zip(self.program.inputs, cuts, strict=True)]
-        with self.bus.batch(batch_time, sizes) as batch:
+        with self.bus.batch(batch_time, sizes, logged) as batch:
             for number, output in enumerate(self.program.outputs):
                 if self._halted:  # an interrupted batch is run again
                     raise InterruptedError("the StreamingContext was stopped")
@@ -135,14 +142,18 @@ class BatchRun:
                 if rdd is not None:
                     with batch.output(number, output.name):
                         output.function(moment, rdd)
+            for node in self._nodes:
+                if isinstance(node, StateNode):  # even if no output reads it now: the next version needs this one
+                    node.get(self, batch_time)
         replace_file(self.folder / "done", str(batch_time).encode())
         for node in self._nodes:
             node.forget(self, batch_time - node.horizon)
         oldest = batch_time - self.program.horizon()
-        for time in sorted(time for time in self._cuts if time <= oldest):
+        for time in sorted(time for time in list(self._cuts) if time <= oldest):
             released = self._cuts.pop(time)
             for source, cut in zip(self.program.inputs, released, strict=True):
                 source.release(cut)
+        self.log.release(oldest)
         with self._progress:
             self.done = batch_time
             self._progress.notify_all()

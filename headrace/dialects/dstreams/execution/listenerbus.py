@@ -179,10 +179,10 @@ class ListenerBus:
         self.post("onStreamingStarted", self.clock())
 
     @contextmanager
-    def batch(self, time: int, sizes: list[int]) -> Iterator[RunningBatch]:
-        """Reports the beginning and the end of a batch, unless it fails."""
+    def batch(self, time: int, sizes: list[int], submitted: int) -> Iterator[RunningBatch]:
+        """Reports the beginning and the end of a batch that was due at `submitted`, unless it fails."""
         inputs = {number: StreamInputInfo(number, size) for number, size in enumerate(sizes)}
-        info = BatchInfo(Time(time), self.clock(), _inputs=inputs)
+        info = BatchInfo(Time(time), min(submitted, self.clock()), _inputs=inputs)
         self.post("onBatchSubmitted", info)
         running = RunningBatch(self, replace(info, _started=self.clock()))
         self.post("onBatchStarted", running.info)

@@ -7,7 +7,7 @@ import itertools
 import json
 import pickle
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -134,8 +134,23 @@ class ProgramFolder:
 
     def store(self, folder: Path, program: Program) -> None:
         """Stores a program in its directory; from here on it is the latest."""
+        before = self.latest()
         replace_file(folder / _PROGRAM, dump_program(program))
-        replace_file(self.path / _LATEST, json.dumps({"format": _FORMAT, "run": folder.name}).encode())
+        self._point_to(folder.name, None if before is None else before.name)
+
+    def withdraw(self, folder: Path) -> None:
+        """Makes the program before this one the latest again: this one could not be started."""
+        stored = json.loads(read_private(self.path / _LATEST))
+        if stored["run"] != folder.name:
+            return
+        if (before := stored["before"]) is None:
+            (self.path / _LATEST).unlink()
+        else:
+            self._point_to(str(before), None)
+
+    def _point_to(self, run: str, before: str | None) -> None:
+        stored = {"format": _FORMAT, "run": run, "before": before}
+        replace_file(self.path / _LATEST, json.dumps(stored).encode())
 
 
 def temporary_folder() -> Path:
@@ -177,8 +192,3 @@ class _Loader(pickle.Unpickler):
 
     def persistent_load(self, pid: str) -> object:
         return self._context if pid == "context" else SparkSession(self._context)
-
-
-def nodes_of_inputs(program: Program) -> Iterator[InputNode]:
-    """Yields the nodes that read inputs."""
-    return (node for node in program.nodes() if isinstance(node, InputNode))

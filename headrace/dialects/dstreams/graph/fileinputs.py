@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -85,17 +86,19 @@ class FileInput(Input):
     def _listed(self) -> dict[str, int]:
         """Lists files with their sizes."""
         if (local := self._local) is None:
-            sizes = Folder(spark_session(), self.directory).sizes()
+            sizes = Folder(spark_session(), self.directory).matching_files()
             return {path: size for path, size in sizes if not path.rpartition("/")[2].startswith(".")}
+        listed: dict[str, int] = {}
         try:
-            with os.scandir(local) as entries:
-                return {
-                    entry.path: entry.stat().st_size
-                    for entry in entries
-                    if entry.is_file() and not entry.name.startswith(".")
-                }
+            entries = os.scandir(local)
         except FileNotFoundError:  # it may be made later
-            return {}
+            return listed
+        with entries:
+            for entry in entries:
+                if entry.is_file() and not entry.name.startswith("."):
+                    with suppress(FileNotFoundError):  # moved away just now; the others are still there
+                        listed[entry.path] = entry.stat().st_size
+        return listed
 
 
 def _shares(parts: list[tuple[str, int, int]], most: int) -> list[list[tuple[str, int, int]]]:

@@ -37,6 +37,9 @@ class Input:
     def stop(self) -> None:
         """Stops receiving; what was received stays."""
 
+    def leave(self) -> None:
+        """Notes, after a run that nobody will continue, that nothing is needed any more."""
+
     def cut(self) -> Cut:
         """Returns what came since the last cut."""
         raise NotImplementedError

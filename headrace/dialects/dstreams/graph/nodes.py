@@ -77,7 +77,7 @@ class Node:
 
     def forget(self, batches: Batches, before: int) -> None:
         """Forgets RDDs up to a time that nobody needs any more."""
-        for time in [time for time in self._made if time <= before]:
+        for time in [time for time in list(self._made) if time <= before]:
             self._release(self._made.pop(time))
 
     def close(self) -> None:

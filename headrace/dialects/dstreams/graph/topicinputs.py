@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import logging
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 from pyspark import RDD
 
+from headrace.dialects.dstreams.errors import StreamingContextError
 from headrace.dialects.dstreams.graph.inputs import Cut, Input, InputContext, read_shares
 from headrace.edges import kafkaclient
 from headrace.edges.linereceiver import LineReceiver
@@ -17,29 +21,43 @@ from headrace.engine.spark import kafkajars
 from headrace.engine.spark.session import spark_session
 from headrace.log import Group, Log, Topic
 from headrace.log.values import VALUE, WATERMARK_KEY
-from headrace.model.times import DAY
+from headrace.model.kafkasecurity import VARIABLE, KafkaSecurity
 from headrace.model.topics import Address
+
+_log = logging.getLogger(__name__)
 
 _RELEASES: Final = 16
 """Batches after which a topic hears what is needed no more."""
+_SEGMENT: Final = 16 << 20
+_KEPT: Final = 64 << 20
+"""Bytes of a socket's lines that are kept when no batch needs them any more. What is needed is kept, however much."""
 
 
 class TopicInput(Input):
     """Records of a topic of an embedded log: its rows or JSON values; with `column`, the values of one column."""
 
-    def __init__(self, log: str, name: str, start: str = "latest", column: str | None = None) -> None:
-        self.log, self.name, self.column, self.first = log, name, column, start
+    def __init__(
+        self, log: str, name: str, start: str = "latest", column: str | None = None, *, number: int = 0
+    ) -> None:
+        self.log, self.name, self.column, self.first, self.number = log, name, column, start, number
         self.released = 0
 
     def start(self, context: InputContext, earlier: Iterator[Cut]) -> None:
         topic = self._run_topic = topic_at(self.log, self.name)
-        self._run_group = Group(Log(self.log), self.name, f"dstreams-{context.folder.name}")
+        program = hashlib.sha256(str(context.folder).encode()).hexdigest()[:16]  # others have a run-1, too
+        self._run_group = Group(Log(self.log), self.name, f"dstreams-{program}-{self.number}")
         if (last := next(earlier, None)) is not None:
             self._run_at: dict[str, int] = last["until"]
         elif self.first == "latest":
             self._run_at = self._ends()
         else:
             self._run_at = {str(number): each.earliest() for number, each in enumerate(topic.partitions)}
+        if not self._run_group.committed():  # from here on retention waits for this program
+            self._run_group.commit({int(number): at for number, at in self._run_at.items()})
+
+    def leave(self) -> None:
+        if (group := self.__dict__.pop("_run_group", None)) is not None:
+            group.delete()
 
     def cut(self) -> Cut:
         cut = {"from": self._run_at, "until": self._ends()}
@@ -72,21 +90,35 @@ class SocketInput(TopicInput):
     """Lines that a server sends; a thread of the driver writes them to a topic before they count as received."""
 
     def __init__(self, host: str, port: int, number: int) -> None:
-        super().__init__("", f"socket-{number}", "earliest", "value")
+        super().__init__("", f"socket-{number}", "earliest", "value", number=number)
         self.host, self.port = host, port
 
     def start(self, context: InputContext, earlier: Iterator[Cut]) -> None:
         self.log = str(context.folder / "log")
         if self.name not in Log(self.log).topics():
-            Log(self.log).create(self.name, values="value string", keep_age=DAY)  # longer, if it is needed
+            Log(self.log).create(self.name, values="value string", segment_bytes=_SEGMENT, keep_bytes=_KEPT)
         super().start(context, earlier)
         receiver = LineReceiver(self._run_topic, self.host, self.port, attempts=1 << 30, failed=self._failed)
         self._run_receiver = receiver
         receiver.start()
 
+    def cut(self) -> Cut:
+        if "_run_receiver" in self.__dict__:
+            self._warn_of_refused_lines()
+        return super().cut()
+
     def stop(self) -> None:
-        if (receiver := self.__dict__.pop("_run_receiver", None)) is not None:
-            receiver.stop()
+        if "_run_receiver" in self.__dict__:
+            self._run_receiver.stop()
+            self._warn_of_refused_lines()
+            del self._run_receiver
+
+    def _warn_of_refused_lines(self) -> None:
+        counts = self._run_receiver.counts()
+        refused = {reason: counts[reason] for reason in ("too_long", "not_text", "torn") if counts[reason]}
+        if refused != self.__dict__.get("_run_refused", {}):
+            self._run_refused = refused
+            _log.warning("socketTextStream(%r, %s): lines that were refused so far: %s", self.host, self.port, refused)
 
     def _failed(self) -> None:
         self.failure = self._run_receiver.failure
@@ -98,9 +130,19 @@ class KafkaInput(Input):
     lasting = False
 
     def __init__(self, address: Address, start: str = "latest") -> None:
-        self.address, self.first = address, start
+        self.address, self.first, self.secured = address, start, address.security is not None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "address": replace(self.address, security=None)}  # no passwords on disk
 
     def start(self, context: InputContext, earlier: Iterator[Cut]) -> None:
+        if self.secured and self.address.security is None:  # the program is continued
+            if (security := KafkaSecurity.from_environment()) is None:
+                raise StreamingContextError(
+                    f"{self}: passwords are not stored with a program; to continue it, name a file of the brokers' "
+                    f"security with the environment variable {VARIABLE}"
+                )
+            self.address = replace(self.address, security=security)
         kafkajars.check(spark_session(), self)
         last = next(earlier, None)
         self._run_at: dict[str, int] = self._offsets(self.first) if last is None else last["until"]

@@ -26,6 +26,8 @@ _FORMAT: Final = 1
 _DELTA, _FULL = ".delta", ".full"
 _SMALL: Final = 1 << 20
 """Bytes of deltas below which it does not pay to write all of the state."""
+_BLOCK: Final = 1 << 12
+"""Bytes that even the smallest delta takes on a disk: idle batches shall not leave thousands of files."""
 
 
 class StateOperator(Protocol):
@@ -88,7 +90,7 @@ class StateFiles:
         if not self._write(version, _DELTA, data):
             delta, data = self._read(version, _DELTA)  # another attempt was faster, and counts
         self.operator.apply(copy.state, delta)
-        copy.version, copy.delta, copy.bytes_since = version, delta, copy.bytes_since + len(data)
+        copy.version, copy.delta, copy.bytes_since = version, delta, copy.bytes_since + max(len(data), _BLOCK)
         if copy.bytes_since > max(copy.full_bytes, _SMALL):
             full = dumps(copy.state)
             self._write(version, _FULL, full)
@@ -160,7 +162,7 @@ class StateFiles:
         for each in range(copy.version + 1, version + 1):
             delta, data = self._read(each, _DELTA)
             self.operator.apply(copy.state, delta)
-            copy.version, copy.delta, copy.bytes_since = each, delta, copy.bytes_since + len(data)
+            copy.version, copy.delta, copy.bytes_since = each, delta, copy.bytes_since + max(len(data), _BLOCK)
 
     def _read(self, version: int, suffix: str) -> tuple[Any, bytes]:
         path = self._path(version, suffix)
