@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from headrace.dialects.sql.catalog import View
 from headrace.engine.handle import Handle
-from headrace.model.badrecords import FAILED_EXPRESSION
+from headrace.model.badrecords import FAILED_EXPRESSION, BadRecords
 from headrace.model.pipeline import Graph
 
 
@@ -27,14 +27,18 @@ class FailedRows:
         """Adds up what a pass counted that has ended."""
         if name in self._running:
             handle, labels = self._running.pop(name)
+            bad = handle.status().bad
             for view, steps in labels.items():
-                self._before[view] += _counted(handle, steps)
+                self._before[view] += _counted(bad, steps)
 
-    def count(self, view: View) -> int:
-        """Returns how many rows a view left out."""
-        name = view.shape or view.name
-        running = (_counted(handle, labels[name]) for handle, labels in self._running.values() if name in labels)
-        return self._before[name] + sum(running)
+    def counts(self, views: Iterable[View]) -> list[int]:
+        """Returns how many rows each of these views left out; a pass is asked once, however many views it computes."""
+        found = Counter(self._before)
+        for handle, labels in self._running.values():
+            bad = handle.status().bad
+            for name, steps in labels.items():
+                found[name] += _counted(bad, steps)
+        return [found[view.shape or view.name] for view in views]
 
     def forget(self, view: str) -> None:
         """Forgets a view that is no more."""
@@ -57,6 +61,5 @@ def _leading_to(graph: Graph, label: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def _counted(handle: Handle, labels: frozenset[str]) -> int:
-    bad = handle.status().bad
+def _counted(bad: Mapping[str, BadRecords], labels: frozenset[str]) -> int:
     return sum(bad[label].counts.get(FAILED_EXPRESSION, 0) for label in labels & bad.keys())

@@ -138,16 +138,21 @@ def _plan(
         if (sliding := sliding_of(statement)) is not None:
             query = sliding_query(sliding, statement, where.catalog.streams)
             return slid(planner.plan(query, statement.text, combines=combines))
-        lateness = None
-        if (ttl := ttl_of(statement)) is not None:  # what it counts from is known once the query is planned
-            found = _planner_of_types(where).plan(statement.query, statement.text)
-            lateness = lateness_for(ttl, found, statement)
+        lateness = _lateness_of(where, statement)
         return planner.plan(statement.query, statement.text, lateness=lateness, combines=combines)
     shape = shape_of(statement, where.catalog.streams)
     assert shape is not None, statement
     queries = MatchedQueries(str(where.catalog.query_table(shape.name, alone).path), shape.parameters)
     called = where.functions.called_in(shape.query, statement.text)
     return planner.plan(called, statement.text, queries, combines=combines)
+
+
+def _lateness_of(where: SessionPlace, statement: CreateQuery) -> int | None:
+    """Returns how long the windows of a view take late rows, by its ttl; None if it has none."""
+    if (ttl := ttl_of(statement)) is None:
+        return None
+    # What it counts from is known once the query is planned.
+    return lateness_for(ttl, _planner_of_types(where).plan(statement.query, statement.text), statement)
 
 
 def pass_name(catalog: Catalog, statement: CreateQuery, graph: Graph) -> str:
@@ -197,7 +202,11 @@ def _planner(where: SessionPlace, sources: Mapping[str, PCollection]) -> Planner
         )
     views = {name: view.statement for name, view in catalog.views.items()}
     definitions = {name: functions.called_in(each.query, each.text) for name, each in views.items()}
-    return Planner(relations, definitions, skipping=True)
+
+    def lateness_of(view: str) -> int | None:
+        return _lateness_of(where, replace(views[view], query=definitions[view]))
+
+    return Planner(relations, definitions, skipping=True, lateness_of=lateness_of)
 
 
 def _source(where: SessionPlace, name: str, start: Any) -> Source:

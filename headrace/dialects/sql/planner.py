@@ -6,7 +6,7 @@ are planned in `groupclause`, joins in `joinclause`; the transforms themselves a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -77,10 +77,18 @@ class Planner:
     """Plans queries over tables, which are relations by name, and over views, which are queries by name.
 
     What queries have in common is planned once. With `skipping`, rows on which an expression fails are left out.
+    `lateness_of` gives how long the windows of a view take late rows, if its ttl says so.
     """
 
-    def __init__(self, tables: Tables, views: Mapping[str, exp.Query] | None = None, *, skipping: bool = False) -> None:
-        self.tables, self.views = dict(tables), dict(views or {})
+    def __init__(
+        self,
+        tables: Tables,
+        views: Mapping[str, exp.Query] | None = None,
+        *,
+        skipping: bool = False,
+        lateness_of: Callable[[str], int | None] = lambda view: None,
+    ) -> None:
+        self.tables, self.views, self.lateness_of = dict(tables), dict(views or {}), lateness_of
         self._shared = SharedSteps(skipping=skipping)
 
     def plan(
@@ -242,6 +250,8 @@ class QueryPlan:
         query = self.planner.views[known]
         emit = query.args.get("emit")
         emission = emission_of(emit, self.steps.text)
+        if (lateness := self.planner.lateness_of(known)) is not None:  # a row that has expired changes no more
+            emission = replace(emission, lateness=min(emission.lateness, lateness))
         steps = replace(self.steps, emission=emission, stated=emit is not None, queries=None, combines=False)
         view = limited(steps, QueryPlan(steps, query, self.planner, self.planner.tables, inner=True).relation(), None)
         return output_relation(steps, query, view, source)

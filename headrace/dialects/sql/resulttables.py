@@ -137,7 +137,7 @@ class ResultTables:
                 self._quick = self._lent.driver_connection
                 self._quick.execute("PRAGMA busy_timeout = 0")
             found: tuple[Any, ...] | None = self._quick.execute(text, values).fetchone()
-        except sqlite3.Error:  # it is being written, or the view is gone
+        except (sqlite3.Error, sa.exc.SQLAlchemyError):  # it is being written, or the view is gone
             return None
         return found
 

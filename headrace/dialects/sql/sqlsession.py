@@ -378,7 +378,7 @@ class SqlSession:
         if (
             computed := {"view": self.catalog.views, "transform": self.catalog.transforms}.get(statement.kind)
         ) is not None:
-            columns["failed_rows"] = [self._failed.count(view) for view in computed.values()]
+            columns["failed_rows"] = self._failed.counts(computed.values())
         return Result(table=pa.table(columns))
 
     def _names(self, kind: sql.Kind) -> list[str]:
@@ -540,23 +540,33 @@ class SqlSession:
             yield
         finally:
             waiting, self._waiting = self._waiting, None
-            for name in waiting:
-                try:
-                    self._restart(name)
-                except BaseException:
-                    self._running.pop(name, None)
-                    self._undo(name, before)
-                    raise
+            with ExitStack() as rest:  # those behind one that cannot start are started all the same
+                for name in reversed(waiting):
+                    rest.callback(self._restart_or_undo, name, before)
+
+    def _restart_or_undo(self, name: str, before: set[str]) -> None:
+        """Lets a pass go on, without the views that were not there before if it cannot with them."""
+        try:
+            self._restart(name)
+        except BaseException:
+            self._running.pop(name, None)
+            self._undo(name, before)
+            raise
 
     def _undo(self, name: str, before: set[str]) -> None:
-        """Removes the views and transforms of a pass that were not there before."""
-        for view in [*self.catalog.views.values(), *self.catalog.transforms.values()]:
-            if view.computed_by != name or view.name in before:
-                continue
-            if view.statement.into is None:
-                self._remove(view.name)
-            else:
-                self._restart(self.catalog.drop_transform(view.name).computed_by)
+        """Removes the views and transforms of a pass that were not there before: all, and then it goes on."""
+        new = [*self.catalog.views.values(), *self.catalog.transforms.values()]
+        self._waiting = {}  # with some of them it could start as little as with all
+        try:
+            for view in reversed([each for each in new if each.computed_by == name and each.name not in before]):
+                if view.statement.into is None:
+                    self._remove(view.name)
+                else:
+                    self._restart(self.catalog.drop_transform(view.name).computed_by)
+        finally:
+            waiting, self._waiting = self._waiting, None
+            for each in waiting:
+                self._restart(each)
 
     def _restart(self, name: str) -> None:
         """Lets a pass go on with the views that it has now; one without views is over."""

@@ -85,7 +85,8 @@ class ColumnsFn(CombineFn[Any, list[Any], tuple[Any, ...]]):
 def columns_fn(aggregate: Aggregate) -> ColumnsFn:
     """Makes one CombineFn of an aggregate's aggregations."""
     every = list(aggregate.aggregations.values())
-    whole = [replace(each, fn=each.fn.fn) if isinstance(each.fn, PartialFn) else each for each in every]
+    # Equal ones that are not partial have accumulators each, as they always had: a checkpoint is compared by this.
+    whole = [replace(each, fn=each.fn.fn) if isinstance(each.fn, PartialFn) else None for each in every]
     shared = tuple(every.index(each) if each in every else at for at, each in enumerate(whole))
     return ColumnsFn(tuple(each.fn for each in every), shared if shared != tuple(range(len(every))) else ())
 

@@ -169,6 +169,14 @@ def test_combined_aggregates_are_those_of_all_rows(batches: list[list[Trade]]) -
         assert whole == (len(trades), expected(trades)["who"])
 
 
+def test_groups_are_by_columns_before_aliases_and_nobody_else_merges() -> None:
+    table, view = rows_of_view([[Trade("a", "p", 1, 1), Trade("b", "q", 1, 1), Trade("b", "r", 1, 2)]])
+    text = "SELECT lower('K') AS k, combine(who) AS who, combine(n) AS n FROM v GROUP BY k"
+    assert sorted(selected(Path("nowhere"), text, table, view)) == [("k", 1, 1), ("k", 2, 2)]
+    with pytest.raises(SqlError, match="there is no function 'merged'"):
+        selected(Path("nowhere"), "SELECT combine(n), merged('x'::BLOB, 'quantiles(x, 3)') FROM v", table, view)
+
+
 @pytest.mark.slow("a session with two passes, and a database of its own")
 def test_rows_of_views_are_combined(spark: SparkSession, tmp_path: Path) -> None:
     with SqlSession(str(tmp_path / "home"), spark=spark) as session:

@@ -32,3 +32,5 @@ def test_a_partial_aggregation_finishes_the_accumulator_of_the_whole_one() -> No
 
 def test_aggregations_that_share_nothing_are_as_before() -> None:
     assert columns_fn(GroupBy("k").aggregate(n=agg.count(), high=agg.max("x"))).shared == ()
+    # A view over a view has such: its state is that of earlier versions.
+    assert columns_fn(GroupBy("k").aggregate(n=agg.count(), _rows=agg.count())).shared == ()
