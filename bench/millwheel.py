@@ -28,6 +28,7 @@ from headrace.log import Log, Topic
 
 POLL = 0.002  # seconds between two looks at the topic of results
 GAP = 0.05  # seconds from a production to the next record
+LONGEST = 120  # seconds to wait for a production
 
 
 class Count(mw.Computation):
@@ -133,6 +134,9 @@ def delays(injector: mw.Injector, result: Topic, handles: list[hr.Handle]) -> It
             if turn % 500 == 0:
                 for handle in handles:
                     handle.wait(0)  # raises an error if it has failed
+                if time.perf_counter() - began > LONGEST:
+                    states = [handle.status() for handle in handles]
+                    raise RuntimeError(f"record {number} was not produced in {LONGEST} s; {states}")
         yield time.perf_counter() - began
         time.sleep(GAP)
 

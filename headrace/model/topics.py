@@ -219,6 +219,8 @@ class WriteTopic(BatchSink):
     With `watermarks`, the topic also has the watermark of what is written: after each micro-batch in which it moved,
     every partition gets a record without a value that says so, and that only `ReadTopic(..., watermark="stream")` sees.
     So another stream, in another process, has the same watermark. There must be a grouping between sources and topic.
+    Whoever reads it waits for all writers that ever said something. A writer is known by its checkpoint, or as
+    `writer`: then one that begins anew, with another checkpoint, is the same.
 
     >>> import headrace as hr
     >>> print(hr.WriteTopic("hits", log="/data/log", key="url"))
@@ -237,9 +239,12 @@ class WriteTopic(BatchSink):
         key_format: Format | None = None,
         registry: str | SchemaRegistry | None = None,
         watermarks: bool = False,
+        writer: str | None = None,
     ) -> None:
         self.address = address(topic, log=log, security=security)
-        self.watermarks = watermarks
+        self.watermarks, self.writer = watermarks, writer
+        if writer is not None and not watermarks:
+            raise PipelineError(f"WriteTopic: writer={writer!r} is who says watermarks; give watermarks=True, too")
         self.format: Format | None = format
         self.key_format: Format | None = key_format
         self.registry = _registry("WriteTopic", self.address, format, key, key_format, registry)

@@ -38,8 +38,8 @@ def changes(result: Collection, label: str = "changes") -> PCollection:
     """Gives the changes of a collection to the pipeline, as elements `Change(element, diff)`.
 
     In a stream every micro-batch is an epoch: its changes together lead from the answer before it to the one after
-    it, each of which is what a computation from scratch gives. In a batch, all input is one epoch. The program runs in
-    one shard, which has its state; the state is found by the label.
+    it, each of which is what a computation from scratch gives. Where all inputs are bounded, all of them are one epoch,
+    also in a stream. The program runs in one shard, which has its state; the state is found by the label.
 
     >>> import headrace as hr
     >>> p = hr.Pipeline()

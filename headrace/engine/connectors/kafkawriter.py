@@ -36,7 +36,8 @@ class KafkaWriter:
 
     def begin(self, stream: str) -> None:
         """Opens the producer, before the first batch of a run; an earlier run of this stream can then write no more."""
-        self._writer = f"{stream}/{self.node.label}"
+        assert isinstance(self.node.transform, WriteTopic)
+        self._writer = self.node.transform.writer or f"{stream}/{self.node.label}"
         self._producer = TransactionalProducer(self.node, self.address, f"headrace-{stream}-{self.node.label}")
 
     def append(

@@ -35,15 +35,15 @@ class TopicWriter:
     def __init__(self, node: Node) -> None:
         assert isinstance(node.transform, WriteTopic)
         self.label, self.topic = node.label, open_topic(node, node.transform.address)
-        self.watermarks = node.transform.watermarks
+        self.watermarks, self._known_as = node.transform.watermarks, node.transform.writer
         self.producer, self._writer = 0, ""
         self._fence: Fence | None = None
         self._said = MIN_TIME  # the watermark that the topic has
 
     def begin(self, stream: str) -> None:
         """Sets the producer, before the first batch of a run."""
-        self._writer = f"{stream}/{self.label}"
-        self.producer = producer_id(self._writer)
+        self._writer = self._known_as or f"{stream}/{self.label}"
+        self.producer = producer_id(f"{stream}/{self.label}")
 
     def take_over(self) -> None:
         """Takes the stream over from a process that still runs it: what that one would append is refused."""

@@ -169,9 +169,30 @@ def add_up(changes: Changes) -> Counts:
     {'b': 1}
     """
     totals: Counts = {}
-    for element, count in changes:
-        totals[element] = totals.get(element, 0) + count
+    element: Any = None
+    try:
+        for element, count in changes:
+            totals[element] = totals.get(element, 0) + count
+    except TypeError as error:
+        raise unhashable(element) or error from None
     return {element: count for element, count in totals.items() if count}
+
+
+def unhashable(element: Any) -> PipelineError | None:
+    """Returns the error of an element that cannot be hashed; None if it can.
+
+    >>> print(unhashable(["a", 1]))
+    elements of collections that change must be hashable, got ['a', 1]; make tuples of lists, frozensets of sets
+    >>> unhashable(("a", 1))
+    """
+    try:
+        hash(element)
+    except TypeError:
+        return PipelineError(
+            f"elements of collections that change must be hashable, got {shown(element)}; make tuples of lists, "
+            "frozensets of sets"
+        )
+    return None
 
 
 def by_key(changes: Changes) -> dict[Any, Counts]:
@@ -193,8 +214,10 @@ def by_key(changes: Changes) -> dict[Any, Counts]:
             else:
                 counts[value] = count
     except (TypeError, ValueError):
+        if refused := unhashable(pair):
+            raise refused from None
         if isinstance(pair, tuple) and len(pair) == 2:
-            raise  # the user's function, or what cannot be a key
+            raise
         raise PipelineError(f"join, reduce and count take pairs of key and value, got {pair!r}") from None
     gone = []
     for key, counts in found.items():

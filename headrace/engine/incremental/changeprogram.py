@@ -81,8 +81,14 @@ class Program:
                 by_collection[loop.result].readers.append((node, _FEEDBACK))
         self.inputs = {each.name: by_collection[each] for each in inputs_of(result)}
         self._result = by_collection[result]
+        # Rounds that an earlier run has not gone cannot be made up for: how often a loop goes round is part of it.
         self._shape = [
-            (node.collection.kind, [by_collection[r].number for r in node.collection.inputs]) for node in self._nodes
+            (
+                node.collection.kind,
+                [by_collection[r].number for r in node.collection.inputs],
+                [loop.iterations for loop in node.loops],
+            )
+            for node in self._nodes
         ]
         self._agenda: list[tuple[tuple[int, ...], int, Round]] = []
         self._waiting: dict[tuple[int, Round], dict[int, list[Any]]] = {}
@@ -167,8 +173,8 @@ class Program:
             shape, number, side, *part = pickle.loads(block)
             if shape != self._shape:
                 raise PipelineError(
-                    "the stored state is of another program: its operators are not the ones that it was written with; "
-                    "begin with a new checkpoint"
+                    "the stored state is of another program: its operators, or the iterations of its loops, are not "
+                    "the ones that it was written with; begin with a new checkpoint"
                 )
             self._nodes[number].operator.traces[side].load(*part)
 

@@ -46,8 +46,9 @@ class FromRanges(FromSource):
         for ranges in batches:
             now = pc.max(ranges.column(NOW)).as_py()
             for partition, rows in self._read(ranges):
-                if LOW in rows.schema.names:  # what a writer says
-                    self._observe(rows, partition or WHOLE, now)
+                if LOW in rows.schema.names:  # what a writer says, which other policies do not follow
+                    if self.watermarks == "written":
+                        self._observe(rows, partition or WHOLE, now)
                 elif rows.num_rows:
                     self.count += rows.num_rows
                     self.clocks.observe(self.name, None, now)

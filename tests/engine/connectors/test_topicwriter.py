@@ -29,6 +29,7 @@ from headrace.log import Log, Record, Topic, segments
 from headrace.log.partitioning import partitions_of
 from headrace.log.partitions import Partition
 from headrace.log.values import Values
+from headrace.log.watermarkrecords import WriterWatermark, split_watermarks
 from headrace.model.times import SECOND, now
 
 if TYPE_CHECKING:
@@ -237,10 +238,10 @@ def fault(at: int, *, done: bool) -> Iterator[None]:
         yield
 
 
-def writer(log: Log, stream: str = "s") -> TopicWriter:
+def writer(log: Log, stream: str = "s", **options: Any) -> TopicWriter:
     """Returns the writer of a process that starts or continues a stream."""
     p = hr.Pipeline()
-    p | hr.Create(["a"]) | "to" >> hr.WriteTopic("visits", log=str(log.path))
+    p | hr.Create(["a"]) | "to" >> hr.WriteTopic("visits", log=str(log.path), **options)
     [*_, node] = p.graph()
     topic_writer = TopicWriter(node)
     topic_writer.begin(stream)
@@ -251,6 +252,16 @@ def blocks(elements: list[tuple[str | None, int]], partitions: int) -> list[pa.B
     output = ToRecords("to", Values("json"), partitions, None, lambda pair: pair[0], None)
     batches = [*output.add(Bundle(elements)), *output.finish()] if elements else []
     return [cell.as_buffer() for batch in batches for cell in batch.column(0)]
+
+
+def test_a_writer_with_a_name_is_the_same_with_another_checkpoint(tmp_path: Path) -> None:
+    topic = Log(tmp_path).create("visits")
+    for stream, low in (("first", 60), ("second", 50), ("second", 70)):
+        writer(topic.log, stream, watermarks=True, writer="windows").append([], low, lambda: 0, low)
+    said = [each for _, batch in topic.partition(0).read(0) for each in split_watermarks(batch)[1]]
+    assert said == [WriterWatermark("windows", low) for low in (60, 50, 70)]
+    with pytest.raises(hr.PipelineError, match="give watermarks=True, too"):
+        hr.WriteTopic("visits", log=str(tmp_path), writer="windows")
 
 
 ELEMENTS = st.lists(st.tuples(st.none() | st.sampled_from("abcdef"), st.integers(0, 9)), max_size=8)

@@ -186,6 +186,25 @@ def test_state_of_another_program_is_refused() -> None:
         other.load(one.changes())
 
 
+def test_state_of_a_loop_of_other_iterations_is_refused() -> None:
+    def program(iterations: int) -> Program:
+        return Program(iterate(Collection.input("words"), Collection.distinct, iterations=iterations), stored=True)
+
+    one = program(2)
+    one.step({"words": [("a", 1)]})
+    changes = one.changes()
+    program(2).load(changes)
+    with pytest.raises(PipelineError, match="the iterations of its loops"):
+        program(3).load(changes)
+
+
+@pytest.mark.parametrize("element", [[1], (1,)])
+def test_what_cannot_be_hashed_is_refused_with_a_remedy(element: Any) -> None:
+    program = Program(Collection.input("lists").map(lambda each: ("a", list(each))).count())
+    with pytest.raises(PipelineError, match=r"must be hashable, got .*; make tuples of lists"):
+        program.step({"lists": [(element, 1)]})
+
+
 def _any(value: Any) -> Any:
     return value
 

@@ -101,12 +101,15 @@ class Injector:
         self._fence = self.topic.take_over(self._producer)
         self.next = 1 + min(partition.last_sequence(self._producer) for partition in self.topic.partitions)
         self.watermark = Instant(MIN_TIME)
+        self._said = MIN_TIME  # the watermark of the last batch
+        self._incomplete = False  # whether the last flush failed: some partitions may have its batch
         self.sent = self.late = 0
         self._pending: dict[int, _Pending] = {}
         self._times: list[int] = []
 
     def send(self, value: Any, *, timestamp: InstantLike, key: bytes | str | None = None) -> None:
         """Sends a record of an event time; records with one key go to one partition, others to that of the batch."""
+        self._check_complete()
         time = instant(timestamp)
         if time < self.watermark:
             if isinstance(self.kind, Perfect):
@@ -129,6 +132,7 @@ class Injector:
         """Says that all later records have this event time or a later one; for perfect watermarks."""
         if not isinstance(self.kind, Perfect):
             raise ComputationError(f"the injector {self.name!r} estimates its watermark itself; leave advance out")
+        self._check_complete()
         self.watermark = Instant(max(self.watermark, instant(watermark)))
 
     def flush(self) -> None:
@@ -139,6 +143,7 @@ class Injector:
         said = watermark_record(WriterWatermark(f"injector/{self.name}", self.watermark), self.topic.schema)
         place = said.schema.get_field_index(TIMESTAMP)
         said = said.set_column(place, TIMESTAMP, pa.array([self.clock()], pa.int64()))
+        self._incomplete = True
         for number, partition in enumerate(self.topic.partitions):
             batches = [said]
             if (pending := self._pending.get(number)) is not None:
@@ -149,9 +154,18 @@ class Injector:
             partition.append(batch, producer=self._producer, sequence=self.next, fence=self._fence)
         self.next += 1
         self._pending, self._times = {}, []
+        self._said, self._incomplete = self.watermark, False
+
+    def _check_complete(self) -> None:
+        if self._incomplete:
+            raise ComputationError(
+                f"the injector {self.name!r} could not append batch {self.next} to all partitions, and those that have "
+                "it take no more into it; call flush() again before anything else is sent"
+            )
 
     def finish(self) -> None:
         """Says that nothing follows: the low watermark of this injector goes to the end of time."""
+        self._check_complete()
         self.watermark = Instant(MAX_TIME)
         self.flush()
 
@@ -159,5 +173,6 @@ class Injector:
         return self
 
     def __exit__(self, kind: object, *rest: object) -> None:
-        if kind is None and (self._pending or self.watermark > MIN_TIME):
+        # A batch without anything new would take the number of one that is still to be sent.
+        if kind is None and (self._pending or self.watermark > self._said):
             self.flush()

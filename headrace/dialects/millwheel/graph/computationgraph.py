@@ -89,7 +89,8 @@ def build(
     tags = [*(stream for stream in outputs if stream != single), COUNTS]
     computed = records | name >> ParDo(computation_fn(computation, weak)).with_outputs(*tags, main=single)
     for stream, key in outputs.items():
-        write = WriteTopic(stream, log=log, key=key, watermarks=True)
+        # Added again after it was discarded, it is the same writer: readers would wait for the former one for ever.
+        write = WriteTopic(stream, log=log, key=key, watermarks=True, writer=f"{name}/{stream}")
         computed[stream] | f"{stream}/write" >> write
     computed[COUNTS] | f"{COUNTS}/write" >> WriteTopic(counts_topic(name), log=log)
 

@@ -185,10 +185,11 @@ class Mill:
             raise ComputationError(f"a computation {name!r} is running already; give another name")
         streams = tuple(computation.inputs), tuple(computation.outputs)
         declared = Declared(name, None, "running", start, *streams)
-        if self.folder.read(name) is None:
+        before = self.folder.read(name)
+        if before is None or before.wanted == "discarded":
             self.folder.check_new(name)
-        self.folder.declare(declared)
         self._start(declared, computation)
+        self.folder.declare(declared)  # not before it runs here: the declaration may be that of another process
 
     def remove(self, name: str) -> None:
         """Stops a computation of this program; run again under this name, it goes on where it was."""
@@ -234,18 +235,21 @@ class Mill:
             _log.warning("%s has failed and starts again: %s", name, status.error)
             return
         self._failed[name] = status.error or "it has failed"
-        self.folder.publish(replace(status, state="failed"))
+        self.folder.publish_last(name, lambda: replace(status, state="failed"))
         _log.error("%s has failed: %s", name, status.error)
 
     def _try(self, declared: Declared) -> None:
         assert declared.source is not None
+        if not self._take_over and self.folder.owner(declared.name) is not None:
+            return  # it may become free; until then nothing of it is loaded or made
         try:
             self._start(declared, load_computation(declared.source))
         except Owned:
             return  # it may become free
         except Exception as error:
-            self._failed[declared.name] = str(error)
-            self.folder.publish(ComputationStatus(declared.name, "failed", os.getpid(), error=str(error)))
+            self._failed[declared.name] = message = str(error)
+            status = ComputationStatus(declared.name, "failed", os.getpid(), error=message)
+            self.folder.publish_last(declared.name, lambda: status)
             _log.error("%s cannot run: %s", declared.name, error)
 
     def _start(self, declared: Declared, computation: Computation) -> None:
@@ -259,8 +263,8 @@ class Mill:
     def _stop(self, name: str) -> None:
         running = self._running.pop(name)
         running.stop()
-        if running.owned and self.folder.read(name) is not None:
-            self.folder.publish(replace(running.status(), state="waiting", owner=None))
+        if running.owned:
+            self.folder.publish_last(name, lambda: replace(running.status(), state="waiting", owner=None))
 
     def publish(self) -> None:
         """Writes the status of all that runs here, for other processes."""

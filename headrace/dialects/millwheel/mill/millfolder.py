@@ -16,6 +16,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -24,6 +25,7 @@ from headrace.dialects.millwheel.api.recordsandtimers import ComputationError
 from headrace.dialects.millwheel.graph.computationgraph import counts_topic
 from headrace.dialects.millwheel.mill.computationstatus import ComputationStatus
 from headrace.local.atomicfile import replace_file
+from headrace.local.filelock import file_lock
 from headrace.local.privatefile import read_private
 from headrace.local.privatefolder import check_folder, check_tree, make_folder
 from headrace.local.processlock import lock_holder
@@ -138,9 +140,16 @@ class MillFolder:
 
     def discard_stopped(self) -> None:
         """Deletes the computations that are to be discarded and that nobody runs."""
-        for declared in self.declared("discarded"):
-            if self.owner(declared.name) is None:
-                self._delete(declared)
+        if not self.declared("discarded"):
+            return
+        with self._discarding():  # who asked for it and all who run computations come here at once
+            for declared in self.declared("discarded"):
+                if self.owner(declared.name) is None:
+                    self._delete(declared)
+
+    def _discarding(self) -> AbstractContextManager[bool]:
+        """Holds the lock under which computations are deleted: what is there stays there."""
+        return file_lock(self.directory / "discarding")
 
     def _delete(self, declared: Declared) -> None:
         log, name = Log(self.log), declared.name
@@ -180,6 +189,12 @@ class MillFolder:
     def publish(self, status: ComputationStatus) -> None:
         """Writes the status of a computation."""
         replace_file(self.folder(status.name) / "status.json", json.dumps(asdict(status)).encode())
+
+    def publish_last(self, name: str, status: Callable[[], ComputationStatus]) -> None:
+        """Writes the status of a computation that this process runs no more, unless it has been discarded since."""
+        with self._discarding():
+            if self.read(name) is not None:
+                self.publish(status())
 
     def published(self, name: str) -> ComputationStatus | None:
         """Returns the status that was written last; None if there is none."""

@@ -114,3 +114,29 @@ def test_of_two_injectors_the_older_is_refused(topic: Topic) -> None:
     with pytest.raises(FencedError, match="appends with token 1, but another has taken over with token 2"):
         older.flush()
     assert values(topic) == ["b"]
+
+
+def test_leaving_a_block_takes_no_number_that_a_batch_is_to_have(topic: Topic) -> None:
+    for end in (2, 4):
+        with injector(topic) as each:
+            for batch in range(each.next, end):
+                each.send(batch, timestamp=batch)
+                each.advance(batch + 1)
+                each.flush()
+        assert each.next == end
+    assert values(topic) == ["0", "1", "2", "3"]
+
+
+def test_nothing_is_added_to_a_batch_that_some_partitions_have(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+    each = injector(topic)
+    each.send("a", timestamp=1)
+    with monkeypatch.context() as patched:
+        patched.setattr(each.topic.partitions[1], "append", lambda *_, **__: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            each.flush()
+    with pytest.raises(mw.ComputationError, match="could not append batch 0 to all partitions"):
+        each.send("b", timestamp=1)
+    each.flush()
+    each.send("b", timestamp=1)
+    each.flush()
+    assert values(topic) == ["a", "b"]

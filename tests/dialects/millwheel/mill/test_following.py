@@ -9,8 +9,10 @@ import pytest
 
 from headrace import millwheel as mw
 from headrace.dialects.millwheel.mill import mill as module
+from headrace.dialects.millwheel.mill.computationfile import load_computation
 from headrace.dialects.millwheel.mill.computationstatus import ComputationStatus
 from headrace.dialects.millwheel.mill.millfolder import Declared
+from headrace.local.processlock import exclusive
 from headrace.log.fences import Fence
 
 WORDS = str(pathlib.Path(__file__).with_name("words.py"))
@@ -87,3 +89,19 @@ def test_only_what_it_is_to_run(mill: mw.Mill) -> None:
     assert [each.name for each in Played.started] == ["largest"]
     states = {each.name: each.state for each in mill.folder.statuses()}
     assert states == {"largest": "waiting", "none": "failed", "sums": "waiting"}
+
+
+def test_a_program_that_is_refused_leaves_what_was_declared(mill: mw.Mill, monkeypatch: pytest.MonkeyPatch) -> None:
+    def owned(*_: object, **__: object) -> Played:
+        raise module.Owned("another process runs it")
+
+    before = mill.folder.read("sums")
+    monkeypatch.setattr(module, "RunningComputation", owned)
+    with pytest.raises(module.Owned):
+        mill.run(load_computation(f"{WORDS}:Running"), "sums")
+    assert mill.folder.read("sums") == before
+    fence = Fence.take(mill.folder.folder("sums") / "owner", 0)
+    with exclusive(mill.folder.lock("sums", fence.token), lambda holder: ValueError()):
+        mill.folder.remove("sums", discard=True)
+        with pytest.raises(mw.ComputationError, match="is being discarded"):
+            mill.run(load_computation(f"{WORDS}:Running"), "sums")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from typer.testing import CliRunner
@@ -53,6 +54,21 @@ def test_what_runs_is_discarded_once_it_has_stopped(tmp_path: pathlib.Path) -> N
         assert (newer.token, folder.owner("sums")) == (2, None)  # whoever takes it over holds another lock
     folder.discard_stopped()
     assert folder.read("sums") is None
+
+
+def test_several_processes_may_discard_at_once(tmp_path: pathlib.Path) -> None:
+    folders = [MillFolder(tmp_path) for _ in range(4)]
+    for number in range(10):
+        name = f"sums{number}"
+        folders[0].add(Declared(name, f"{WORDS}:Running"))
+        Log(folders[0].log).create(f"{name}..counts")
+        (folders[0].checkpoint(name) / "spark").mkdir(parents=True)
+        folders[0].declare(Declared(name, None, "discarded"))
+        with ThreadPoolExecutor(len(folders)) as pool:
+            for done in [pool.submit(folder.discard_stopped) for folder in folders]:
+                done.result()
+        assert folders[0].read(name) is None
+        folders[0].publish_last(name, lambda: ComputationStatus("nobody asks for it"))
 
 
 @pytest.mark.parametrize(
