@@ -14,7 +14,7 @@ from headrace.dialects.dstreams.graph.inputs import Cut
 from headrace.log import Group, Log
 
 TOPIC: Final = "batches"
-KEPT: Final = 128
+RETAINED: Final = 128
 """Batches that are kept after the last one that is needed: inputs read up to 64 of them back."""
 _SEGMENT: Final = 1 << 20
 """Bytes after which records that are needed no more can be removed."""
@@ -47,8 +47,8 @@ class BatchLog:
     def release(self, time: int) -> None:
         """Notes that no batch up to a time is read again; what inputs may ask for at their start is kept."""
         count = (time - self.zero) // self.interval
-        if count > KEPT and count % KEPT == 0:
-            self._group.commit({0: count - KEPT})
+        if count > RETAINED and count % RETAINED == 0:
+            self._group.commit({0: count - RETAINED})
 
     def cuts(self, time: int) -> list[Cut]:
         """Reads the cuts of a batch."""

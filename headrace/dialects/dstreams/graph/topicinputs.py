@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 _RELEASES: Final = 16
 """Batches after which a topic hears what is needed no more."""
 _SEGMENT: Final = 16 << 20
-_KEPT: Final = 64 << 20
+_RETAINED: Final = 64 << 20
 """Bytes of a socket's lines that are kept when no batch needs them any more. What is needed is kept, however much."""
 
 
@@ -96,7 +96,7 @@ class SocketInput(TopicInput):
     def start(self, context: InputContext, earlier: Iterator[Cut]) -> None:
         self.log = str(context.folder / "log")
         if self.name not in Log(self.log).topics():
-            Log(self.log).create(self.name, values="value string", segment_bytes=_SEGMENT, keep_bytes=_KEPT)
+            Log(self.log).create(self.name, values="value string", segment_bytes=_SEGMENT, keep_bytes=_RETAINED)
         super().start(context, earlier)
         receiver = LineReceiver(self._run_topic, self.host, self.port, attempts=1 << 30, failed=self._failed)
         self._run_receiver = receiver
