@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import operator
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -15,9 +16,11 @@ from typing import Any
 
 import pytest
 from py4j.java_gateway import JavaObject
-from pyspark import TaskContext
+from pyspark import SparkContext, TaskContext
 from pyspark.core import rdd
+from pyspark.core.rdd import Partitioner, portable_hash
 from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.shuffle import Aggregator, ExternalMerger
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
@@ -208,6 +211,20 @@ def _(stream: Stream) -> None:
     assert progress["durationMs"]["triggerExecution"] >= 0
     (source,) = progress["sources"]
     assert {"numInputRows", "processedRowsPerSecond", "startOffset", "endOffset", "latestOffset"} <= set(source)
+
+
+@item("partitions of pairs")
+def _(stream: Stream) -> None:
+    context = SparkContext.getOrCreate()
+    pairs = context.parallelize([(key, key) for key in (1, 7, 2.5)]).partitionBy(3)
+    assert pairs.partitioner == Partitioner(3, portable_hash)
+    assert pairs.partitionBy(3) is pairs  # nothing is exchanged
+    partitions = dict(pairs.mapPartitionsWithIndex(lambda number, part: [(key, number) for key, _ in part]).collect())
+    assert partitions == {key: portable_hash(key) % 3 for key in (1, 7, 2.5)}
+    assert [portable_hash(key) for key in (1, 7, 2.5)] == [hash(key) for key in (1, 7, 2.5)]
+    merger: Any = ExternalMerger(Aggregator(lambda value: value, operator.add, operator.add))
+    merger.mergeCombiners([("a", 1), ("b", 2), ("a", 3)])
+    assert sorted(merger.items()) == [("a", 4), ("b", 2)]
 
 
 @item("rows that a micro-batch has read")
