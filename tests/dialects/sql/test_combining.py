@@ -149,6 +149,7 @@ TRADES = st.builds(
 )
 
 
+@pytest.mark.slow("streams by the dozen, each recounted after every batch")
 @examples(60, deadline=None)
 @given(st.lists(st.lists(TRADES, max_size=8), max_size=4))
 def test_combined_aggregates_are_those_of_all_rows(batches: list[list[Trade]]) -> None:

@@ -35,6 +35,7 @@ def planner_of(pipeline: hr.Pipeline) -> Planner:
     return Planner({"t": replace(relation_of("t", source), time="ts")})
 
 
+@pytest.mark.slow("streams by the dozen, each recounted after every batch")
 @examples(100, deadline=None)
 @given(streams(), st.sampled_from([10, 15, 40]), st.sampled_from(["window_start", "window_end"]))
 def test_the_table_is_the_answer_over_rows_that_came_before_their_windows_expired(

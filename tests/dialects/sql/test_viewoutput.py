@@ -61,6 +61,7 @@ def expected_changes(before: dict[Any, tuple[Any, ...]], after: dict[Any, tuple[
     return found
 
 
+@pytest.mark.slow("streams by the dozen, each recounted after every batch")
 @examples(60, deadline=None)
 @given(streams(), st.sampled_from(sorted(VIEWS)))
 def test_each_change_of_a_view_comes_once(stream: list[Batch], view: str) -> None:
