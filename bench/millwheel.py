@@ -34,7 +34,7 @@ LONGEST = 120  # seconds to wait for a production
 class Count(mw.Computation):
     """Counts the records of a key, and produces each at once."""
 
-    inputs = {"records": mw.key("key")}  # noqa: RUF012
+    inputs = {"records": mw.key("key")}
     outputs = ("once",)
     seen = mw.Persistent(int)
 
@@ -44,7 +44,7 @@ class Count(mw.Computation):
 
 
 class CountAgain(Count):
-    inputs = {"once": mw.key("key")}  # noqa: RUF012
+    inputs = {"once": mw.key("key")}
     outputs = ("twice",)
 
 
@@ -144,7 +144,7 @@ def delays(injector: mw.Injector, result: Topic, handles: list[hr.Handle]) -> It
 class Sums(mw.Computation):
     """Sums the numbers of a key, and produces the sum when the batch's time is over."""
 
-    inputs = {"numbers": mw.key("key")}  # noqa: RUF012
+    inputs = {"numbers": mw.key("key")}
     outputs = ("sums",)
     total = mw.Persistent(int)
 

@@ -70,7 +70,7 @@ class Check(storm.Bolt):
     """Passes on up to a hundred views of each user and advertiser; a user with more is emitted once as a suspect."""
 
     fields = ("advertiser",)
-    streams = {"suspects": ("user", "advertiser")}  # noqa: RUF012
+    streams = {"suspects": ("user", "advertiser")}
 
     def prepare(self, context: storm.TopologyContext) -> None:
         self.views: dict[Pair, int] = {}

@@ -31,8 +31,8 @@ PLOT = Path("out/zeitgeist.svg")
 class Windower(mw.Computation):
     """Counts the searches for a query in each second, also seconds without any."""
 
-    inputs = {"searches": mw.key("query")}  # noqa: RUF012
-    outputs = {"windows": "query"}  # noqa: RUF012
+    inputs = {"searches": mw.key("query")}
+    outputs = {"windows": "query"}
     counts = mw.Persistent(dict)  # by second, of those that are not complete
     quiet = mw.Persistent(int)  # seconds without searches
 
@@ -66,7 +66,7 @@ class Model:
 class Detector(mw.Computation):
     """Compares the counts of a query with the prediction of its model, which does not learn from what is far off."""
 
-    inputs = {"windows": mw.key("query")}  # noqa: RUF012
+    inputs = {"windows": mw.key("query")}
     outputs = ("anomalies",)
     model = mw.Persistent(Model)
 

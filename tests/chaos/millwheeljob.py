@@ -41,7 +41,7 @@ SECOND: Final = 1_000_000
 class Windows(mw.Computation):
     """Counts a word in windows of ten seconds."""
 
-    inputs = {"words": mw.key("word")}  # noqa: RUF012
+    inputs = {"words": mw.key("word")}
     outputs = ("windows",)
     late = "process"
     counts = mw.Persistent(dict)
@@ -61,7 +61,7 @@ class Windows(mw.Computation):
 class Totals(mw.Computation):
     """Adds up the windows that end at one time, and says every sum."""
 
-    inputs = {"windows": mw.key("end")}  # noqa: RUF012
+    inputs = {"windows": mw.key("end")}
     outputs = ("totals",)
     n = mw.Persistent(int)
 

@@ -24,7 +24,7 @@ from tests.dialects.millwheel.reference import Given, Produced
 class Scripted(mw.Computation):
     """Runs the operations that records have, and those that were planned for timers."""
 
-    inputs = {"programs": mw.key(lambda record: record.value["key"])}  # noqa: RUF012
+    inputs = {"programs": mw.key(lambda record: record.value["key"])}
     outputs = ("seen", "said")
     wall_timers = True
     total = mw.Persistent(int)

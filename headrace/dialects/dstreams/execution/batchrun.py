@@ -46,7 +46,7 @@ class BatchRun:
         self.ended = threading.Event()
         self.done = self._read_done()
         self._progress = threading.Condition()
-        self._nodes = program.nodes()
+        self._nodes, self._horizon = program.nodes(), program.horizon()
         self._slots: dict[int, RDD[int]] = {}
         self._cuts: dict[int, list[Cut]] = {}
         self._temporary, self._halted, self._locks = temporary, False, ExitStack()
@@ -148,7 +148,7 @@ class BatchRun:
         replace_file(self.folder / "done", str(batch_time).encode())
         for node in self._nodes:
             node.forget(self, batch_time - node.horizon)
-        oldest = batch_time - self.program.horizon()
+        oldest = batch_time - self._horizon
         for time in sorted(time for time in list(self._cuts) if time <= oldest):
             released = self._cuts.pop(time)
             for source, cut in zip(self.program.inputs, released, strict=True):

@@ -127,16 +127,19 @@ class BatchInfo:
 class Event:
     """The argument of a listener: one of these, by the method that Spark's event has."""
 
-    _info: Any
+    _info: BatchInfo | OutputOperationInfo | int
 
     def batchInfo(self) -> BatchInfo:
-        return self._info  # type: ignore[no-any-return]
+        assert isinstance(self._info, BatchInfo)
+        return self._info
 
     def outputOperationInfo(self) -> OutputOperationInfo:
-        return self._info  # type: ignore[no-any-return]
+        assert isinstance(self._info, OutputOperationInfo)
+        return self._info
 
     def time(self) -> int:
-        return self._info  # type: ignore[no-any-return]
+        assert isinstance(self._info, int)
+        return self._info
 
 
 class RunningBatch:
@@ -168,7 +171,7 @@ class ListenerBus:
         self.clock = clock
         self.listeners: list[Any] = []
 
-    def post(self, method: str, info: Any) -> None:
+    def post(self, method: str, info: BatchInfo | OutputOperationInfo | int) -> None:
         for listener in self.listeners:
             try:
                 getattr(listener, method)(Event(info))

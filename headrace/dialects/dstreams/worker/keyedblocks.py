@@ -67,34 +67,15 @@ def combine(pairs: Iterable[Any], combiner: Combiner) -> Iterator[dict[Any, Any]
     """
     combined: dict[Any, Any] = {}
     create, add = combiner.create, combiner.add
-    iterator = iter(pairs)
-    if create is None and is_addition(add):
-        for key, value in iterator:  # a call less for each pair
-            if key in combined:
-                combined[key] = combined[key] + value
-            else:
-                combined[key] = value
-                if len(combined) >= _MOST_KEYS:
-                    yield combined
-                    combined = {}
-    elif create is None:
-        for key, value in iterator:
-            if key in combined:
-                combined[key] = add(combined[key], value)
-            else:
-                combined[key] = value
-                if len(combined) >= _MOST_KEYS:
-                    yield combined
-                    combined = {}
-    else:
-        for key, value in iterator:
-            if key in combined:
-                combined[key] = add(combined[key], value)
-            else:
-                combined[key] = create(value)
-                if len(combined) >= _MOST_KEYS:
-                    yield combined
-                    combined = {}
+    adds = is_addition(add)
+    for key, value in pairs:
+        if key in combined:
+            combined[key] = combined[key] + value if adds else add(combined[key], value)  # a call less for each pair
+        else:
+            combined[key] = value if create is None else create(value)
+            if len(combined) >= _MOST_KEYS:
+                yield combined
+                combined = {}
     if combined:
         yield combined
 
@@ -120,14 +101,8 @@ def gather(pairs: Iterable[Any]) -> Iterator[dict[Any, list[Any]]]:
         yield gathered
 
 
-def partition_of(key: Any, partitions: int) -> int:
-    """Returns the partition that Spark's default partitioner gives a key."""
-    hashed = hash(key) if type(key) in _HASHED else portable_hash(key)
-    return int(hashed % partitions)
-
-
 def split(pairs: dict[Any, Any], partitions: int) -> list[dict[Any, Any]]:
-    """Splits pairs by the partitions that their keys belong to.
+    """Splits pairs by the partitions that Spark's default partitioner gives their keys.
 
     >>> split({1: "a", 2: "b", 3: "c"}, 2)
     [{2: 'b'}, {1: 'a', 3: 'c'}]

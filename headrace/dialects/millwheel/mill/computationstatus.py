@@ -15,7 +15,7 @@ from headrace.model.times import MAX_TIME, MIN_TIME, format_duration, format_ins
 class ComputationStatus:
     """The status of a computation.
 
-    - state: "running", "waiting" for a process that runs it, "failed", or "fenced" if another process took it over
+    - state: "running", "waiting" for a process that runs it, or "failed"
     - owner: the process that runs it; token: how often it was taken over
     - low_watermark: of its input; output_watermark: of what it produces, which waits for its oldest timer
     - behind: how many records follow those it has read; lag: how far its low watermark is behind the clock

@@ -42,8 +42,8 @@ def test_what_is_inherited_need_not_be_whole() -> None:
         seen = mw.Persistent(int)
 
     class Words(Counting):
-        inputs = {"words": KEY}  # noqa: RUF012
-        outputs = {"counts-by-word": "word"}  # noqa: RUF012
+        inputs = {"words": KEY}
+        outputs = {"counts-by-word": "word"}
         process_record = process_record
 
     assert repr(Words()) == "<Words: words -> counts-by-word>"
@@ -62,7 +62,7 @@ def test_keys_are_functions_or_names() -> None:
 
 
 class Lonely(mw.Computation):
-    inputs = {"a": KEY}  # noqa: RUF012
+    inputs = {"a": KEY}
     outputs = ("b",)
     seen = mw.Persistent(int)
     process_record = process_record

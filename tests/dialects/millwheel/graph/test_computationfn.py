@@ -71,7 +71,7 @@ def test_so_do_those_with_wall_timers_and_late_records(script: list[Any]) -> Non
 class Alone(mw.Computation):
     """One output, no timers, no state."""
 
-    inputs = {"numbers": mw.key("key"), "letters": mw.key("key")}  # noqa: RUF012
+    inputs = {"numbers": mw.key("key"), "letters": mw.key("key")}
     outputs = ("said",)
 
     def process_record(self, record: mw.Record) -> None:
@@ -89,7 +89,7 @@ def test_the_inputs_and_the_low_watermark_are_known() -> None:
 class Leaky(mw.Computation):
     """Breaks a rule, which its records name."""
 
-    inputs = {"rules": mw.key("key")}  # noqa: RUF012
+    inputs = {"rules": mw.key("key")}
     outputs = ("said",)
     items = mw.Persistent(list)
     total = mw.Persistent(float)

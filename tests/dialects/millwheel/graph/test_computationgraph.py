@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 class Windower(mw.Computation):
     """Counts queries in buckets of ten seconds."""
 
-    inputs = {"queries": mw.key("query")}  # noqa: RUF012
-    outputs = {"windows": "query"}  # noqa: RUF012
+    inputs = {"queries": mw.key("query")}
+    outputs = {"windows": "query"}
     buckets = mw.Persistent(dict)
 
     def process_record(self, record: mw.Record) -> None:
@@ -42,7 +42,7 @@ class Windower(mw.Computation):
 class ByUser(mw.Computation):
     """Keys the same stream by another field, and says each user's third query at once."""
 
-    inputs = {"queries": mw.key(lambda record: record.value["user"])}  # noqa: RUF012
+    inputs = {"queries": mw.key(lambda record: record.value["user"])}
     outputs = ("thirds",)
     late = "process"
     productions = "weak"
@@ -57,7 +57,7 @@ class ByUser(mw.Computation):
 class Totals(mw.Computation):
     """Reads two streams: sums windows over all queries, by end, and counts thirds."""
 
-    inputs = {  # noqa: RUF012
+    inputs = {
         "windows": mw.key(lambda record: record.value["end"]),
         "thirds": mw.key(lambda record: "thirds"),
     }

@@ -13,7 +13,7 @@ from headrace import millwheel as mw
 class Running(mw.Computation):
     """Says of every number the sum so far, by its letter."""
 
-    inputs = {"numbers": mw.key("letter")}  # noqa: RUF012
+    inputs = {"numbers": mw.key("letter")}
     outputs = ("sums",)
     total = mw.Persistent(int)
 
@@ -25,7 +25,7 @@ class Running(mw.Computation):
 class Largest(mw.Computation):
     """Says of all sums the largest, when time has come to the end of ten seconds."""
 
-    inputs = {"sums": mw.key(lambda record: 0)}  # noqa: RUF012
+    inputs = {"sums": mw.key(lambda record: 0)}
     outputs = ("largest",)
     seen = mw.Persistent(int)
 

@@ -34,7 +34,7 @@ def mixed(builder: storm.TopologyBuilder) -> None:
 
 class TwoDefaults(storm.Bolt):
     fields = ("a",)
-    streams = {"default": ["b"]}  # noqa: RUF012
+    streams = {"default": ["b"]}
 
 
 def declaring(**declared: Any) -> storm.Bolt:

@@ -24,7 +24,7 @@ class Sort(storm.BasicBolt):
     """Sends odd numbers to another stream."""
 
     fields = ("n",)
-    streams = {"odd": ["n"]}  # noqa: RUF012
+    streams = {"odd": ["n"]}
 
     def execute(self, tup: storm.Tuple) -> None:
         self.emit([tup["n"]], stream="odd" if tup["n"] % 2 else "default")

@@ -27,7 +27,7 @@ class Scripted(storm.Spout):
     """Emits what the test puts in front of it."""
 
     fields = ("n",)
-    streams = {"other": ["n", "word"], "named": ["n"]}  # noqa: RUF012
+    streams = {"other": ["n", "word"], "named": ["n"]}
 
     def open(self, context: storm.TopologyContext) -> None:
         self.script: list[str] = []

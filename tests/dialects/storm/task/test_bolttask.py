@@ -75,7 +75,7 @@ class Emits(storm.Bolt):
     """Emits as the test wants it to."""
 
     fields = ("a", "b")
-    streams = {"named": ["c"]}  # noqa: RUF012
+    streams = {"named": ["c"]}
 
     def __init__(self, emit: Any) -> None:
         self.wanted = emit

@@ -22,7 +22,7 @@ class Curious(storm.Bolt):
     """Asks its context for all there is to know."""
 
     fields = ("word",)
-    streams = {"errors": ["line", "reason"]}  # noqa: RUF012
+    streams = {"errors": ["line", "reason"]}
 
     def prepare(self, context: storm.TopologyContext) -> None:
         self.place = context.component, context.index, context.task
@@ -112,7 +112,7 @@ class Sort(storm.BasicBolt):
     """A basic bolt with several streams, one of them direct; complains of some tuples without failing them."""
 
     fields = ("n",)
-    streams = {"odd": ["n", "word"], "named": ["n"]}  # noqa: RUF012
+    streams = {"odd": ["n", "word"], "named": ["n"]}
 
     def execute(self, tup: storm.Tuple) -> None:
         n = tup["n"]

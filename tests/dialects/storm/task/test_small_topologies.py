@@ -172,7 +172,7 @@ class Fussy(storm.Bolt):
 class Sorting(storm.Bolt):
     """Several streams, one of them direct."""
 
-    streams = {"even": ["n"], "odd": ["n"], "named": ["n"]}  # noqa: RUF012
+    streams = {"even": ["n"], "odd": ["n"], "named": ["n"]}
 
     def execute(self, tup: storm.Tuple) -> None:
         n = tup["n"]

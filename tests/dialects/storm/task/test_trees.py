@@ -28,7 +28,7 @@ def drawn(seed: int, bolt: str, label: str) -> tuple[str, int, int]:
 
 class Fated(storm.Bolt):
     fields = ("label",)
-    streams = {"side": ["label"]}  # noqa: RUF012
+    streams = {"side": ["label"]}
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
