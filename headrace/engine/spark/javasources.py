@@ -2,6 +2,7 @@
 
 - `NativeFiles.java` sets the permissions of local files by a system call, where Hadoop would start a process for each.
 - `StateSettings.java` lets Spark interpret encoders of state, where it would generate code for them in every task.
+- `MappedRecords.java` reads files of Arrow batches by the column: see `mappedrecords.py`.
 """
 
 from __future__ import annotations
@@ -40,14 +41,23 @@ def _install(context: SparkContext) -> None:
             raise
 
 
-def _made(context: SparkContext, name: str) -> Any:
-    """Compiles a class of this folder, and makes an object of it."""
-    gateway, jvm = context._gateway, context._jvm
-    assert gateway is not None and jvm is not None
-    compiler: Any = jvm.org.codehaus.janino.SimpleCompiler()
+def compiled(context: SparkContext, name: str) -> Any:
+    """Compiles a class of this folder; returns the compiler, which has its classes and their bytes."""
+    jvm: Any = context._jvm
+    compiler = jvm.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader())
     compiler.cook(Path(__file__).with_name(f"{name}.java").read_text())
-    constructor = (
-        compiler.getClassLoader().loadClass(f"headrace.{name}").getConstructor(gateway.new_array(jvm.Class, 0))
-    )
-    return constructor.newInstance(gateway.new_array(jvm.Object, 0))
+    return compiler
+
+
+def constructor(compiler: Any, name: str) -> Any:
+    """Returns the constructor of a compiled class, which has one."""
+    (found,) = compiler.getClassLoader().loadClass(f"headrace.{name}").getConstructors()
+    return found
+
+
+def _made(context: SparkContext, name: str) -> Any:
+    """Makes an object of a class of this folder."""
+    gateway = context._gateway
+    assert gateway is not None and context._jvm is not None
+    return constructor(compiled(context, name), name).newInstance(gateway.new_array(context._jvm.Object, 0))

@@ -22,6 +22,8 @@ from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from headrace.engine.spark.javasources import compiled, constructor
+
 BLOCK: Final = np.dtype(
     [
         ("file", "<i8"),  # its place among the files of the share
@@ -37,8 +39,7 @@ BLOCK: Final = np.dtype(
 """One batch in a file."""
 Blocks = npt.NDArray[np.void]
 
-_SOURCE: Final = Path(__file__).with_name("MappedRecords.java")
-_CLASS: Final = "headrace.MappedRecords"
+_NAME: Final = "MappedRecords"
 _compiled: Final[weakref.WeakKeyDictionary[SparkContext, Any]] = weakref.WeakKeyDictionary()
 _compiling: Final = threading.Lock()  # Spark takes a jar of one name once
 
@@ -150,9 +151,7 @@ def _constructor(context: SparkContext) -> Any:
     with _compiling:
         if context not in _compiled:
             jvm: Any = context._jvm
-            compiler = jvm.org.codehaus.janino.SimpleCompiler()
-            compiler.setParentClassLoader(jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader())
-            compiler.cook(_SOURCE.read_text())
+            compiler = compiled(context, _NAME)
             utils: Any = jvm.org.apache.spark.util.Utils
             folder = utils.createTempDir(tempfile.gettempdir(), "headrace")  # which Spark removes at its end
             jar = Path(folder.getPath(), "headrace-mapped-records.jar")
@@ -160,5 +159,5 @@ def _constructor(context: SparkContext) -> Any:
                 for name, octets in compiler.getBytecodes().items():
                     classes.writestr(f"{name.replace('.', '/')}.class", octets)
             context._jsc.addJar(str(jar))
-            (_compiled[context],) = compiler.getClassLoader().loadClass(_CLASS).getConstructors()
+            _compiled[context] = constructor(compiler, _NAME)
         return _compiled[context]

@@ -5,11 +5,10 @@ A batch is what its record says, whenever and however often it is run.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from headrace.dialects.dstreams.execution.batchclock import SystemClock
 from headrace.dialects.dstreams.graph.inputs import Cut
 from headrace.log import Group, Log
 
@@ -21,10 +20,13 @@ _SEGMENT: Final = 1 << 20
 
 
 class BatchLog:
-    """The batches of a program, whose intervals are `interval` milliseconds; the first ends at `zero` + `interval`."""
+    """The batches of a program, whose intervals are `interval` milliseconds; the first ends at `zero` + `interval`.
 
-    def __init__(self, folder: Path, zero: int, interval: int) -> None:
-        self.path, self.zero, self.interval = str(folder / "log"), zero, interval
+    `clock` tells when a batch is logged, for listeners; the times of batches may be those of a test's clock.
+    """
+
+    def __init__(self, folder: Path, zero: int, interval: int, clock: Callable[[], int]) -> None:
+        self.path, self.zero, self.interval, self._clock = str(folder / "log"), zero, interval, clock
         log = Log(self.path)
         if TOPIC not in log.topics():
             log.create(TOPIC, segment_bytes=_SEGMENT, keep_bytes=0)  # what a group needs is kept all the same
@@ -41,7 +43,7 @@ class BatchLog:
     def append(self, time: int, cuts: list[Cut]) -> None:
         """Appends the next batch. It counts once it is on disk."""
         assert time == self.last() + self.interval
-        record = {"time": time, "cuts": cuts, "logged": SystemClock().time()}  # `time` may be that of a test's clock
+        record = {"time": time, "cuts": cuts, "logged": self._clock()}
         self._topic.append(0, self._topic.batch([record], timestamps=[time * 1000]))
 
     def release(self, time: int) -> None:

@@ -41,7 +41,7 @@ class BatchRun:
         assert program.zero is not None
         self.program, self.sc, self.folder, self.bus = program, sc, folder, bus
         self.zero, self.run = program.zero, uuid.uuid4().hex
-        self.log = BatchLog(folder, program.zero, program.interval)
+        self.log = BatchLog(folder, program.zero, program.interval, bus.clock)
         self.error: BaseException | None = None
         self.ended = threading.Event()
         self.done = self._read_done()
