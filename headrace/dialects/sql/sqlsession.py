@@ -26,10 +26,7 @@ from headrace.dialects.sql.passes import (
     ddl_of,
     levels_of,
     own_pass,
-    pass_name,
     plan_pass,
-    plan_types,
-    spark_schema,
     stream_ends,
     topic_of,
 )
@@ -40,12 +37,12 @@ from headrace.dialects.sql.sqlerrors import SqlError
 from headrace.dialects.sql.sqlfunctions import SqlFunction, SqlFunctions
 from headrace.dialects.sql.ttl import expiring_column, ttl_of
 from headrace.dialects.sql.viewchanges import Change, Subscription
+from headrace.dialects.sql.viewplanning import plan_view
 from headrace.dialects.sql.viewreads import read_point, view_schema
 from headrace.engine.handle import Handle, Status, StreamStatus
 from headrace.local.privatefolder import make_folder
 from headrace.local.processlock import LockHolder, exclusive
 from headrace.log.topics import Log, Topic
-from headrace.model.errors import PipelineError
 from headrace.model.knowncolumns import no_column
 from headrace.model.times import duration
 from headrace.views.adhoc.duckdbengine import AdHoc
@@ -296,7 +293,7 @@ class SqlSession:
         if (shape := self._shape_of(statement)) is not None:
             self._create_shared(statement, shape)
             return Result(f"created the view {statement.name}")
-        view, columns = self._planned_view(statement)
+        view, columns = plan_view(self._where, statement)
         self._tables.check_free(view.name)
         ttl_column = None if ttl is None else expiring_column(ttl, columns)
         self.catalog.begin(view.name)
@@ -320,7 +317,7 @@ class SqlSession:
     def _create_transform(self, statement: sql.CreateQuery) -> Result:
         stream = self.catalog.stream(str(statement.into))
         self.catalog.check_no_circle(statement)
-        transform, _ = self._planned_view(statement)
+        transform, _ = plan_view(self._where, statement)
         expected = {name: kind.lower() for name, kind in stream.columns.items()}
         if transform.columns != expected:
             found, wanted = (ddl_of(each) for each in (transform.columns, expected))
@@ -338,7 +335,7 @@ class SqlSession:
         known = shape.name in self.catalog.shapes
         self._tables.check_free(statement.name)
         if not known:
-            stored, columns = self._planned_view(replace(statement, name=shape.name), shared=True)
+            stored, columns = plan_view(self._where, replace(statement, name=shape.name), shared=True)
             self.catalog.begin(shape.name)
             self._tables.create(shape.name, columns, stored.key)
             self.catalog.add_shape(stored)
@@ -466,46 +463,15 @@ class SqlSession:
         text = statement.text.replace("EXPLAIN", "       ", 1)
         query = sql.CreateQuery(text, "explained", "view", statement.query, {}, False)
         if (shape := self._shape_of(query)) is None:
-            view, _ = self._planned_view(query)
+            view, _ = plan_view(self._where, query)
             shared = ""
         else:
             known = self.catalog.shapes.get(shape.name)
-            view = known or self._planned_view(replace(query, name=shape.name), shared=True)[0]
+            view = known or plan_view(self._where, replace(query, name=shape.name), shared=True)[0]
             shared = f"{self._shared.describe(shape)}\n"
         sharing = [each for each in self.catalog.passes().get(view.computed_by, []) if each is not view]
         pipeline = plan_pass(self._where, [*sharing, view], "latest")
         return Result(shared + pipeline.explain(stream=True))
-
-    def _planned_view(self, statement: sql.CreateQuery, *, shared: bool = False) -> tuple[View, pa.Schema]:
-        """Plans a view, or with `shared` its shape; returns it and the types of its columns."""
-        from pyspark.sql.pandas.types import to_arrow_schema
-
-        self.functions.register(self._where.spark)
-        planned = plan_types(self._where, statement, shared=shared)
-        if not self.catalog.sources_of(statement) & {*self.catalog.streams}:
-            raise SqlError("a view reads a stream; a table alone does not change")
-        try:
-            schema = spark_schema(planned.collection)
-        except PipelineError as error:
-            reason = str(error).splitlines()[0].partition("): ")[2] or str(error)
-            raise SqlError(f"Spark refuses the query: {reason}") from None
-        changes = planned.collection.windowing.accumulation != "discarding"
-        if statement.into is not None and (planned.retracts or (planned.key is not None and changes)):
-            raise SqlError(
-                "rows of a stream do not change, as these groups do; add EMIT AFTER WATERMARK, or make a view"
-            )
-        types = {field.name: field.dataType.simpleString() for field in schema}
-        hidden = {name: types.pop(name) for name in planned.hidden}
-        shape = statement.name if shared else None
-        combinations = dict(planned.combinations)
-        view = View(statement, types, planned.key, "", shape, hidden=hidden, combinations=combinations)
-        alone = plan_pass(self._where, [view], "latest")
-        try:
-            alone.explain(stream=True)
-        except PipelineError as error:
-            raise SqlError(f"this query cannot be continuous: {error}") from None
-        view = replace(view, computed_by=pass_name(self.catalog, statement, alone.snapshot()))
-        return view, to_arrow_schema(schema, timezone="UTC")
 
     def _remove(self, name: str) -> None:
         view = self.catalog.drop_view(name)
