@@ -76,7 +76,7 @@ class Timer:
         self._put(instant(time))
 
     def after(self, length: Any) -> None:
-        self._put(self.time_after(length))
+        self._put(int(self.time_after(length)))  # a time of a record is a plain number: an Instant adds seconds
 
     def time_after(self, length: Any) -> Instant:
         return Instant(self._at.time + duration(length))

@@ -234,6 +234,36 @@ def test_the_watermark_frees_what_expired() -> None:
     assert processor.step(None, Clocks(29 * SECOND)).held == 0
 
 
+class Ticking(hr.DoFn):
+    """Sets its timer again, a second after it fired."""
+
+    due = hr.TimerSpec("due")
+    seen = hr.ValueState("seen", expires="3 seconds")
+
+    def process(self, pair: Any, due: Any = hr.DoFn.TimerParam(due), seen: Any = hr.DoFn.StateParam(seen)) -> None:
+        due.after("1 second")
+
+    @hr.on_timer(due)
+    def ring(
+        self,
+        at: Any = hr.DoFn.TimestampParam,
+        due: Any = hr.DoFn.TimerParam(due),
+        seen: Any = hr.DoFn.StateParam(seen),
+    ) -> Iterator[Any]:
+        yield at // SECOND, seen.read()
+        if at == SECOND:
+            seen.write("at 1")
+        if at < 5 * SECOND:
+            due.after("1 second")
+
+
+def test_a_timer_counts_from_the_one_before_and_so_does_the_life_of_what_it_writes() -> None:
+    work = work_of(Ticking())
+    processor = work.processor()
+    given(work, processor, ("k", 0, 0))
+    assert given(work, processor, watermark=9) == [(1, None), (2, "at 1"), (3, "at 1"), (4, None), (5, None)]
+
+
 class Moved(hr.DoFn):
     """A timer that moves on with every element."""
 
