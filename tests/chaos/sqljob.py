@@ -3,7 +3,8 @@
     python tests/chaos/sqljob.py FOLDER
 
 begins the session of a folder, or goes on with it, and leaves its tables there. Whatever it does, it does once however
-often it is started: statements say IF EXISTS, and the batches of rows are numbered.
+often it is started: it declares what is there at first, later statements say IF EXISTS, and the batches of rows are
+numbered.
 """
 
 from __future__ import annotations
@@ -53,18 +54,14 @@ LATER: Final = "SELECT user, max(amount) AS most FROM visits GROUP BY user"
 def run(folder: Path) -> None:
     spark = spark_session("local[2]", {"spark.log.level": "OFF", "spark.sql.shuffle.partitions": "2"})
     with hr.SqlSession(str(folder / "home"), spark=spark) as session:
-        session.execute(
-            "CREATE STREAM IF NOT EXISTS visits (user text, amount bigint, ts timestamp, WATERMARK FOR ts AS ts) "
-            "WITH (partitions = 2)"
-        )
         changed = "later" in session.catalog.views
-        for name, query in VIEWS.items():
-            if name != "gone" or not changed:
-                session.execute(f"CREATE VIEW IF NOT EXISTS {name} AS {query}")
-        session.execute(
-            "CREATE STREAM IF NOT EXISTS twice (user text, amount bigint);"
-            f"CREATE VIEW IF NOT EXISTS sums AS {TWICE};"
-            f"CREATE TRANSFORM IF NOT EXISTS doubled INTO twice AS {TRANSFORM}"
+        views = {name: query for name, query in {**VIEWS, "sums": TWICE}.items() if name != "gone" or not changed}
+        session.declare(
+            "CREATE STREAM visits (user text, amount bigint, ts timestamp, WATERMARK FOR ts AS ts) "
+            "WITH (partitions = 2);"
+            "CREATE STREAM twice (user text, amount bigint);"
+            + "".join(f"CREATE VIEW {name} AS {query};" for name, query in views.items())
+            + f"CREATE TRANSFORM doubled INTO twice AS {TRANSFORM}"
         )
         for step in range(STEPS):
             if step in (STEPS // 4, STEPS - 2):  # what comes meanwhile is caught up with
