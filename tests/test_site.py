@@ -13,6 +13,7 @@ import headrace
 from headrace import log, storm, testing
 from headrace.dialects import dstreams, millwheel
 from headrace.dialects.sql import sqlsession
+from tests.scale import only_full
 
 ROOT = Path(__file__).parents[1]
 
@@ -26,6 +27,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@only_full("docstrings of all public names are run")
 @pytest.mark.slow("builds the site")
 def test_the_reference_has_every_public_name(site: Path) -> None:
     reference = "".join(page.read_text("utf-8") for page in site.glob("reference/*.html"))

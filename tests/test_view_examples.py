@@ -14,7 +14,10 @@ import sally_and_bob
 import traffic
 import visits
 
+from tests.scale import only_full
 
+
+@only_full("another example of the same views")
 def test_visitors_do_not_add_up(spark: Any, capsys: pytest.CaptureFixture[str]) -> None:
     visits.main()
     assert capsys.readouterr().out.splitlines() == [

@@ -15,7 +15,7 @@ from headrace.edges.kafkaclient import offsets, partitions
 from headrace.edges.kafkatransactions import Message, TransactionalProducer
 from headrace.model.errors import PipelineError
 from headrace.model.topics import Address, address
-from tests.scale import examples
+from tests.scale import examples, only_full
 
 if TYPE_CHECKING:
     from tests.edges.kafka import Broker
@@ -93,6 +93,7 @@ def test_of_two_runs_of_a_stream_the_later_one_writes(broker: Broker) -> None:
     assert values(broker, where) == ["later"]
 
 
+@only_full("tests/system/test_brokers.py has a broker that goes and comes back")
 @pytest.mark.slow("a broker stops and starts")
 def test_a_batch_waits_for_a_broker_that_is_away(broker: Broker) -> None:
     where = address(broker.create("away"))

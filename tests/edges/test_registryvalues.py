@@ -24,7 +24,7 @@ from headrace.model.badrecords import MALFORMED, WRONG_TYPE
 from headrace.model.schemaregistry import SchemaRegistry
 from tests.edges.kafka import make_certificates
 from tests.edges.registry import Registry, serving
-from tests.scale import examples
+from tests.scale import examples, only_full
 
 pytest.importorskip("fastavro", reason="headrace[registry] is not installed")
 
@@ -286,6 +286,7 @@ def test_a_registry_that_is_away_or_refuses_is_named_without_the_password(regist
         latest_columns("visits", SchemaRegistry(registry.url), "none-value", "avro")
 
 
+@only_full("another way to the same registry")
 def test_a_registry_may_speak_tls(tmp_path: Path) -> None:
     make_certificates(tmp_path)
     with serving(Registry(user="ann:hunter2"), tmp_path / "broker.pem") as registry:

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.scale import only_full
-
 JOB = """
 import json, os, sys
 import headrace as hr
@@ -49,7 +47,6 @@ print(json.dumps({**answers, "failure": failure, "seen": seen}))
 """
 
 
-@only_full("test_elsewhere.py has a system on a cluster, with jobs and streams of its executors")
 @pytest.mark.slow("a driver on a cluster")
 def test_a_pipeline_runs_on_a_cluster(spark_cluster: str, tmp_path: Path) -> None:
     job = tmp_path / "job.py"

@@ -22,6 +22,7 @@ from headrace.views.stores import Store
 from headrace.views.stores.store import StoredView
 from tests.edges.hostile import Proxy, playing
 from tests.edges.postgresql import PASSWORD, administering
+from tests.scale import only_full
 from tests.server.conftest import LINES, feed, partial_row, visitors
 
 
@@ -78,6 +79,7 @@ def test_a_password_is_in_no_message(store_url: str, caplog: pytest.LogCaptureFi
         assert PASSWORD not in texts and "wr0ng" not in texts
 
 
+@only_full("the other tests of a store that is away")
 @pytest.mark.parametrize("store_url", ["postgresql"], indirect=True)
 def test_while_the_database_stalls_other_routes_answer(
     store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -11,6 +11,7 @@ from playwright.sync_api import BrowserContext, Page, expect
 
 from headrace.server import Server
 from headrace.server.page.humantext import offsets
+from tests.scale import only_full
 from tests.server.browsers import browsing, looking
 from tests.server.page.test_page import number, points_of, rows
 from tests.system.test_system import World, world
@@ -26,6 +27,7 @@ def browser() -> Iterator[BrowserContext]:
         yield context
 
 
+@only_full("test_page.py rolls back and computes by the same buttons")
 @pytest.mark.slow("a system on Spark, and a browser")
 def test_compute_and_roll_back(world: World, browser: BrowserContext) -> None:
     world.happen(60)

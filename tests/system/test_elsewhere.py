@@ -11,6 +11,7 @@ import sqlalchemy as sa
 
 from tests.commands.test_system import APP
 from tests.edges import postgresql
+from tests.scale import only_full
 from tests.system.test_up import SECONDS, headrace, hits, send, up, wait_for
 
 
@@ -19,6 +20,7 @@ def store(postgresql_server: str) -> str:
     return postgresql.empty(postgresql_server, "elsewhere")
 
 
+@only_full("test_cluster.py has a pipeline on a cluster, test_up.py a system")
 @pytest.mark.slow("a driver on a cluster")
 def test_up_on_a_cluster_and_in_postgresql(spark_cluster: str, store: str, tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(APP)

@@ -17,6 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 from headrace.commands.main import main
+from tests.scale import only_full
 
 SECONDS = 240  # a loaded machine is no reason to fail
 APP = """
@@ -67,6 +68,7 @@ def sql(folder: Path, *arguments: str) -> str:
     return result.output
 
 
+@only_full("`up` has a test, and statements over HTTP and from the page have theirs")
 @pytest.mark.slow("two processes with a Spark of their own, one after the other")
 @pytest.mark.timeout(600)
 def test_up_statements_from_everywhere_stop_and_up_again(tmp_path: Path) -> None:

@@ -178,6 +178,7 @@ def check(spark: SparkSession, folder: Path, a: list[Any], b: list[Any], chosen:
         assert [Counter(map(repr, batch)) for batch in found[name]] == wanted, name
 
 
+@only_full("random programs are made of these operations, and the known answers are tested")
 @pytest.mark.slow("each operation there is, in batch after batch")
 def test_each_operation(spark: SparkSession, tmp_path: Path) -> None:
     a = [[3, 4, 5, 3], [], [1], [7, 7, 8], [2], [2, 9]]

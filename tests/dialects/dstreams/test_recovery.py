@@ -223,6 +223,7 @@ FILES = Counter(["f1", "f2", "s1", "s2", "kill", "s3", "t1", "t2"])
 LINES = Counter(["x1", "x2", "kill", "t1", "t2"])
 
 
+@only_full("a program that fails anywhere continues where it was; other drivers are killed")
 @pytest.mark.slow("a driver is killed and started again")
 def test_a_killed_driver_loses_no_file(killed: Any, tmp_path: Path) -> None:
     assert killed(tmp_path, "headrace.dstreams") == FILES

@@ -28,7 +28,7 @@ from headrace.model.times import SECOND
 from headrace.views.adhoc.sqlrequest import SqlResult
 from tests.dialects.sql.answers import answer
 from tests.dialects.sql.memoryrun import Change, MemoryRun, duckdb_of_tests
-from tests.scale import examples
+from tests.scale import examples, only_full
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -178,6 +178,7 @@ def test_groups_are_by_columns_before_aliases_and_nobody_else_merges() -> None:
         selected(Path("nowhere"), "SELECT combine(n), merged('x'::BLOB, 'quantiles(x, 3)') FROM v", table, view)
 
 
+@only_full("the others combine without Spark")
 @pytest.mark.slow("a session with two passes, and a database of its own")
 def test_rows_of_views_are_combined(spark: SparkSession, tmp_path: Path) -> None:
     with SqlSession(str(tmp_path / "home"), spark=spark) as session:

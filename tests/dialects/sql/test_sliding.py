@@ -23,7 +23,7 @@ from headrace.model.times import SECOND
 from tests.dialects.sql.memoryrun import MemoryRun
 from tests.dialects.sql.randomqueries import Batch, streams
 from tests.dialects.sql.test_prefix_integrity import Row, table_of
-from tests.scale import examples
+from tests.scale import examples, only_full
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,6 +69,7 @@ def test_a_sliding_view_is_the_answer_over_its_last_window(stream: list[Batch], 
             run.restart()
 
 
+@only_full("the other plans them, and test_ttl.py has rows that expire on Spark")
 @pytest.mark.slow("a session with two views, started twice")
 def test_a_sliding_view_is_a_table(spark: SparkSession, tmp_path: Path) -> None:
     def insert(*seconds: int) -> None:

@@ -17,6 +17,7 @@ from headrace.dialects.sql.catalog import Catalog
 from headrace.dialects.sql.sqlsession import SqlSession
 from headrace.engine.checkpoint.checkpoint import groupings_of
 from headrace.engine.spark.files import Folder
+from tests.scale import only_full
 from tests.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -127,6 +128,7 @@ def test_what_a_session_refuses(spark: SparkSession, tmp_path: Path) -> None:
         assert rows_of(session, "SHOW STREAMS") == []
 
 
+@only_full("test_forgetting.py forgets groupings")
 @pytest.mark.slow("a stream is started five times")
 def test_a_dropped_view_leaves_no_state(spark: SparkSession, tmp_path: Path) -> None:
     folder = tmp_path / "home"
@@ -163,6 +165,7 @@ def test_a_dropped_view_leaves_no_state(spark: SparkSession, tmp_path: Path) -> 
         assert set(session.catalog.passes()) == {"trades.levels-1"}
 
 
+@only_full("the queries of test_queries.py join with a table")
 @pytest.mark.slow("streams are started five times")
 def test_streams_join_with_tables_of_parquet_and_of_databases(spark: SparkSession, tmp_path: Path) -> None:
     pq.write_table(
@@ -232,6 +235,7 @@ def test_a_statement_that_a_crash_cut_off_leaves_no_table(spark: SparkSession, t
         wait_for_rows(database, "SELECT * FROM halfway", [(3, 5.0)])
 
 
+@only_full("views come and go while rows flow, and a pause copies a checkpoint as a savepoint does")
 @pytest.mark.slow("a stream is started nine times")
 def test_a_paused_view_stays_as_it_is_and_catches_up(spark: SparkSession, tmp_path: Path) -> None:
     folder = str(tmp_path / "home")

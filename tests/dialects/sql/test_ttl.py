@@ -22,7 +22,7 @@ from tests.dialects.sql.answers import answer
 from tests.dialects.sql.memoryrun import Change, MemoryRun
 from tests.dialects.sql.randomqueries import Batch, streams
 from tests.dialects.sql.test_prefix_integrity import Row, table_of
-from tests.scale import examples
+from tests.scale import examples, only_full
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -93,6 +93,7 @@ def rows_of(session: SqlSession, query: str) -> list[tuple[Any, ...]]:
     return [tuple(row.values()) for row in table.to_pylist()]
 
 
+@only_full("the other expires rows without Spark")
 @pytest.mark.slow("a session with three views, started twice")
 def test_rows_of_views_expire_and_changes_say_so(spark: SparkSession, tmp_path: Path) -> None:
     grouped = (

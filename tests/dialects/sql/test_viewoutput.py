@@ -21,7 +21,7 @@ from headrace.model.times import SECOND
 from tests.dialects.sql.memoryrun import MemoryRun
 from tests.dialects.sql.randomqueries import Batch, streams
 from tests.dialects.sql.test_prefix_integrity import Row, table_of
-from tests.scale import examples
+from tests.scale import examples, only_full
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -86,6 +86,7 @@ def test_each_change_of_a_view_comes_once(stream: list[Batch], view: str) -> Non
             run.restart()
 
 
+@only_full("the other plans them; aggregates over aggregates run in test_queries.py")
 @pytest.mark.slow("a session with four views, started twice")
 def test_views_over_the_output_of_a_view(spark: SparkSession, tmp_path: Path) -> None:
     def select(query: str) -> list[tuple[Any, ...]]:

@@ -19,7 +19,7 @@ import storm_wordcount
 
 from headrace import storm
 from tests.dialects.storm.driver import Driver
-from tests.scale import FULL
+from tests.scale import FULL, only_full
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -103,6 +103,7 @@ SPOUTS = {"words": "spout", "fraud": "views", **({"marks": "words", "tops": "wor
 """The examples and their spouts. Those that only FULL runs have groupings and ticks as the others have."""
 
 
+@only_full("topologies on Spark have tests of their own")
 @pytest.mark.slow("topologies run to their end on Spark")
 @pytest.mark.timeout(900)
 def test_the_examples_prove_themselves_on_a_cluster(spark: SparkSession, tmp_path: Path) -> None:

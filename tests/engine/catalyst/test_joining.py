@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from tests.reference_joins import AsOfJoin, Placed, TimedJoin, join
-from tests.scale import examples
+from tests.scale import examples, only_full
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,6 +56,7 @@ def found(collected: Any, *, windowed: bool) -> Counter[str]:
     )
 
 
+@only_full("streams join with a table in every run")
 @pytest.mark.slow("some dozens of joins on Spark")
 @examples(40)
 @given(left_rows, right_rows, st.sampled_from(PAIRS), st.sampled_from(["inner", "left", "right", "outer"]))

@@ -22,7 +22,7 @@ from headrace.engine.connectors import fileranges, jsonframes
 from headrace.engine.connectors.fromfiles import LENGTH, PATH, SHARE, SHARES
 from headrace.engine.connectors.fromlines import read_range
 from headrace.engine.worker.hidden import BAD, BAD_TYPE
-from tests.scale import examples
+from tests.scale import examples, only_full
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -194,6 +194,7 @@ def _small_files_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jsonframes, "_ENOUGH", 0)
 
 
+@only_full("streams of columns read JSON by both in test_columnstream.py")
 @pytest.mark.slow("jobs of Spark, two for each example")
 @given(FILES, st.sampled_from([None, "t", "n"]), st.sampled_from([40, 1 << 20]))
 @examples(40, suppress_health_check=list(HealthCheck), deadline=None)

@@ -72,6 +72,7 @@ def test_batch_and_stream_read_the_same(spark: SparkSession, broker: Broker) -> 
     assert ("Row(user='u1', n=7, total=70)", 0) in {(name, window.start) for name, _, window in batch["sums"]}
 
 
+@only_full("test_clocks.py has the slowest partition of files")
 def test_a_partition_without_records_holds_the_watermark_until_it_is_idle(spark: SparkSession, broker: Broker) -> None:
     uri = broker.create("two", partitions=2)
     fired = threading.Event()

@@ -17,7 +17,7 @@ from headrace.engine.connectors import kafkareader
 from headrace.model.topics import address
 from headrace.views.feeds.feed import feed_of
 from tests.edges.kafka import PASSWORD, USER
-from tests.scale import FULL
+from tests.scale import FULL, only_full
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,6 +48,7 @@ def uri(broker: Broker, security: hr.KafkaSecurity, topic: str) -> str:
     return f"kafka://{broker.addresses[security.protocol]}/{topic}"
 
 
+@only_full("other ways to the same broker")
 @pytest.mark.slow("a batch for each way into a broker, and a stream")
 def test_each_way_in_reads_and_writes(
     spark: SparkSession, broker: Broker, tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: Any

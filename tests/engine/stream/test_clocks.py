@@ -11,6 +11,7 @@ import pytest
 
 import headrace as hr
 from headrace.model.times import SECOND
+from tests.scale import only_full
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -120,6 +121,7 @@ class Earliest(hr.WatermarkPolicy):
         return int(times.min())
 
 
+@only_full("the slowest partition holds the watermark")
 @pytest.mark.slow("several streams")
 def test_policies_see_each_partition_by_itself(p: hr.Pipeline, tmp_path: pathlib.Path) -> None:
     """One query with a source for each policy; `text` has no column of times, and goes by those a function set."""

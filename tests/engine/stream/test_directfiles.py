@@ -26,7 +26,7 @@ from headrace.engine.stream import directfiles
 from headrace.engine.worker.hidden import BAD, BAD_TYPE, TIME
 from headrace.model.badrecords import YEAR_1, YEAR_10000
 from headrace.model.times import SECOND
-from tests.scale import examples
+from tests.scale import examples, only_full
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -198,6 +198,7 @@ class Counting:
         return handle
 
 
+@only_full("test_columnstream.py has a checkpoint that goes on the other way")
 @pytest.mark.slow("a stream that is run five times")
 def test_a_stream_may_change_its_way(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By Spark, then directly, in shares, then by Spark again: for a file that only it reads, and one nobody does."""

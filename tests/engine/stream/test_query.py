@@ -23,6 +23,7 @@ from headrace.model.times import SECOND
 from headrace.model.windows import GLOBAL_WINDOW
 from headrace.testing import play
 from tests.engine.batch.test_execution_properties import Bursts
+from tests.scale import only_full
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -286,6 +287,7 @@ def test_the_scores_of_the_dataflow_paper(p: hr.Pipeline) -> None:
 # The last pane of a window is what a batch says
 
 
+@only_full("every window gives the panes of play")
 def test_last_panes_are_the_batch_answer(p: hr.Pipeline, spark: SparkSession) -> None:
     rng = random.Random(7)
     elements = [hr.TimestampedValue((rng.choice("abcd"), rng.randrange(100)), rng.randrange(120)) for _ in range(150)]

@@ -104,7 +104,11 @@ def joined(rows: hr.PCollection) -> hr.PCollection:
     ("build", "options"),
     [
         (everything, {"event_time": "at"}),
-        (some, {"event_time": "at", "watermark": hr.BoundedDisorder("1 hour", max_skew="10 days")}),
+        pytest.param(
+            some,
+            {"event_time": "at", "watermark": hr.BoundedDisorder("1 hour", max_skew="10 days")},
+            marks=only_full("the same without a watermark"),
+        ),
         pytest.param(
             some,
             {"event_time": "at", "watermark": hr.Punctuated("marked")},

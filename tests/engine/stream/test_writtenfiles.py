@@ -32,7 +32,7 @@ from headrace.engine.worker.toparquet import ToParquet, parts_of
 from headrace.model.badrecords import YEAR_1, YEAR_10000
 from headrace.model.errors import TransformError
 from headrace.model.schema import rows_schema, schema_of
-from tests.scale import examples
+from tests.scale import examples, only_full
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -114,6 +114,7 @@ def notes(file: pq.ParquetFile) -> dict[bytes, Any]:
     }
 
 
+@only_full("streams give the same files either way")
 @pytest.mark.slow("jobs of Spark, three for each example")
 @given(tables(), st.booleans())
 @examples(100, suppress_health_check=[HealthCheck.too_slow], deadline=None)

@@ -19,6 +19,7 @@ from headrace.server import Limits, Server, Tokens
 from headrace.server.page.humantext import seconds
 from headrace.server.page.theme import BATCH, SPEED
 from headrace.views.declare.layout import Partial
+from tests.scale import only_full
 from tests.server import scripted
 from tests.server.browsers import looking
 from tests.server.scripted import Shop, shop
@@ -249,6 +250,7 @@ def test_dead_letters(opened: Opened) -> None:
         ]
 
 
+@only_full("it looks at the same panels")
 def test_dark_light_and_narrow(opened: Opened) -> None:
     with opened() as (page, _):
         body = page.locator("body")
@@ -319,6 +321,7 @@ def test_script_in_names_and_keys_is_text(
         assert page.locator("img[src=x]").count() == 0
 
 
+@only_full("a system that does not answer")
 def test_a_store_without_a_running_system(opened: Opened, system: Shop) -> None:
     with opened(service=replace(system.service, operations=None)) as (page, client):
         expect(page.get_by_text("store only")).to_be_visible()

@@ -24,6 +24,7 @@ from headrace.server.security.cookies import SESSION
 from headrace.server.security.sessions import SECONDS as SECONDS_OF_A_SESSION
 from headrace.server.security.sessions import Sessions
 from headrace.server.security.tokens import Grant
+from tests.scale import only_full
 from tests.server.scripted import Shop, shop
 
 READ, ADMIN = "r" * 20, "a" * 20
@@ -407,6 +408,7 @@ def test_pages_that_never_connect_make_room(serve: Serve) -> None:
         assert own.elements("visitors")
 
 
+@only_full("pages that never connect make room")
 @pytest.mark.slow("a hundred pages are built")
 def test_loads_of_the_page_without_end(serve: Serve) -> None:
     http = serve()

@@ -17,7 +17,7 @@ from playwright.sync_api import BrowserContext, Page, expect
 from headrace.model.errors import HeadraceError
 from headrace.server import Server, Service, Tokens
 from tests.dialects.storm.clusters import WordCount
-from tests.scale import FULL
+from tests.scale import FULL, only_full
 from tests.server.browsers import WAIT, looking
 from tests.server.page.test_page import LIMITS, NOON, READ, choose, rows
 from tests.server.scripted import Shop, shop
@@ -119,6 +119,7 @@ def hover(page: Page) -> None:
             page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + box["height"] / 2)
 
 
+@only_full("test_page.py has names and keys with a script in them")
 @pytest.mark.slow("all panels of a page in a browser")
 def test_names_are_text_on_every_panel(browser: BrowserContext, system: Shop, port: int) -> None:
     service = replace(system.service, topologies=NamedTopologies())

@@ -30,6 +30,7 @@ from headrace.views.declare.layout import Layout, Partial
 from headrace.views.query.queries import Query
 from headrace.views.stores import Store
 from headrace.views.stores.store import StoredView
+from tests.scale import only_full
 from tests.server.conftest import HOUR, feed, on_both, partial_row, visitors
 from tests.waiting import wait_for
 
@@ -80,6 +81,7 @@ HUGE = {
 }
 
 
+@only_full("answers up to the limits, and that nobody reads")
 def test_statements_with_huge_answers(started: Callable[..., httpx.Client]) -> None:
     client = started(limits=Limits(answer_cells=10_000, answer_bytes=2_000_000, sql=SQL))
     for sql, reason in HUGE.items():
@@ -150,7 +152,13 @@ UNREAD = {
 }
 
 
-@pytest.mark.parametrize("request_", UNREAD.values(), ids=UNREAD)
+@pytest.mark.parametrize(
+    "request_",
+    [
+        pytest.param(request, id=name, marks=() if name in ("a view", "statements") else only_full("as of a view"))
+        for name, request in UNREAD.items()
+    ],
+)
 def test_answers_that_nobody_reads(
     started: Callable[..., httpx.Client], service: Service, view: StoredView, request_: bytes
 ) -> None:

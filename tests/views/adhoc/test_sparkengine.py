@@ -18,6 +18,7 @@ from headrace.views.errors import ViewError
 from headrace.views.sparksql import sparkplans
 from headrace.views.sparksql.sparkplans import Refused, check, check_read
 from headrace.views.sparksql.sparksandbox import SESSION, _message, run
+from tests.scale import only_full
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -246,6 +247,15 @@ def test_the_third_wall_is_the_process(tmp_path: Path, monkeypatch: pytest.Monke
             with pytest.raises(ViewError, match=reason):
                 adhoc.query(sql, {"hits": HITS})
         assert adhoc._process is process
+
+
+@only_full("the limits of seconds are tested without Spark, and its process starts in every run")
+@pytest.mark.slow("a Spark of its own starts, and is ended")
+def test_what_spark_cannot_cancel_ends_with_its_process() -> None:
+    with SparkAdHoc(Limits(seconds=30, rows=1, megabytes=600), master="local[1]") as adhoc:
+        adhoc.query("SELECT 1", {})
+        process = adhoc._process
+        assert process is not None
         doubled = "SELECT * FROM hits"
         for _ in range(25):
             doubled = f"SELECT *, * FROM ({doubled})"

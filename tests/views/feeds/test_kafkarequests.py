@@ -20,7 +20,7 @@ from headrace.model.errors import PipelineError
 from headrace.server.ingestion import BadLines, Ingestion
 from headrace.views.errors import ViewError
 from headrace.views.feeds import Feed, Receipt, RequestConflict, RequestKey, TopicUnavailable, feed_of, kafkarequests
-from tests.scale import examples
+from tests.scale import examples, only_full
 
 if TYPE_CHECKING:
     from tests.edges.kafka import Broker
@@ -159,6 +159,7 @@ def test_any_requests_are_there_as_if_each_had_come_once(
     assert users(broker, name) == sorted(taken)
 
 
+@only_full("test_hostile_peers.py has brokers that are none")
 def test_without_a_broker_requests_are_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kafkarequests, "_PATIENCE", 0.5)
     monkeypatch.setattr("headrace.edges.kafkaclient._PATIENCE", 0.5)

@@ -188,6 +188,7 @@ def run_out(process: Callable[[], None]) -> None:
         assert "Aborted" in str(error)
 
 
+@only_full("appends with an older fence are refused in tests/log")
 @pytest.mark.slow("another process with a Spark of its own")
 def test_the_older_of_two_owners_can_write_no_more(spark: SparkSession, tmp_path: pathlib.Path) -> None:
     numbers = Numbers(tmp_path)

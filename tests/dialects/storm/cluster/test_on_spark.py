@@ -87,6 +87,7 @@ def assert_exact(folder: Path, words: list[str]) -> list[dict[str, Any]]:
 EXACT = storm.Config(max_spout_pending=8, guarantee="effectively_once", message_timeout="1 hour")
 
 
+@only_full("test_topology_faults.py aborts topologies, test_topologies_on_spark.py rebalances one")
 @pytest.mark.slow("a topology runs three times")
 @pytest.mark.timeout(900)
 def test_counts_are_exact_after_a_crash_and_a_rebalance(spark: SparkSession, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ import pytest
 from headrace import storm
 from headrace.log import Log
 from tests.commands.test_storm import run_storm
-from tests.scale import FULL
+from tests.scale import FULL, only_full
 
 SECONDS = 240  # a loaded machine is no reason to fail
 
@@ -128,6 +128,7 @@ def elsewhere(request: pytest.FixtureRequest) -> str:
     return str(request.getfixturevalue("spark_cluster")) if FULL else "local[2]"
 
 
+@only_full("its commands and rebalances run in one process, and `up` and stop in another test")
 @pytest.mark.usefixtures("spark_cluster" if FULL else "tmp_path")  # it stays with the others that share a cluster
 @pytest.mark.slow("two drivers, one after the other")
 @pytest.mark.timeout(900)
