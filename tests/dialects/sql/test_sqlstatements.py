@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 import headrace as hr
@@ -83,3 +86,14 @@ def test_refused(text: str) -> None:
 def test_an_error_says_where_in_the_whole_text_it_is() -> None:
     with pytest.raises(hr.PipelineError, match=r"line 3, column 38: there is no option 'tll', did you mean 'ttl'"):
         parse_statements("SHOW VIEWS;\n\nSHOW STREAMS; CREATE VIEW v WITH (   tll = '1 day') AS SELECT a FROM b")
+
+
+def test_statements_of_pages_are_statements() -> None:
+    root = Path(__file__).parents[3]
+    found = {
+        (page.name, block): parse_statements(block)
+        for page in (root / "README.md", *(root / "docs").glob("*.md"))
+        for block in re.findall(r"^```sql\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    }
+    assert len(found) >= 6
+    assert all(found.values())
