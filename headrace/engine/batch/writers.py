@@ -32,13 +32,6 @@ class Writer(Protocol):
         """Releases resources after the last batch of a run, even if the run failed."""
 
 
-class ExpiringWriter(Protocol):
-    """Writes batches, of which the watermark says which earlier rows are over; a batch may be empty."""
-
-    def write(self, elements: list[WindowedValue], batch_id: int, watermark: int | None = None) -> None:
-        """Writes the elements of a batch, given the watermark behind it if that is known."""
-
-
 class CollectWriter:
     """The writer of Collect."""
 

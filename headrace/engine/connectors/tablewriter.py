@@ -1,5 +1,7 @@
 """Writes the batches of WriteTable, each in one transaction that also records the batch's number.
 
+Tables of one database share the transaction of a batch: to commit costs more than to write a few rows.
+
 The net effect of a batch is computed first: an element and its retraction cancel. So the order of arrival matters only
 if several elements of one key remain, and then windows and panes decide.
 """
@@ -8,10 +10,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 from sqlalchemy.engine import Connection
@@ -67,15 +69,7 @@ class TableWriter:
 
     def write(self, elements: list[WindowedValue], batch_id: int, watermark: int | None = None) -> None:
         """Writes a batch, and deletes rows whose time is over; it may be empty if these are to be looked for."""
-        expired = self._expired_at(watermark)
-        if not elements and (expired is None or expired == self._expired):
-            return
-        with blame(self.node.label):
-            try:
-                self._write(elements, batch_id, expired)
-                self._expired = expired
-            except SQLAlchemyError as error:
-                raise DatabaseError(f"{self.sink}: {error_text(error, self.sink.url)}") from None
+        write_together([TableBatch(self, lambda: elements, watermark)], batch_id)
 
     def close(self) -> None:
         self._engine.dispose()
@@ -123,27 +117,29 @@ class TableWriter:
         until = min(watermark, _LATEST) - self.sink.ttl
         return _EPOCH + timedelta(microseconds=until) if until > _EARLIEST else None
 
-    def _write(self, elements: list[WindowedValue], batch_id: int, expired: datetime | None) -> None:
-        with self._transaction() as connection:
-            if not self._progress.advance(connection, batch_id):
-                return  # it was written before a crash
-            if not elements:
-                if self._table is not None and self._kinds is not None:
-                    self._expire(connection, self._target(self._table, self._kinds), expired)
-                return
-            kinds: dict[str, Kind] = {}
-            columns: dict[str, list[Any]] = {}
-            for name, values in element_columns([element.value for element in elements], self.sink.parts).items():
-                kinds[name], columns[name] = converted(name, values, (self._kinds or {}).get(name))
-            table = self._table or self._find_or_create(connection, kinds)
-            target = self._target(table, kinds)
-            for name in target.names:
-                if name not in columns:
-                    columns[name] = [_COMPUTED[name](element) for element in elements]
-            rows = list(zip(*(columns[name] for name in target.names), strict=True))
-            _MODES[self.sink.mode](connection, target, rows, elements)
-            self._expire(connection, target, expired)
-        self._table = table
+    def _write(
+        self, connection: Connection, elements: list[WindowedValue], batch_id: int, expired: datetime | None
+    ) -> DatabaseTable | None:
+        """Writes a batch in a transaction; returns the table, None if it is not there yet."""
+        if not self._progress.advance(connection, batch_id):
+            return self._table  # it was written before a crash
+        if not elements:
+            if self._table is not None and self._kinds is not None:
+                self._expire(connection, self._target(self._table, self._kinds), expired)
+            return self._table
+        kinds: dict[str, Kind] = {}
+        columns: dict[str, list[Any]] = {}
+        for name, values in element_columns([element.value for element in elements], self.sink.parts).items():
+            kinds[name], columns[name] = converted(name, values, (self._kinds or {}).get(name))
+        table = self._table or self._find_or_create(connection, kinds)
+        target = self._target(table, kinds)
+        for name in target.names:
+            if name not in columns:
+                columns[name] = [_COMPUTED[name](element) for element in elements]
+        rows = list(zip(*(columns[name] for name in target.names), strict=True))
+        _MODES[self.sink.mode](connection, target, rows, elements)
+        self._expire(connection, target, expired)
+        return table
 
     def _expire(self, connection: Connection, target: TableTarget, until: datetime | None) -> None:
         """Deletes the rows whose time is over."""
@@ -202,6 +198,40 @@ class TableWriter:
                 f"the key {missing[0]!r} is not a column of the elements, which have {', '.join(every)}"
             )
         return every
+
+
+class TableBatch(NamedTuple):
+    """What a table is given of a batch; `elements` decodes them."""
+
+    writer: TableWriter
+    elements: Callable[[], list[WindowedValue]]
+    watermark: int | None
+
+
+def write_together(batches: Sequence[TableBatch], batch_id: int) -> None:
+    """Writes a batch to tables of one database, to all of them or to none."""
+    written: list[tuple[TableWriter, DatabaseTable | None, datetime | None]] = []
+    first = batches[0].writer
+    with blame(first.node.label), _naming(first), ExitStack() as transaction:
+        connection: Connection | None = None
+        # In the order of tables: two streams that write the same ones never wait for each other in a circle.
+        for writer, elements_of_table, watermark in sorted(batches, key=lambda each: each.writer.sink.table):
+            with blame(writer.node.label), _naming(writer):
+                elements, expired = elements_of_table(), writer._expired_at(watermark)
+                if elements or (expired is not None and expired != writer._expired):
+                    connection = connection or transaction.enter_context(first._transaction())
+                    written.append((writer, writer._write(connection, elements, batch_id, expired), expired))
+    for writer, table, expired in written:
+        writer._table, writer._expired = table, expired
+
+
+@contextmanager
+def _naming(writer: TableWriter) -> Iterator[None]:
+    """Names the table in errors of the database."""
+    try:
+        yield
+    except SQLAlchemyError as error:
+        raise DatabaseError(f"{writer.sink}: {error_text(error, writer.sink.url)}") from None
 
 
 def _append(connection: Connection, target: TableTarget, rows: list[Row], elements: list[WindowedValue]) -> None:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial, reduce
+from itertools import groupby
 from queue import Empty, SimpleQueue
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 from pyspark.accumulators import Accumulator
@@ -25,7 +26,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.edges.outputs import seal
 from headrace.engine.batch import sinks
-from headrace.engine.batch.writers import ExpiringWriter, RecordWriter, writer_of
+from headrace.engine.batch.writers import RecordWriter, writer_of
 from headrace.engine.checkpoint.manifest import Manifest, SinkEntry
 from headrace.engine.connectors.topicwriter import TopicWriter
 from headrace.engine.plan.line import Line, Outlet
@@ -50,6 +51,11 @@ from headrace.model.sinks import BatchSink, WindowedValue, WriteFiles
 from headrace.model.tables import WriteTable
 from headrace.model.times import MAX_TIME, MIN_TIME
 from headrace.model.topics import WriteTopic
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import URL
+
+    from headrace.engine.connectors.tablewriter import TableWriter
 
 
 class Delivery:
@@ -179,9 +185,13 @@ class Delivery:
         by_sink: dict[int, list[bytes]] = {}
         for dest, body in zip(rows.column("dest").to_pylist(), rows.column("body").to_pylist(), strict=True):
             by_sink.setdefault(sink_of(dest), []).append(body)
-        for number, outlet in self._outlets.items():
-            if number in by_sink or says_watermarks(outlet):
-                self._to(outlet, frame, by_sink.get(number, []), batch_id)
+        due = [outlet for number, outlet in self._outlets.items() if number in by_sink or says_watermarks(outlet)]
+        for database, outlets in groupby(due, _database):
+            if database is None:
+                for outlet in outlets:
+                    self._to(outlet, frame, by_sink.get(outlet.number, []), batch_id)
+            else:
+                self._to_tables(outlets, by_sink, batch_id)
 
     def _without_files(self, frame: DataFrame) -> DataFrame:
         """Leaves out the bodies of what Spark writes to files: that stays where it is, only that it is there counts."""
@@ -201,13 +211,20 @@ class Delivery:
             writer.append(blocks_of(bodies), batch_id, lambda: self._time_of(batch_id), watermark)
         else:
             with recording() as recorder:
-                if says_watermarks(outlet):
-                    expiring = cast("ExpiringWriter", writer)
-                    expiring.write(elements_of(bodies), batch_id, self._watermark(outlet))
-                else:
-                    writer.write(elements_of(bodies), batch_id)
+                writer.write(elements_of(bodies), batch_id)
             if recorder.cells:
                 self.counters.report_metrics(outlet.node.label, recorder.cells)
+
+    def _to_tables(self, outlets: Iterable[Outlet], by_sink: dict[int, list[bytes]], batch_id: int) -> None:
+        """Gives tables of one database their rows, in one transaction."""
+        from headrace.engine.connectors.tablewriter import TableBatch, write_together  # imports SQLAlchemy
+
+        batches = []
+        for outlet in outlets:
+            elements = partial(elements_of, by_sink.get(outlet.number, []))
+            watermark = self._watermark(outlet) if says_watermarks(outlet) else None
+            batches.append(TableBatch(cast("TableWriter", self._writers[outlet.number]), elements, watermark))
+        write_together(batches, batch_id)
 
     def _watermark(self, outlet: Outlet) -> int | None:
         """Returns the watermark of what a sink is given; None as long as it is not known."""
@@ -268,6 +285,12 @@ def says_watermarks(outlet: Outlet) -> bool:
     """Returns whether a sink is told the watermark of what it is given."""
     sink = outlet.node.transform
     return (isinstance(sink, WriteTopic) and sink.watermarks) or (isinstance(sink, WriteTable) and sink.ttl is not None)
+
+
+def _database(outlet: Outlet) -> URL | None:
+    """Returns the database that a sink writes to, None if it is no table."""
+    sink = outlet.node.transform
+    return sink.url if isinstance(sink, WriteTable) else None
 
 
 def _check_columns(outlet: Outlet) -> None:

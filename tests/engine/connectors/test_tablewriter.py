@@ -13,8 +13,11 @@ import pytest
 import sqlalchemy as sa
 
 import headrace as hr
+from headrace.engine.connectors.tablewriter import TableBatch, write_together
+from headrace.engine.worker.blame import WorkerFailure
 from headrace.model.errors import PipelineError
 from headrace.model.schema import row_type
+from headrace.model.sinks import WindowedValue
 from tests.edges.tabling import Click, Hit, at, connected, contents, execute, failing, writer, written
 
 UTC = dt.UTC
@@ -279,3 +282,18 @@ def test_bounds_that_are_no_times_are_refused(sqlite: str, window: Any) -> None:
         PipelineError, match=r"window_start, window_end would be bounds of windows, but elements are in"
     ):
         writer(sqlite, Hit, window=window, key=["url", "window_start"], mode="upsert")
+
+
+def test_tables_of_one_database_get_a_batch_together_or_not_at_all(database: str) -> None:
+    hits, visits = (writer(database, Hit, stream=name, table=name) for name in ("hits", "visits"))
+
+    def batches(visited: list[WindowedValue]) -> list[TableBatch]:
+        return [TableBatch(visits, lambda: visited, None), TableBatch(hits, lambda: [at(Hit("a", 1))], None)]
+
+    with pytest.raises(WorkerFailure, match="the column .hits. holds integer, got the str .many."):
+        write_together(batches([at(Hit("a", "many"))]), 0)  # type: ignore[arg-type]
+    assert contents(database, "hits") == contents(database, "visits") == Counter()
+    for _ in range(2):  # a batch that comes again is there once
+        write_together(batches([at(Hit("a", 5))]), 0)
+    assert contents(database, "hits") == Counter([(1, "a")])
+    assert contents(database, "visits") == Counter([(5, "a")])
