@@ -290,7 +290,7 @@ def test_tables_of_one_database_get_a_batch_together_or_not_at_all(database: str
     def batches(visited: list[WindowedValue]) -> list[TableBatch]:
         return [TableBatch(visits, lambda: visited, None), TableBatch(hits, lambda: [at(Hit("a", 1))], None)]
 
-    with pytest.raises(WorkerFailure, match="the column .hits. holds integer, got the str .many."):
+    with pytest.raises(WorkerFailure, match=r"the column .hits. holds integer, got the str .many."):
         write_together(batches([at(Hit("a", "many"))]), 0)  # type: ignore[arg-type]
     assert contents(database, "hits") == contents(database, "visits") == Counter()
     for _ in range(2):  # a batch that comes again is there once
