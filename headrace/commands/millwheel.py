@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -38,7 +38,7 @@ def add(
     source: Annotated[str, typer.Argument(help="FILE.py:CLASS, a mw.Computation.", show_default=False)],
     name: Annotated[str | None, typer.Option(help="Its name; default: that of the class.", show_default=False)] = None,
     directory: Directory = _DIRECTORY,
-    start: Annotated[str, typer.Option(help="With which records it begins: earliest or latest.")] = "earliest",
+    start: Annotated[Literal["earliest", "latest"], typer.Option(help="With which records it begins.")] = "earliest",
     partitions: Annotated[int, typer.Option(help="Of streams that do not exist yet.")] = 1,
 ) -> None:
     """Add a computation: a process of `headrace millwheel run` starts it, while the others go on.
@@ -49,8 +49,6 @@ def add(
     from headrace.dialects.millwheel.mill.computationfile import load_computation
     from headrace.dialects.millwheel.mill.millfolder import Declared
 
-    if start not in ("earliest", "latest"):
-        fail(f"--start is earliest or latest, got {start!r}")
     with errors_as_messages(HeadraceError):
         folder, computation = _folder(directory), load_computation(source)
         file, _, kind = source.rpartition(":")
@@ -58,7 +56,7 @@ def add(
             name or kind,
             f"{Path(file).resolve()}:{kind}",
             "running",
-            start,  # type: ignore[arg-type]
+            start,
             tuple(computation.inputs),
             tuple(computation.outputs),
         )

@@ -57,9 +57,12 @@ def partitions(who: object, address: Address, *, patience: float | None = None) 
     return sorted(partition.id for partition in topic.partitions)
 
 
-def create(who: object, address: Address, count: int) -> None:
-    """Creates a topic with so many partitions, unless it exists; the brokers' default decides how it is replicated."""
-    kafka = client(who)
+def create(who: object, address: Address, count: int) -> bool:
+    """Creates a topic with so many partitions, unless it exists; returns whether it did.
+
+    The brokers' default decides how it is replicated.
+    """
+    kafka, created = client(who), True
     wanted = kafka.admin.NewTopic(address.name, count, -1)
     try:
         admin = _admin(address.brokers, address.security)
@@ -69,10 +72,12 @@ def create(who: object, address: Address, count: int) -> None:
     except kafka.KafkaException as error:
         if error.args[0].code() != kafka.KafkaError.TOPIC_ALREADY_EXISTS:
             raise refused(who, address, error.args[0]) from None
+        created = False
     # It takes a moment until all brokers know a new topic.
     topics = kafka.TopicCollection([address.name])
     unknown = (kafka.KafkaError.UNKNOWN_TOPIC_OR_PART,)
     _answers(who, address, lambda admin, wait: admin.describe_topics(topics, request_timeout=wait), unknown)
+    return created
 
 
 def offsets(who: object, address: Address, at: Bound, *, patience: float | None = None) -> dict[int, int]:

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 from headrace.edges.deadlines import within
 from headrace.edges.kafkaclient import client, refused, settings
 from headrace.model.errors import PipelineError
+from headrace.model.times import MAX_TIME
 from headrace.model.topics import Address
 
 _PATIENCE: Final = 120.0
@@ -23,6 +24,9 @@ _STEP: Final = 10.0
 """Seconds that a single request waits."""
 _OPEN_FOR: Final = 60.0
 """Seconds after which the broker aborts a transaction whose writer is silent; readers wait for it that long."""
+
+EARLIEST: Final = 1_000
+"""The earliest time that a record can have, in microseconds: the client takes 0 milliseconds for now."""
 
 
 class Message(NamedTuple):
@@ -33,6 +37,15 @@ class Message(NamedTuple):
     time: int
     headers: list[tuple[str, bytes]]
     partition: int = -1
+
+
+def kafka_watermark(watermark: int) -> int:
+    """Returns the watermark of records whose watermark was this before Kafka cut their times to milliseconds.
+
+    >>> kafka_watermark(15_000_700), kafka_watermark(MAX_TIME) == MAX_TIME
+    (15000000, True)
+    """
+    return watermark if watermark >= MAX_TIME else watermark // 1000 * 1000
 
 
 class TransactionalProducer:
@@ -58,6 +71,7 @@ class TransactionalProducer:
         self._producer: Any = None
         self._group: Any = None
         self._refusal: Any = None
+        self._fenced: PipelineError | None = None
         self._until_done(lambda: self._producer is not None, lambda: None)
 
     def write(self, messages: Sequence[Message], number: int, note: Callable[[], str] = str) -> None:
@@ -120,6 +134,8 @@ class TransactionalProducer:
         """Attempts something until it is done; after a failure it reconnects and asks the broker what was written."""
         deadline = time.monotonic() + self.patience
         while not done():
+            if self._fenced is not None:  # a new producer would take over from whoever has taken over
+                raise self._fenced
             try:
                 if self._producer is None:
                     self._open()
@@ -181,10 +197,11 @@ class TransactionalProducer:
     def _error_for_user(self, error: Any) -> PipelineError:
         known = self._kafka.KafkaError
         if error.code() in (known._FENCED, known.PRODUCER_FENCED, known.INVALID_PRODUCER_EPOCH):
-            return PipelineError(
+            self._fenced = PipelineError(
                 f"{self.who}: another run of the same stream writes to {self.address} now, or the broker aborted "
                 f"a transaction of more than {_OPEN_FOR:.0f} s; run the stream once: it goes on from its checkpoint"
             )
+            return self._fenced
         if error.code() == known.INVALID_TIMESTAMP:
             return PipelineError(
                 f"{self.who}: {self.address} refuses a record's timestamp; the topic's message.timestamp.after.max.ms "

@@ -50,6 +50,11 @@ class Fence:
         """Returns the newest token of a producer, 0 if nobody has taken it over yet."""
         return cls._read(folder / str(producer))
 
+    @classmethod
+    def remove(cls, folder: Path, producer: int) -> None:
+        """Removes the token of a producer that nobody takes over any more: all who have one are refused."""
+        (folder / str(producer)).unlink(missing_ok=True)
+
     def check(self, place: str) -> None:
         """Raises an error if another process has the producer now; the caller holds the lock of the partition."""
         if (newest := self._read(self.file)) < self.token:

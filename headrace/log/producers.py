@@ -11,12 +11,13 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.log.errors import LogError
+from headrace.log.fences import Fence
 from headrace.log.partitioning import partition_of
 from headrace.log.topics import Topic
 
 
 @dataclass
-class _Pending:
+class Pending:
     """The records to be appended to one partition."""
 
     values: list[Any] = field(default_factory=list)
@@ -29,7 +30,8 @@ class Producer:
     """Sends records to a topic. With a name, it continues after a restart where it was: its batches are numbered.
 
     A record goes to the given partition, else to that of its key, else to one partition after the other, a batch each.
-    `flush` returns when all that was sent is on disk; leaving the `with` block flushes, too.
+    `flush` returns when all that was sent is on disk; leaving the `with` block flushes, too. With a `fence`, appends
+    are refused once another process has taken it over.
 
     >>> import tempfile
     >>> from headrace.log import Log
@@ -48,11 +50,13 @@ class Producer:
         batch: int = 10_000,
         durable: bool = True,
         clock: Callable[[], int] | None = None,
+        fence: Fence | None = None,
     ) -> None:
         self.topic, self.batch, self.durable, self.clock = topic, batch, durable, clock or topic.log.clock
+        self.fence = fence
         self.id = -producer_id(os.urandom(16).hex()) if name is None else producer_id(name)
         self._sequences = [partition.last_sequence(self.id) for partition in topic.partitions]
-        self._pending: dict[int, _Pending] = {}
+        self._pending: dict[int, Pending] = {}
         self._turn = 0
 
     def send(
@@ -73,7 +77,7 @@ class Producer:
             self.topic.partition(partition)
         pending = self._pending.get(partition)
         if pending is None:
-            pending = self._pending[partition] = _Pending()
+            pending = self._pending[partition] = Pending()
         pending.values.append(value)
         pending.keys.append(octets)
         pending.timestamps.append(self.clock() if timestamp is None else timestamp)
@@ -102,7 +106,9 @@ class Producer:
     def _append_batch(self, number: int, batch: pa.RecordBatch) -> None:
         sequence = self._sequences[number] + 1
         try:
-            self.topic.partition(number).append(batch, producer=self.id, sequence=sequence, durable=self.durable)
+            self.topic.partition(number).append(
+                batch, producer=self.id, sequence=sequence, durable=self.durable, fence=self.fence
+            )
         except OSError as error:
             raise LogError(
                 f"{self.topic.name}/{number}: cannot append {batch.num_rows} records: {error.strerror}; the producer "

@@ -205,6 +205,10 @@ class Topic:
                 pass
         return fence
 
+    def forget_producer(self, producer: int) -> None:
+        """Removes the fence of a producer that never comes back; whoever still has it is refused."""
+        Fence.remove(self.folder / "fences", producer)
+
     def retain(self, *, force: bool = False) -> int:
         """Removes records beyond the limits of the topic's settings; returns their number.
 

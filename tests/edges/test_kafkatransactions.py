@@ -89,6 +89,8 @@ def test_of_two_runs_of_a_stream_the_later_one_writes(broker: Broker) -> None:
     later = TransactionalProducer(NODE, where, "fenced")
     with pytest.raises(PipelineError, match="another run of the same stream"):
         earlier.write([message("earlier")], 0)
+    with pytest.raises(PipelineError, match="another run of the same stream"):  # also if it tries again
+        earlier.write([message("earlier")], 0)
     later.write([message("later")], 0)
     assert values(broker, where) == ["later"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -39,6 +38,7 @@ from headrace.dialects.sql.ttl import expiring_column, ttl_of
 from headrace.dialects.sql.viewchanges import Change, Subscription
 from headrace.dialects.sql.viewplanning import plan_view
 from headrace.dialects.sql.viewreads import read_point, view_schema
+from headrace.engine.checkpoint.streamnames import remove_stream
 from headrace.engine.handle import Handle, Status, StreamStatus
 from headrace.local.privatefolder import make_folder
 from headrace.local.processlock import LockHolder, exclusive
@@ -110,7 +110,7 @@ class SqlSession:
         passes = self.catalog.passes()
         for folder in self._passes.glob("*"):
             if folder.name not in passes:  # its last view was dropped, and then the process died
-                shutil.rmtree(folder)
+                remove_stream(folder, Log(self._where.log))
         for name, views in passes.items():
             if not views[0].paused:
                 self._start(name)
@@ -545,7 +545,7 @@ class SqlSession:
         if name in self.catalog.passes():
             self._start(name)
         else:
-            shutil.rmtree(self._passes / name, ignore_errors=True)
+            remove_stream(self._passes / name, Log(self._where.log))
 
     def _start(self, name: str) -> None:
         from headrace.engine.checkpoint.checkpoint import groupings_of

@@ -19,13 +19,13 @@ from pyspark.sql import SparkSession
 from headrace.engine.checkpoint.compare import compare
 from headrace.engine.checkpoint.manifest import Manifest
 from headrace.engine.checkpoint.savepoints import copy
+from headrace.engine.checkpoint.streamnames import MANIFEST, stream_name
 from headrace.engine.plan.line import Line
 from headrace.engine.spark.files import Folder
 from headrace.engine.spark.offsetlog import OffsetLog
 from headrace.local.privatefolder import UntrustedPath, check_tree, make_folder
 from headrace.model.errors import PipelineError
 
-_MANIFEST: Final = "headrace-{:06d}.json"
 _DRAINED: Final = "drained"
 
 
@@ -69,8 +69,8 @@ class Checkpoint:
 
     @property
     def name(self) -> str:
-        """The name of the stream for others: its directory and the beginning of its id."""
-        return f"{str(self.folder).rstrip('/').rpartition('/')[2]}-{self.manifest.stream[:8]}"
+        """The name of the stream for others."""
+        return stream_name(str(self.folder), self.manifest.stream)
 
     def check(self, line: Line, *, heartbeat: bool, forget: Collection[str] = ()) -> Manifest:
         """Returns the manifest of a pipeline. Refuses one that cannot go on from here; notes other changes.
@@ -107,7 +107,7 @@ class Checkpoint:
     def write(self, manifest: Manifest) -> None:
         """Writes the manifest of the pipeline, if it is new."""
         if self.fresh or manifest != self.manifest:
-            self.folder.write(_MANIFEST.format(self._written), manifest.write())
+            self.folder.write(MANIFEST.format(self._written), manifest.write())
             self._written += 1
             self.manifest = manifest
 
@@ -124,7 +124,7 @@ class Checkpoint:
         if not self.folder.exists():
             raise PipelineError("the stream had no checkpoint of its own and is over; give run(checkpoint=...) one")
         with copy(self.folder, Folder(self.folder.spark, path)) as copied:
-            copied.write(_MANIFEST.format(self._written), self.manifest.forked().write())
+            copied.write(MANIFEST.format(self._written), self.manifest.forked().write())
 
     def close(self) -> None:
         """Removes a temporary directory after the run."""
@@ -136,7 +136,7 @@ class Checkpoint:
         if not (written := _manifests(savepoint)):
             raise PipelineError(f"there is no savepoint at {savepoint}; give the path that handle.savepoint(path) got")
         with copy(savepoint, self.folder) as copied:
-            copied.write(_MANIFEST.format(written), newest_manifest(savepoint).forked().write())
+            copied.write(MANIFEST.format(written), newest_manifest(savepoint).forked().write())
 
 
 def stream_of(checkpoint: Folder) -> str:
@@ -151,12 +151,12 @@ def groupings_of(checkpoint: Folder) -> list[str]:
 
 def _manifests(folder: Folder) -> int:
     """Returns how many manifests a directory has."""
-    return next(number for number in itertools.count() if not folder.exists(_MANIFEST.format(number)))
+    return next(number for number in itertools.count() if not folder.exists(MANIFEST.format(number)))
 
 
 def newest_manifest(folder: Folder) -> Manifest:
     """Reads the newest manifest of a checkpoint."""
-    return Manifest.read(folder.read(_MANIFEST.format(_manifests(folder) - 1)) or b"", f"the checkpoint {folder}")
+    return Manifest.read(folder.read(MANIFEST.format(_manifests(folder) - 1)) or b"", f"the checkpoint {folder}")
 
 
 def _check(folder: Folder) -> None:

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from headrace.edges import kafkaclient
-from headrace.edges.kafkatransactions import Message, TransactionalProducer
+from headrace.edges.kafkatransactions import EARLIEST, Message, TransactionalProducer, kafka_watermark
 from headrace.engine.connectors.topicwriter import block_groups
 from headrace.engine.spark.persistence import computed
 from headrace.engine.worker.blame import blame
@@ -66,6 +66,7 @@ class KafkaWriter:
         """Returns the records that say how far this writer is, if that is further than before."""
         if watermark is None or watermark <= self._said:
             return []
+        watermark = kafka_watermark(watermark)
         key, milliseconds = WriterWatermark(self._writer, watermark).key(), time() // 1000
         numbers = kafkaclient.partitions(self.node, self.address)
         return [Message(key, None, milliseconds, [], int(number)) for number in numbers]
@@ -77,10 +78,10 @@ class KafkaWriter:
 
 
 def _messages(blocks: Iterable[pa.Buffer], time: Callable[[], int]) -> Iterator[Message]:
-    """Yields records as messages of the client. Kafka has no times before 1970: such records get that of the batch."""
+    """Yields records as messages of the client. Those before EARLIEST get the time of the batch."""
     for _, records in read_blocks(blocks):
         times = records.column(TIMESTAMP)
-        known = pc.greater_equal(times, 0).fill_null(False)
+        known = pc.greater_equal(times, EARLIEST).fill_null(False)
         if not pc.all(known).as_py():
             times = pc.if_else(known, times, time())
         columns = (

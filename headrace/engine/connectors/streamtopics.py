@@ -9,6 +9,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.edges.topicranges import Offsets
+from headrace.engine.checkpoint.streamnames import group_name
 from headrace.engine.spark.files import Folder, plain_name
 from headrace.log import Group, Log
 
@@ -43,7 +44,7 @@ class StreamTopics:
     def group(self, label: str, log: str, topic: str) -> Group:
         """Returns the consumer group of a source of an embedded topic."""
         if label not in self._groups:
-            self._groups[label] = Group(Log(log), topic, f"{self.stream}-{plain_name(label)}")
+            self._groups[label] = Group(Log(log), topic, group_name(self.stream, plain_name(label)))
         return self._groups[label]
 
     def close(self) -> None:

@@ -13,13 +13,13 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Row
 
 from headrace.edges.topicranges import open_topic
+from headrace.engine.checkpoint.streamnames import sink_producer
 from headrace.engine.spark.persistence import computed
 from headrace.engine.worker.blame import blame
 from headrace.engine.worker.torecords import ANY, read_blocks
 from headrace.log import LogError
 from headrace.log.fences import Fence
 from headrace.log.partitions import TIMESTAMP
-from headrace.log.producers import producer_id
 from headrace.log.watermarkrecords import WriterWatermark, watermark_record
 from headrace.model.pipeline import Node
 from headrace.model.times import MAX_TIME, MIN_TIME, now
@@ -43,7 +43,7 @@ class TopicWriter:
     def begin(self, stream: str) -> None:
         """Sets the producer, before the first batch of a run."""
         self._writer = self._known_as or f"{stream}/{self.label}"
-        self.producer = producer_id(f"{stream}/{self.label}")
+        self.producer = sink_producer(stream, self.label)
 
     def take_over(self) -> None:
         """Takes the stream over from a process that still runs it: what that one would append is refused."""

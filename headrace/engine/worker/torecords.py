@@ -6,8 +6,7 @@ few thousand records of one partition, which the driver only has to append (`top
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.edges.jsoncolumns import json_arrays, json_objects, json_text, json_values
+from headrace.edges.recordparts import Part, fields_of, key_bytes, mapping_of, parts_of
 from headrace.edges.registryencoder import RegistryEncoder
 from headrace.edges.topicranges import open_topic
 from headrace.engine.columns.arrowbytes import arrow_bytes
@@ -38,9 +38,6 @@ RETRACTION_HEADER: Final = "retraction"
 ANY: Final = -1
 """The partition of records without a key: all of a batch go to one partition, which the driver chooses."""
 _PARTITION: Final = b"partition"
-
-Part = str | Callable[[Any], Any] | None
-"""Where a key or a timestamp comes from: a column, a function of the element, or nothing."""
 
 
 @dataclass
@@ -87,8 +84,8 @@ class ToRecords(BufferedOutput):
         )
 
     def _from_elements(self, elements: Sequence[Any]) -> tuple[pa.Array, pa.Array, pa.Array]:
-        keys = self._element_keys(list(_parts(elements, self.key)))
-        times = [None if time is None else instant(time) for time in _parts(elements, self.timestamp)]
+        keys = self._element_keys(list(parts_of(elements, self.key)))
+        times = [None if time is None else instant(time) for time in parts_of(elements, self.timestamp)]
         if self.element_schema is not None:
             columns = dict(zip(self.element_schema.names, self.element_schema.to_columns(list(elements)), strict=True))
             values = self._values(columns, len(elements))
@@ -99,7 +96,7 @@ class ToRecords(BufferedOutput):
         elif self.values.kind == "bytes":
             values = self.values.encode(elements)
         else:
-            values = self.values.encode([_mapping(element) for element in elements])
+            values = self.values.encode([mapping_of(element) for element in elements])
         return keys, pa.array(times, pa.int64()), values
 
     def _keys(self, column: pa.Array) -> pa.BinaryArray:
@@ -110,7 +107,7 @@ class ToRecords(BufferedOutput):
 
     def _element_keys(self, keys: list[Any]) -> pa.BinaryArray:
         if self.key_encoder is None:
-            return pa.array([_key_bytes(key) for key in keys], pa.binary())
+            return pa.array([key_bytes(key) for key in keys], pa.binary())
         if self.element_schema is None:
             assert isinstance(self.key, str)
             return self._keys(pa.array(keys, self.key_encoder.types([self.key])[self.key]))
@@ -119,7 +116,7 @@ class ToRecords(BufferedOutput):
     def _registered_columns(self, elements: Sequence[Any]) -> dict[str, pa.Array]:
         """Returns the columns of elements whose types nobody declared: those of the schema that is registered."""
         assert self.encoder is not None
-        rows = [_mapping(element) for element in elements]
+        rows = [mapping_of(element) for element in elements]
         names = dict.fromkeys(name for row in rows for name in row)
         types = self.encoder.types(list(names))
         return {name: pa.array([row.get(name) for row in rows], kind) for name, kind in types.items()}
@@ -231,44 +228,9 @@ def _named(columns: Mapping[str, pa.Array], name: str) -> pa.Array:
     return columns[name]
 
 
-def _parts(elements: Sequence[Any], part: Part) -> Iterable[Any]:
-    if part is None:
-        return [None] * len(elements)
-    return map(part, elements) if callable(part) else (_field(element, part) for element in elements)
-
-
-def _field(element: Any, name: str) -> Any:
-    fields = _mapping(element)
-    if name not in fields:
-        raise LogError(f"there is no column {name!r} in {element!r}")
-    return fields[name]
-
-
-def _fields(element: Any) -> dict[str, Any] | None:
-    """Returns the columns of a named tuple or dataclass; None for other objects."""
-    if hasattr(element, "_asdict"):
-        return dict(element._asdict())
-    if dataclasses.is_dataclass(element) and not isinstance(element, type):
-        return {field.name: getattr(element, field.name) for field in dataclasses.fields(element)}
-    return None
-
-
 def _json(element: Any) -> bytes:
-    fields = _fields(element)
+    fields = fields_of(element)
     return json_text(element if fields is None else fields).encode()
-
-
-def _mapping(element: Any) -> Mapping[str, Any]:
-    fields = element if isinstance(element, Mapping) else _fields(element)
-    if fields is None:
-        raise LogError(f"{element!r} has no named columns; write dicts, NamedTuples, dataclasses or rows")
-    return fields
-
-
-def _key_bytes(key: Any) -> bytes | None:
-    if key is None or isinstance(key, bytes):
-        return key
-    return (key if isinstance(key, str) else json_text(key)).encode()
 
 
 def to_records(node: Node, pc: PCollection) -> ToRecords:

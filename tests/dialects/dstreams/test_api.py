@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import operator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyspark.streaming
 import pyspark.streaming.dstream
@@ -147,3 +147,54 @@ def test_life_cycle(spark: SparkSession, tmp_path: Path) -> None:
         ssc.start()
     with pytest.raises(StreamingContextError, match="after stopping"):
         stream.reduce(operator.add)
+
+
+@pytest.mark.parametrize("gracefully", [False, True])
+def test_a_function_of_a_batch_may_stop_the_program(spark: SparkSession, tmp_path: Path, gracefully: bool) -> None:
+    clock, found = ManualClock(0), list[Any]()
+    checkpoint = str(tmp_path / "program")
+
+    def setup() -> StreamingContext:
+        ssc = StreamingContext(spark.sparkContext, 1, clock=clock)
+        stream: DStream[Any] = ssc.queueStream([[number] for number in range(1, 6)])
+        stream.foreachRDD(Stopping(gracefully))
+        stream.foreachRDD(Taking())
+        ssc.checkpoint(checkpoint)
+        return ssc
+
+    Stopping.found = found
+    ssc = StreamingContext.getOrCreate(checkpoint, setup, clock=clock)
+    ssc.start()
+    clock.advance(5)
+    ssc.awaitTermination(60)
+    assert StreamingContext.getActive() is None
+    # All outputs of the batch are done. Only gracefully are those of others that were due.
+    assert found == ([1, 2, 3, 4, 5] if gracefully else [1, 2])
+    ssc.stop(stopSparkContext=False)
+    again = StreamingContext.getOrCreate(checkpoint, setup, clock=clock)
+    again.start()
+    clock.advance(1)
+    again.stop(stopSparkContext=False, stopGraceFully=True)
+    again.awaitTermination(0)
+    assert found == [1, 2, 3, 4, 5]
+
+
+class Taking:
+    """Takes the elements of batches."""
+
+    found: ClassVar[list[Any]] = []
+
+    def __call__(self, rdd: Any) -> None:
+        Stopping.found.extend(rdd.collect())
+
+
+class Stopping(Taking):
+    """Stops the program twice when it sees a 2."""
+
+    def __init__(self, gracefully: bool) -> None:
+        self.gracefully = gracefully
+
+    def __call__(self, rdd: Any) -> None:
+        if rdd.collect() == [2] and (ssc := StreamingContext.getActive()) is not None:
+            for _ in range(2):
+                ssc.stop(stopSparkContext=False, stopGraceFully=self.gracefully)

@@ -13,8 +13,8 @@ PACKAGE = "headrace.dialects.millwheel"
 ROOMS = ("api", "graph", "mill")
 """In the order in which they may import."""
 OUTSIDE = {
-    "api": ("headrace.model", "headrace.log"),
-    "graph": ("headrace.model", "headrace.log"),
+    "api": ("headrace.model", "headrace.log", "headrace.edges"),
+    "graph": ("headrace.model", "headrace.log", "headrace.edges"),
     "mill": ("headrace.model", "headrace.log", "headrace.local", "headrace.engine"),
 }
 """What each room may import from the rest of the tree."""

@@ -17,6 +17,7 @@ from headrace.dialects.sql.catalog import Catalog
 from headrace.dialects.sql.sqlsession import SqlSession
 from headrace.engine.checkpoint.checkpoint import groupings_of
 from headrace.engine.spark.files import Folder
+from headrace.log.offsets import groups_of
 from tests.scale import only_full
 from tests.waiting import wait_for
 
@@ -153,11 +154,13 @@ def test_a_dropped_view_leaves_no_state(spark: SparkSession, tmp_path: Path) -> 
         session.execute("DROP VIEW sizes; DROP VIEW symbols")
         assert groupings() == set()
         assert rows_of(session, "SHOW VIEWS") == [("big", "running", 0)]
+        assert len(groups_of(folder / "log" / "groups", "trades")) == 1
     # The process may die when the catalog has a change and the passes do not.
     catalog = Catalog(folder / "catalog.json")
     catalog.drop_view("big")
     with SqlSession(str(folder), spark=spark) as session:
         assert not list((folder / "passes").iterdir())
+        assert groups_of(folder / "log" / "groups", "trades") == []  # which would hold retention back
         session.execute(symbols)
         insert(session, ("SAP", "ann", 1.0, 1))
         session.catch_up()
@@ -289,3 +292,4 @@ def test_a_paused_view_stays_as_it_is_and_catches_up(spark: SparkSession, tmp_pa
         assert set(session.catalog.passes()) == {"trades.of-big.levels-0", "trades.of-counts.levels-1"}
         session.execute("DROP VIEW big; DROP VIEW counts")
         assert not list((tmp_path / "home" / "passes").iterdir())
+        assert groups_of(tmp_path / "home" / "log" / "groups", "trades") == []

@@ -18,6 +18,7 @@ from pyspark.resultiterable import ResultIterable
 
 from headrace.dialects.dstreams.api.outputoperations import save_as_text_file, take_and_print
 from headrace.dialects.dstreams.api.statespec import StateSpec
+from headrace.dialects.dstreams.api.topicoutput import SavedToTopic
 from headrace.dialects.dstreams.errors import StreamingContextError
 from headrace.dialects.dstreams.graph.nodes import (
     Node,
@@ -338,6 +339,22 @@ class DStream(Generic[T_co]):
     def saveAsTextFiles(self, prefix: str, suffix: str | None = None) -> None:
         """Writes each RDD to a directory PREFIX-TIME[.SUFFIX], once, whatever happens; TIME is in milliseconds."""
         self.foreachRDD(save_as_text_file(prefix, suffix))
+
+    def saveToTopic(
+        self,
+        topic: str,
+        *,
+        log: str | None = None,
+        key: str | Callable[[Any], Any] | None = None,
+        timestamp: str | Callable[[Any], Any] | None = None,
+    ) -> None:
+        """Appends each element to a topic as a record, once, whatever happens.
+
+        `topic`, `log`, `key` and `timestamp` are those of hr.WriteTopic; without `timestamp`, records have the time of
+        their batch. In Kafka, values are JSON, unless they are bytes. Any pipeline can read them, with a watermark of
+        its own: hr.ReadTopic.
+        """
+        self._ssc._add_output(self._node, SavedToTopic(topic, log, key, timestamp), "saveToTopic")
 
     def slice(self, begin: datetime | int, end: datetime | int) -> list[RDD[Any]]:
         """Returns the RDDs from one time to another, both included; times are datetimes or seconds since 1970.

@@ -194,7 +194,18 @@ class StreamingContext:
         return self._started_run().wait(timeout)
 
     def stop(self, stopSparkContext: bool = True, stopGraceFully: bool = False) -> None:
-        """Stops the program; gracefully, when what was received is processed. By default stops Spark, too."""
+        """Stops the program; gracefully, when what was received is processed. By default stops Spark, too.
+
+        Called by a function of a batch, it returns at once: the batch is completed, and then the program ends.
+        """
+        if self._run is not None and self._run.in_batch:  # another thread may have the lock, and wait for this batch
+            self._state = "stopped"
+            if StreamingContext._active is self:
+                StreamingContext._active = None
+            self._run.stop_after_batch(
+                gracefully=stopGraceFully, then=self._sc.stop if stopSparkContext else lambda: None
+            )
+            return
         with StreamingContext._lock:
             try:
                 if self._state == "active" and self._run is not None:
@@ -203,6 +214,8 @@ class StreamingContext:
                 self._state = "stopped"
                 if StreamingContext._active is self:
                     StreamingContext._active = None
+        if self._run is not None:
+            self._run.finish()
         if stopSparkContext:
             self._sc.stop()
 

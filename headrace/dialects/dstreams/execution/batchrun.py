@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import threading
 import uuid
+from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
@@ -32,6 +33,10 @@ from headrace.model.sinks import ForEachBatch, WindowedValue
 from headrace.model.topics import ReadTopic
 
 
+class _Stopped(Exception):
+    """The program is stopped, and a batch does not begin or is interrupted."""
+
+
 class BatchRun:
     """A program that runs, in its directory. It is what nodes know as Batches."""
 
@@ -50,6 +55,10 @@ class BatchRun:
         self._slots: dict[int, RDD[int]] = {}
         self._cuts: dict[int, list[Cut]] = {}
         self._temporary, self._halted, self._locks = temporary, False, ExitStack()
+        self._batch_thread: int | None = None  # that runs batches now
+        self._last_batch = False  # whether no batch begins after the one that runs
+        self._stopping = False
+        self._finisher: threading.Thread | None = None
         self._generator = BatchGenerator(self.log, program.inputs, clock, self._fail)
         self._handle: Handle | None = None
 
@@ -78,8 +87,34 @@ class BatchRun:
         self.bus.started()
         self._generator.start()
 
+    @property
+    def in_batch(self) -> bool:
+        """Whether the caller is a function of a batch."""
+        return threading.get_ident() == self._batch_thread
+
+    def stop_after_batch(self, *, gracefully: bool, then: Callable[[], object]) -> None:
+        """Stops when the batch is done whose function calls this, which cannot wait for it; then calls a function."""
+        if not self._stopping:
+            self._stopping = True
+            self._last_batch = not gracefully
+            self._finisher = threading.Thread(target=self._finish, args=(gracefully, then), name="end of the program")
+            self._finisher.start()
+
+    def finish(self) -> None:
+        """Waits until all is done that `stop_after_batch` has begun."""
+        if self._finisher is not None:
+            self._finisher.join()
+
+    def _finish(self, gracefully: bool, then: Callable[[], object]) -> None:
+        with self._progress:
+            while self._batch_thread is not None and not gracefully:
+                self._progress.wait(0.1)
+        self.stop(gracefully=gracefully)
+        then()
+
     def stop(self, *, gracefully: bool) -> None:
         """Stops; gracefully, when all batches that are due are done."""
+        self._stopping = True
         try:
             self._generator.stop(gracefully=gracefully)
         except Exception as error:  # an input has failed
@@ -106,6 +141,8 @@ class BatchRun:
     def wait(self, timeout: float | None) -> bool:
         """Waits for the end; raises the error that a batch failed with."""
         ended = self.ended.wait(timeout)
+        if ended:
+            self.finish()
         if self.error is not None:
             raise self.error
         return ended
@@ -121,14 +158,26 @@ class BatchRun:
         return self._slots[count]
 
     def _run_batches(self, elements: list[WindowedValue], batch_id: int) -> None:
+        self._batch_thread = threading.get_ident()
         try:
             for record in sorted((element.value for element in elements), key=lambda record: record["time"]):
                 if record["time"] > self.done:
+                    self._check_goes_on(self._last_batch)
                     self._run_batch(record["time"], record["cuts"], record["logged"])
         except BaseException as error:
-            if not self._halted:
+            if not (self._halted or isinstance(error, _Stopped)):
                 self.error = self.error or error
             raise
+        finally:
+            with self._progress:
+                self._batch_thread = None
+                self._progress.notify_all()
+
+    @staticmethod
+    def _check_goes_on(stopped: bool) -> None:
+        """Interrupts the stream's micro-batch if the program is stopped: what is not done is run again."""
+        if stopped:
+            raise _Stopped("the StreamingContext was stopped")
 
     def _run_batch(self, batch_time: int, cuts: list[Cut], logged: int) -> None:
         self._cuts[batch_time] = cuts
@@ -136,8 +185,7 @@ class BatchRun:
         sizes = [source.size(cut) for source, cut in zip(self.program.inputs, cuts, strict=True)]
         with self.bus.batch(batch_time, sizes, logged) as batch:
             for number, output in enumerate(self.program.outputs):
-                if self._halted:  # an interrupted batch is run again
-                    raise InterruptedError("the StreamingContext was stopped")
+                self._check_goes_on(self._halted)
                 rdd = output.node.get(self, batch_time)
                 if rdd is not None:
                     with batch.output(number, output.name):
@@ -169,7 +217,7 @@ class BatchRun:
         try:
             self._handle.wait()
         except BaseException as error:
-            if not self._halted:
+            if not (self._halted or self._last_batch):  # then _run_batches has it, if it is one
                 self.error = self.error or error
         finally:
             self.ended.set()

@@ -199,6 +199,11 @@ def check_computation(kind: type[Computation]) -> None:
         raise ComputationError(f"{name}: outputs is a tuple of names, got {outputs!r}; write outputs = ({outputs!r},)")
     if len(set(outputs)) != len(outputs) or COUNTS in outputs:
         raise ComputationError(f"{name}: outputs must differ, and none is called {COUNTS!r}, got {tuple(outputs)}")
+    if kind.productions == "weak" and (kafka := [stream for stream in outputs if stream.startswith("kafka:")]):
+        raise ComputationError(
+            f"{name}: weak productions are appended by workers, which cannot be fenced in Kafka, and {kafka[0]!r} is a "
+            "topic of it; leave productions = 'weak' out, or produce to a stream of the log"
+        )
     if both := sorted(set(outputs) & set(kind.inputs)):
         raise ComputationError(
             f"{name}: {both[0]!r} is an input and an output, so that its low watermark would wait for itself; choose "

@@ -6,19 +6,19 @@ records, appends what is not in the stream yet. Of two processes with one inject
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from headrace.dialects.millwheel.api.recordsandtimers import ComputationError
+from headrace.dialects.millwheel.api.streamaddress import stream_address
+from headrace.edges.numberedbatches import numbered_batches
 from headrace.log.partitioning import partition_of
-from headrace.log.partitions import TIMESTAMP
-from headrace.log.producers import producer_id
-from headrace.log.topics import Log
-from headrace.log.watermarkrecords import WriterWatermark, watermark_record
+from headrace.log.producers import Pending
+from headrace.log.watermarkrecords import WriterWatermark
 from headrace.model.times import MAX_TIME, MIN_TIME, Instant, InstantLike, format_instant, instant, now
 from headrace.model.watermarks import BoundedDisorder, WatermarkPolicy, checked_policy
 
@@ -53,17 +53,8 @@ class Heuristic:
             )
 
 
-@dataclass
-class _Pending:
-    """The records of the next batch for one partition."""
-
-    values: list[Any]
-    keys: list[bytes | None]
-    timestamps: list[int]
-
-
 class Injector:
-    """Sends records to a stream, which is a topic of the log, with the watermarks of `watermark`.
+    """Sends records to a stream, a topic of the log or a URI of one of Kafka, with the watermarks of `watermark`.
 
     `flush` appends what was sent, and returns when it is on disk; leaving a `with` block flushes, too. `next` is the
     number of the batch that comes next: after a crash, an injector of the same name begins with the first batch that is
@@ -88,7 +79,7 @@ class Injector:
         self,
         stream: str,
         *,
-        log: Any,
+        log: str | os.PathLike[str] | None = None,
         name: str,
         watermark: Perfect | Heuristic = Perfect(),
         clock: Callable[[], int] = now,
@@ -96,21 +87,31 @@ class Injector:
         if not isinstance(watermark, Perfect | Heuristic):
             raise ComputationError(f"Injector: watermark is mw.Perfect() or mw.Heuristic(...), got {watermark!r}")
         self.name, self.kind, self.clock = name, watermark, clock
-        self.topic = Log(log).topic(stream)
-        self._producer = producer_id(f"injector/{name}")
-        self._fence = self.topic.take_over(self._producer)
-        self.next = 1 + min(partition.last_sequence(self._producer) for partition in self.topic.partitions)
+        if log is None and ":" not in stream:
+            raise ComputationError(f"Injector: the stream {stream!r} is a topic of a log; say of which, with log=")
+        address = stream_address(stream, log)
+        self.stream = numbered_batches(f"the injector {name!r}", address, f"injector/{name}")
         self.watermark = Instant(MIN_TIME)
         self._said = MIN_TIME  # the watermark of the last batch
         self._incomplete = False  # whether the last flush failed: some partitions may have its batch
         self.sent = self.late = 0
-        self._pending: dict[int, _Pending] = {}
+        self._pending: dict[int, Pending] = {}
         self._times: list[int] = []
+
+    @property
+    def next(self) -> int:
+        """The number of the batch that comes next."""
+        return self.stream.last + 1
 
     def send(self, value: Any, *, timestamp: InstantLike, key: bytes | str | None = None) -> None:
         """Sends a record of an event time; records with one key go to one partition, others to that of the batch."""
         self._check_complete()
         time = instant(timestamp)
+        if time < self.stream.earliest:
+            raise ComputationError(
+                f"the injector {self.name!r} sends a record of {format_instant(time)} to Kafka, which has no times "
+                f"before {format_instant(self.stream.earliest)}; use a stream of the log"
+            )
         if time < self.watermark:
             if isinstance(self.kind, Perfect):
                 raise ComputationError(
@@ -120,9 +121,9 @@ class Injector:
             self.late += 1
         self.sent += 1
         octets = key.encode() if isinstance(key, str) else key
-        count = len(self.topic.partitions)
+        count = self.stream.partitions
         number = self.next % count if octets is None else partition_of(octets, count)
-        pending = self._pending.setdefault(number, _Pending([], [], []))
+        pending = self._pending.setdefault(number, Pending())
         pending.values.append(value)
         pending.keys.append(octets)
         pending.timestamps.append(time)
@@ -140,19 +141,9 @@ class Injector:
         if isinstance(self.kind, Heuristic) and self._times:
             low = self.kind.policy.low_watermark(np.array(self._times, np.int64))
             self.watermark = Instant(max(self.watermark, low))
-        said = watermark_record(WriterWatermark(f"injector/{self.name}", self.watermark), self.topic.schema)
-        place = said.schema.get_field_index(TIMESTAMP)
-        said = said.set_column(place, TIMESTAMP, pa.array([self.clock()], pa.int64()))
         self._incomplete = True
-        for number, partition in enumerate(self.topic.partitions):
-            batches = [said]
-            if (pending := self._pending.get(number)) is not None:
-                records = self.topic.batch(pending.values, timestamps=pending.timestamps, keys=pending.keys)
-                batches = [records, said]
-            batch = pa.concat_batches(batches).replace_schema_metadata(self.topic.schema.metadata)
-            # Every partition gets every batch, so that the last numbers of all say which batches are complete.
-            partition.append(batch, producer=self._producer, sequence=self.next, fence=self._fence)
-        self.next += 1
+        said = WriterWatermark(f"injector/{self.name}", self.watermark)
+        self.stream.write(self.next, self._pending, self.clock(), said)
         self._pending, self._times = {}, []
         self._said, self._incomplete = self.watermark, False
 

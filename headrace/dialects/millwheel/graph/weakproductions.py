@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.log import Log, Topic
+from headrace.dialects.millwheel.api.streamaddress import stream_address
+from headrace.edges.recordparts import key_bytes, parts_of
+from headrace.edges.topicranges import open_topic
 from headrace.log.fences import Fence
-from headrace.log.partitioning import partition_of
+from headrace.log.producers import Producer
 
 
 class WeakProductions:
@@ -18,40 +20,25 @@ class WeakProductions:
 
     def __init__(self, log: str, outputs: dict[str, Any], fences: dict[str, Fence] | None = None) -> None:
         self.log, self.outputs, self.fences = log, outputs, fences or {}
-        self._topics: dict[str, Topic] = {}
-        self._produced: dict[str, list[tuple[Any, int]]] = {}
+        self._producers: dict[str, Producer] = {}
 
     def add(self, produced: list[tuple[str, Any, int | None]], time: int) -> None:
         """Adds what a callback produced; what has no time of its own has that of the callback."""
         for stream, value, timestamp in produced:
-            self._produced.setdefault(stream, []).append((value, time if timestamp is None else timestamp))
+            (key,) = parts_of([value], self.outputs[stream])
+            when = int(time if timestamp is None else timestamp)
+            self._producer(stream).send(value, key=key_bytes(key), timestamp=when)
 
     def flush(self) -> None:
         """Appends all of it, and returns when it is on disk."""
-        produced, self._produced = self._produced, {}
-        for stream, records in produced.items():
-            topic = self._topic(stream)
-            by_partition: dict[int, list[tuple[Any, int, bytes | None]]] = {}
-            for value, time in records:
-                key = self._key(stream, value)
-                partition = 0 if key is None else partition_of(key, len(topic.partitions))
-                by_partition.setdefault(partition, []).append((value, time, key))
-            for number, each in by_partition.items():
-                values, times, keys = map(list, zip(*each, strict=True))
-                batch = topic.batch(values, timestamps=[int(time) for time in times], keys=keys)
-                topic.partition(number).append(batch, fence=self.fences.get(stream))
+        for producer in self._producers.values():
+            producer.flush()
 
-    def _topic(self, stream: str) -> Topic:
-        if stream not in self._topics:
-            self._topics[stream] = Log(self.log).topic(stream)
-        return self._topics[stream]
-
-    def _key(self, stream: str, value: Any) -> bytes | None:
-        by = self.outputs.get(stream)
-        if by is None:
-            return None
-        key = by(value) if callable(by) else value[by]
-        return key if isinstance(key, bytes) else str(key).encode()
+    def _producer(self, stream: str) -> Producer:
+        if stream not in self._producers:
+            topic = open_topic(stream, stream_address(stream, self.log))
+            self._producers[stream] = Producer(topic, fence=self.fences.get(stream))
+        return self._producers[stream]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"log": self.log, "outputs": self.outputs, "fences": self.fences, "_topics": {}, "_produced": {}}
+        return {"log": self.log, "outputs": self.outputs, "fences": self.fences, "_producers": {}}

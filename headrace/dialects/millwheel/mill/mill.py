@@ -30,6 +30,7 @@ from headrace.model.pipeline import Pipeline
 from headrace.model.times import MAX_TIME, MIN_TIME, now
 
 if TYPE_CHECKING:
+    from headrace.engine.handle import StreamStatus
     from headrace.engine.stream.handle import StreamHandle
 
 _PUBLISH_EVERY: Final = 10  # looks at the directory
@@ -53,10 +54,10 @@ class RunningComputation:
         try:
             self._own(take_over)
             create_streams(computation, folder.log, self.name)
-            before = folder.published(self.name)
+            self._last = folder.published(self.name) if folder.checkpoint(self.name).exists() else None
             self.counts = Counts(folder.log, self.name)
-            if before is not None and folder.checkpoint(self.name).exists():
-                self.counts.total, self.counts.offset = Counter(before.counts), before.counts_offset
+            if self._last is not None:
+                self.counts.total, self.counts.offset = Counter(self._last.counts), self._last.counts_offset
             p = Pipeline(spark=spark)
             build(p, self.name, computation, folder.log, start=declared.start, own=True)
             self.handle: StreamHandle = p.run(checkpoint=str(folder.checkpoint(self.name)))  # type: ignore[assignment]
@@ -92,36 +93,43 @@ class RunningComputation:
         return self.handle.status().state == "failed"
 
     def status(self) -> ComputationStatus:
-        """Returns its status."""
+        """Returns its status. Before its first micro-batch here, it is as far as it was when it was last seen."""
         status = self.handle.status()
-        (exchange,) = status.exchanges.values()
-        behind = [source.lag for source in status.sources.values() if source.lag is not None]
-        known = exchange.watermark > MIN_TIME
         error = None
         if status.state == "failed":
             try:
                 self.handle.wait(0)
             except Exception as failure:
                 error = str(failure)
-        return ComputationStatus(
-            self.name,
-            "running" if status.state == "running" else "failed" if error is not None else status.state,
-            os.getpid(),
-            self._owner.token,
-            exchange.watermark if known else None,
-            exchange.output_watermark if exchange.output_watermark > MIN_TIME else None,
-            sum(behind) if behind else None,
-            exchange.lag if exchange.watermark < MAX_TIME else None,
-            exchange.held,
-            status.batches,
-            self.counts.read(),
-            self.counts.offset,
-            error,
+        last = self._last or ComputationStatus(self.name)
+        return replace(
+            _progress(last, status) if status.batches else last,
+            state="failed" if error is not None else status.state,
+            owner=os.getpid(),
+            token=self._owner.token,
+            batches=status.batches,
+            counts=self.counts.read(),
+            counts_offset=self.counts.offset,
+            error=error,
         )
 
     def stop(self) -> None:
         """Stops it; it goes on where it was when it is run again."""
         self._resources.close()
+
+
+def _progress(last: ComputationStatus, status: StreamStatus) -> ComputationStatus:
+    """Returns how far a computation is, by the status of its stream."""
+    (exchange,) = status.exchanges.values()
+    behind = [source.lag for source in status.sources.values() if source.lag is not None]
+    return replace(
+        last,
+        low_watermark=exchange.watermark if exchange.watermark > MIN_TIME else None,
+        output_watermark=exchange.output_watermark if exchange.output_watermark > MIN_TIME else None,
+        behind=sum(behind) if behind else None,
+        lag=exchange.lag if exchange.watermark < MAX_TIME else None,
+        keys=exchange.held,
+    )
 
 
 class Mill:

@@ -22,16 +22,17 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from headrace.dialects.millwheel.api.recordsandtimers import ComputationError
+from headrace.dialects.millwheel.api.streamaddress import stream_address
 from headrace.dialects.millwheel.graph.computationgraph import counts_topic
 from headrace.dialects.millwheel.mill.computationstatus import ComputationStatus
+from headrace.engine.checkpoint.streamnames import remove_stream
 from headrace.local.atomicfile import replace_file
 from headrace.local.filelock import file_lock
 from headrace.local.privatefile import read_private
 from headrace.local.privatefolder import check_folder, check_tree, make_folder
 from headrace.local.processlock import lock_holder
-from headrace.log import Group, Log
+from headrace.log import Log
 from headrace.log.fences import Fence
-from headrace.log.offsets import groups_of
 
 POLL_SECONDS: Final = 0.1
 """The time between two looks at the directory."""
@@ -153,14 +154,8 @@ class MillFolder:
 
     def _delete(self, declared: Declared) -> None:
         log, name = Log(self.log), declared.name
-        checkpoint = self.checkpoint(name)
-        if (manifest := checkpoint / "headrace-000000.json").exists():
-            groups = f"{name}-{json.loads(manifest.read_bytes())['stream'][:8]}-"
-            for stream in declared.inputs:
-                for group in groups_of(log.groups, stream):
-                    if group.startswith(groups):
-                        Group(log, stream, group).delete()
-        shutil.rmtree(checkpoint, ignore_errors=True)
+        places = {stream_address(stream, self.log).log for stream in (*declared.inputs, *declared.outputs)}
+        remove_stream(self.checkpoint(name), *(Log(each) for each in places if each is not None))
         if counts_topic(name) in log.topics():
             log.delete(counts_topic(name))
         shutil.rmtree(self.folder(name))

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+import headrace as hr
 from headrace import millwheel as mw
 
 KEY = mw.key("k")
@@ -25,6 +26,10 @@ def process_record(self: Any, record: mw.Record) -> None: ...
         ({"outputs": ("counts",)}, "outputs must differ, and none is called 'counts'"),
         ({"outputs": ("a",)}, "'a' is an input and an output, so that its low watermark would wait for itself"),
         ({"late": "keep"}, "late is 'drop' or 'process', got 'keep'"),
+        (
+            {"productions": "weak", "outputs": ("kafka://127.0.0.1:9092/b",)},
+            "cannot be fenced in Kafka, and 'kafka://127.0.0.1:9092/b' is a topic of it; leave productions",
+        ),
         ({"productions": "medium"}, "productions is 'strong' or 'weak', got 'medium'"),
         ({"process_record": mw.Computation.process_record}, "it has no process_record(self, record); define it"),
         ({"produce": mw.Persistent(int)}, "a state cannot be called 'produce'; choose another name"),
@@ -59,6 +64,8 @@ def test_persistents_are_of_a_type() -> None:
 def test_keys_are_functions_or_names() -> None:
     with pytest.raises(mw.ComputationError, match="key takes a function of the record or the name of a field"):
         mw.key(7)  # type: ignore[arg-type]
+    with pytest.raises(hr.PipelineError, match="key: watermark must be a policy, got '10 seconds'"):
+        mw.key("k", watermark="10 seconds")  # type: ignore[arg-type]
 
 
 class Lonely(mw.Computation):

@@ -8,6 +8,7 @@ import pytest
 
 import headrace as hr
 from headrace import millwheel as mw
+from headrace.edges.numberedbatches import LogBatches
 from headrace.log import FencedError, Log, Topic
 from headrace.log.values import WATERMARK_KEY
 from headrace.log.watermarkrecords import WriterWatermark, split_watermarks
@@ -131,7 +132,8 @@ def test_nothing_is_added_to_a_batch_that_some_partitions_have(topic: Topic, mon
     each = injector(topic)
     each.send("a", timestamp=1)
     with monkeypatch.context() as patched:
-        patched.setattr(each.topic.partitions[1], "append", lambda *_, **__: 1 / 0)
+        assert isinstance(each.stream, LogBatches)
+        patched.setattr(each.stream.topic.partitions[1], "append", lambda *_, **__: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             each.flush()
     with pytest.raises(mw.ComputationError, match="could not append batch 0 to all partitions"):

@@ -113,8 +113,15 @@ def test_computations_come_and_go_while_others_run(spark: SparkSession, tmp_path
         with pytest.raises(mw.ComputationError, match="'Running' is run by process"):
             mw.Mill(tmp_path, spark=spark).run(Running())
     assert "Running      waiting  -" in said("status")
+    with mw.Mill(tmp_path, spark=spark) as mill:
+        mill.run(Running())  # and nothing is there to be read
+        status = mill.status("Running")
+        assert (status.state, status.batches, status.keys, status.low_watermark) == ("running", 0, 3, 11_000_000)
+    fences = Log(numbers.log).topic("sums").folder / "fences"
+    assert len(list(fences.glob("[0-9]*"))) == 1
     assert said("remove", "Running", "--discard").startswith("removed Running; its position is discarded")
     assert groups_of(Log(numbers.log).groups, "numbers") == []
+    assert list(fences.glob("[0-9]*")) == []
 
 
 class Aborted(Exception):
@@ -225,3 +232,46 @@ def test_the_older_of_two_owners_can_write_no_more(spark: SparkSession, tmp_path
         numbers.send("abc", 16)
         wait_for(numbers.arrived, 200)
     assert numbers.values("sums") == numbers.expected()
+
+
+@only_full("mills follow directories in every run, on the session of the suite")
+@pytest.mark.slow("a process with a Spark of its own")
+def test_the_command_runs_what_a_directory_has(tmp_path: pathlib.Path) -> None:
+    numbers = Numbers(tmp_path)
+
+    def said(*words: str) -> str:
+        result = CliRunner().invoke(main, ["millwheel", *words, "--directory", str(tmp_path)])
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    for name in ("Running", "Largest"):
+        said("add", f"{WORDS}:{name}")
+    with (tmp_path / "output").open("w+") as output:
+        command = [sys.executable, "-m", "headrace", "millwheel", "run", "--directory", str(tmp_path)]
+        environment = {**os.environ, "SPARK_MASTER": "local[2]"}
+        process = subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT)
+        try:
+            numbers.send("ab", *range(1, 12))
+            wait_for(lambda: numbers.values("largest").total() == 1, 200)  # 11 seconds have passed
+            assert numbers.values("sums") == numbers.expected()
+            said("add", f"{WORDS}:Doubles")
+            wait_for(lambda: numbers.values("doubles").total() == numbers.expected().total(), 200)
+            said("remove", "Largest")
+            owned = f"in process {process.pid}"
+            assert said("list") == f"Doubles  {owned}  sums -> doubles\nRunning  {owned}  numbers -> sums\n"
+            numbers.send("abc", *range(12, 25))  # which passes the next ten seconds
+            wait_for(lambda: numbers.values("doubles").total() == numbers.expected().total(), 200)
+            assert numbers.values("sums") == numbers.expected()
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(200) == 0
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+        output.seek(0)
+        printed = output.read()
+    assert f"running the computations of {tmp_path}; Ctrl-C stops them" in printed
+    assert "Traceback" not in printed
+    assert numbers.values("largest").total() == 1
+    waiting = [line.split()[:3] for line in said("status").splitlines()[1:]]
+    assert waiting == [["Doubles", "waiting", "-"], ["Running", "waiting", "-"]]

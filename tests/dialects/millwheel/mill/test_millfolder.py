@@ -110,7 +110,7 @@ def test_commands_without_a_process_that_runs(tmp_path: pathlib.Path) -> None:
     assert said("remove", "largest") == "removed largest; its position is kept: add it again, and it goes on\n"
     assert "no computation 'largest' is in" in said("remove", "largest", code=1)
     assert said("remove", "Running", "--discard").startswith("removed Running; its position is discarded")
-    assert "--start is earliest or latest, got 'now'" in said("add", f"{WORDS}:Running", "--start", "now", code=1)
+    assert "'now' is not one of" in said("add", f"{WORDS}:Running", "--start", "now", code=2)
 
 
 def test_counts_are_read_on(tmp_path: pathlib.Path) -> None:

@@ -19,7 +19,8 @@ class Running(mw.Computation):
 
     def process_record(self, record: mw.Record) -> None:
         self.total += record.value["n"]
-        self.produce("sums", [record.key, record.value["n"], self.total])
+        (sums,) = self.outputs
+        self.produce(sums, [record.key, record.value["n"], self.total])
 
 
 class Largest(mw.Computation):
@@ -37,10 +38,22 @@ class Largest(mw.Computation):
         self.produce("largest", self.seen)
 
 
+class Doubles(mw.Computation):
+    """Doubles sums."""
+
+    inputs = {"sums": mw.key(lambda record: record.value[0])}
+    outputs = ("doubles",)
+
+    def process_record(self, record: mw.Record) -> None:
+        self.produce("doubles", 2 * record.value[2])
+
+
 class Hanging(Running):
     """Stops at 13 for as long as a file exists, which the environment names, and makes another file before it does."""
 
-    inputs = Running.inputs
+    # The environment may name other streams than Running's.
+    inputs = {os.environ.get("HEADRACE_TEST_NUMBERS", "numbers"): mw.key("letter")}
+    outputs = (os.environ.get("HEADRACE_TEST_SUMS", "sums"),)
 
     def process_record(self, record: mw.Record) -> None:
         hang = os.environ.get("HEADRACE_TEST_HANG")
