@@ -24,6 +24,7 @@ LAYERS = (
     "headrace.edges",
     "headrace.engine.columns",
     "headrace.engine.incremental",
+    "headrace.engine.timely",
     "headrace.engine.worker",
     "headrace.engine.aggregation",
     "headrace.engine.shard",
