@@ -87,7 +87,7 @@ class Producer:
     def _check(self, does: str, epoch: Any) -> None:
         name = self._producer.name
         if self._ended:
-            raise PipelineError(f"the producer {name!r} {does} epoch {epoch}, but it has closed all; use another name")
+            raise PipelineError(f"the producer {name!r} has closed all of its epochs; send by one of another name")
         if type(epoch) is not int or not self._epoch <= epoch < MAX_TIME // SECOND:
             raise PipelineError(
                 f"the producer {name!r} {does} epoch {epoch!r}, but it is in epoch {self._epoch}; epochs are whole "

@@ -50,8 +50,8 @@ def messages(*streams: Stream, epochs: Epochs = "batch", label: str = "graph") -
     >>> sorted(out)
     [Sent(message='elm', time=(1,)), Sent(message='maple', time=(0,))]
     """
-    graph = _graph_of(streams)
     timed = checked_epochs(epochs) == TIME
+    graph = _graph_of(streams)
     outputs = {str(number): stream for number, stream in enumerate(streams)}
     sent = tuple(
         origin | f"{label}/send {name}" >> ParDo(_TimedSender(name) if timed else _Sender(name))
@@ -78,7 +78,7 @@ def _graph_of(streams: tuple[Stream, ...]) -> Graph:
         raise PipelineError("messages takes streams of one graph; call it once for each graph")
     if inside := [each for each in streams if each.context is not None]:
         raise PipelineError(f"messages takes streams outside of loops, got {inside[0]!r}; let it leave its loop")
-    if "loops" in vars(graph):
+    if graph.complete:
         raise PipelineError("the messages of this graph go to a pipeline already; give all streams at once")
     if bad := [name for name, origin in graph.inputs.items() if not isinstance(origin, PCollection)]:
         raise PipelineError(
@@ -86,7 +86,8 @@ def _graph_of(streams: tuple[Stream, ...]) -> Graph:
         )
     if not graph.inputs:
         raise PipelineError("the graph has no input; add one by graph.input(name, collection)")
-    assert graph.loops  # complete and checked, where the error is shown to who builds it
+    assert graph.loops  # it is checked here, where who builds it sees the error
+    graph.complete = True
     return graph
 
 

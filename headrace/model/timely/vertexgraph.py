@@ -152,6 +152,7 @@ class Graph:
         self.kinds: dict[str, str] = {}  # of nodes that enter, leave or go round
         self.within: dict[str, LoopContext] = {}  # the loops that these nodes belong to
         self.connectors: list[Connector] = []
+        self.complete = False
 
     def __getstate__(self) -> dict[str, Any]:
         """Leaves origins out: a graph runs where there is no pipeline."""
@@ -252,8 +253,10 @@ class Graph:
         return node
 
     def _connect(self, stream: Stream, node: str, input_: str = ONLY) -> None:
-        if "loops" in self.__dict__:
+        if self.complete:
             raise PipelineError("the graph is complete: its messages go to a pipeline already; build it before")
+        for name in ("loops", "receivers"):  # computed from connectors
+            self.__dict__.pop(name, None)
         self.connectors.append(Connector(stream.node, stream.output, node, input_, stream.key))
 
     def _check_name(self, name: str) -> None:

@@ -110,10 +110,10 @@ def test_epochs_are_computed_when_they_are_closed_in_order(seed: int) -> None:
         reached = 9 if number == 7 else max(closed, rng.randint(0, 7))
         step = shard.step(sent([changes]) if changes else None, Clocks(reached * SECOND, number))
         for cell in step.panes.column("batch"):
-            for epoch, listed in unpack_lists(pa.ipc.open_stream(cell.as_buffer()).read_next_batch()):
-                assert closed <= int(epoch) < reached
+            for name, listed in unpack_lists(pa.ipc.open_stream(cell.as_buffer()).read_next_batch()):
+                assert closed <= int(name) < reached
                 answer.update(dict(listed))
-                answers[int(epoch)] = nonzero(answer)
+                answers[int(name)] = nonzero(answer)
         closed = reached
         assert step.counts["late"] == late and step.watermark == reached * SECOND
         assert step.counts["waiting"] == sum(epoch >= closed for epoch in by_epoch)

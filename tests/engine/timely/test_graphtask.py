@@ -42,7 +42,7 @@ def gathered() -> tuple[Graph, dict[str, Stream]]:
     return graph, {"out": graph.stage(Gather, graph.input("in").by(lambda message: message), vertices=2)}
 
 
-def rows_of(messages: list[tuple[Any, int | None]]) -> pa.RecordBatch | None:
+def rows_of(messages: list[Any]) -> pa.RecordBatch | None:
     if not messages:
         return None
     rows = [{"task": 0, "batch": arrow_bytes(pack_list("in", messages))}]
@@ -83,7 +83,7 @@ def test_each_epoch_is_gathered_once_it_is_closed(seed: int, epochs: Epochs) -> 
                 expected.setdefault(epoch, []).append(message)
         batches += bool(messages)
         reached = MAX_TIME if number == 7 else max(closed, rng.randint(0, 6)) * SECOND
-        sent = messages if epochs == "time" else [(message, None) for message, _ in messages]
+        sent: list[Any] = messages if epochs == "time" else [(message, None) for message, _ in messages]
         step = shard.step(rows_of(sent), Clocks(reached, number))
         for epoch, values in merged(emitted(step.panes)).items():
             assert epoch not in found, "an epoch was over before"
