@@ -208,11 +208,13 @@ class Executor:
             self._called = None
 
     def _next_notice(self) -> Notice | None:
+        if not self._epochs:
+            return None
         # A stage is behind some input: what is as late as all of them waits for that one.
-        latest = max((epoch for epoch in self._frontier.values() if epoch is not None), default=None)
-        ended = any(epoch is None for epoch in self._frontier.values())
+        frontier = list(self._frontier.values())
+        latest = None if None in frontier else max(frontier)  # type: ignore[type-var]
         for epoch in self._epochs:
-            if not ended and latest is not None and epoch >= latest:
+            if latest is not None and epoch >= latest:
                 return None
             waiting = self._notices[epoch]
             for notice in sorted(waiting, key=self._turn) if len(waiting) > 1 else list(waiting):

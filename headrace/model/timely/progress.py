@@ -7,16 +7,17 @@ notice of it, or an input may still send at it.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from headrace.model.errors import PipelineError
 from headrace.model.timely.antichains import Antichain, Time, is_before
 from headrace.model.timely.loopgraph import LoopGraph
 
 Pointstamp: TypeAlias = tuple[str, Time]
+
+_NOTHING: Final[dict[Pointstamp, int]] = {}
 
 
 class Progress:
@@ -36,7 +37,7 @@ class Progress:
     def __init__(self, graph: LoopGraph, active: Iterable[tuple[Pointstamp, int]] = ()) -> None:
         self.graph = graph
         self._epochs: list[int] = []  # of what is active, in order: what is later than a notice cannot hold it back
-        self._active: dict[int, Counter[Pointstamp]] = {}
+        self._active: dict[int, dict[Pointstamp, int]] = {}
         for (node, time), count in active:
             self.add(node, time, count)
 
@@ -51,22 +52,24 @@ class Progress:
             raise PipelineError(
                 f"times at {node!r} have an epoch and {self.graph.depth[node] - 1} loop counters, got {time}"
             )
-        epoch = time[0]
-        if epoch not in self._active:
-            insort(self._epochs, epoch)
-            self._active[epoch] = Counter()
-        self._active[epoch][node, time] += count
+        of_epoch = self._active.get(time[0])
+        if of_epoch is None:
+            insort(self._epochs, time[0])
+            self._active[time[0]] = of_epoch = {}
+        stamp = node, time
+        of_epoch[stamp] = of_epoch.get(stamp, 0) + count
 
     def remove(self, node: str, time: Time, count: int = 1) -> None:
         """Notes that something at a node and time is done; what it sent is to be added before."""
-        of_epoch = self._active.get(time[0], Counter[Pointstamp]())
-        left = of_epoch[node, time] - count
+        of_epoch = self._active.get(time[0], _NOTHING)
+        stamp = node, time
+        left = of_epoch.get(stamp, 0) - count
         if left < 0:
             raise PipelineError(f"{node!r} at {time} was done more often than it was begun")
         if left:
-            of_epoch[node, time] = left
+            of_epoch[stamp] = left
             return
-        del of_epoch[node, time]
+        del of_epoch[stamp]
         if not of_epoch:
             del self._active[time[0]]
             del self._epochs[bisect_left(self._epochs, time[0])]
