@@ -15,6 +15,7 @@ import pyarrow as pa
 from headrace.engine.columns.packedlists import pack_list, unpack_lists
 from headrace.engine.incremental.changeprogram import Program
 from headrace.engine.incremental.fromscratch import FromScratch
+from headrace.engine.shard.reports import WaitingWindow
 from headrace.model.incremental.changingcollections import Change, Collection
 from headrace.model.pickling import dumps
 from headrace.model.tasks import TaskOutput
@@ -126,8 +127,17 @@ class EpochProgramTask(ProgramTask):
         """Returns the earliest event time of later output."""
         return MAX_TIME if self._open is None else self._open * SECOND
 
-    def waiting(self) -> None:
-        """Returns nothing: `counts` has the number of epochs with changes that wait."""
+    def waiting(self) -> WaitingWindow | None:
+        """Returns the first epoch whose changes wait for it to be closed."""
+        if not self._waiting:
+            return None
+        first = min(self._waiting)
+        why = f"waits until the epoch is closed; the slowest input is in epoch {self._open}"
+        return WaitingWindow("the program", f"epoch {first}", why, (first + 1) * SECOND)
+
+    def counts(self) -> Mapping[str, float]:
+        """Returns also how many changes were late, how many epochs have changes that wait, and the one that is open."""
+        return self._counts if self._open is None else {**self._counts, "epoch": self._open}
 
     def changes(self) -> list[bytes]:
         """Returns the state that has changed."""

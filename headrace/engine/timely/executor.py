@@ -297,10 +297,11 @@ class Executor:
         loop = self.graph.stages[self._called.stage].context
         counters = list(time[1:])
         while loop is not None:
-            if counters.pop() > loop.limit:
+            limit = max(loop.limit, loop.iterations or 0)
+            if counters.pop() > limit:
                 raise PipelineError(
                     f"{self._called.stage!r} asks for a notice of {time}, beyond the limit of {loop.name!r}, "
-                    f"{loop.limit} rounds; ask only while there are messages, or give the loop a larger limit"
+                    f"{limit} rounds; ask only while there are messages, or give the loop a larger limit"
                 )
             loop = loop.parent
         if all(each is None for each in self._frontier.values()) and time[0] > self._last_epoch + 1000:

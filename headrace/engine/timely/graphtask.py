@@ -54,13 +54,13 @@ class GraphTask:
             arrived = [(name, message, reached) for name, message, _ in arrived]
         if arrived or closed_to != reached:
             self._moved = True
-            self._deliver(arrived, reached, closed_to)
+            self.deliver(arrived, reached, closed_to)
         for name in self._outputs:
             sent = self.executor.take(name)
             for start in range(0, len(sent), _SLICE):
                 yield name, 0, pack_list(name, [tuple(each) for each in sent[start : start + _SLICE]])
 
-    def _deliver(
+    def deliver(
         self, arrived: Iterable[tuple[str, Any, int | None]], reached: int | None, closed_to: int | None
     ) -> None:
         """Delivers epoch after epoch, so that notices of one come before messages of the next."""
@@ -149,7 +149,7 @@ def compute_graph(
     """Computes a graph over input that ends: all messages by input, as pairs (message, epoch); None is epoch 0."""
     task = GraphTask(graph, outputs, "time")
     arrived = [(name, message, epoch or 0) for name, listed in messages for message, epoch in listed]
-    task._deliver(arrived, 0, None)
+    task.deliver(arrived, 0, None)
     for name in outputs:
         yield from ((name, sent) for sent in task.executor.take(name))
 

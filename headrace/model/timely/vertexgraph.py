@@ -21,6 +21,13 @@ class LoopContext:
     """A loop of a graph: streams enter it, go round by feedback, and leave it.
 
     Within it, times have one counter more: 0 for what enters, and one more for each time that it went round.
+
+    >>> graph = Graph()
+    >>> outer = graph.loop("outer", iterations=3)
+    >>> inner = outer.loop("inner")
+    >>> inside = inner.enter(outer.enter(graph.input("numbers")))
+    >>> graph.loops.depth[inside.node] + 1  # an epoch and two counters
+    3
     """
 
     graph: Graph = field(repr=False)
@@ -68,6 +75,13 @@ class Stream:
 
     `stream["odd"]` is another output of the same stage. `stream.by(fn)` says to which vertex of the next stage a
     message goes: those with equal keys `fn(message)` go to one.
+
+    >>> class Pass(Vertex):
+    ...     def on_recv(self, message, time):
+    ...         self.send(message, time)
+    >>> graph = Graph()
+    >>> graph.stage(Pass, graph.input("words").by(len), vertices=4)
+    Stream(node='Pass', output='out')
     """
 
     graph: Graph = field(repr=False)
@@ -93,7 +107,19 @@ class Stream:
 
 
 class Feedback(Stream):
-    """The stream of what goes round in a loop."""
+    """The stream of what goes round in a loop.
+
+    >>> class Merge(Vertex):
+    ...     def on_recv_new(self, message, time):
+    ...         if message > 1:
+    ...             self.send(message // 2, time)
+    ...     on_recv_old = on_recv_new
+    >>> graph = Graph()
+    >>> loop = graph.loop()
+    >>> back = loop.feedback()
+    >>> halves = graph.stage(Merge, {"new": loop.enter(graph.input("numbers")), "old": back})
+    >>> back.connect(halves)
+    """
 
     def connect(self, stream: Stream) -> None:
         """Says which stream goes round: its messages come out of this one, with a counter that is one more."""
@@ -130,18 +156,17 @@ class Graph:
 
     >>> class Halve(Vertex):
     ...     outputs = ("even", "odd")
-    ...     def on_recv(self, message, time):
+    ...     def on_recv_new(self, message, time):
     ...         self.send_by("odd" if message % 2 else "even", message // 2, time)
+    ...     on_recv_old = on_recv_new
     >>> graph = Graph()
     >>> numbers = graph.input("numbers")
     >>> loop = graph.loop()
     >>> back = loop.feedback()
-    >>> class Both(Halve):
-    ...     on_recv_new = on_recv_old = Halve.on_recv
-    >>> halved = graph.stage(Both, {"new": loop.enter(numbers), "old": back})
+    >>> halved = graph.stage(Halve, {"new": loop.enter(numbers), "old": back})
     >>> back.connect(halved["even"])
     >>> odd = loop.leave(halved["odd"])
-    >>> graph.loops.could_result_in(("numbers", (0,)), ("Both", (0, 7)))
+    >>> graph.loops.could_result_in(("numbers", (0,)), ("Halve", (0, 7)))
     True
     """
 

@@ -117,6 +117,9 @@ def test_epochs_are_computed_when_they_are_closed_in_order(seed: int) -> None:
         closed = reached
         assert step.counts["late"] == late and step.watermark == reached * SECOND
         assert step.counts["waiting"] == sum(epoch >= closed for epoch in by_epoch)
+        first = min((epoch for epoch in by_epoch if epoch >= closed), default=None)
+        assert (None if step.waiting is None else step.waiting.window) == (None if first is None else f"epoch {first}")
+        assert step.counts["epoch"] == closed
         blocks += shard.changes()
         if rng.random() < 0.3:
             middle = rng.randrange(2**64)
