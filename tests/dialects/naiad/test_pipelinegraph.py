@@ -15,6 +15,7 @@ from timely_vertices import DistinctCount, WordCount, both_ways
 import headrace as hr
 from headrace import naiad
 from headrace.log import Log
+from tests.scale import only_full
 from tests.waiting import wait_for
 
 Time = tuple[int, ...]
@@ -62,7 +63,7 @@ def test_naiads_examples_in_a_stream_by_batches(spark: SparkSession) -> None:
     assert "1 task, stages DistinctCount, WordCount, Spread, all in one shard" in p.explain(stream=True)
 
 
-@pytest.mark.parametrize("bounded", [True, False])
+@pytest.mark.parametrize("bounded", [pytest.param(True, marks=only_full("docs/naiad.md has batches of graphs")), False])
 def test_distances_in_a_batch_and_in_a_stream(spark: SparkSession, *, bounded: bool) -> None:
     roads = {0: "ash-b b-c c-d x-y", 1: "ash-c", 3: "d-y"}
     ways = [hr.TimestampedValue(way, epoch) for epoch, listed in roads.items() for way in both_ways(listed)]
@@ -119,6 +120,7 @@ def written_so_far(written: dict[int, list[Any]], expected: dict[int, list[Any]]
     return by_epoch([sent for batch in dict(written).values() for sent in batch]) == expected
 
 
+@pytest.mark.slow("a stream is started three times")
 def test_an_input_is_as_far_as_its_slowest_producer_also_after_a_restart(spark: SparkSession, tmp_path: Path) -> None:
     topic = Log(tmp_path / "log").create("words", partitions=2)
     fast, slow = naiad.Producer(topic, "fast"), naiad.Producer(topic, "slow")
