@@ -5,6 +5,7 @@
 batch     connected components of a random graph, once                 rival: the same algorithm on DataFrames by hand
 changes   the same in a stream: then 100 edges change at a time        rival: the micro-batch that had all edges
 rounds    a loop of 200 rounds that move 1,000 messages each           rival: a micro-batch of the same stages
+epochs    what progress tracking takes of 10,000 epochs of one record  rival: the micro-batch that has them
 
 The last line is JSON.
 """
@@ -24,10 +25,16 @@ from changing_graphs import components
 from pyspark.sql import DataFrame, functions
 
 import headrace as hr
+from headrace import naiad
+from headrace.engine.columns.packedlists import pack_list
+from headrace.engine.timely.graphtask import GraphTask
 from headrace.log import Log
+from headrace.model.timely.progress import Progress
+from headrace.model.times import SECOND
 
 ROUNDS = 200
 MESSAGES = 1_000
+EPOCHS = 10_000
 
 
 def edges_of(bench: Bench) -> list[tuple[int, int]]:
@@ -151,9 +158,78 @@ def rounds(bench: Bench) -> Iterator[Verdict]:
     yield Verdict("a round against a micro-batch", per_round / took[1], 1.2, False, "see what a round moves")
 
 
+class Count(naiad.Vertex):
+    """Counts the messages of each epoch."""
+
+    def __init__(self) -> None:
+        self.counts: dict[tuple[int, ...], int] = {}
+
+    def on_recv(self, message: Any, time: tuple[int, ...]) -> None:
+        if time not in self.counts:
+            self.notify_at(time)
+        self.counts[time] = self.counts.get(time, 0) + 1
+
+    def on_notify(self, time: tuple[int, ...]) -> None:
+        self.send(self.counts.pop(time), time)
+
+
+class Recorded:
+    """Progress whose calls are recorded, so that they can be made again without anything else."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self.calls: list[tuple[str, tuple[Any, ...]]] = []
+
+    def __getattr__(self, method: str) -> Any:
+        def call(*args: Any) -> Any:
+            self.calls.append((method, args))
+            return getattr(self._progress, method)(*args)
+
+        return call
+
+
+def epochs(bench: Bench) -> Iterator[Verdict]:
+    topic = Log(bench.folder / "log").create("epochs")
+    producer = naiad.Producer(topic, "bench", durable=False)
+    p = hr.Pipeline(spark=bench.spark)
+    graph = naiad.Graph()
+    read = p | hr.ReadTopic("epochs", log=str(bench.folder / "log"), watermark="stream")
+    counted = naiad.messages(graph.stage(Count, graph.input("in", read)), epochs="time")
+    sent: list[int] = []
+    counted | hr.ForEachBatch(lambda elements, batch: sent.append(len(list(elements))))
+    handle: Any = p.run(checkpoint=str(bench.folder / "checkpoint-epochs"))
+    took = []
+    for batch in range(3):
+        for epoch in range(EPOCHS):
+            producer.send("x", epoch=batch * EPOCHS + epoch)
+        began = time.monotonic()
+        producer.advance_to((batch + 1) * EPOCHS)
+        while sum(sent) < (batch + 1) * EPOCHS:
+            if handle.status().state != "running":
+                handle.wait()
+            time.sleep(0.01)
+        took.append(time.monotonic() - began)
+    handle.stop()
+    recorded = naiad.Graph()
+    task = GraphTask(recorded, {"out": recorded.stage(Count, recorded.input("in"))}, "time")
+    task.executor.progress = record = Recorded(task.executor.progress)  # type: ignore[assignment]
+    list(task.run([pack_list("in", [("x", epoch) for epoch in range(EPOCHS)])], 0))
+    list(task.advance(EPOCHS * SECOND))
+    progress = Progress(recorded.loops, [(("in", (0,)), 1)])
+    calls = [(getattr(progress, method), args) for method, args in record.calls]
+    began = time.perf_counter()
+    for method, args in calls:
+        method(*args)
+    tracking = time.perf_counter() - began
+    bench.say(
+        f"{EPOCHS:,} epochs in a stream {took[-1]:8.2f} s   of which progress {tracking:.2f} s, {len(calls):,} calls"
+    )
+    yield Verdict("progress of a stream's epochs", tracking / min(took[1:]), 0.1, False, "see Progress.is_safe")
+
+
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--edges", type=int, help="edges of the graph; 100,000, or 20,000 with --quick")
 
 
 if __name__ == "__main__":
-    run("loops", __doc__, batch, changes, rounds, options=options)
+    run("loops", __doc__, batch, changes, rounds, epochs, options=options)

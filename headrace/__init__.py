@@ -230,6 +230,7 @@ __version__ = "0.1.0"
 if typing.TYPE_CHECKING:
     from headrace import dstreams as dstreams
     from headrace.dialects import millwheel as millwheel
+    from headrace.dialects import naiad as naiad
     from headrace.dialects import storm as storm
     from headrace.dialects.sql.sqlsession import SqlSession as SqlSession
     from headrace.log.topics import Log as Log
@@ -239,6 +240,7 @@ _LAZY = {
     "SqlSession": "headrace.dialects.sql.sqlsession:SqlSession",
     "dstreams": "headrace.dstreams",
     "millwheel": "headrace.dialects.millwheel",
+    "naiad": "headrace.dialects.naiad",
     "storm": "headrace.dialects.storm",
 }
 

@@ -19,6 +19,7 @@ _PACKAGES: Final = {
     "Storm": "headrace.dialects.storm",
     "DStreams": "headrace.dialects.dstreams",
     "MillWheel": "headrace.dialects.millwheel",
+    "Naiad": "headrace.dialects.naiad",
     "Sessions of SQL": "headrace.dialects.sql.sqlsession",
     "The log": "headrace.log",
     "Testing": "headrace.testing",

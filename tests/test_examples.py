@@ -14,6 +14,7 @@ import chatter
 import dstreams_wordcount
 import hourly_actions
 import pytest
+import timely_vertices
 import user_scores
 import wordcount
 from pyspark.sql import SparkSession
@@ -151,3 +152,18 @@ def test_changing_graphs_answers_every_question(capsys: pytest.CaptureFixture[st
     assert lines[2].endswith("elm ▪▪▪▪   fen ▪▪▪▪▪")
     assert lines[11].endswith("5 bolt → axle   22 bolt → wagon   5 bolt → wheel   1 wheel → axle   2 wheel → wagon")
     assert lines[15].endswith("ash═bay   ash═cove   bay═cove   dale═elm   dale═fen   elm═fen")
+
+
+def test_vertices_answer_after_each_epoch(capsys: pytest.CaptureFixture[str]) -> None:
+    timely_vertices.main()
+    assert capsys.readouterr().out.splitlines() == [
+        "epoch 0: 6 ways; ash 2, bay 4, cove 2, dale 2, elm 2",
+        "  (ash─bay─cove)   (dale─elm)",
+        "  ash ·   bay ▪   cove ▪▪",
+        "epoch 1: 4 ways; cove 4, dale 4, elm 4, fen 2",
+        "  (ash─bay─cove─dale─elm─fen)",
+        "  ash ·   bay ▪   cove ▪▪   dale ▪▪▪   elm ▪▪▪▪   fen ▪▪▪▪▪",
+        "epoch 2: 2 ways; ash 4, elm 6",
+        "  (ash─bay─cove─dale─elm─fen)",
+        "  ash ·   bay ▪   cove ▪▪   dale ▪▪   elm ▪   fen ▪▪",
+    ]

@@ -13,7 +13,9 @@ import pyarrow as pa
 from headrace.log.errors import LogError
 from headrace.log.fences import Fence
 from headrace.log.partitioning import partition_of
+from headrace.log.partitions import TIMESTAMP
 from headrace.log.topics import Topic
+from headrace.log.watermarkrecords import WriterWatermark, split_watermarks, watermark_record
 
 
 @dataclass
@@ -53,7 +55,7 @@ class Producer:
         fence: Fence | None = None,
     ) -> None:
         self.topic, self.batch, self.durable, self.clock = topic, batch, durable, clock or topic.log.clock
-        self.fence = fence
+        self.fence, self.name = fence, name
         self.id = -producer_id(os.urandom(16).hex()) if name is None else producer_id(name)
         self._sequences = [partition.last_sequence(self.id) for partition in topic.partitions]
         self._pending: dict[int, Pending] = {}
@@ -89,6 +91,55 @@ class Producer:
         """Appends rows of a topic with columns, as one batch, behind what was sent before."""
         self.flush()
         self._append_batch(self._turn, self.topic.batch(rows, timestamps=[self.clock()] * len(rows)))
+
+    def advance_watermark(self, time: int) -> None:
+        """Flushes, and says in every partition that no later record of this producer is older than this time.
+
+        >>> import tempfile
+        >>> from headrace.log import Log
+        >>> topic = Log(tempfile.mkdtemp()).create("visits")
+        >>> producer = Producer(topic, "shop 1")
+        >>> producer.said_watermark()
+        >>> producer.advance_watermark(60_000_000)
+        >>> producer.said_watermark(), list(topic.read(0))
+        (60000000, [])
+        """
+        said = self._said(time)
+        self.flush()
+        for number in range(len(self.topic.partitions)):
+            self._append_batch(number, said)
+
+    def said_watermark(self) -> int | None:
+        """Returns how far this producer has said that it is, None if it has not; looks through the whole topic.
+
+        If its process died while it said it, what is missing in other partitions is appended.
+        """
+        writer = self._writer()
+        by_partition = []
+        for partition in self.topic.partitions:
+            said = [
+                each.watermark
+                for _, batch in partition.read(partition.earliest())
+                for each in split_watermarks(batch)[1]
+                if each.writer == writer
+            ]
+            by_partition.append(max(said, default=None))
+        latest = max((each for each in by_partition if each is not None), default=None)
+        if latest is not None:
+            for number, said_there in enumerate(by_partition):
+                if said_there != latest:
+                    self._append_batch(number, self._said(latest))
+        return latest
+
+    def _writer(self) -> str:
+        if self.name is None:
+            raise LogError(f"{self.topic.name}: a producer without a name cannot say how far it is; give it a name")
+        return self.name
+
+    def _said(self, time: int) -> pa.RecordBatch:
+        record = watermark_record(WriterWatermark(self._writer(), time), self.topic.schema)
+        place = record.schema.get_field_index(TIMESTAMP)
+        return record.set_column(place, record.schema.field(place), pa.array([self.clock()], pa.int64()))
 
     def flush(self) -> None:
         """Appends all that was sent. If it fails, records that are not in the log yet can be flushed again."""

@@ -43,7 +43,8 @@ class Tasks(Primitive):
 
     The elements of the inputs are pairs (task number from 0, Arrow batch). The elements of the outputs are such pairs,
     too: a task yields them with one of the tags in `outputs`, and they have the time of the micro-batch. If a
-    checkpoint has no state of a task yet, the task starts with the blocks that `initial(number)` returns.
+    checkpoint has no state of a task yet, the task starts with the blocks that `initial(number)` returns. `explain`
+    shows the `note`.
 
     >>> import headrace as hr
     >>> class Total:
@@ -78,6 +79,7 @@ class Tasks(Primitive):
         tasks: int,
         outputs: tuple[str | None, ...] = (None,),
         initial: Callable[[int], Sequence[bytes]] | None = None,
+        note: str = "",
     ) -> None:
         if not callable(task):
             raise PipelineError(f"Tasks takes a class or function that makes a task, task(number, of), got {task!r}")
@@ -85,7 +87,7 @@ class Tasks(Primitive):
             raise PipelineError(f"Tasks: tasks must be a number of tasks, at least 1, got {tasks!r}")
         if not outputs or len(set(outputs)) != len(outputs):
             raise PipelineError(f"Tasks: outputs must be different tags, at least one, got {outputs!r}")
-        self.task, self.tasks, self.outputs, self.initial = task, tasks, tuple(outputs), initial
+        self.task, self.tasks, self.outputs, self.initial, self.note = task, tasks, tuple(outputs), initial, note
 
     def default_label(self) -> str:
         return f"Tasks({getattr(self.task, '__name__', type(self.task).__name__)})"

@@ -1,4 +1,6 @@
-"""The loop that is killed: connected components of edges that come and go, from a topic to a topic.
+"""The loops that are killed: connected components of edges that come and go, and vertices that search a graph.
+
+Both read a topic, and each writes one.
 
     python tests/chaos/loopjob.py FOLDER
 
@@ -17,6 +19,7 @@ from job import Output
 from pyspark.errors import StreamingQueryException
 
 import headrace as hr
+from headrace import naiad
 from headrace.engine.spark.session import spark_session
 from headrace.log import Log
 
@@ -50,6 +53,7 @@ def edges(folder: Path) -> Log:
                 present ^= {edge}
             topic.append(0, topic.batch(changes, timestamps=[0] * SIZE))
         new.create("labels", segment_bytes=1)
+        new.create("steps")
         new.path.rename(folder / "embedded")
     return Log(folder / "embedded")
 
@@ -63,6 +67,49 @@ def spread(collection: hr.Collection) -> hr.Collection:
     )
 
 
+class Search(naiad.Vertex):
+    """Breadth-first search from node 0 over all edges that there ever were: a notice ends each round."""
+
+    outputs = ("further", "steps")
+
+    def __init__(self) -> None:
+        self.neighbours: dict[int, list[int]] = {}
+        self.steps: dict[int, int] = {}
+        self.reached: dict[tuple[int, ...], dict[int, int]] = {}
+
+    def on_recv_edges(self, message: list[int], time: tuple[int, ...]) -> None:
+        node, other, _ = message
+        self.neighbours.setdefault(node, []).append(other)
+        if node == 0:
+            self.on_recv_nodes((0, 0), time)
+        if node in self.steps:
+            self.send((other, self.steps[node] + 1), time)
+
+    def on_recv_nodes(self, message: tuple[int, int], time: tuple[int, ...]) -> None:
+        node, steps = message
+        reached = self.reached.setdefault(time, {})
+        reached[node] = min(steps, reached.get(node, steps))
+        self.notify_at(time)
+
+    def on_notify(self, time: tuple[int, ...]) -> None:
+        for node, steps in sorted(self.reached.pop(time).items()):
+            if steps < self.steps.get(node, steps + 1):
+                self.steps[node] = steps
+                self.send_by("steps", [node, steps, *time], time)
+                for other in self.neighbours.get(node, ()):
+                    self.send((other, steps + 1), time)
+
+
+def search(graph: naiad.Graph, edges: naiad.Stream) -> naiad.Stream:
+    """Adds the loop of a search by three vertices."""
+    loop = graph.loop()
+    back = loop.feedback()
+    inputs = {"edges": loop.enter(edges).by(lambda edge: edge[0]), "nodes": back.by(lambda node: node[0])}
+    found = graph.stage(Search, inputs, vertices=3)
+    back.connect(found["further"])
+    return loop.leave(found["steps"])
+
+
 def as_record(change: hr.Change) -> list[Any]:
     return [*change.element, change.diff]
 
@@ -71,8 +118,12 @@ def run(folder: Path) -> None:
     log = str(edges(folder).path)
     p = hr.Pipeline(spark=spark_session("local[2]", {"spark.log.level": "OFF", "spark.sql.shuffle.partitions": "2"}))
     # Without an end: what is bounded would be computed once, from scratch, and not in epochs.
-    read = p | hr.ReadTopic("edges", log=log) | hr.Map(lambda edge: hr.Change((edge[0], edge[1]), edge[2]))
+    edges_read = p | hr.ReadTopic("edges", log=log)
+    read = edges_read | hr.Map(lambda edge: hr.Change((edge[0], edge[1]), edge[2]))
     assert not read.bounded
+    graph = naiad.Graph()
+    steps = naiad.messages(search(graph, graph.input("edges", edges_read)))
+    steps | "step" >> hr.Map(lambda sent: sent.message) | "steps" >> hr.WriteTopic("steps", log=log)
     hr.changes(spread(hr.collection(read))) | "record" >> hr.Map(as_record) | hr.WriteTopic("labels", log=log)
     handle: Any = p.run(checkpoint=str(folder / "checkpoint"), max_records_per_batch=SIZE)
     while True:
@@ -85,12 +136,17 @@ def run(folder: Path) -> None:
 
 
 def output(folder: Path) -> Output:
-    """All changes of labels, as a multiset, and what they add up to."""
+    """All changes of labels, as a multiset, and what they add up to; and all steps that were sent."""
     records = [record.value for record in Log(folder / "embedded").topic("labels").read(0)]
     labels: Counter[str] = Counter()
     for node, label, diff in records:
         labels[f"{node} {label}"] += diff
-    return {"changes": Counter(map(repr, records)), "labels": Counter(dict(sorted((+labels).items())))}
+    steps = [record.value for record in Log(folder / "embedded").topic("steps").read(0)]
+    return {
+        "changes": Counter(map(repr, records)),
+        "labels": Counter(dict(sorted((+labels).items()))),
+        "steps": Counter(map(repr, steps)),
+    }
 
 
 if __name__ == "__main__":

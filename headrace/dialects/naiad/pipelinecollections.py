@@ -8,15 +8,17 @@ from typing import Any
 
 import pyarrow as pa
 
+from headrace.engine.columns.packedlists import pack_list, unpack_lists
 from headrace.engine.incremental.changeprogram import inputs_of
-from headrace.engine.incremental.programtask import ProgramTask, compute_once, pack_changes, unpack_changes
-from headrace.model.dofn import DoFn
+from headrace.engine.incremental.programtask import EpochProgramTask, ProgramTask, compute_epochs, compute_once
+from headrace.model.dofn import DoFn, TimestampedValue
 from headrace.model.elementwise import FlatMap, ParDo
 from headrace.model.errors import PipelineError
 from headrace.model.incremental.changingcollections import Change, Collection
 from headrace.model.keyed import Flatten, GroupByKey
 from headrace.model.pipeline import PCollection
 from headrace.model.tasks import Tasks
+from headrace.model.timely.epochs import TIME, Epochs, checked_epochs, epoch_of
 
 
 def collection(elements: PCollection) -> Collection:
@@ -34,12 +36,16 @@ def collection(elements: PCollection) -> Collection:
     return Collection.input(elements.label, elements)
 
 
-def changes(result: Collection, label: str = "changes") -> PCollection:
+def changes(result: Collection, label: str = "changes", *, epochs: Epochs = "batch") -> PCollection:
     """Gives the changes of a collection to the pipeline, as elements `Change(element, diff)`.
 
     In a stream every micro-batch is an epoch: its changes together lead from the answer before it to the one after
     it, each of which is what a computation from scratch gives. Where all inputs are bounded, all of them are one epoch,
     also in a stream. The program runs in one shard, which has its state; the state is found by the label.
+
+    With epochs="time", the epoch of an element is its event time, in whole seconds, and the watermark closes epochs:
+    each is computed when it is closed, and its changes have its time. An element of an epoch that is closed is late: it
+    is left out, and counted.
 
     >>> import headrace as hr
     >>> p = hr.Pipeline()
@@ -58,14 +64,17 @@ def changes(result: Collection, label: str = "changes") -> PCollection:
     inputs = inputs_of(result)
     if not inputs or any(each.origin is None for each in inputs):
         raise PipelineError("changes takes a collection that is made of hr.collection(...) of a pipeline")
+    timed = checked_epochs(epochs) == TIME
     sent = tuple(
-        each.origin | f"{label}/send {number}" >> ParDo(_Sender(each.name)) for number, each in enumerate(inputs)
+        each.origin | f"{label}/send {number}" >> ParDo(_TimedSender(each.name) if timed else _Sender(each.name))
+        for number, each in enumerate(inputs)
     )
-    program = _MakeProgram(result)
+    program = _MakeProgram(result, timed)
     if all(each.origin.bounded for each in inputs):
         together = sent | f"{label}/together" >> Flatten() | f"{label}/at one place" >> GroupByKey()
         return together | f"{label}/compute" >> FlatMap(program.compute)  # type: ignore[no-any-return]
-    return sent | label >> Tasks(program, tasks=1) | f"{label}/read" >> FlatMap(_read)  # type: ignore[no-any-return]
+    made = sent | label >> Tasks(program, tasks=1, note="a program, all in one shard")
+    return made | f"{label}/read" >> FlatMap(program.read)  # type: ignore[no-any-return]
 
 
 class _Sender(DoFn):
@@ -75,30 +84,45 @@ class _Sender(DoFn):
         self.name = name
 
     def start_bundle(self) -> None:
-        self.changes: list[tuple[Any, int]] = []
+        self.changes: list[tuple[Any, ...]] = []
 
     def process(self, element: Any, *args: Any, **kwargs: Any) -> None:
-        self.changes.append(tuple(element) if type(element) is Change else (element, 1))
+        self.changes.append(_change(element))
 
     def finish_bundle(self) -> Iterator[tuple[int, pa.RecordBatch]]:
         if self.changes:
-            yield 0, pack_changes(self.name, self.changes)
+            yield 0, pack_list(self.name, self.changes)
+
+
+class _TimedSender(_Sender):
+    """Packs changes with their epochs."""
+
+    def process(self, element: Any, timestamp: Any = DoFn.TimestampParam) -> None:
+        self.changes.append((*_change(element), epoch_of(timestamp)))
+
+
+def _change(element: Any) -> tuple[Any, int]:
+    return tuple(element) if type(element) is Change else (element, 1)
 
 
 @dataclass(frozen=True)
 class _MakeProgram:
-    """Makes the task of a program, and computes it at once in a batch."""
+    """Makes the task of a program, computes it at once in a batch, and reads its changes."""
 
     result: Collection
+    timed: bool
     __name__ = "program"
 
     def __call__(self, number: int, of: int) -> ProgramTask:
-        return ProgramTask(self.result)
+        return EpochProgramTask(self.result) if self.timed else ProgramTask(self.result)
 
-    def compute(self, group: tuple[int, Any]) -> Iterator[Change]:
-        return compute_once(self.result, [changes for batch in group[1] for changes in unpack_changes(batch)])
+    def compute(self, group: tuple[int, Any]) -> Iterator[Any]:
+        packed = (changes for batch in group[1] for changes in unpack_lists(batch))
+        if self.timed:
+            return (TimestampedValue(change, epoch) for epoch, change in compute_epochs(self.result, packed))
+        return compute_once(self.result, packed)
 
-
-def _read(output: tuple[int, pa.RecordBatch]) -> Iterator[Change]:
-    for _, changes in unpack_changes(output[1]):
-        yield from (Change(*change) for change in changes)
+    def read(self, output: tuple[int, pa.RecordBatch]) -> Iterator[Any]:
+        for epoch, listed in unpack_lists(output[1]):
+            changes = (Change(*change) for change in listed)
+            yield from (TimestampedValue(change, int(epoch)) for change in changes) if self.timed else changes

@@ -306,7 +306,7 @@ class _Lowering:
                 "say accumulation='accumulating' or 'discarding' in WindowInto"
             )
         places = [self.places.enter(pc) for pc in node.inputs]
-        work = TaskWork(transform.task, transform.tasks, transform.initial)
+        work = TaskWork(transform.task, transform.tasks, transform.initial, transform.note)
         exchange = self._add_exchange(node, work, all_origins(places), shards=transform.tasks)
         for place in places:
             rows = TaskBatches(node.label, transform.tasks)

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar, Final
+from itertools import chain
+from typing import Any, ClassVar, Final, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -18,11 +19,12 @@ from headrace.engine.columns.hashing import HASHES
 from headrace.engine.shard.clocks import Clocks
 from headrace.engine.shard.identity import Identity
 from headrace.engine.shard.processor import StepResult
+from headrace.engine.shard.reports import WaitingWindow
 from headrace.engine.shard.senders import ToShards
 from headrace.engine.worker.blame import blame
 from headrace.engine.worker.bundles import Bundle
 from headrace.model.panes import GLOBAL, Windowing
-from headrace.model.tasks import Task
+from headrace.model.tasks import Task, TaskOutput
 from headrace.model.times import Int64Array
 
 TASK: Final = "task"
@@ -70,6 +72,20 @@ class ToTasks(ToShards):
         return np.asarray(rows.column(TASK))
 
 
+@runtime_checkable
+class EventTimeTask(Protocol):
+    """A task that follows event time: after its batches it gets the watermark, which came with them."""
+
+    def advance(self, watermark: int) -> Iterable[TaskOutput]:
+        """Processes what is complete by the watermark."""
+
+    def hold(self) -> int:
+        """Returns the earliest event time that a later output may have."""
+
+    def waiting(self) -> WaitingWindow | None:
+        """Returns what waits for the watermark, and why."""
+
+
 class TaskShard:
     """The processor of one task's shard; a new one loads the blocks that `initial` returns."""
 
@@ -86,13 +102,17 @@ class TaskShard:
             self.task.load(self._initial())
             self._initial, self._unwritten = None, True
         batches = [] if rows is None else [_batch(body) for body in rows.column("batch")]
-        now = self.clocks.now
-        emitted = [
-            {"tag": tag, TASK: task, "time": now, "batch": arrow_bytes(batch)}
-            for tag, task, batch in self.task.run(batches, now)
-        ]
+        now, watermark = self.clocks.now, self.clocks.watermark
+        outputs = self.task.run(batches, now)
+        timed = self.task if isinstance(self.task, EventTimeTask) else None
+        if timed is not None:
+            outputs = chain(outputs, timed.advance(watermark))
+        emitted = [{"tag": tag, TASK: task, "time": now, "batch": arrow_bytes(batch)} for tag, task, batch in outputs]
         body = pa.RecordBatch.from_pylist(emitted, schema=EMITTED)
-        return StepResult(body, None, 0, self.clocks.watermark, 0, counts=self.task.counts())
+        if timed is None:
+            return StepResult(body, None, 0, watermark, 0, counts=self.task.counts())
+        low = min(watermark, timed.hold())
+        return StepResult(body, None, 0, low, 0, waiting=timed.waiting(), counts=self.task.counts())
 
     def changes(self) -> list[bytes]:
         """Encodes the state delta since it or `load` was last called."""
@@ -138,6 +158,7 @@ class TaskWork:
     make: Callable[[int, int], Task]
     tasks: int
     initial: Callable[[int], Sequence[bytes]] | None = None
+    note: str = ""
     windowing: Windowing = field(default=GLOBAL, repr=False)
 
     needs_time: ClassVar[bool] = False
@@ -156,4 +177,4 @@ class TaskWork:
         return {"kind": "tasks", "tasks": self.tasks}
 
     def describe(self) -> str:
-        return f"{self.tasks} task{'' if self.tasks == 1 else 's'}"
+        return f"{self.tasks} task{'' if self.tasks == 1 else 's'}" + (f", {self.note}" if self.note else "")

@@ -6,15 +6,18 @@ notice of it, or an input may still send at it.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
-from typing import TypeAlias
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Final, TypeAlias
 
 from headrace.model.errors import PipelineError
 from headrace.model.timely.antichains import Antichain, Time, is_before
 from headrace.model.timely.loopgraph import LoopGraph
 
 Pointstamp: TypeAlias = tuple[str, Time]
+
+_NOTHING: Final[dict[Pointstamp, int]] = {}
 
 
 class Progress:
@@ -33,12 +36,15 @@ class Progress:
 
     def __init__(self, graph: LoopGraph, active: Iterable[tuple[Pointstamp, int]] = ()) -> None:
         self.graph = graph
-        self._active: Counter[Pointstamp] = Counter(dict(active))
+        self._epochs: list[int] = []  # of what is active, in order: what is later than a notice cannot hold it back
+        self._active: dict[int, dict[Pointstamp, int]] = {}
+        for (node, time), count in active:
+            self.add(node, time, count)
 
     @property
     def active(self) -> dict[Pointstamp, int]:
         """The active pointstamps, and how often each is."""
-        return dict(self._active)
+        return {stamp: count for epoch in self._epochs for stamp, count in self._active[epoch].items()}
 
     def add(self, node: str, time: Time, count: int = 1) -> None:
         """Notes that there is something at a node and time."""
@@ -46,38 +52,50 @@ class Progress:
             raise PipelineError(
                 f"times at {node!r} have an epoch and {self.graph.depth[node] - 1} loop counters, got {time}"
             )
-        self._active[node, time] += count
+        of_epoch = self._active.get(time[0])
+        if of_epoch is None:
+            insort(self._epochs, time[0])
+            self._active[time[0]] = of_epoch = {}
+        stamp = node, time
+        of_epoch[stamp] = of_epoch.get(stamp, 0) + count
 
     def remove(self, node: str, time: Time, count: int = 1) -> None:
         """Notes that something at a node and time is done; what it sent is to be added before."""
-        left = self._active[node, time] - count
+        of_epoch = self._active.get(time[0], _NOTHING)
+        stamp = node, time
+        left = of_epoch.get(stamp, 0) - count
         if left < 0:
             raise PipelineError(f"{node!r} at {time} was done more often than it was begun")
         if left:
-            self._active[node, time] = left
-        else:
-            del self._active[node, time]
+            of_epoch[stamp] = left
+            return
+        del of_epoch[stamp]
+        if not of_epoch:
+            del self._active[time[0]]
+            del self._epochs[bisect_left(self._epochs, time[0])]
 
     def blockers(self, node: str, time: Time) -> list[Pointstamp]:
         """Returns the active pointstamps, other than this one, that could lead to it."""
-        return [
-            active
-            for active in self._active
-            if active != (node, time) and self.graph.could_result_in(active, (node, time))
-        ]
+        return list(self._before(node, time))
 
     def is_safe(self, node: str, time: Time) -> bool:
         """Says whether no message to the node can have this time or an earlier one any more.
 
         The node's own wait for the notice does not count; to be called while no message has this node and time.
         """
+        return next(self._before(node, time), None) is None
+
+    def _before(self, node: str, time: Time) -> Iterator[Pointstamp]:
         could = self.graph.could_result_in
-        return not any(active != (node, time) and could(active, (node, time)) for active in self._active)
+        for epoch in islice(self._epochs, bisect_right(self._epochs, time[0])):
+            for active in self._active[epoch]:
+                if active != (node, time) and could(active, (node, time)):
+                    yield active
 
     def frontier(self, node: str) -> list[Time]:
         """Returns the earliest times that messages and notices at a node may still have, none if it is done."""
         earliest = Antichain[Time](is_before)
-        for start, time in self._active:
+        for start, time in self.active:
             for summary in self.graph.summaries[start, node]:
                 earliest.add(summary(time))
         return sorted(earliest)
