@@ -51,8 +51,8 @@ def test_a_batch_that_is_sent_again_is_in_the_stream_once(broker: Broker, monkey
         again = mw.Injector(uri, name="frontend")
         assert again.next == batch
         for number in range(6):
-            again.send(f"{batch}/{number}", timestamp=batch, key=f"k{number}")
-        again.advance(batch)
+            again.send(f"{batch}/{number}", timestamp=batch + 1, key=f"k{number}")
+        again.advance(batch + 1)
         again.flush()
         return again
 
