@@ -11,7 +11,7 @@ import pytest
 
 import headrace
 from headrace import log, storm, testing
-from headrace.dialects import dstreams, millwheel
+from headrace.dialects import dstreams, millwheel, naiad
 from headrace.dialects.sql import sqlsession
 from tests.scale import only_full
 
@@ -32,9 +32,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_reference_has_every_public_name(site: Path) -> None:
     reference = "".join(page.read_text("utf-8") for page in site.glob("reference/*.html"))
     found = set(re.findall(r'<h[2-6] id="([\w.]+)"', reference))
-    elsewhere = {"dstreams", "millwheel", "storm", "Log", "SqlSession"}  # with the packages that they are of
+    elsewhere = {"dstreams", "millwheel", "naiad", "storm", "Log", "SqlSession"}  # with the packages that they are of
     names = {f"headrace.{name}" for name in headrace.__all__ if name not in elsewhere}
-    for package in (dstreams, millwheel, storm, sqlsession, log, testing):
+    for package in (dstreams, millwheel, naiad, storm, sqlsession, log, testing):
         names |= {f"{package.__name__}.{name}" for name in package.__all__}
     assert len(names) > 150
     assert names - found == set()

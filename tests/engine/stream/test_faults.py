@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import headrace as hr
+from headrace import naiad
 from headrace.engine.plan.lowering import lower
 from headrace.engine.spark.files import Folder
 from headrace.engine.stream import delivery, writtenfiles
@@ -387,10 +388,31 @@ class TwoLevels(Universe):
         sums | self.effect("sums out")
 
 
-class Loops(Universe):
-    """Connected components of a graph whose edges come and go, computed by a loop in each micro-batch."""
+class VisitingVertex(naiad.Vertex):
+    """Sends messages round three times, and when an epoch is over how many it got since it began."""
 
-    workers = ("source", "loop", "change")
+    outputs = ("again", "totals")
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.total = folder, 0
+
+    def on_recv_new(self, message: Any, time: tuple[int, ...]) -> None:
+        Visiting(self.folder, "vertex")(message)
+        self.total += 1
+        self.notify_at((time[0], 3))
+        if time[1] < 3:
+            self.send(message, time)
+
+    on_recv_again = on_recv_new
+
+    def on_notify(self, time: tuple[int, ...]) -> None:
+        self.send_by("totals", self.total, time)
+
+
+class Loops(Universe):
+    """Loops in each micro-batch: connected components of a graph whose edges come and go, and vertices."""
+
+    workers = ("source", "loop", "vertex", "change")
 
     def build(self, p: hr.Pipeline) -> None:
         script = (
@@ -401,7 +423,8 @@ class Loops(Universe):
             .add([("b", "c")])
             .finish()
         )
-        edges = hr.collection(p | script | self.visiting("source"))
+        read = p | script | self.visiting("source")
+        edges = hr.collection(read)
         both = edges.concat(edges.map(lambda edge: (edge[1], edge[0])))
         nodes = both.map(lambda edge: (edge[0], edge[0])).distinct()
         visit = Visiting(self.folder, "loop")
@@ -412,6 +435,13 @@ class Loops(Universe):
         changes = hr.changes(hr.iterate(nodes, spread)) | self.visiting("change")
         changes | self.effect("labels")
         self.collect("list", changes)
+        graph = naiad.Graph()
+        loop = graph.loop()
+        again = loop.feedback()
+        inputs = {"new": loop.enter(graph.input("edges", read)).by(repr), "again": again.by(repr)}
+        made = graph.stage(partial(VisitingVertex, self.folder), inputs, vertices=2, name="visiting")
+        again.connect(made)
+        naiad.messages(loop.leave(made["totals"])) | self.effect("totals")
 
 
 class Boundaries:
