@@ -115,8 +115,8 @@ class KeyedStageShard:
             if has_rows:
                 outputs += self._run(self._elements(rows))
             outputs += self._run(self._timers_due(after))
-            metrics.record(self._stage.harness.report())
             self._stage.harness.finalize()
+            metrics.record(self._stage.harness.report())
         self.clocks = after
         self.watermark = output_watermark(self.watermark, after.watermark, np.array([self.timers.hold()]))
         tags, blocks = [tag for tag, _ in outputs], [to_block(bundle) for _, bundle in outputs]
