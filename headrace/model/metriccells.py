@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol, Self, runtime_checkable
 
 from headrace.model.errors import PipelineError
 from headrace.model.times import now
@@ -43,7 +43,14 @@ class GaugeResult:
     value: float
 
 
-Cell = int | DistributionResult | GaugeResult
+@runtime_checkable
+class MergedCell(Protocol):
+    """A cell of a dialect's own metrics, which knows itself how two of them merge."""
+
+    def merged(self, other: Self) -> Self: ...
+
+
+Cell = int | DistributionResult | GaugeResult | MergedCell
 """The value of one metric: that of a counter is an int."""
 Cells = dict[tuple[str, str], Cell]
 """The values of metrics by the label of the transform that recorded them, and name."""
@@ -70,6 +77,8 @@ def _merged(place: tuple[str, str], one: Cell, other: Cell) -> Cell:
         return max(one, other)
     if isinstance(one, int) and isinstance(other, int):
         return one + other
+    if isinstance(one, MergedCell) and type(one) is type(other):
+        return one.merged(other)
     label, name = place
     kinds = " and a ".join(sorted({_KINDS[type(one)], _KINDS[type(other)]}))
     raise PipelineError(f"metric {name!r} of {label!r} is a {kinds}; a metric is of one kind: use another name")

@@ -151,36 +151,6 @@ class GlobalWindows(WindowFn):
         return Assigned(np.arange(len(times)), *ends)
 
 
-@dataclass(frozen=True)
-class GivenWindows(WindowFn):
-    """Windows that elements come with: whoever makes the bundles sets their bounds, and nothing assigns them here.
-
-    `name` tells different ones apart, so that collections in different windows are not flattened.
-
-    >>> GivenWindows("days") == GivenWindows("days"), GivenWindows("days").merging
-    (True, False)
-    """
-
-    name: str
-
-    def assign(self, times: Int64Array, keys: Sequence[object] | None = None) -> Assigned:
-        raise TypeError(
-            f"the windows {self.name!r} are given: elements come with them, they are not assigned by time; "
-            "WindowInto takes windows that can be, e.g. FixedWindows('1 minute')"
-        )
-
-
-@dataclass(frozen=True)
-class GivenSessions(GivenWindows):
-    """Windows that elements come with, of which those of a key that overlap become one.
-
-    >>> GivenSessions("visits").merge([Window(0, 10), Window(5, 12), Window(20, 30)])
-    [[0, 1], [2]]
-    """
-
-    merging: ClassVar[bool] = True
-
-
 @dataclass(frozen=True, init=False, repr=False)
 class FixedWindows(WindowFn):
     """Assigns elements to windows of one size, one after the other, aligned to the epoch plus `offset`.

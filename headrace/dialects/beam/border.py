@@ -248,7 +248,7 @@ class ElementBorder:
 
     def from_bundle(self, bundle: Bundle) -> Iterator[WindowedValue]:
         """Makes windowed values of a bundle."""
-        elements, windows = self._placed(bundle)
+        elements, windows = self.placed(bundle)
         pane = from_pane(bundle.pane)
         if bundle.times is None:
             micros: Iterable[int] = repeat(from_times(np.array([bundle.time]))[0])
@@ -258,7 +258,7 @@ class ElementBorder:
         for element, time, placed in zip(map(self.decoded, elements), micros, windows, strict=False):
             yield create(element, time, placed, pane)
 
-    def _placed(self, bundle: Bundle) -> tuple[Iterable[Any], Iterable[tuple[Any, ...]]]:
+    def placed(self, bundle: Bundle) -> tuple[Iterable[Any], Iterable[tuple[Any, ...]]]:
         """Returns the elements of a bundle without their windows, and the windows."""
         windows = self.windows
         if windows.kind is WindowKind.GLOBAL:

@@ -15,6 +15,8 @@ from apache_beam.runners.portability.fn_api_runner import fn_runner, translation
 from apache_beam.runners.worker import bundle_processor, operations, sdk_worker, statesampler
 from apache_beam.utils.windowed_value import WindowedValue
 
+from headrace.dialects.beam.userstate import UserState
+
 BundleProcessor = bundle_processor.BundleProcessor
 ExecutionContext = bundle_processor.ExecutionContext
 DATA_INPUT_URN = bundle_processor.DATA_INPUT_URN
@@ -29,12 +31,11 @@ set_current_tracker = statesampler.set_current_tracker
 class NativeStateHandler(sdk_worker.CachingStateHandler):  # type: ignore[misc]  # Beam has no types
     """A state handler that lives in this process; whoever drives a stage subclasses it.
 
-    A stage with such a handler has native sinks, and its user state is the handler's own.
+    A stage with such a handler has native sinks, and its user state is ours.
     """
 
-    def user_state(self, transform_id: str, key_coder: Any, window_coder: Any) -> Any:
-        """Returns the context of state and timers of a stateful transform."""
-        raise NotImplementedError(f"{transform_id} has state, which {type(self).__name__} has not")
+    user_state: UserState
+    """The context of the stage's stateful transform, which sets it when it is made."""
 
     def extend(self, state_key: Any, coder: Any, elements: Any) -> Any:
         raise NotImplementedError("user state does not go through state requests here")
@@ -82,7 +83,7 @@ def _sink(factory: Any, transform_id: str, proto: Any, port: Any, consumers: Any
 def _user_state(handler: Any, transform_id: str, key_coder: Any, window_coder: Any) -> Any:
     if not isinstance(handler, NativeStateHandler):
         return _grpc_user_state(handler, transform_id, key_coder, window_coder)
-    return handler.user_state(transform_id, key_coder, window_coder)
+    return UserState(handler, transform_id, key_coder, window_coder)
 
 
 # Other stages of this process, those of Beam's own runner, keep their sinks and their state.

@@ -1,0 +1,81 @@
+"""The runner: takes a Beam pipeline, has Beam fuse it into stages, and runs these on Headrace."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions, TypeOptions
+from apache_beam.options.value_provider import RuntimeValueProvider
+from apache_beam.portability import common_urns, python_urns
+from apache_beam.portability.api import beam_runner_api_pb2 as proto
+from apache_beam.runners.pipeline_utils import (
+    group_by_key_input_visitor,
+    merge_common_environments,
+    merge_superset_dep_environments,
+    validate_pipeline_graph,
+)
+from apache_beam.runners.runner import PipelineRunner
+from apache_beam.transforms import environments
+
+from headrace.dialects.beam.graph import batch_pipeline, unbounded_collections
+from headrace.dialects.beam.options import HeadraceOptions
+from headrace.dialects.beam.phases import fused_stages
+from headrace.dialects.beam.result import HeadraceResult
+from headrace.dialects.beam.sources import check_transforms
+from headrace.dialects.beam.stages import StageSpec, stage_specs
+from headrace.model.errors import PipelineError
+from headrace.model.pipeline import Pipeline
+
+
+class HeadraceRunner(PipelineRunner):  # type: ignore[misc]  # Beam's classes are untyped
+    """Runs Apache Beam pipelines on Headrace, and so on Spark.
+
+    `drain` plans splittable DoFns to be cut short, as Beam's own runner does in its tests.
+
+    >>> import apache_beam as beam
+    >>> from apache_beam.testing.util import assert_that, equal_to
+    >>> with beam.Pipeline(runner=HeadraceRunner()) as p:
+    ...     words = p | beam.Create(["to", "be", "to"]) | beam.combiners.Count.PerElement()
+    ...     assert_that(words, equal_to([("to", 2), ("be", 1)]))
+    """
+
+    def __init__(self, *, drain: bool = False) -> None:
+        super().__init__()
+        self._drain = drain
+
+    def run_pipeline(self, pipeline: Any, options: PipelineOptions) -> HeadraceResult:
+        """Starts a pipeline; returns its result, which one may wait for."""
+        specs = self.stages(pipeline, options)
+        own = options.view_as(HeadraceOptions)
+        streaming = options.view_as(StandardOptions).streaming or any(unbounded_collections(specs))
+        if streaming:
+            raise PipelineError(
+                f"{next(iter(unbounded_collections(specs)), '--streaming')!r} has no end: Beam pipelines run here in "
+                "batch only so far; leave --streaming away and read bounded sources"
+            )
+        if own.checkpoint is not None or own.trigger is not None:
+            raise PipelineError("--checkpoint and --trigger are for streams, and this pipeline is a batch; leave them away")
+        return HeadraceResult(batch_pipeline(specs, Pipeline(master=own.spark_master)).run())
+
+    def stages(self, pipeline: Any, options: PipelineOptions) -> list[StageSpec]:
+        """Fuses a pipeline into stages; refuses what cannot run here, before anything runs."""
+        RuntimeValueProvider.set_runtime_options({})
+        deterministic = not options.view_as(TypeOptions).allow_non_deterministic_key_coders
+        pipeline.visit(group_by_key_input_visitor(deterministic))
+        planned = pipeline.to_runner_api(default_environment=environments.EmbeddedPythonEnvironment.default())
+        validate_pipeline_graph(planned)
+        check_transforms(planned)
+        context, stages = fused_stages(_embedded(planned), drain=self._drain)
+        return stage_specs(context, stages)
+
+
+def _embedded(pipeline: proto.Pipeline) -> proto.Pipeline:
+    """Returns the pipeline with environments of this process, as far as it leaves a choice."""
+    pipeline = merge_superset_dep_environments(pipeline)
+    for environment in pipeline.components.environments.values():
+        environment.CopyFrom(
+            environments.resolve_anyof_environment(
+                environment, python_urns.EMBEDDED_PYTHON, common_urns.environments.DOCKER.urn
+            )
+        )
+    return merge_common_environments(pipeline)
