@@ -12,7 +12,7 @@ from typing import Any, Protocol, Self
 
 from headrace.model.elementwise import SideInput
 from headrace.model.errors import PipelineError
-from headrace.model.panes import Windowing
+from headrace.model.panes import GLOBAL, Windowing
 from headrace.model.pipeline import PCollection, Primitive
 
 WindowBounds = tuple[int, int]
@@ -93,4 +93,4 @@ class Bundles(Primitive):
         return other
 
     def windowing_of(self, tag: str | None, inputs: tuple[PCollection, ...]) -> Windowing:
-        return self.windowings[tag]  # type: ignore[index]  # its tags are these
+        return GLOBAL if tag is None else self.windowings[tag]  # None: it has no outputs
