@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from headrace.model.errors import PipelineError
-from headrace.model.panes import Windowing
+from headrace.model.panes import GLOBAL, Windowing
 from headrace.model.pipeline import PCollection, Primitive
 
 
@@ -43,4 +43,4 @@ class Sharded(Primitive):
         return (self.work,)
 
     def windowing_of(self, tag: str | None, inputs: tuple[PCollection, ...]) -> Windowing:
-        return self.windowings[tag]
+        return self.windowings.get(tag, GLOBAL)  # it may have no outputs

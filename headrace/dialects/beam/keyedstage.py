@@ -125,9 +125,7 @@ class KeyedStageShard:
 
     def _something_due(self, clocks: Clocks) -> bool:
         ends = self._deadlines[0][0] if self._deadlines else NEVER
-        return (
-            min(ends, self.timers.event.first()) <= clocks.watermark or self.timers.processing.first() <= clocks.now
-        )
+        return min(ends, self.timers.event.first()) <= clocks.watermark or self.timers.processing.first() <= clocks.now
 
     def _run(self, calls: Iterator[None]) -> list[tuple[str, Bundle]]:
         """Runs calls into the stage as one bundle."""

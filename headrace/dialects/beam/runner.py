@@ -55,7 +55,9 @@ class HeadraceRunner(PipelineRunner):  # type: ignore[misc]  # Beam's classes ar
             stream = stream_pipeline(specs, scripts_of(planned), Pipeline(master=own.spark_master))
             return HeadraceResult(self._start(stream, own))
         if own.checkpoint is not None or own.trigger is not None:
-            raise PipelineError("--checkpoint and --trigger are for streams, and this pipeline is a batch; leave them away")
+            raise PipelineError(
+                "--checkpoint and --trigger are for streams, and this pipeline is a batch; leave them away"
+            )
         return HeadraceResult(batch_pipeline(specs, Pipeline(master=own.spark_master)).run())
 
     def stages(self, pipeline: Any, options: PipelineOptions) -> list[StageSpec]:

@@ -85,7 +85,7 @@ class Components:
     """Coders and windowings of the collections of a pipeline, or of a stage."""
 
     def __init__(self, components: Any) -> None:
-        self._protos, self._context = components, PipelineContext(components)
+        self._protos, self._context = components, PipelineContext(_without_prefixes(components))
 
     def coder(self, collection: str) -> Coder:
         """Returns the coder of a collection's elements."""
@@ -115,6 +115,18 @@ class Components:
     def bounded(self, collection: str) -> bool:
         """Returns whether a collection ends."""
         return bool(self._protos.pcollections[collection].is_bounded != proto.IsBounded.UNBOUNDED)
+
+
+def _without_prefixes(components: Any) -> Any:
+    """Returns components whose coders prefix no lengths: Beam adds them for other SDKs, and not on both sides of a buffer."""
+    bare = type(components)()
+    bare.CopyFrom(components)
+    for name in components.coders:
+        coder = components.coders[name]
+        while coder.spec.urn == common_urns.coders.LENGTH_PREFIX.urn:
+            coder = components.coders[coder.component_coder_ids[0]]
+        bare.coders[name].CopyFrom(coder)
+    return bare
 
 
 def stage_specs(context: TransformContext, stages: Iterable[Stage]) -> list[StageSpec]:

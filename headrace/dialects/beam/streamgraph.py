@@ -23,6 +23,7 @@ from headrace.model.panes import GLOBAL, Windowing
 from headrace.model.pipeline import PCollection, Pipeline
 from headrace.model.sharded import Sharded
 
+
 def stream_pipeline(specs: Sequence[StageSpec], scripts: Mapping[str, Script], pipeline: Pipeline) -> Pipeline:
     """Adds the stages of a stream to a pipeline; returns it."""
     graph = _StreamGraph(pipeline, scripts=scripts)

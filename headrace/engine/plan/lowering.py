@@ -327,7 +327,7 @@ class _Lowering:
             )
         rows = to_pairs(node.label, pc.windowing, retractable=False)
         exchange = self._shards_over(node, pc, self.places.enter(pc).readers, transform.work, rows)
-        exchange.readers = {tag: Readers() for tag in transform.outputs}
+        exchange.readers = {out.tag: Readers() for out in node.outputs}
         for out in node.outputs:
             self._after(exchange, out, exchange.readers[out.tag])
 
