@@ -21,7 +21,7 @@ from apache_beam.coders import Coder
 from apache_beam.coders.coders import GlobalWindowCoder, IntervalWindowCoder
 from apache_beam.transforms.window import GlobalWindow, IntervalWindow
 from apache_beam.utils import windowed_value
-from apache_beam.utils.timestamp import MAX_TIMESTAMP, MIN_TIMESTAMP
+from apache_beam.utils.timestamp import MAX_TIMESTAMP, MIN_TIMESTAMP, Timestamp
 from apache_beam.utils.windowed_value import WindowedValue
 
 from headrace.engine.worker.bundles import Bundle, Int64Array
@@ -135,7 +135,7 @@ class WindowBorder:
         """Returns the window with these bounds, as the windows of an element; the same object each time."""
         found = self._by_bounds.get(bounds)
         if found is None:
-            start, end = (windowed_value.Timestamp(micros=bound) for bound in bounds)
+            start, end = (Timestamp(micros=bound) for bound in bounds)
             found = self._by_bounds[bounds] = (IntervalWindow(start, end),)
         return found
 

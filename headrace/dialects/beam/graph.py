@@ -22,14 +22,14 @@ from headrace.model.sources import Create
 
 def batch_pipeline(specs: Sequence[StageSpec], pipeline: Pipeline) -> Pipeline:
     """Adds the stages of a batch to a pipeline; returns it."""
-    graph = _BatchGraph(pipeline)
+    graph = BatchGraph(pipeline)
     for spec in specs:
         graph.add(spec)
     return pipeline
 
 
 @dataclass
-class _BatchGraph:
+class BatchGraph:
     """Adds stage after stage, each behind those that it reads from, and notes who has written to which buffer."""
 
     pipeline: Pipeline
@@ -62,18 +62,13 @@ class _BatchGraph:
 
     def _keyed(self, label: str, spec: StageSpec, source: Port, reads: Form, pc: PCollection) -> PCollection:
         """Groups the elements of a stage with state by key and window."""
-        strategy = spec.components.windowing(source.collection)
-        if strategy.windowfn.is_merging():
-            raise PipelineError(
-                f"{spec.stateful!r} has state or timers and its input is in merging windows ({strategy.windowfn}), "
-                "where a window that has state may become a part of another; put it into windows that do not merge"
-            )
-        pairs = pc | f"{label}/key" >> Bundles(KeyFn(spec, source, reads), {"pairs": _plain_windowing(spec, source)})
+        check_state_windows(spec, source)
+        pairs = pc | f"{label}/key" >> Bundles(KeyFn(spec, source, reads), {"pairs": plain_windowing(spec, source)})
         return pairs | f"{label}/group" >> GroupByKey()  # type: ignore[no-any-return]
 
     def _windowing(self, spec: StageSpec, sink: Port) -> Windowing:
         native = native_windowing(spec.components.windowing_proto(sink.collection)) if sink.kind == "group" else None
-        return native or _plain_windowing(spec, sink)
+        return native or plain_windowing(spec, sink)
 
     def _side(self, side: SidePort) -> PCollection:
         return self._source(Port(side.transform, side.buffer, side.collection))
@@ -100,11 +95,21 @@ class _BatchGraph:
         if native_windowing(spec.components.windowing_proto(sink.collection)) is not None:
             return pc | port.name >> GroupByKey()  # type: ignore[no-any-return]
         entries = pc | f"{port.name}/entries" >> Bundles(EntriesFn(spec, sink), {"pairs": GLOBAL})
-        panes = {"groups": _plain_windowing(spec, sink)}
+        panes = {"groups": plain_windowing(spec, sink)}
         return entries | f"{port.name}/keys" >> GroupByKey() | port.name >> Bundles(DriverFn(spec, sink), panes)  # type: ignore[no-any-return]
 
 
-def _plain_windowing(spec: StageSpec, port: Port) -> Windowing:
+def check_state_windows(spec: StageSpec, source: Port) -> None:
+    """Refuses state in windows that merge."""
+    strategy = spec.components.windowing(source.collection)
+    if strategy.windowfn.is_merging():
+        raise PipelineError(
+            f"{spec.stateful!r} has state or timers and its input is in merging windows ({strategy.windowfn}), "
+            "where a window that has state may become a part of another; put it into windows that do not merge"
+        )
+
+
+def plain_windowing(spec: StageSpec, port: Port) -> Windowing:
     """Declares the windows of a collection that nobody groups as it is."""
     if spec.components.windows(port.collection).kind is WindowKind.GLOBAL:
         return GLOBAL

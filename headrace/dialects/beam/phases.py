@@ -16,6 +16,8 @@ from headrace.dialects.beam.compat import DATA_INPUT_URN, DATA_OUTPUT_URN, Stage
 
 RESHUFFLE: Final = "reshuffle"
 """The kind of a buffer whose readers get elements spread evenly."""
+SCRIPT: Final = "script"
+"""The kind of a buffer that a TestStream writes."""
 
 
 def expand_reshuffle(stages: Iterable[Stage], context: TransformContext) -> Iterator[Stage]:
@@ -43,6 +45,24 @@ def expand_reshuffle(stages: Iterable[Stage], context: TransformContext) -> Iter
         )
 
 
+def expand_test_stream(stages: Iterable[Stage], context: TransformContext) -> Iterator[Stage]:
+    """Turns each TestStream into reads from buffers, one for each of its outputs, which have the collections' names."""
+    for stage in stages:
+        (transform,) = stage.transforms
+        if transform.spec.urn != common_urns.primitives.TEST_STREAM.urn:
+            yield stage
+            continue
+        for tag, collection in transform.outputs.items():
+            name = f"{transform.unique_name}/{tag}"
+            buffer = translations.create_buffer_id(collection, kind=SCRIPT)
+            yield Stage(
+                name,
+                [_port(name, DATA_INPUT_URN, buffer, outputs={tag: collection})],
+                downstream_side_inputs=stage.downstream_side_inputs,
+                must_follow=stage.must_follow,
+            )
+
+
 def _port(name: str, urn: str, buffer: bytes, **collections: Any) -> proto.PTransform:
     return proto.PTransform(unique_name=name, spec=proto.FunctionSpec(urn=urn, payload=buffer), **collections)
 
@@ -56,6 +76,7 @@ PHASES: Final = (
     translations.expand_sdf,
     translations.expand_gbk,
     expand_reshuffle,
+    expand_test_stream,
     translations.sink_flattens,
     translations.greedily_fuse,
     translations.read_to_impulse,
@@ -71,6 +92,7 @@ RUNNER_URNS: Final = frozenset(
         common_urns.primitives.FLATTEN.urn,
         common_urns.primitives.GROUP_BY_KEY.urn,
         common_urns.composites.RESHUFFLE.urn,
+        common_urns.primitives.TEST_STREAM.urn,
     ]
 )
 

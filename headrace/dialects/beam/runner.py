@@ -24,6 +24,8 @@ from headrace.dialects.beam.phases import fused_stages
 from headrace.dialects.beam.result import HeadraceResult
 from headrace.dialects.beam.sources import check_transforms
 from headrace.dialects.beam.stages import StageSpec, stage_specs
+from headrace.dialects.beam.streamgraph import stream_pipeline
+from headrace.dialects.beam.teststream import scripts_of
 from headrace.model.errors import PipelineError
 from headrace.model.pipeline import Pipeline
 
@@ -47,27 +49,37 @@ class HeadraceRunner(PipelineRunner):  # type: ignore[misc]  # Beam's classes ar
 
     def run_pipeline(self, pipeline: Any, options: PipelineOptions) -> HeadraceResult:
         """Starts a pipeline; returns its result, which one may wait for."""
-        specs = self.stages(pipeline, options)
+        planned = self._planned(pipeline, options)
+        specs = self._fused(planned)
         own = options.view_as(HeadraceOptions)
         streaming = options.view_as(StandardOptions).streaming or any(unbounded_collections(specs))
         if streaming:
-            raise PipelineError(
-                f"{next(iter(unbounded_collections(specs)), '--streaming')!r} has no end: Beam pipelines run here in "
-                "batch only so far; leave --streaming away and read bounded sources"
-            )
+            stream = stream_pipeline(specs, scripts_of(planned), Pipeline(master=own.spark_master))
+            return HeadraceResult(self._start(stream, own))
         if own.checkpoint is not None or own.trigger is not None:
-            raise PipelineError("--checkpoint and --trigger are for streams, and this pipeline is a batch; leave them away")
+            raise PipelineError(
+                "--checkpoint and --trigger are for streams, and this pipeline is a batch; leave them away"
+            )
         batch = batch_pipeline(specs, Pipeline(master=own.spark_master))
         return HeadraceResult(LocalHandle.run(batch.graph()) if self._local else batch.run())
 
     def stages(self, pipeline: Any, options: PipelineOptions) -> list[StageSpec]:
         """Fuses a pipeline into stages; refuses what cannot run here, before anything runs."""
+        return self._fused(self._planned(pipeline, options))
+
+    def _start(self, stream: Pipeline, options: HeadraceOptions) -> Any:
+        return stream.run(stream=True, checkpoint=options.checkpoint, trigger=options.trigger)
+
+    def _planned(self, pipeline: Any, options: PipelineOptions) -> proto.Pipeline:
         RuntimeValueProvider.set_runtime_options({})
         deterministic = not options.view_as(TypeOptions).allow_non_deterministic_key_coders
         pipeline.visit(group_by_key_input_visitor(deterministic))
         planned = pipeline.to_runner_api(default_environment=environments.EmbeddedPythonEnvironment.default())
         validate_pipeline_graph(planned)
         check_transforms(planned)
+        return planned
+
+    def _fused(self, planned: proto.Pipeline) -> list[StageSpec]:
         context, stages = fused_stages(_embedded(planned), drain=self._drain)
         return stage_specs(context, stages)
 

@@ -14,7 +14,6 @@ _REFUSED: Final = {
     "read a topic of the log or of Kafka with Headrace's own ReadTopic or ReadKafka",
     "beam:transform:pubsub_write:v1": "writes to Pub/Sub, which only Dataflow and Beam's direct runner have themselves; "
     "write with a DoFn of your own",
-    common_urns.primitives.TEST_STREAM.urn: "is a script of a stream, and streams of Beam's do not run here yet",
 }
 
 

@@ -85,7 +85,7 @@ class Components:
     """Coders and windowings of the collections of a pipeline, or of a stage."""
 
     def __init__(self, components: Any) -> None:
-        self._protos, self._context = components, PipelineContext(components)
+        self._protos, self._context = components, PipelineContext(_without_prefixes(components))
 
     def coder(self, collection: str) -> Coder:
         """Returns the coder of a collection's elements."""
@@ -117,6 +117,18 @@ class Components:
         return bool(self._protos.pcollections[collection].is_bounded != proto.IsBounded.UNBOUNDED)
 
 
+def _without_prefixes(components: Any) -> Any:
+    """Returns components whose coders prefix no lengths: Beam adds them for other SDKs, and not on both sides of a buffer."""
+    bare = type(components)()
+    bare.CopyFrom(components)
+    for name in components.coders:
+        coder = components.coders[name]
+        while coder.spec.urn == common_urns.coders.LENGTH_PREFIX.urn:
+            coder = components.coders[coder.component_coder_ids[0]]
+        bare.coders[name].CopyFrom(coder)
+    return bare
+
+
 def stage_specs(context: TransformContext, stages: Iterable[Stage]) -> list[StageSpec]:
     """Makes the specs of stages, in their order."""
     return [_spec(context, stage) for stage in stages]
@@ -144,7 +156,14 @@ def _spec(context: TransformContext, stage: Stage) -> StageSpec:
             splittable = splittable or urn == SDF_PROCESS
         transforms[name] = copied
     descriptor = _descriptor(stage.name, transforms, context.components)
-    return StageSpec(stage.name, descriptor, tuple(sources), tuple(sinks), tuple(sides), stateful, splittable)
+    return StageSpec(_label(stage), descriptor, tuple(sources), tuple(sinks), tuple(sides), stateful, splittable)
+
+
+def _label(stage: Stage) -> str:
+    """Names a stage after its first transform, and its last, which no other stage has."""
+    ports = (DATA_INPUT_URN, DATA_OUTPUT_URN)
+    names = [each.unique_name for each in stage.transforms if each.spec.urn not in ports] or [stage.name]
+    return names[0] if len(names) == 1 else f"{names[0]} … {names[-1]}"
 
 
 def _descriptor(name: str, transforms: Mapping[str, proto.PTransform], all_components: Any) -> bytes:

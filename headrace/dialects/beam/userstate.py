@@ -29,7 +29,7 @@ _PLAIN: Final = frozenset({int, float, complex, str, bytes, bool, type(None), Ti
 class Record:
     """The state and timers of a key and window; contents that were loaded are bytes until somebody asks for them."""
 
-    key: bytes
+    name: bytes
     user_key: Any
     window: BoundedWindow
     seq: int
@@ -300,19 +300,32 @@ _HANDLES: Final[dict[type, type[StateHandle[Any]]]] = {
 
 
 class UserState(userstate.UserStateContext):  # type: ignore[misc]  # Beam's classes are untyped
-    """What Beam asks for state and timers, in place of its own context.
+    """What Beam asks for state and timers, in place of its own context; it tells the state handler that it is there.
 
     >>> from apache_beam.transforms.window import GlobalWindow
-    >>> state, seen = UserState("count"), userstate.BagStateSpec("seen", coders.VarIntCoder())
+    >>> state, seen = UserState(), userstate.BagStateSpec("seen", coders.VarIntCoder())
     >>> state.at.record = Record(b"k", "k", GlobalWindow(), 0, 0)
     >>> state.get_state(seen).add(7)
     >>> state.get_state(seen).read(), state.dump(state.at.record)
     ([7], {'seen': b'\\x00\\x00\\x00\\x01\\x07'})
     """
 
-    def __init__(self, transform: str) -> None:
-        self.transform, self.at = transform, Cursor()
+    def __init__(
+        self,
+        state_handler: Any = None,
+        transform_id: str = "",
+        key_coder: coders.Coder | None = None,
+        window_coder: coders.Coder | None = None,
+    ) -> None:
+        self.at = Cursor()
         self._handles: dict[str, StateHandle[Any]] = {}
+        if state_handler is not None:
+            state_handler.user_state = self
+
+    @property
+    def timers(self) -> Timers:
+        """The timers of the shard that is served."""
+        return self.at.timers
 
     def add_timer_info(self, timer_family_id: str, timer_info: Any) -> None:
         """Does nothing: timers are not encoded."""
