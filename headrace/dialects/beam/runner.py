@@ -18,6 +18,7 @@ from apache_beam.runners.runner import PipelineRunner
 from apache_beam.transforms import environments
 
 from headrace.dialects.beam.graph import batch_pipeline
+from headrace.dialects.beam.local import LocalHandle
 from headrace.dialects.beam.options import HeadraceOptions
 from headrace.dialects.beam.phases import fused_stages
 from headrace.dialects.beam.result import HeadraceResult
@@ -32,7 +33,8 @@ from headrace.model.pipeline import Pipeline
 class HeadraceRunner(PipelineRunner):  # type: ignore[misc]  # Beam's classes are untyped
     """Runs Apache Beam pipelines on Headrace, and so on Spark.
 
-    `drain` plans splittable DoFns to be cut short, as Beam's own runner does in its tests.
+    `drain` plans splittable DoFns to be cut short, as Beam's own runner does in its tests; `local` runs a batch in
+    this process, without Spark.
 
     >>> import apache_beam as beam
     >>> from apache_beam.testing.util import assert_that, equal_to
@@ -41,9 +43,9 @@ class HeadraceRunner(PipelineRunner):  # type: ignore[misc]  # Beam's classes ar
     ...     assert_that(words, equal_to([("to", 2), ("be", 1)]))
     """
 
-    def __init__(self, *, drain: bool = False) -> None:
+    def __init__(self, *, drain: bool = False, local: bool = False) -> None:
         super().__init__()
-        self._drain = drain
+        self._drain, self._local = drain, local
 
     def run_pipeline(self, pipeline: Any, options: PipelineOptions) -> HeadraceResult:
         """Starts a pipeline; returns its result, which one may wait for."""
@@ -58,7 +60,8 @@ class HeadraceRunner(PipelineRunner):  # type: ignore[misc]  # Beam's classes ar
             raise PipelineError(
                 "--checkpoint and --trigger are for streams, and this pipeline is a batch; leave them away"
             )
-        return HeadraceResult(batch_pipeline(specs, Pipeline(master=own.spark_master)).run())
+        batch = batch_pipeline(specs, Pipeline(master=own.spark_master))
+        return HeadraceResult(LocalHandle.run(batch.graph()) if self._local else batch.run())
 
     def stages(self, pipeline: Any, options: PipelineOptions) -> list[StageSpec]:
         """Fuses a pipeline into stages; refuses what cannot run here, before anything runs."""

@@ -156,7 +156,14 @@ def _spec(context: TransformContext, stage: Stage) -> StageSpec:
             splittable = splittable or urn == SDF_PROCESS
         transforms[name] = copied
     descriptor = _descriptor(stage.name, transforms, context.components)
-    return StageSpec(stage.name, descriptor, tuple(sources), tuple(sinks), tuple(sides), stateful, splittable)
+    return StageSpec(_label(stage), descriptor, tuple(sources), tuple(sinks), tuple(sides), stateful, splittable)
+
+
+def _label(stage: Stage) -> str:
+    """Names a stage after its first transform, and its last, which no other stage has."""
+    ports = (DATA_INPUT_URN, DATA_OUTPUT_URN)
+    names = [each.unique_name for each in stage.transforms if each.spec.urn not in ports] or [stage.name]
+    return names[0] if len(names) == 1 else f"{names[0]} … {names[-1]}"
 
 
 def _descriptor(name: str, transforms: Mapping[str, proto.PTransform], all_components: Any) -> bytes:
