@@ -32,6 +32,10 @@ from headrace.model.windows import GLOBAL_WINDOW
 _TIMINGS: Final = ("early", "on_time", "late", "unknown")  # at Beam's numbers
 _GLOBAL: Final = (GlobalWindow(),)
 _LAST: Final = GlobalWindow().max_timestamp().micros  # of the global window
+_LOW: Final = MIN_TIME - MIN_TIMESTAMP.micros
+_HIGH: Final = MAX_TIME - MAX_TIMESTAMP.micros
+_MOVED: Final = 2**60
+"""How much of each end of Headrace's range is for what was moved there: 36,000 years."""
 WindowKind = Enum("WindowKind", ["GLOBAL", "INTERVAL", "FOLDED"])
 
 
@@ -47,15 +51,19 @@ class Form(Enum):
 
 
 def to_times(micros: Sequence[int]) -> Int64Array:
-    """Converts times of Beam's, in microseconds; those beyond Headrace's range become its ends.
+    """Converts times of Beam's, in microseconds.
+
+    Beam's range is twice Headrace's: what is beyond that is moved, so that the ends of both meet. Behind the last
+    instant of Beam's global window there is the end of time.
 
     >>> to_times([5, MAX_TIMESTAMP.micros]).tolist() == [5, MAX_TIME]
     True
     """
     times = np.array(micros, np.int64)
-    clamped: Int64Array = np.clip(times, MIN_TIME, MAX_TIME - 1)
-    clamped[times > _LAST] = MAX_TIME
-    return clamped
+    moved: Int64Array = np.where(times < MIN_TIME, times + _LOW, np.where(times > MAX_TIME, times + _HIGH, times))
+    moved[times == _LAST] = MAX_TIME - 1
+    moved[times > _LAST] = MAX_TIME
+    return moved
 
 
 def from_times(times: Int64Array) -> list[int]:
@@ -64,10 +72,23 @@ def from_times(times: Int64Array) -> list[int]:
     >>> from_times(np.array([5, MAX_TIME - 1])) == [5, GlobalWindow().max_timestamp().micros]
     True
     """
-    micros: Int64Array = np.where(times == MAX_TIME - 1, _LAST, times)
+    micros: Int64Array = np.where(
+        times < MIN_TIME + _MOVED, times - _LOW, np.where(times > MAX_TIME - _MOVED, times - _HIGH, times)
+    )
     micros[times <= MIN_TIME] = MIN_TIMESTAMP.micros
+    micros[times == MAX_TIME - 1] = _LAST
     micros[times >= MAX_TIME] = MAX_TIMESTAMP.micros
     return micros.tolist()
+
+
+def _to_bound(micros: int) -> int:
+    """Converts a bound of a window, which may be before the beginning of Beam's time."""
+    return min(micros + (_LOW if micros < MIN_TIME else _HIGH if micros > MAX_TIME else 0), MAX_TIME)
+
+
+def _from_bound(bound: int) -> int:
+    """Converts a bound to microseconds of Beam's."""
+    return bound - (_LOW if bound < MIN_TIME + _MOVED else _HIGH if bound > MAX_TIME - _MOVED else 0)
 
 
 # Panes
@@ -123,7 +144,7 @@ class WindowBorder:
         if self.kind is WindowKind.GLOBAL:
             return GLOBAL_WINDOW
         if self.kind is WindowKind.INTERVAL:
-            return window._start_micros, window._end_micros
+            return _to_bound(window._start_micros), _to_bound(window._end_micros)
         return MIN_TIME, int(to_times([window.max_timestamp().micros])[0]) + 1
 
     def bytes_of(self, window: Any) -> bytes:
@@ -135,7 +156,7 @@ class WindowBorder:
         """Returns the window with these bounds, as the windows of an element; the same object each time."""
         found = self._by_bounds.get(bounds)
         if found is None:
-            start, end = (Timestamp(micros=bound) for bound in bounds)
+            start, end = (Timestamp(micros=_from_bound(bound)) for bound in bounds)
             found = self._by_bounds[bounds] = (IntervalWindow(start, end),)
         return found
 

@@ -22,8 +22,8 @@ from headrace.dialects.beam.border import WindowBorder, WindowKind, fold, from_p
 from headrace.dialects.beam.keyedstage import EMITTED
 from headrace.dialects.beam.stages import Port, StageSpec
 from headrace.dialects.beam.storedrecords import StoredRecords
-from headrace.dialects.beam.times import to_micros, to_timestamp
 from headrace.dialects.beam.timers import NEVER
+from headrace.dialects.beam.times import to_micros, to_timestamp
 from headrace.engine.columns.cells import decode_cells
 from headrace.engine.columns.hashing import HASHES
 from headrace.engine.shard.clocks import Clocks, output_watermark
@@ -61,7 +61,7 @@ class _ShardClock:
 
 
 class DriverShard:
-    """The processor of a shard. Rows have KEY, SPELLING and VALUE: time, bytes of the window, pane, and bytes of a value."""
+    """The processor of a shard. Rows have KEY, SPELLING and VALUE: time, window as bytes, pane, and value as bytes."""
 
     def __init__(self, windowing: Any, windows: WindowBorder) -> None:
         self._clock, self._windows = _ShardClock(), windows

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from headrace.dialects.beam.batchstate import KeyFn, StatefulStageFn
@@ -114,11 +114,3 @@ def plain_windowing(spec: StageSpec, port: Port) -> Windowing:
     if spec.components.windows(port.collection).kind is WindowKind.GLOBAL:
         return GLOBAL
     return Windowing(GivenWindows())
-
-
-def unbounded_collections(specs: Sequence[StageSpec]) -> Iterator[str]:
-    """Gives the collections without an end that stages read or write."""
-    for spec in specs:
-        for port in (*spec.sources, *spec.sinks):
-            if not spec.components.bounded(port.collection):
-                yield port.collection

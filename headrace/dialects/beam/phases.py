@@ -45,6 +45,34 @@ def expand_reshuffle(stages: Iterable[Stage], context: TransformContext) -> Iter
         )
 
 
+def expand_timed_combines(stages: Iterable[Stage], context: TransformContext) -> Iterator[Stage]:
+    """Leaves combines whose results have the time of an element to the shuffle: before it, late ones are not known."""
+    for stage in stages:
+        (transform,) = stage.transforms
+        if transform.spec.urn != common_urns.composites.COMBINE_PER_KEY.urn or not _timed_by_elements(
+            transform, context
+        ):
+            yield stage
+            continue
+        for name in transform.subtransforms:
+            part = context.components.transforms[name]
+            yield Stage(
+                part.unique_name,
+                [part],
+                downstream_side_inputs=stage.downstream_side_inputs,
+                must_follow=stage.must_follow,
+                parent=stage.name,
+                environment=stage.environment,
+            )
+
+
+def _timed_by_elements(transform: proto.PTransform, context: TransformContext) -> bool:
+    (collection,) = transform.inputs.values()
+    strategy = context.components.pcollections[collection].windowing_strategy_id
+    output_time: int = context.components.windowing_strategies[strategy].output_time
+    return output_time != proto.OutputTime.END_OF_WINDOW
+
+
 def expand_test_stream(stages: Iterable[Stage], context: TransformContext) -> Iterator[Stage]:
     """Turns each TestStream into reads from buffers, one for each of its outputs, which have the collections' names."""
     for stage in stages:
@@ -97,11 +125,17 @@ RUNNER_URNS: Final = frozenset(
 )
 
 
-def fused_stages(pipeline: proto.Pipeline, *, drain: bool = False) -> tuple[TransformContext, list[Stage]]:
+STREAM_PHASES: Final = (expand_timed_combines, *PHASES)
+
+
+def fused_stages(
+    pipeline: proto.Pipeline, *, drain: bool = False, streaming: bool = False
+) -> tuple[TransformContext, list[Stage]]:
     """Fuses the transforms of a pipeline into stages; the context has their components."""
+    phases = STREAM_PHASES if streaming else PHASES
     copied = proto.Pipeline()
     copied.CopyFrom(pipeline)
     context, stages = translations.create_and_optimize_stages(
-        copied, phases=PHASES, known_runner_urns=RUNNER_URNS, use_state_iterables=False, is_drain=drain
+        copied, phases=phases, known_runner_urns=RUNNER_URNS, use_state_iterables=False, is_drain=drain
     )
     return context, stages

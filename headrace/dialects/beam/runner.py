@@ -17,7 +17,7 @@ from apache_beam.runners.pipeline_utils import (
 from apache_beam.runners.runner import PipelineRunner
 from apache_beam.transforms import environments
 
-from headrace.dialects.beam.graph import batch_pipeline, unbounded_collections
+from headrace.dialects.beam.graph import batch_pipeline
 from headrace.dialects.beam.local import LocalHandle
 from headrace.dialects.beam.options import HeadraceOptions
 from headrace.dialects.beam.phases import fused_stages
@@ -50,9 +50,9 @@ class HeadraceRunner(PipelineRunner):  # type: ignore[misc]  # Beam's classes ar
     def run_pipeline(self, pipeline: Any, options: PipelineOptions) -> HeadraceResult:
         """Starts a pipeline; returns its result, which one may wait for."""
         planned = self._planned(pipeline, options)
-        specs = self._fused(planned)
+        streaming = options.view_as(StandardOptions).streaming or _is_unbounded(planned)
+        specs = self._fused(planned, streaming=streaming)
         own = options.view_as(HeadraceOptions)
-        streaming = options.view_as(StandardOptions).streaming or any(unbounded_collections(specs))
         if streaming:
             stream = stream_pipeline(specs, scripts_of(planned), Pipeline(master=own.spark_master))
             return HeadraceResult(self._start(stream, own))
@@ -65,7 +65,7 @@ class HeadraceRunner(PipelineRunner):  # type: ignore[misc]  # Beam's classes ar
 
     def stages(self, pipeline: Any, options: PipelineOptions) -> list[StageSpec]:
         """Fuses a pipeline into stages; refuses what cannot run here, before anything runs."""
-        return self._fused(self._planned(pipeline, options))
+        return self._fused(self._planned(pipeline, options), streaming=False)
 
     def _start(self, stream: Pipeline, options: HeadraceOptions) -> Any:
         return stream.run(stream=True, checkpoint=options.checkpoint, trigger=options.trigger)
@@ -79,9 +79,15 @@ class HeadraceRunner(PipelineRunner):  # type: ignore[misc]  # Beam's classes ar
         check_transforms(planned)
         return planned
 
-    def _fused(self, planned: proto.Pipeline) -> list[StageSpec]:
-        context, stages = fused_stages(_embedded(planned), drain=self._drain)
+    def _fused(self, planned: proto.Pipeline, *, streaming: bool) -> list[StageSpec]:
+        context, stages = fused_stages(_embedded(planned), drain=self._drain, streaming=streaming)
         return stage_specs(context, stages)
+
+
+def _is_unbounded(pipeline: proto.Pipeline) -> bool:
+    """Returns whether a collection of a pipeline has no end."""
+    collections = pipeline.components.pcollections.values()
+    return any(each.is_bounded == proto.IsBounded.UNBOUNDED for each in collections)
 
 
 def _embedded(pipeline: proto.Pipeline) -> proto.Pipeline:

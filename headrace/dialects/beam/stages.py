@@ -118,7 +118,7 @@ class Components:
 
 
 def _without_prefixes(components: Any) -> Any:
-    """Returns components whose coders prefix no lengths: Beam adds them for other SDKs, and not on both sides of a buffer."""
+    """Returns components whose coders prefix no lengths: Beam adds them on one side of a buffer or both."""
     bare = type(components)()
     bare.CopyFrom(components)
     for name in components.coders:

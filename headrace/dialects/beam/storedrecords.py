@@ -32,7 +32,9 @@ class StoredRecords(Generic[R]):
     ...     name: bytes
     ...     total: int
     >>> def make():
-    ...     return StoredRecords(lambda record: b"%d" % record.total, lambda seq, name, cell: Total(seq, name, int(cell)))
+    ...     def load(seq, name, cell):
+    ...         return Total(seq, name, int(cell))
+    ...     return StoredRecords(lambda record: b"%d" % record.total, load)
     >>> records, copy = make(), make()
     >>> record = records.add(Total(records.next_seq, b"k", 5))
     >>> copy.load(records.changes({"now": 1})), copy.by_name[b"k"].total

@@ -12,15 +12,14 @@ import cloudpickle
 import numpy as np
 
 from headrace.dialects.beam.local import LocalContents, LocalHandle
-from headrace.engine.handle import Status
 from headrace.engine.shard.clocks import Clocks
 from headrace.engine.shard.rows import to_pairs
-from headrace.engine.worker.bundles import Bundle
 from headrace.engine.worker.blame import plain_error
+from headrace.engine.worker.bundles import Bundle
 from headrace.model.bundles import Bundles
 from headrace.model.keyed import Flatten, Reshuffle
 from headrace.model.metriccells import recording
-from headrace.model.pipeline import Graph, Node, PCollection
+from headrace.model.pipeline import Graph, Node
 from headrace.model.sharded import Sharded
 from headrace.model.sources import Create
 from headrace.model.teststream import TestStream
