@@ -6,16 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
+import beam_wordcount
 import pytest
 from apache_beam.metrics import Metrics, MetricsFilter
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineState
 from apache_beam.testing.util import assert_that, equal_to
-from apache_beam.transforms.userstate import CombiningValueStateSpec, TimerSpec, on_timer
 from apache_beam.transforms.timeutil import TimeDomain
+from apache_beam.transforms.userstate import CombiningValueStateSpec, TimerSpec, on_timer
 from pyspark.sql import SparkSession
 
-import beam_wordcount
 from headrace.dialects.beam import HeadraceRunner
 from headrace.dialects.beam.errors import BeamPipelineError
 from headrace.model.errors import PipelineError

@@ -58,7 +58,8 @@ def test_what_leaves_a_stage_enters_another(kind: WindowKind, form: Form, data: 
     some = st.tuples(windows) if kind is WindowKind.GLOBAL else st.lists(windows, min_size=1, max_size=3).map(tuple)
     values = data.draw(
         st.lists(
-            st.builds(windowed_value.create, st.tuples(st.text(), st.integers()), _times, some, _panes), max_size=9
+            st.builds(windowed_value.create, st.tuples(st.text(max_size=3), st.integers(-9, 9)), _times, some, _panes),
+            max_size=9,
         )
     )
     border = ElementBorder(form, TupleCoder((StrUtf8Coder(), VarIntCoder())), WindowBorder.of(coder))
@@ -81,7 +82,7 @@ def test_groups_are_decoded_and_large_ones_as_one_iterates() -> None:
     assert [list(values), list(values), len(values)] == [[1, 2], [1, 2], 2]
 
 
-def test_times_beyond_the_range_become_its_ends() -> None:
+def test_the_ends_of_time_meet() -> None:
     last = GlobalWindow().max_timestamp().micros
-    times = to_times([MIN_TIMESTAMP.micros, 2**62 + 5, last, last + 1, MAX_TIMESTAMP.micros])
-    assert times.tolist() == [MIN_TIME, MAX_TIME - 1, MAX_TIME - 1, MAX_TIME, MAX_TIME]
+    times = to_times([MIN_TIMESTAMP.micros, last, last + 1, MAX_TIMESTAMP.micros])
+    assert times.tolist() == [MIN_TIME, MAX_TIME - 1, MAX_TIME, MAX_TIME]
