@@ -93,6 +93,7 @@ def dump_cells(cells: Mapping[tuple[str, str], Cell]) -> list[list[Any]]:
     return [
         [*place, _KINDS[type(cell)], *([cell] if isinstance(cell, int) else astuple(cell))]
         for place, cell in cells.items()
+        if isinstance(cell, int | DistributionResult | GaugeResult)  # a dialect's own are of this run only
     ]
 
 
