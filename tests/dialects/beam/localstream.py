@@ -10,8 +10,10 @@ from typing import Any
 
 import cloudpickle
 import numpy as np
+import pyarrow as pa
 
 from headrace.dialects.beam.local import LocalContents, LocalHandle
+from headrace.dialects.beam.runner import HeadraceRunner
 from headrace.engine.shard.clocks import Clocks
 from headrace.engine.shard.rows import to_pairs
 from headrace.engine.worker.blame import plain_error
@@ -19,12 +21,22 @@ from headrace.engine.worker.bundles import Bundle
 from headrace.model.bundles import Bundles
 from headrace.model.keyed import Flatten, Reshuffle
 from headrace.model.metriccells import recording
-from headrace.model.pipeline import Graph, Node
+from headrace.model.pipeline import Graph, Node, Pipeline
 from headrace.model.sharded import Sharded
 from headrace.model.sources import Create
 from headrace.model.teststream import TestStream
 from headrace.model.times import MAX_TIME, MIN_TIME
 from headrace.model.validate import validate
+
+
+class LocalRunner(HeadraceRunner):
+    """Runs batches and streams in this process."""
+
+    def __init__(self) -> None:
+        super().__init__(local=True)
+
+    def _start(self, stream: Pipeline, options: Any) -> Any:
+        return LocalStream.run(stream.graph())
 
 
 class LocalStream:
@@ -110,8 +122,6 @@ class LocalStream:
     def _shard(
         self, node: Node, transform: Sharded, inputs: list[Bundle], low: int
     ) -> tuple[dict[Any, list[Bundle]], int]:
-        import pyarrow as pa
-
         work = transform.work
         rows = to_pairs(node.label, node.inputs[0].windowing, retractable=False)
         batches = [batch for bundle in inputs for batch in rows.add(bundle)] + list(rows.finish())

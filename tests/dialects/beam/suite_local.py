@@ -1,8 +1,10 @@
 """Beam's own FnApiRunnerTest, in this process."""
-import logging
+
 import apache_beam as beam
 from apache_beam.runners.portability.fn_api_runner import fn_runner_test
+
 from headrace.dialects.beam import HeadraceRunner
+
 
 class LocalRunnerTest(fn_runner_test.FnApiRunnerTest):
     def create_pipeline(self, is_drain=False):

@@ -12,7 +12,7 @@ from apache_beam.coders.coders import IntervalWindowCoder
 from apache_beam.runners.pipeline_context import PipelineContext
 from apache_beam.transforms import trigger
 from apache_beam.transforms.core import Windowing as BeamWindowing
-from apache_beam.transforms.window import IntervalWindow, TimestampCombiner, WindowFn
+from apache_beam.transforms.window import TimestampCombiner, WindowFn
 from hypothesis import given
 from hypothesis import strategies as st
 
