@@ -83,22 +83,17 @@ class StatefulStageFn(StageFn):
                 yield
 
     def _ended(self, harness: Harness) -> Iterator[Tagged]:
+        state = self._handler.user_state
+        yield from self._bundle(harness, self._fired(harness))
+        state.at.changed.clear()
+        state.reset()
+
+    def _fired(self, harness: Harness) -> Iterator[None]:
+        """Fires the timers of all groups, also those that are set meanwhile, in the order of their times."""
         assert self.spec.stateful is not None
         state = self._handler.user_state
         while (due := state.timers.due(watermark=MAX_TIME, now=MAX_TIME)) is not None:
-            harness.start()
-            try:
-                while due is not None and harness.waiting < 1000:
-                    record, timer = due
-                    state.at.record = record
-                    harness.fire(self.spec.stateful, timer.family, timer.data(record))
-                    due = state.timers.due(watermark=MAX_TIME, now=MAX_TIME)
-                if due is not None:
-                    state.timers.set(*due)
-                harness.finish()
-            except BaseException:
-                harness.abandon()
-                raise
-            yield from self._taken(harness)
-        state.at.changed.clear()
-        state.reset()
+            record, timer = due
+            state.at.record = record
+            harness.fire(self.spec.stateful, timer.family, timer.data(record))
+            yield

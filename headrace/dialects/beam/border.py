@@ -97,7 +97,7 @@ def _from_bound(bound: int) -> int:
 @lru_cache(maxsize=1024)
 def to_pane(first: bool, last: bool, timing: int, index: int, on_time_index: int) -> PaneInfo:
     """Converts a pane of Beam's, by its fields."""
-    return PaneInfo(_TIMINGS[timing], index, on_time_index, first, last)  # type: ignore[arg-type]
+    return PaneInfo(_TIMINGS[timing], index, on_time_index, first, last)
 
 
 @lru_cache(maxsize=1024)

@@ -28,7 +28,7 @@ consolidate = monitoring_infos.consolidate
 set_current_tracker = statesampler.set_current_tracker
 
 
-class NativeStateHandler(sdk_worker.CachingStateHandler):  # type: ignore[misc]  # Beam has no types
+class NativeStateHandler(sdk_worker.CachingStateHandler):
     """A state handler that lives in this process; whoever drives a stage subclasses it.
 
     A stage with such a handler has native sinks, and its user state is ours.
@@ -50,7 +50,7 @@ class NativeStateHandler(sdk_worker.CachingStateHandler):  # type: ignore[misc] 
         pass
 
 
-class NativeSink(operations.Operation):  # type: ignore[misc]
+class NativeSink(operations.Operation):
     """Takes what a stage emits, as objects."""
 
     def __init__(self, name: Any, counter_factory: Any, state_sampler: Any) -> None:

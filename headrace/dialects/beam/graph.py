@@ -64,7 +64,7 @@ class BatchGraph:
         """Groups the elements of a stage with state by key and window."""
         check_state_windows(spec, source)
         pairs = pc | f"{label}/key" >> Bundles(KeyFn(spec, source, reads), {"pairs": plain_windowing(spec, source)})
-        return pairs | f"{label}/group" >> GroupByKey()  # type: ignore[no-any-return]
+        return pairs | f"{label}/group" >> GroupByKey()
 
     def _windowing(self, spec: StageSpec, sink: Port) -> Windowing:
         native = native_windowing(spec.components.windowing_proto(sink.collection)) if sink.kind == "group" else None
@@ -81,22 +81,22 @@ class BatchGraph:
 
     def _exchanged(self, port: Port) -> PCollection:
         if port.kind == "impulse":
-            return self.pipeline | "Impulse" >> Create([b""])  # type: ignore[no-any-return]
+            return self.pipeline | "Impulse" >> Create([b""])
         written = self.written[port.buffer]
         if not written:
-            return self.pipeline | f"{port.name}/nothing" >> Create([])  # type: ignore[no-any-return]
+            return self.pipeline | f"{port.name}/nothing" >> Create([])
         collections = tuple(pc for pc, _, _ in written)
         pc = collections[0] if len(collections) == 1 else collections | f"{port.name}/flatten" >> Flatten()
         if port.kind == "reshuffle":
-            return pc | port.name >> Reshuffle()  # type: ignore[no-any-return]
+            return pc | port.name >> Reshuffle()
         if port.kind != "group":
             return pc
         _, spec, sink = written[0]
         if native_windowing(spec.components.windowing_proto(sink.collection)) is not None:
-            return pc | port.name >> GroupByKey()  # type: ignore[no-any-return]
+            return pc | port.name >> GroupByKey()
         entries = pc | f"{port.name}/entries" >> Bundles(EntriesFn(spec, sink), {"pairs": GLOBAL})
         panes = {"groups": plain_windowing(spec, sink)}
-        return entries | f"{port.name}/keys" >> GroupByKey() | port.name >> Bundles(DriverFn(spec, sink), panes)  # type: ignore[no-any-return]
+        return entries | f"{port.name}/keys" >> GroupByKey() | port.name >> Bundles(DriverFn(spec, sink), panes)
 
 
 def check_state_windows(spec: StageSpec, source: Port) -> None:

@@ -103,10 +103,12 @@ class Harness:
         encoded: bytes = self.processor.delayed_bundle_application(*residual).application.element
         return encoded
 
-    def finalize(self) -> None:
-        """Calls back those who wait for the bundle to be committed."""
-        if self.processor.requires_finalization():
-            self.processor.finalize_bundle()
+    def finalize(self) -> bool:
+        """Calls back those who wait for the bundle to be committed; if there are any, a report has to follow."""
+        if not self.processor.requires_finalization():
+            return False
+        self.processor.finalize_bundle()
+        return True
 
     def report(self) -> list[bytes]:
         """Returns the metrics since the last report, and forgets them, with the side inputs that were read."""

@@ -7,7 +7,7 @@ from argparse import ArgumentParser
 from apache_beam.options.pipeline_options import PipelineOptions
 
 
-class HeadraceOptions(PipelineOptions):  # type: ignore[misc]  # Beam's classes are untyped
+class HeadraceOptions(PipelineOptions):
     """Options of the Headrace runner.
 
     >>> options = PipelineOptions(["--spark_master=local[2]"]).view_as(HeadraceOptions)

@@ -19,7 +19,7 @@ _STATES: Final = {
 }
 
 
-class HeadraceResult(PipelineResult):  # type: ignore[misc]  # Beam's classes are untyped
+class HeadraceResult(PipelineResult):
     """A running pipeline: its state, its end, its metrics."""
 
     def __init__(self, handle: Handle) -> None:

@@ -30,7 +30,7 @@ from headrace.model.errors import PipelineError
 from headrace.model.pipeline import Pipeline
 
 
-class HeadraceRunner(PipelineRunner):  # type: ignore[misc]  # Beam's classes are untyped
+class HeadraceRunner(PipelineRunner):
     """Runs Apache Beam pipelines on Headrace, and so on Spark.
 
     `drain` plans splittable DoFns to be cut short, as Beam's own runner does in its tests; `local` runs a batch in

@@ -10,9 +10,9 @@ from apache_beam.portability.api import beam_runner_api_pb2 as proto
 from headrace.model.errors import PipelineError
 
 _REFUSED: Final = {
-    "beam:transform:pubsub_read:v1": "reads Pub/Sub, which only Dataflow and Beam's direct runner have themselves; "
+    "beam:transform:pubsub_read:v1": "reads Pub/Sub, which only Dataflow and Beam's direct runner do themselves; "
     "read a topic of the log or of Kafka with Headrace's own ReadTopic or ReadKafka",
-    "beam:transform:pubsub_write:v1": "writes to Pub/Sub, which only Dataflow and Beam's direct runner have themselves; "
+    "beam:transform:pubsub_write:v1": "writes to Pub/Sub, as only Dataflow and Beam's direct runner do themselves; "
     "write with a DoFn of your own",
 }
 

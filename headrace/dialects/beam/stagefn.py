@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from headrace.dialects.beam import metrics
 from headrace.dialects.beam.border import ElementBorder, Form
-from headrace.dialects.beam.harness import Harness
+from headrace.dialects.beam.harness import Harness, Residual
 from headrace.dialects.beam.sides import SideHandler
 from headrace.dialects.beam.stages import Port, StageSpec
 from headrace.engine.worker.bundles import Bundle
@@ -36,29 +36,10 @@ class StageFn:
     def run(self, bundle: Bundle) -> Iterator[Tagged]:
         """Runs a bundle, and the bundles in which restrictions that were left are processed to their end."""
         harness = self._made()
-        harness.start()
-        try:
-            for _ in self._entered(harness, bundle):
-                if harness.waiting >= WAITING:
-                    yield from self._taken(harness)
-                    harness.resume()
-            residuals = harness.finish()
-        except BaseException:
-            harness.abandon()
-            raise
-        yield from self._taken(harness)
+        residuals = yield from self._bundle(harness, self._entered(harness, bundle))
         while residuals:
-            harness.start()
-            try:
-                for residual in residuals:
-                    harness.process_residual(residual)
-                residuals = harness.finish()
-            except BaseException:
-                harness.abandon()
-                raise
-            yield from self._taken(harness)
+            residuals = yield from self._bundle(harness, map(harness.process_residual, residuals))
         yield from self._ended(harness)
-        harness.finalize()
 
     def close(self) -> Iterator[Tagged]:
         """Reports metrics, and tears the DoFns down."""
@@ -67,6 +48,23 @@ class StageFn:
             self._harness.close()
             self._harness = None
         return iter(())
+
+    def _bundle(self, harness: Harness, steps: Iterator[None]) -> Generator[Tagged, None, list[Residual]]:
+        """Runs one bundle of Beam's, step by step; returns what is left of restrictions."""
+        harness.start()
+        try:
+            for _ in steps:
+                if harness.waiting >= WAITING:
+                    yield from self._taken(harness)
+                    harness.resume()
+            residuals = harness.finish()
+        except BaseException:
+            harness.abandon()
+            raise
+        yield from self._taken(harness)
+        if harness.finalize():
+            metrics.record(harness.report())
+        return residuals
 
     def _entered(self, harness: Harness, bundle: Bundle) -> Iterator[None]:
         """Hands each element of a bundle to the stage."""

@@ -135,7 +135,10 @@ def stage_specs(context: TransformContext, stages: Iterable[Stage]) -> list[Stag
 
 
 def _spec(context: TransformContext, stage: Stage) -> StageSpec:
-    sources, sinks, sides, transforms = [], [], [], {}
+    sources: list[Port] = []
+    sinks: list[Port] = []
+    sides: list[SidePort] = []
+    transforms: dict[str, proto.PTransform] = {}
     stateful, splittable = None, False
     for transform in stage.transforms:
         copied = proto.PTransform()

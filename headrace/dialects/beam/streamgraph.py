@@ -80,9 +80,9 @@ class _StreamGraph(BatchGraph):
         _, spec, sink = written[0]
         windowing = to_windowing(spec.components.windowing_proto(sink.collection))
         if windowing is not None:
-            return pc | port.name >> Sharded(Grouping(windowing), {None: plain_windowing(spec, sink)})  # type: ignore[no-any-return]
+            return pc | port.name >> Sharded(Grouping(windowing), {None: plain_windowing(spec, sink)})
         entries = pc | f"{port.name}/entries" >> Bundles(EntriesFn(spec, sink), {"pairs": GLOBAL})
-        return entries | port.name >> Sharded(DriverWork(spec, sink), {None: plain_windowing(spec, sink)})  # type: ignore[no-any-return]
+        return entries | port.name >> Sharded(DriverWork(spec, sink), {None: plain_windowing(spec, sink)})
 
 
 def _kept_windowing(spec: StageSpec, source: Port) -> Windowing:

@@ -125,7 +125,7 @@ class Timers:
         return self.holds.first()
 
 
-class TimerHandle(userstate.BaseTimer):  # type: ignore[misc]  # Beam's classes are untyped
+class TimerHandle(userstate.BaseTimer):
     """What a DoFn sets and clears a timer with, for the record that the cursor points to."""
 
     __slots__ = ("_at", "_pane", "_spec", "_time")

@@ -80,7 +80,7 @@ def _kept(coder: coders.Coder, value: Any) -> Any:
     return coder.decode(bytes(value)) if type(value) is _Encoded else value
 
 
-class StateHandle(userstate.RuntimeState, Generic[Content]):  # type: ignore[misc]  # Beam's classes are untyped
+class StateHandle(userstate.RuntimeState, Generic[Content]):
     """The state of one spec, of the record that the cursor points to."""
 
     def __init__(self, spec: userstate.StateSpec, at: Cursor) -> None:
@@ -227,7 +227,7 @@ class CombiningState(StateHandle[list[Any]], userstate.CombiningValueRuntimeStat
         return self._used
 
     def encode(self, content: list[Any]) -> bytes:
-        return self._coder.encode(content[0])  # type: ignore[no-any-return]
+        return self._coder.encode(content[0])
 
     def decode(self, encoded: bytes) -> list[Any]:
         return [self._coder.decode(encoded)]
@@ -299,7 +299,7 @@ _HANDLES: Final[dict[type, type[StateHandle[Any]]]] = {
 }
 
 
-class UserState(userstate.UserStateContext):  # type: ignore[misc]  # Beam's classes are untyped
+class UserState(userstate.UserStateContext):
     """What Beam asks for state and timers, in place of its own context; it tells the state handler that it is there.
 
     >>> from apache_beam.transforms.window import GlobalWindow

@@ -11,6 +11,7 @@ from headrace.engine.worker.bundles import Bundle
 from headrace.engine.worker.operators import Operator, Tagged
 from headrace.engine.worker.sidevalues import SideResolver, SideValue
 from headrace.model.bundles import AsBundles, BundleFn
+from headrace.model.elementwise import SideInput
 
 
 @dataclass
@@ -19,7 +20,7 @@ class BundlesOperator(Operator):
 
     fn: BundleFn
     sides: Sequence[AsBundles]
-    values: Sequence[SideValue] = field(default=())
+    values: Sequence[SideInput | SideValue] = field(default=())
 
     @property
     def side_inputs(self) -> Sequence[AsBundles]:
@@ -28,11 +29,11 @@ class BundlesOperator(Operator):
     def bind(self, resolve: SideResolver) -> Self:
         if not self.sides:
             return self
-        return replace(self, values=tuple(resolve(side) for side in self.sides))
+        return replace(self, values=tuple(map(resolve, self.sides)))
 
     def open(self) -> None:
         with blame(self.label):
-            self.fn.open([value.source for value in self.values])
+            self.fn.open([value.source for value in self.values if isinstance(value, SideValue)])
 
     def run(self, bundle: Bundle) -> Iterator[Tagged]:
         with blame(self.label):

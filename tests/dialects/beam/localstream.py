@@ -49,6 +49,7 @@ class LocalStream:
         self.kept: dict[int, list[Bundle]] = {}  # of collections that are side inputs
         self.fns: dict[int, Any] = {}
         self.shards: dict[int, Any] = {}
+        self.again: dict[int, int] = {}
         self.sides = {id(pc) for node in self.graph for pc in node.transform.side_inputs()}
 
     @staticmethod
@@ -67,10 +68,13 @@ class LocalStream:
     def play(self) -> None:
         """Plays all steps."""
         scripts = [node.transform for node in self.graph if isinstance(node.transform, TestStream)]
-        if scripts:
-            self.now = 0
-        for step in range(max((len(script.steps) for script in scripts), default=1)):
+        self.now = 0
+        steps = max((len(script.steps) for script in scripts), default=1)
+        for step in range(steps):
             self._step(step)
+        while (again := min(self.again.values(), default=None)) is not None:
+            self.now = max(self.now, again)
+            self._step(steps)
 
     def _step(self, number: int) -> None:
         outputs: dict[int, list[Bundle]] = {}
@@ -131,6 +135,9 @@ class LocalStream:
             processor.load(before)
         taken = processor.step(pa.concat_batches(batches) if batches else None, Clocks(low, self.now))
         self.shards[id(node)] = before + processor.changes()
+        self.again.pop(id(node), None)
+        if taken.again is not None:
+            self.again[id(node)] = taken.again
         given: dict[Any, list[Bundle]] = {}
         for tag, bundle in work.bundles(taken.panes):
             given.setdefault(tag, []).append(bundle)

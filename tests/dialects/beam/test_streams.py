@@ -9,12 +9,15 @@ import apache_beam as beam
 import pytest
 from apache_beam import coders
 from apache_beam.coders.coders import IntervalWindowCoder
+from apache_beam.io.restriction_trackers import OffsetRange, OffsetRestrictionTracker
+from apache_beam.io.watermark_estimators import ManualWatermarkEstimator
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.testing.test_stream import TestStream
 from apache_beam.testing.util import assert_that, equal_to
 from apache_beam.transforms import trigger, userstate
 from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.transforms.window import FixedWindows, IntervalWindow, TimestampedValue, WindowFn
+from apache_beam.utils.timestamp import Duration, Timestamp
 from pyspark.sql import SparkSession
 
 from headrace.dialects.beam.runner import HeadraceRunner
@@ -45,6 +48,19 @@ class PairsOfTens(WindowFn):  # type: ignore[misc]  # Beam's classes are untyped
 
     def get_window_coder(self) -> coders.Coder:
         return IntervalWindowCoder()
+
+
+class _Counted(beam.transforms.core.RestrictionProvider):  # type: ignore[misc]
+    """The numbers below an element, as a restriction."""
+
+    def initial_restriction(self, element: int) -> OffsetRange:
+        return OffsetRange(0, element)
+
+    def create_tracker(self, restriction: OffsetRange) -> OffsetRestrictionTracker:
+        return OffsetRestrictionTracker(restriction)
+
+    def restriction_size(self, element: int, restriction: OffsetRange) -> int:
+        return int(restriction.size())
 
 
 class Numbered(beam.DoFn):  # type: ignore[misc]
@@ -110,11 +126,37 @@ def check_stream(runner: HeadraceRunner) -> None:
         assert_that(groups, equal_to([("abc", 0, 20)]), label="merged")
 
 
+class Ticks(beam.DoFn):  # type: ignore[misc]
+    """Gives a number at a time, and goes on a second later; the watermark follows the numbers."""
+
+    def process(
+        self,
+        element: int,
+        tracker: Any = beam.DoFn.RestrictionParam(_Counted()),
+        estimator: Any = beam.DoFn.WatermarkEstimatorParam(ManualWatermarkEstimator.default_provider()),
+    ) -> Iterable[TimestampedValue]:
+        position = tracker.current_restriction().start
+        if tracker.try_claim(position):
+            estimator.set_watermark(Timestamp(position))
+            yield TimestampedValue(position, position)
+            tracker.defer_remainder(Duration(seconds=1))
+
+
+def check_splittable(runner: HeadraceRunner) -> None:
+    """Runs a splittable DoFn that stops after each number, and a grouping that follows its watermark."""
+    with beam.Pipeline(runner=runner, options=PipelineOptions(["--streaming"])) as p:
+        ticks = p | beam.Create([4]) | beam.ParDo(Ticks())
+        pairs = ticks | beam.WindowInto(FixedWindows(2)) | beam.WithKeys(lambda tick: "k")
+        groups = pairs | beam.GroupByKey() | "read" >> beam.ParDo(_described())
+        assert_that(groups, equal_to([((0, 1), "ON_TIME", 0), ((2, 3), "ON_TIME", 0)]))
+
+
 def _described() -> beam.DoFn:
     class Described(beam.DoFn):  # type: ignore[misc]
         def process(self, element: Any, pane: Any = beam.DoFn.PaneInfoParam) -> Iterable[Any]:
             timing = ["EARLY", "ON_TIME", "LATE", "UNKNOWN"][pane.timing]
-            yield "".join(sorted(element[1])), timing, pane.index
+            values = sorted(element[1])
+            yield "".join(values) if isinstance(values[0], str) else tuple(values), timing, pane.index
 
     return Described()
 
@@ -129,6 +171,15 @@ def _in_windows() -> beam.DoFn:
 
 def test_stream_in_this_process() -> None:
     check_stream(LocalRunner())
+
+
+def test_splittable_in_this_process() -> None:
+    check_splittable(LocalRunner())
+
+
+@pytest.mark.slow("a stream that waits for four seconds of processing time")
+def test_splittable_on_spark(spark: SparkSession) -> None:
+    check_splittable(HeadraceRunner())
 
 
 @pytest.mark.slow("a stream of nine micro-batches with four levels")
