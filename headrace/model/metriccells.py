@@ -5,13 +5,16 @@ A run collects cells where functions are called, once a task, and merges those t
 
 from __future__ import annotations
 
+import pickle
 import threading
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, field
 from typing import Any, Final, Protocol, Self, runtime_checkable
 
 from headrace.model.errors import PipelineError
+from headrace.model.pickling import dumps
 from headrace.model.times import now
 
 
@@ -56,6 +59,7 @@ Cells = dict[tuple[str, str], Cell]
 """The values of metrics by the label of the transform that recorded them, and name."""
 
 _KINDS: Final[dict[type, str]] = {int: "counter", DistributionResult: "distribution", GaugeResult: "gauge"}
+_OF_DIALECT: Final = "dialect's"
 
 
 def merge_cells(into: Cells, more: Mapping[tuple[str, str], Cell]) -> Cells:
@@ -90,11 +94,15 @@ def dump_cells(cells: Mapping[tuple[str, str], Cell]) -> list[list[Any]]:
     >>> dump_cells({("parse", "bad"): 2, ("parse", "size"): DistributionResult(1, 5, 5, 5)})
     [['parse', 'bad', 'counter', 2], ['parse', 'size', 'distribution', 1, 5, 5, 5]]
     """
-    return [
-        [*place, _KINDS[type(cell)], *([cell] if isinstance(cell, int) else astuple(cell))]
-        for place, cell in cells.items()
-        if isinstance(cell, int | DistributionResult | GaugeResult)  # a dialect's own are of this run only
-    ]
+    return [[*place, *_dumped(cell)] for place, cell in cells.items()]
+
+
+def _dumped(cell: Cell) -> list[Any]:
+    if isinstance(cell, int):
+        return [_KINDS[int], cell]
+    if (kind := _KINDS.get(type(cell))) is not None:
+        return [kind, *astuple(cell)]  # type: ignore[call-overload]  # those are dataclasses
+    return [_OF_DIALECT, b64encode(dumps(cell)).decode()]
 
 
 def load_cells(dumped: Iterable[list[Any]]) -> Cells:
@@ -104,6 +112,7 @@ def load_cells(dumped: Iterable[list[Any]]) -> Cells:
     {('parse', 'load'): GaugeResult(time=99, value=0.5)}
     """
     kinds: dict[str, Callable[..., Cell]] = {kind: type_ for type_, kind in _KINDS.items()}
+    kinds[_OF_DIALECT] = lambda text: pickle.loads(b64decode(text))
     return {(label, name): kinds[kind](*numbers) for label, name, kind, *numbers in dumped}
 
 

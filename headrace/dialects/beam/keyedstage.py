@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -46,10 +46,22 @@ EMITTED: Final = pa.schema([("tag", pa.string()), ("block", pa.binary())])
 """The schema of what a step emits: packed bundles with their tags."""
 
 
-class OpenStage:
-    """A stage with state in this process, which serves one shard after the other."""
+class StageWork(Protocol):
+    """The work of shards that run a stage."""
 
-    def __init__(self, work: KeyedStage) -> None:
+    @property
+    def spec(self) -> StageSpec: ...
+
+    @property
+    def source(self) -> Port: ...
+
+    def form_of(self, sink: str) -> Form: ...
+
+
+class OpenStage:
+    """A stage in this process, which serves one shard after the other."""
+
+    def __init__(self, work: StageWork) -> None:
         spec, components = work.spec, work.spec.components
         self._handler = SideHandler(spec, ())
         self.harness = Harness(spec.descriptor, self._handler)

@@ -12,6 +12,7 @@ from headrace.dialects.beam.graph import BatchGraph, check_state_windows, plain_
 from headrace.dialects.beam.grouping import EntriesFn
 from headrace.dialects.beam.keyedstage import KeyedStage
 from headrace.dialects.beam.phases import SCRIPT
+from headrace.dialects.beam.splittable import SplittableStage, SpreadFn
 from headrace.dialects.beam.stages import Port, StageSpec
 from headrace.dialects.beam.teststream import Script
 from headrace.dialects.beam.windowings import to_windowing
@@ -42,21 +43,26 @@ class _StreamGraph(BatchGraph):
         if source.kind == SCRIPT and source.buffer not in self.read:
             encode = spec.components.coder(source.collection).encode
             self.read[source.buffer] = self.pipeline | source.name >> self.scripts[source.name].source(encode)
-        if spec.stateful is None:
+        if spec.stateful is None and not spec.splittable:
             super()._add_reading(label, spec, source, sides)
             return
         if sides:
             raise PipelineError(
-                f"{spec.stateful!r} has state or timers and side inputs, which is not possible in a stream yet; put a "
-                "Map before it that sees the side inputs"
+                f"{spec.name!r} has state or timers, or is splittable, and has side inputs, which is not possible in a "
+                "stream yet; put a Map before it that sees the side inputs"
             )
         reads = Form.GROUPS if source.kind == "group" else Form.CODED
-        check_state_windows(spec, source)
         windowing = _kept_windowing(spec, source)
-        keyed = self._source(source) | f"{label}/key" >> Bundles(KeyFn(spec, source, reads), {"pairs": windowing})
+        if spec.stateful is not None:
+            check_state_windows(spec, source)
+            fn: KeyFn | SpreadFn = KeyFn(spec, source, reads)
+        else:
+            fn = SpreadFn(spec, source)
+        keyed = self._source(source) | f"{label}/key" >> Bundles(fn, {"pairs": windowing})
         writes = tuple((sink.transform, Form.PAIRS if sink.kind == "group" else Form.CODED) for sink in spec.sinks)
         outputs = {sink.transform: self._windowing(spec, sink) for sink in spec.sinks}
-        written = keyed | label >> Sharded(KeyedStage(spec, source, writes, windowing), outputs)
+        work = KeyedStage if spec.stateful is not None else SplittableStage
+        written = keyed | label >> Sharded(work(spec, source, writes, windowing), outputs)
         for sink in spec.sinks:
             output = written if len(spec.sinks) == 1 else written[sink.transform]
             self.written[sink.buffer].append((output, spec, sink))

@@ -10,8 +10,10 @@ from typing import Any
 
 import cloudpickle
 import numpy as np
+import pyarrow as pa
 
 from headrace.dialects.beam.local import LocalContents, LocalHandle
+from headrace.dialects.beam.runner import HeadraceRunner
 from headrace.engine.shard.clocks import Clocks
 from headrace.engine.shard.rows import to_pairs
 from headrace.engine.worker.blame import plain_error
@@ -19,12 +21,22 @@ from headrace.engine.worker.bundles import Bundle
 from headrace.model.bundles import Bundles
 from headrace.model.keyed import Flatten, Reshuffle
 from headrace.model.metriccells import recording
-from headrace.model.pipeline import Graph, Node
+from headrace.model.pipeline import Graph, Node, Pipeline
 from headrace.model.sharded import Sharded
 from headrace.model.sources import Create
 from headrace.model.teststream import TestStream
 from headrace.model.times import MAX_TIME, MIN_TIME
 from headrace.model.validate import validate
+
+
+class LocalRunner(HeadraceRunner):
+    """Runs batches and streams in this process."""
+
+    def __init__(self) -> None:
+        super().__init__(local=True)
+
+    def _start(self, stream: Pipeline, options: Any) -> Any:
+        return LocalStream.run(stream.graph())
 
 
 class LocalStream:
@@ -37,6 +49,7 @@ class LocalStream:
         self.kept: dict[int, list[Bundle]] = {}  # of collections that are side inputs
         self.fns: dict[int, Any] = {}
         self.shards: dict[int, Any] = {}
+        self.again: dict[int, int] = {}
         self.sides = {id(pc) for node in self.graph for pc in node.transform.side_inputs()}
 
     @staticmethod
@@ -55,10 +68,13 @@ class LocalStream:
     def play(self) -> None:
         """Plays all steps."""
         scripts = [node.transform for node in self.graph if isinstance(node.transform, TestStream)]
-        if scripts:
-            self.now = 0
-        for step in range(max((len(script.steps) for script in scripts), default=1)):
+        self.now = 0
+        steps = max((len(script.steps) for script in scripts), default=1)
+        for step in range(steps):
             self._step(step)
+        while (again := min(self.again.values(), default=None)) is not None:
+            self.now = max(self.now, again)
+            self._step(steps)
 
     def _step(self, number: int) -> None:
         outputs: dict[int, list[Bundle]] = {}
@@ -110,8 +126,6 @@ class LocalStream:
     def _shard(
         self, node: Node, transform: Sharded, inputs: list[Bundle], low: int
     ) -> tuple[dict[Any, list[Bundle]], int]:
-        import pyarrow as pa
-
         work = transform.work
         rows = to_pairs(node.label, node.inputs[0].windowing, retractable=False)
         batches = [batch for bundle in inputs for batch in rows.add(bundle)] + list(rows.finish())
@@ -121,6 +135,9 @@ class LocalStream:
             processor.load(before)
         taken = processor.step(pa.concat_batches(batches) if batches else None, Clocks(low, self.now))
         self.shards[id(node)] = before + processor.changes()
+        self.again.pop(id(node), None)
+        if taken.again is not None:
+            self.again[id(node)] = taken.again
         given: dict[Any, list[Bundle]] = {}
         for tag, bundle in work.bundles(taken.panes):
             given.setdefault(tag, []).append(bundle)
