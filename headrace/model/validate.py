@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import cloudpickle
 
-from headrace.model.bundles import Bundles
+from headrace.model.bundlefns import Bundles
 from headrace.model.columnjoins import Join
 from headrace.model.columns import Columnwise, TopRows
 from headrace.model.elementwise import ParDo

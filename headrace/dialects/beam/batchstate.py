@@ -18,10 +18,10 @@ from apache_beam.utils import windowed_value
 from headrace.dialects.beam.border import ElementBorder, Form, WindowKind, fold, from_pane, from_times, unfold
 from headrace.dialects.beam.harness import Harness
 from headrace.dialects.beam.stagefn import StageFn, Tagged
-from headrace.dialects.beam.stages import Port, StageSpec
+from headrace.dialects.beam.stagespecs import Port, StageSpec
 from headrace.dialects.beam.userstate import Record
 from headrace.engine.worker.bundles import Bundle
-from headrace.model.bundles import SideContents
+from headrace.model.bundlefns import SideContents
 from headrace.model.panes import PaneInfo
 from headrace.model.times import MAX_TIME
 

@@ -18,12 +18,12 @@ from apache_beam.transforms.trigger import GeneralTriggerDriver, InMemoryUnmerge
 from apache_beam.utils import windowed_value
 from apache_beam.utils.timestamp import Timestamp
 
+from headrace.dialects.beam.beamtimers import NEVER
+from headrace.dialects.beam.beamtimes import to_micros, to_timestamp
 from headrace.dialects.beam.border import WindowBorder, WindowKind, fold, from_pane, from_times, to_pane, to_times
 from headrace.dialects.beam.keyedstage import EMITTED
-from headrace.dialects.beam.stages import Port, StageSpec
+from headrace.dialects.beam.stagespecs import Port, StageSpec
 from headrace.dialects.beam.storedrecords import StoredRecords
-from headrace.dialects.beam.timers import NEVER
-from headrace.dialects.beam.times import to_micros, to_timestamp
 from headrace.engine.columns.cells import decode_cells
 from headrace.engine.columns.hashing import HASHES
 from headrace.engine.shard.clocks import Clocks, output_watermark

@@ -22,7 +22,7 @@ from headrace.dialects.beam.compat import (
 )
 
 Outputs = dict[str, list[WindowedValue]]
-"""What sinks took, by the name of the sink's transform."""
+"""Elements that sinks took, by the name of the sink's transform."""
 Residual = tuple[Any, Any]
 """The operation that stopped before the end of a restriction, and what is left of it."""
 
@@ -77,7 +77,7 @@ class Harness:
 
     @property
     def waiting(self) -> int:
-        """How many elements the sinks have."""
+        """The number of elements that the sinks have."""
         return sum(len(sink.taken) for sink in self.sinks.values())
 
     def take(self) -> Outputs:

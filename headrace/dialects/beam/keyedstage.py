@@ -20,12 +20,12 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils import windowed_value
 
 from headrace.dialects.beam import metrics
+from headrace.dialects.beam.beamtimers import NEVER, SetTimer, Timers
 from headrace.dialects.beam.border import ElementBorder, Form, WindowKind, from_pane, from_times, to_pane, unfold
 from headrace.dialects.beam.harness import Harness
 from headrace.dialects.beam.sides import SideHandler
-from headrace.dialects.beam.stages import Port, StageSpec
+from headrace.dialects.beam.stagespecs import Port, StageSpec
 from headrace.dialects.beam.storedrecords import StoredRecords
-from headrace.dialects.beam.timers import NEVER, SetTimer, Timers
 from headrace.dialects.beam.userstate import Record, UserState
 from headrace.engine.columns.cells import decode_cells
 from headrace.engine.columns.hashing import HASHES
@@ -186,7 +186,8 @@ class KeyedStageShard:
             for timer in sorted(record.timers.values(), key=lambda timer: timer.fire):
                 if record.timers.get((timer.family, timer.tag)) is timer:
                     del record.timers[timer.family, timer.tag]
-                    yield self._fire(record, timer)
+                    self._fire(record, timer)
+                    yield
                     yield from self._ring(clocks)
             record.timers.clear()
             self.records.drop(record)
@@ -195,7 +196,8 @@ class KeyedStageShard:
 
     def _ring(self, clocks: Clocks) -> Iterator[None]:
         while (due := self.timers.due(watermark=clocks.watermark, now=clocks.now)) is not None:
-            yield self._fire(*due)
+            self._fire(*due)
+            yield
 
     def _fire(self, record: Record, timer: SetTimer) -> None:
         self._stage.state.at.record = record

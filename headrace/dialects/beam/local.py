@@ -19,7 +19,7 @@ from headrace.engine.worker.bundleoperator import BundlesOperator
 from headrace.engine.worker.bundles import Bundle
 from headrace.engine.worker.grouped import GroupedValues, needs_times, sort_columns
 from headrace.engine.worker.shuffle import ToRows, shuffle_schema
-from headrace.model.bundles import Bundles, WindowBounds
+from headrace.model.bundlefns import Bundles, WindowBounds
 from headrace.model.errors import PipelineError
 from headrace.model.keyed import Flatten, GroupByKey, Reshuffle
 from headrace.model.metriccells import recording

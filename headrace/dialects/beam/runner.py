@@ -17,15 +17,15 @@ from apache_beam.runners.pipeline_utils import (
 from apache_beam.runners.runner import PipelineRunner
 from apache_beam.transforms import environments
 
-from headrace.dialects.beam.graph import batch_pipeline
+from headrace.dialects.beam.batchgraph import batch_pipeline
+from headrace.dialects.beam.beamscripts import scripts_of
 from headrace.dialects.beam.local import LocalHandle
 from headrace.dialects.beam.options import HeadraceOptions
 from headrace.dialects.beam.phases import fused_stages
 from headrace.dialects.beam.result import HeadraceResult
-from headrace.dialects.beam.sources import check_transforms
-from headrace.dialects.beam.stages import StageSpec, stage_specs
+from headrace.dialects.beam.stagespecs import StageSpec, stage_specs
 from headrace.dialects.beam.streamgraph import stream_pipeline
-from headrace.dialects.beam.teststream import scripts_of
+from headrace.dialects.beam.unsupported import check_transforms
 from headrace.model.errors import PipelineError
 from headrace.model.pipeline import Pipeline
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from headrace.dialects.beam.border import ElementBorder, Form, WindowKind
 from headrace.dialects.beam.compat import NativeStateHandler
-from headrace.dialects.beam.stages import StageSpec
-from headrace.model.bundles import SideContents
+from headrace.dialects.beam.stagespecs import StageSpec
+from headrace.model.bundlefns import SideContents
 
 
 class SideHandler(NativeStateHandler):

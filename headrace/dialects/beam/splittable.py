@@ -20,7 +20,7 @@ from headrace.dialects.beam import metrics
 from headrace.dialects.beam.border import Form, WindowKind, from_pane, from_times, to_times
 from headrace.dialects.beam.keyedstage import EMITTED, OpenStage
 from headrace.dialects.beam.stagefn import Tagged
-from headrace.dialects.beam.stages import Port, StageSpec
+from headrace.dialects.beam.stagespecs import Port, StageSpec
 from headrace.dialects.beam.storedrecords import StoredRecords
 from headrace.engine.columns.cells import decode_cells
 from headrace.engine.columns.hashing import HASHES
@@ -30,7 +30,7 @@ from headrace.engine.shard.processor import StepResult
 from headrace.engine.shard.windowbounds import bounds_of
 from headrace.engine.worker.bundles import Bundle, from_block, to_block
 from headrace.engine.worker.shuffle import VALUE
-from headrace.model.bundles import SideContents
+from headrace.model.bundlefns import SideContents
 from headrace.model.panes import Windowing
 from headrace.model.pickling import dumps
 from headrace.model.times import MAX_TIME, MIN_TIME
@@ -61,7 +61,7 @@ class SpreadFn:
 
 @dataclass(eq=False)
 class Residual:
-    """What is left of a restriction: its transform, its element as bytes, when it goes on, and what time it holds."""
+    """The rest of a restriction: its transform, its element as bytes, when it goes on, and what time it holds."""
 
     name: bytes
     seq: int

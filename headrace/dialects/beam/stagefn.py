@@ -10,9 +10,9 @@ from headrace.dialects.beam import metrics
 from headrace.dialects.beam.border import ElementBorder, Form
 from headrace.dialects.beam.harness import Harness, Residual
 from headrace.dialects.beam.sides import SideHandler
-from headrace.dialects.beam.stages import Port, StageSpec
+from headrace.dialects.beam.stagespecs import Port, StageSpec
 from headrace.engine.worker.bundles import Bundle
-from headrace.model.bundles import SideContents
+from headrace.model.bundlefns import SideContents
 
 WAITING: Final = 20_000
 """From so many elements on, what a stage has emitted is passed on before the end of its bundle."""

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from headrace.dialects.beam.batchgraph import BatchGraph, check_state_windows, plain_windowing
+from headrace.dialects.beam.batchgrouping import EntriesFn
 from headrace.dialects.beam.batchstate import KeyFn
+from headrace.dialects.beam.beamscripts import Script
 from headrace.dialects.beam.border import Form
 from headrace.dialects.beam.driver import DriverWork
-from headrace.dialects.beam.graph import BatchGraph, check_state_windows, plain_windowing
-from headrace.dialects.beam.grouping import EntriesFn
 from headrace.dialects.beam.keyedstage import KeyedStage
 from headrace.dialects.beam.phases import SCRIPT
 from headrace.dialects.beam.splittable import SplittableStage, SpreadFn
-from headrace.dialects.beam.stages import Port, StageSpec
-from headrace.dialects.beam.teststream import Script
+from headrace.dialects.beam.stagespecs import Port, StageSpec
 from headrace.dialects.beam.windowings import to_windowing
 from headrace.engine.shard.work import Grouping
-from headrace.model.bundles import AsBundles, Bundles
+from headrace.model.bundlefns import AsBundles, Bundles
 from headrace.model.errors import PipelineError
 from headrace.model.keyed import Flatten
 from headrace.model.panes import GLOBAL, Windowing
@@ -60,7 +60,7 @@ class _StreamGraph(BatchGraph):
             fn = SpreadFn(spec, source)
         keyed = self._source(source) | f"{label}/key" >> Bundles(fn, {"pairs": windowing})
         writes = tuple((sink.transform, Form.PAIRS if sink.kind == "group" else Form.CODED) for sink in spec.sinks)
-        outputs = {sink.transform: self._windowing(spec, sink) for sink in spec.sinks}
+        outputs: dict[str | None, Windowing] = {sink.transform: self._windowing(spec, sink) for sink in spec.sinks}
         work = KeyedStage if spec.stateful is not None else SplittableStage
         written = keyed | label >> Sharded(work(spec, source, writes, windowing), outputs)
         for sink in spec.sinks:

@@ -17,7 +17,7 @@ from apache_beam.transforms.window import BoundedWindow
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import PaneInfo
 
-from headrace.dialects.beam.timers import SetTimer, TimerHandle, Timers
+from headrace.dialects.beam.beamtimers import SetTimer, TimerHandle, Timers
 
 Content = TypeVar("Content")
 
@@ -75,7 +75,7 @@ def _keep(coder: coders.Coder, value: Any) -> Any:
     return value if type(value) in _PLAIN else _Encoded(coder.encode(value))
 
 
-def _kept(coder: coders.Coder, value: Any) -> Any:
+def _read(coder: coders.Coder, value: Any) -> Any:
     """Returns the value that `_keep` was given, or one like it that nobody else has."""
     return coder.decode(bytes(value)) if type(value) is _Encoded else value
 
@@ -127,7 +127,7 @@ class ValueState(StateHandle[list[Any]], userstate.ReadModifyWriteRuntimeState):
     def read(self) -> Any:
         """Returns the value, None if there is none."""
         content = self._content()
-        return _kept(self._coder, content[0]) if content else None
+        return _read(self._coder, content[0]) if content else None
 
     def write(self, value: Any) -> None:
         """Replaces the value."""
@@ -149,14 +149,14 @@ class BagState(StateHandle[list[Any]], userstate.BagRuntimeState):
     def read(self) -> list[Any]:
         """Returns the values, as a list that later changes do not touch."""
         coder = self._coder
-        return [_kept(coder, value) for value in self._content() or ()]
+        return [_read(coder, value) for value in self._content() or ()]
 
     def add(self, value: Any) -> None:
         """Adds a value."""
         self._changing().append(_keep(self._coder, value))
 
     def encode(self, content: list[Any]) -> bytes:
-        return coders.IterableCoder(self._coder).encode([_kept(self._coder, value) for value in content])
+        return coders.IterableCoder(self._coder).encode([_read(self._coder, value) for value in content])
 
     def decode(self, encoded: bytes) -> list[Any]:
         return [_keep(self._coder, value) for value in coders.IterableCoder(self._coder).decode(encoded)]
@@ -196,7 +196,8 @@ class CombiningState(StateHandle[list[Any]], userstate.CombiningValueRuntimeStat
 
     def __init__(self, spec: userstate.CombiningValueStateSpec, at: Cursor) -> None:
         super().__init__(spec, at)
-        self._spec, self._used = spec, None
+        self._spec = spec
+        self._used: Any = None  # the CombineFn, once the bundle uses it
 
     def read(self) -> Any:
         """Returns the result of all values added."""
@@ -261,7 +262,7 @@ class OrderedListState(StateHandle[dict[int, list[Any]]], userstate.OrderedListR
             self.clear()
 
     def encode(self, content: dict[int, list[Any]]) -> bytes:
-        pairs = [(millis, _kept(self._coder, value)) for millis in sorted(content) for value in content[millis]]
+        pairs = [(millis, _read(self._coder, value)) for millis in sorted(content) for value in content[millis]]
         return self._pairs().encode(pairs)
 
     def decode(self, encoded: bytes) -> dict[int, list[Any]]:
@@ -279,7 +280,7 @@ class OrderedListState(StateHandle[dict[int, list[Any]]], userstate.OrderedListR
     def _between(self, low: int | None, high: int | None) -> list[tuple[Timestamp, Any]]:
         content = self._content() or {}
         return [
-            (Timestamp(micros=1000 * millis), _kept(self._coder, value))
+            (Timestamp(micros=1000 * millis), _read(self._coder, value))
             for millis in sorted(content)
             if (low is None or low <= millis) and (high is None or millis < high)
             for value in content[millis]
@@ -300,7 +301,7 @@ _HANDLES: Final[dict[type, type[StateHandle[Any]]]] = {
 
 
 class UserState(userstate.UserStateContext):
-    """What Beam asks for state and timers, in place of its own context; it tells the state handler that it is there.
+    """The context of state and timers, in place of Beam's own; it tells the state handler that it is there.
 
     >>> from apache_beam.transforms.window import GlobalWindow
     >>> state, seen = UserState(), userstate.BagStateSpec("seen", coders.VarIntCoder())

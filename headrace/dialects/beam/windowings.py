@@ -14,7 +14,7 @@ from typing import Final
 from apache_beam.portability import common_urns
 from apache_beam.portability.api import beam_runner_api_pb2, standard_window_fns_pb2
 
-from headrace.dialects.beam.triggers import to_trigger
+from headrace.dialects.beam.beamtriggers import to_trigger
 from headrace.model.panes import Accumulation, TimestampCombiner, Windowing
 from headrace.model.windows import GlobalWindows, Sessions, WindowFn
 

@@ -8,7 +8,7 @@ from headrace.engine.worker.bundleoperator import BundlesOperator
 from headrace.engine.worker.guarded import GuardedOperator
 from headrace.engine.worker.matchoperator import MatchOperator
 from headrace.engine.worker.program import Readers, Step
-from headrace.model.bundles import Bundles
+from headrace.model.bundlefns import Bundles
 from headrace.model.elementwise import (
     Elementwise,
     Filter,

@@ -10,7 +10,7 @@ from headrace.engine.worker.blame import blame
 from headrace.engine.worker.bundles import Bundle
 from headrace.engine.worker.operators import Operator, Tagged
 from headrace.engine.worker.sidevalues import SideResolver, SideValue
-from headrace.model.bundles import AsBundles, BundleFn
+from headrace.model.bundlefns import AsBundles, BundleFn
 from headrace.model.elementwise import SideInput
 
 

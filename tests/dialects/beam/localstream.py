@@ -18,7 +18,7 @@ from headrace.engine.shard.clocks import Clocks
 from headrace.engine.shard.rows import to_pairs
 from headrace.engine.worker.blame import plain_error
 from headrace.engine.worker.bundles import Bundle
-from headrace.model.bundles import Bundles
+from headrace.model.bundlefns import Bundles
 from headrace.model.keyed import Flatten, Reshuffle
 from headrace.model.metriccells import recording
 from headrace.model.pipeline import Graph, Node, Pipeline

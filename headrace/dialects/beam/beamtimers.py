@@ -16,7 +16,7 @@ from apache_beam.transforms.timeutil import TimeDomain
 from apache_beam.utils.timestamp import Timestamp
 from apache_beam.utils.windowed_value import PaneInfo
 
-from headrace.dialects.beam.times import to_micros, to_timestamp
+from headrace.dialects.beam.beamtimes import to_micros, to_timestamp
 from headrace.model.times import MAX_TIME
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class Timers:
 
 
 class TimerHandle(userstate.BaseTimer):
-    """What a DoFn sets and clears a timer with, for the record that the cursor points to."""
+    """A handle by which a DoFn sets and clears a timer, for the record that the cursor points to."""
 
     __slots__ = ("_at", "_pane", "_spec", "_time")
 

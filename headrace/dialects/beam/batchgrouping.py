@@ -16,10 +16,10 @@ from apache_beam.utils import windowed_value
 
 from headrace.dialects.beam.border import Form, WindowKind, fold, from_pane, from_times, to_pane, to_times
 from headrace.dialects.beam.stagefn import Tagged
-from headrace.dialects.beam.stages import Port, StageSpec
+from headrace.dialects.beam.stagespecs import Port, StageSpec
 from headrace.dialects.beam.windowings import to_windowing
 from headrace.engine.worker.bundles import Bundle
-from headrace.model.bundles import SideContents
+from headrace.model.bundlefns import SideContents
 from headrace.model.panes import Windowing
 
 

@@ -1,4 +1,4 @@
-"""What cannot run here is refused by name before anything runs."""
+"""Refuses transforms that cannot run here, by name, before anything runs."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from apache_beam.runners.pipeline_context import PipelineContext
 from apache_beam.testing import test_stream
 from apache_beam.utils.timestamp import Duration, Timestamp
 
-from headrace.dialects.beam.times import to_micros
+from headrace.dialects.beam.beamtimes import to_micros
 from headrace.model.errors import PipelineError
 from headrace.model.teststream import ScriptStep, TestStream
 from headrace.model.times import MAX_TIME, MIN_TIME

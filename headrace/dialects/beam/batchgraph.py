@@ -6,13 +6,13 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from headrace.dialects.beam.batchgrouping import DriverFn, EntriesFn, native_windowing
 from headrace.dialects.beam.batchstate import KeyFn, StatefulStageFn
 from headrace.dialects.beam.border import Form, WindowKind
-from headrace.dialects.beam.grouping import DriverFn, EntriesFn, native_windowing
 from headrace.dialects.beam.stagefn import StageFn
-from headrace.dialects.beam.stages import Port, SidePort, StageSpec
+from headrace.dialects.beam.stagespecs import Port, SidePort, StageSpec
 from headrace.dialects.beam.windowings import GivenWindows
-from headrace.model.bundles import AsBundles, Bundles
+from headrace.model.bundlefns import AsBundles, Bundles
 from headrace.model.errors import PipelineError
 from headrace.model.keyed import Flatten, GroupByKey, Reshuffle
 from headrace.model.panes import GLOBAL, Windowing
