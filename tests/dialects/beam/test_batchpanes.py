@@ -46,7 +46,8 @@ class WithPlace(beam.DoFn):  # type: ignore[misc]
         pane: Any = beam.DoFn.PaneInfoParam,
     ) -> Any:
         key, values = element
-        yield key, tuple(sorted(values)), time.micros, str(placed), pane.index, pane.is_first, pane.is_last
+        # Beam's runner cuts times to milliseconds, and does not say which pane is the last one.
+        yield key, tuple(sorted(values)), time.micros // 1000, str(placed), pane.index, pane.is_first
 
 
 _collected: list[Any] = []
