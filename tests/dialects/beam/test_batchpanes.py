@@ -67,7 +67,7 @@ def groups(runner: Any, values: list[Any], windowing: Any) -> list[Any]:
     return sorted(_collected)
 
 
-@examples(25)
+@examples(20)
 @given(
     st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 9), st.integers(0, 12)), min_size=1, max_size=8),
     st.sampled_from(_WINDOWS),

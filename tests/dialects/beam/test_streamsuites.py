@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import pickle
 import sys
-import unittest
-import unittest.mock
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -19,13 +17,10 @@ import pytest
 from apache_beam.options.pipeline_options import StandardOptions
 from apache_beam.testing import test_stream_test
 from apache_beam.testing.test_pipeline import TestPipeline
-from apache_beam.transforms import trigger_test
+from apache_beam.transforms import trigger_test, userstate_test
 from pyspark.sql import SparkSession
 
 from tests.scale import FULL, only_full
-
-sys.modules.setdefault("mock", unittest.mock)  # which Beam's tests import under the name it had before
-from apache_beam.transforms import userstate_test  # noqa: E402
 
 ON_SPARK: Final = "headrace.dialects.beam.runner.HeadraceRunner"
 IN_PROCESS: Final = "tests.dialects.beam.localstream.LocalRunner"
