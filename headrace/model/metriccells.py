@@ -100,8 +100,8 @@ def dump_cells(cells: Mapping[tuple[str, str], Cell]) -> list[list[Any]]:
 def _dumped(cell: Cell) -> list[Any]:
     if isinstance(cell, int):
         return [_KINDS[int], cell]
-    if (kind := _KINDS.get(type(cell))) is not None:
-        return [kind, *astuple(cell)]  # type: ignore[call-overload]  # those are dataclasses
+    if isinstance(cell, DistributionResult | GaugeResult):
+        return [_KINDS[type(cell)], *astuple(cell)]
     return [_OF_DIALECT, b64encode(dumps(cell)).decode()]
 
 

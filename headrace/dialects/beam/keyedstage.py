@@ -186,7 +186,8 @@ class KeyedStageShard:
             for timer in sorted(record.timers.values(), key=lambda timer: timer.fire):
                 if record.timers.get((timer.family, timer.tag)) is timer:
                     del record.timers[timer.family, timer.tag]
-                    yield self._fire(record, timer)
+                    self._fire(record, timer)
+                    yield
                     yield from self._ring(clocks)
             record.timers.clear()
             self.records.drop(record)
@@ -195,7 +196,8 @@ class KeyedStageShard:
 
     def _ring(self, clocks: Clocks) -> Iterator[None]:
         while (due := self.timers.due(watermark=clocks.watermark, now=clocks.now)) is not None:
-            yield self._fire(*due)
+            self._fire(*due)
+            yield
 
     def _fire(self, record: Record, timer: SetTimer) -> None:
         self._stage.state.at.record = record

@@ -60,7 +60,7 @@ class _StreamGraph(BatchGraph):
             fn = SpreadFn(spec, source)
         keyed = self._source(source) | f"{label}/key" >> Bundles(fn, {"pairs": windowing})
         writes = tuple((sink.transform, Form.PAIRS if sink.kind == "group" else Form.CODED) for sink in spec.sinks)
-        outputs = {sink.transform: self._windowing(spec, sink) for sink in spec.sinks}
+        outputs: dict[str | None, Windowing] = {sink.transform: self._windowing(spec, sink) for sink in spec.sinks}
         work = KeyedStage if spec.stateful is not None else SplittableStage
         written = keyed | label >> Sharded(work(spec, source, writes, windowing), outputs)
         for sink in spec.sinks:

@@ -196,7 +196,8 @@ class CombiningState(StateHandle[list[Any]], userstate.CombiningValueRuntimeStat
 
     def __init__(self, spec: userstate.CombiningValueStateSpec, at: Cursor) -> None:
         super().__init__(spec, at)
-        self._spec, self._used = spec, None
+        self._spec = spec
+        self._used: Any = None  # the CombineFn, while a bundle uses it
 
     def read(self) -> Any:
         """Returns the result of all values added."""

@@ -83,7 +83,7 @@ class Numbered(beam.DoFn):  # type: ignore[misc]
         end.set(25)
         yield value, count.read()
 
-    @userstate.on_timer(END)
+    @userstate.on_timer(END)  # type: ignore[untyped-decorator]
     def ended(
         self,
         key: Any = beam.DoFn.KeyParam,
