@@ -77,7 +77,7 @@ class Harness:
 
     @property
     def waiting(self) -> int:
-        """How many elements the sinks have."""
+        """The number of elements that the sinks have."""
         return sum(len(sink.taken) for sink in self.sinks.values())
 
     def take(self) -> Outputs:

@@ -1,4 +1,4 @@
-"""What cannot run here is refused by name before anything runs."""
+"""Refusals by name, before anything runs, of what cannot run here."""
 
 from __future__ import annotations
 

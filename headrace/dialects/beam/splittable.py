@@ -61,7 +61,7 @@ class SpreadFn:
 
 @dataclass(eq=False)
 class Residual:
-    """What is left of a restriction: its transform, its element as bytes, when it goes on, and what time it holds."""
+    """The rest of a restriction: its transform, its element as bytes, when it goes on, and what time it holds."""
 
     name: bytes
     seq: int
