@@ -126,7 +126,7 @@ class Timers:
 
 
 class TimerHandle(userstate.BaseTimer):
-    """A handle by which a DoFn sets and clears a timer, for the record that the cursor points to."""
+    """The handle by which a DoFn sets and clears a timer of the record that the cursor points to."""
 
     __slots__ = ("_at", "_pane", "_spec", "_time")
 

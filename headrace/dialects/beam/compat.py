@@ -1,4 +1,4 @@
-"""Beam's own insides, as far as they are used: every private name that this dialect touches is named here.
+"""Names of Beam's own insides: every private one that this dialect touches is named here.
 
 None of them is an interface that Beam promises to keep; `tests/dialects/beam/test_compat.py` fails where a release has
 moved one.

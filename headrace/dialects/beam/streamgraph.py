@@ -19,7 +19,7 @@ from headrace.dialects.beam.windowings import to_windowing
 from headrace.engine.shard.work import Grouping
 from headrace.model.bundlefns import AsBundles, Bundles
 from headrace.model.errors import PipelineError
-from headrace.model.keyed import Flatten
+from headrace.model.keyed import Flatten, GroupByKey
 from headrace.model.panes import GLOBAL, Windowing
 from headrace.model.pipeline import PCollection, Pipeline
 from headrace.model.sharded import Sharded
@@ -79,6 +79,8 @@ class _StreamGraph(BatchGraph):
         pc = collections[0] if len(collections) == 1 else collections | f"{port.name}/flatten" >> Flatten()
         _, spec, sink = written[0]
         windowing = to_windowing(spec.components.windowing_proto(sink.collection))
+        if windowing is not None and pc.bounded:  # it may be a side input, which is computed as a batch
+            return pc | port.name >> GroupByKey()  # type: ignore[no-any-return]
         if windowing is not None:
             return pc | port.name >> Sharded(Grouping(windowing), {None: plain_windowing(spec, sink)})
         entries = pc | f"{port.name}/entries" >> Bundles(EntriesFn(spec, sink), {"pairs": GLOBAL})

@@ -1,4 +1,4 @@
-"""Refuses transforms that cannot run here, by name, before anything runs."""
+"""Refusals by name, before anything runs, of what cannot run here."""
 
 from __future__ import annotations
 

@@ -70,13 +70,13 @@ class _Encoded(bytes):
     __slots__ = ()
 
 
-def _keep(coder: coders.Coder, value: Any) -> Any:
+def _frozen(coder: coders.Coder, value: Any) -> Any:
     """Returns a value such that nobody can change it."""
     return value if type(value) in _PLAIN else _Encoded(coder.encode(value))
 
 
-def _read(coder: coders.Coder, value: Any) -> Any:
-    """Returns the value that `_keep` was given, or one like it that nobody else has."""
+def _thawed(coder: coders.Coder, value: Any) -> Any:
+    """Returns the value that `_frozen` was given, or one like it that nobody else has."""
     return coder.decode(bytes(value)) if type(value) is _Encoded else value
 
 
@@ -127,20 +127,20 @@ class ValueState(StateHandle[list[Any]], userstate.ReadModifyWriteRuntimeState):
     def read(self) -> Any:
         """Returns the value, None if there is none."""
         content = self._content()
-        return _read(self._coder, content[0]) if content else None
+        return _thawed(self._coder, content[0]) if content else None
 
     def write(self, value: Any) -> None:
         """Replaces the value."""
         record = self._at.touched()
         record.encoded.pop(self.name, None)
-        record.states[self.name] = [_keep(self._coder, value)]
+        record.states[self.name] = [_frozen(self._coder, value)]
 
     def encode(self, content: list[Any]) -> bytes:
         (value,) = content
         return bytes(value) if type(value) is _Encoded else self._coder.encode(value)
 
     def decode(self, encoded: bytes) -> list[Any]:
-        return [_keep(self._coder, self._coder.decode(encoded))]
+        return [_frozen(self._coder, self._coder.decode(encoded))]
 
 
 class BagState(StateHandle[list[Any]], userstate.BagRuntimeState):
@@ -149,17 +149,17 @@ class BagState(StateHandle[list[Any]], userstate.BagRuntimeState):
     def read(self) -> list[Any]:
         """Returns the values, as a list that later changes do not touch."""
         coder = self._coder
-        return [_read(coder, value) for value in self._content() or ()]
+        return [_thawed(coder, value) for value in self._content() or ()]
 
     def add(self, value: Any) -> None:
         """Adds a value."""
-        self._changing().append(_keep(self._coder, value))
+        self._changing().append(_frozen(self._coder, value))
 
     def encode(self, content: list[Any]) -> bytes:
-        return coders.IterableCoder(self._coder).encode([_read(self._coder, value) for value in content])
+        return coders.IterableCoder(self._coder).encode([_thawed(self._coder, value) for value in content])
 
     def decode(self, encoded: bytes) -> list[Any]:
-        return [_keep(self._coder, value) for value in coders.IterableCoder(self._coder).decode(encoded)]
+        return [_frozen(self._coder, value) for value in coders.IterableCoder(self._coder).decode(encoded)]
 
     def _empty(self) -> list[Any]:
         return []
@@ -197,7 +197,7 @@ class CombiningState(StateHandle[list[Any]], userstate.CombiningValueRuntimeStat
     def __init__(self, spec: userstate.CombiningValueStateSpec, at: Cursor) -> None:
         super().__init__(spec, at)
         self._spec = spec
-        self._used: Any = None  # the CombineFn, once the bundle uses it
+        self._used: Any = None  # the CombineFn, while a bundle uses it
 
     def read(self) -> Any:
         """Returns the result of all values added."""
@@ -247,7 +247,7 @@ class OrderedListState(StateHandle[dict[int, list[Any]]], userstate.OrderedListR
     def add(self, value: tuple[Timestamp, Any]) -> None:
         """Adds a value at a time."""
         time, item = value
-        self._changing().setdefault(_millis(time), []).append(_keep(self._coder, item))
+        self._changing().setdefault(_millis(time), []).append(_frozen(self._coder, item))
 
     def read_range(self, min_time_stamp: Timestamp, limit_time_stamp: Timestamp) -> list[tuple[Timestamp, Any]]:
         """Returns the pairs of times from `min_time_stamp` and before `limit_time_stamp`, in order."""
@@ -262,13 +262,13 @@ class OrderedListState(StateHandle[dict[int, list[Any]]], userstate.OrderedListR
             self.clear()
 
     def encode(self, content: dict[int, list[Any]]) -> bytes:
-        pairs = [(millis, _read(self._coder, value)) for millis in sorted(content) for value in content[millis]]
+        pairs = [(millis, _thawed(self._coder, value)) for millis in sorted(content) for value in content[millis]]
         return self._pairs().encode(pairs)
 
     def decode(self, encoded: bytes) -> dict[int, list[Any]]:
         content: dict[int, list[Any]] = {}
         for millis, value in self._pairs().decode(encoded):
-            content.setdefault(millis, []).append(_keep(self._coder, value))
+            content.setdefault(millis, []).append(_frozen(self._coder, value))
         return content
 
     def _empty(self) -> dict[int, list[Any]]:
@@ -280,7 +280,7 @@ class OrderedListState(StateHandle[dict[int, list[Any]]], userstate.OrderedListR
     def _between(self, low: int | None, high: int | None) -> list[tuple[Timestamp, Any]]:
         content = self._content() or {}
         return [
-            (Timestamp(micros=1000 * millis), _read(self._coder, value))
+            (Timestamp(micros=1000 * millis), _thawed(self._coder, value))
             for millis in sorted(content)
             if (low is None or low <= millis) and (high is None or millis < high)
             for value in content[millis]
@@ -301,7 +301,7 @@ _HANDLES: Final[dict[type, type[StateHandle[Any]]]] = {
 
 
 class UserState(userstate.UserStateContext):
-    """The context of state and timers, in place of Beam's own; it tells the state handler that it is there.
+    """The context that Beam asks for state and timers, in place of its own; it notes itself in the state handler.
 
     >>> from apache_beam.transforms.window import GlobalWindow
     >>> state, seen = UserState(), userstate.BagStateSpec("seen", coders.VarIntCoder())

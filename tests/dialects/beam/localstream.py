@@ -16,10 +16,11 @@ from headrace.dialects.beam.local import LocalContents, LocalHandle
 from headrace.dialects.beam.runner import HeadraceRunner
 from headrace.engine.shard.clocks import Clocks
 from headrace.engine.shard.rows import to_pairs
+from headrace.engine.shard.work import Grouping
 from headrace.engine.worker.blame import plain_error
 from headrace.engine.worker.bundles import Bundle
 from headrace.model.bundlefns import Bundles
-from headrace.model.keyed import Flatten, Reshuffle
+from headrace.model.keyed import Flatten, GroupByKey, Reshuffle
 from headrace.model.metriccells import recording
 from headrace.model.pipeline import Graph, Node, Pipeline
 from headrace.model.sharded import Sharded
@@ -105,6 +106,8 @@ class LocalStream:
             return {None: inputs}, low
         if isinstance(transform, Bundles):
             return self._bundles(node, transform, inputs), low
+        if isinstance(transform, GroupByKey):
+            transform = Sharded(Grouping(node.inputs[0].windowing), {None: node.outputs[0].windowing})
         assert isinstance(transform, Sharded), transform
         return self._shard(node, transform, inputs, low)
 

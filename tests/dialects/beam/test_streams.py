@@ -21,7 +21,12 @@ from apache_beam.utils.timestamp import Duration, Timestamp
 from pyspark.sql import SparkSession
 
 from headrace.dialects.beam.runner import HeadraceRunner
+from headrace.engine.shard.work import Grouping
 from headrace.model.errors import PipelineError
+from headrace.model.panes import GLOBAL
+from headrace.model.pipeline import Pipeline
+from headrace.model.sharded import Sharded
+from headrace.model.sources import Create
 from tests.dialects.beam.localstream import LocalRunner
 
 
@@ -83,7 +88,7 @@ class Numbered(beam.DoFn):  # type: ignore[misc]
         end.set(25)
         yield value, count.read()
 
-    @userstate.on_timer(END)
+    @userstate.on_timer(END)  # type: ignore[untyped-decorator]
     def ended(
         self,
         key: Any = beam.DoFn.KeyParam,
@@ -194,3 +199,18 @@ def test_a_service_cannot_feed_a_stream() -> None:
         beam.Pipeline(runner=LocalRunner(), options=options) as p,
     ):
         p | TestStream(endpoint="localhost:1")
+
+
+def test_work_of_shards_is_for_streams() -> None:
+    p = Pipeline()
+    p | Create([("k", 1)]) | Sharded(Grouping(GLOBAL), {None: GLOBAL})
+    with pytest.raises(PipelineError, match="work of shards is for streams"):
+        p.explain()
+
+
+def test_bounded_side_inputs_may_be_grouped() -> None:
+    with beam.Pipeline(runner=LocalRunner(), options=PipelineOptions(["--streaming"])) as p:
+        side = p | "side" >> beam.Create([("k", 1), ("k", 2)]) | beam.GroupByKey()
+        main = p | TestStream().add_elements(["a"]).advance_watermark_to_infinity()
+        both = main | beam.Map(lambda value, groups: (value, sorted(groups["k"])), beam.pvalue.AsDict(side))
+        assert_that(both, equal_to([("a", [1, 2])]))
