@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from apache_beam.metrics import monitoring_infos
 from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.runners import common
 from apache_beam.runners.portability.fn_api_runner import fn_runner, translations
@@ -24,7 +23,6 @@ DATA_OUTPUT_URN = bundle_processor.DATA_OUTPUT_URN
 FnApiMetrics = fn_runner.FnApiMetrics
 Stage = translations.Stage
 TransformContext = translations.TransformContext
-consolidate = monitoring_infos.consolidate
 set_current_tracker = statesampler.set_current_tracker
 
 

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from apache_beam.coders import IterableCoder, StrUtf8Coder
+from apache_beam.metrics import monitoring_infos
 from apache_beam.portability.api import metrics_pb2
 
-from headrace.dialects.beam.compat import consolidate
 from headrace.model.metriccells import Cell, current_recorder
 
 METRIC: Final = "beam"
@@ -23,11 +24,34 @@ class MonitoredCell:
 
     def merged(self, other: MonitoredCell) -> MonitoredCell:
         """Returns both together."""
-        return MonitoredCell(tuple(info.SerializeToString() for info in consolidate([*self.parsed(), *other.parsed()])))
+        return MonitoredCell(tuple(info.SerializeToString() for info in combined([*self.parsed(), *other.parsed()])))
 
     def parsed(self) -> list[metrics_pb2.MonitoringInfo]:
         """Returns the monitoring infos."""
         return [metrics_pb2.MonitoringInfo.FromString(info) for info in self.infos]
+
+
+def combined(infos: Iterable[metrics_pb2.MonitoringInfo]) -> Iterable[metrics_pb2.MonitoringInfo]:
+    """Combines those of one name and labels: Beam does it with numbers, and leaves sets and gauges as they are."""
+    found: dict[object, metrics_pb2.MonitoringInfo] = {}
+    for info in monitoring_infos.consolidate(infos):
+        key = monitoring_infos.to_key(info)
+        found[key] = _merged(found[key], info) if key in found else info
+    return found.values()
+
+
+def _merged(one: metrics_pb2.MonitoringInfo, other: metrics_pb2.MonitoringInfo) -> metrics_pb2.MonitoringInfo:
+    merged = metrics_pb2.MonitoringInfo()
+    merged.CopyFrom(other)
+    if monitoring_infos.is_string_set(one):
+        texts = {text for each in (one, other) for text in monitoring_infos.extract_string_set_value(each)}
+        merged.payload = IterableCoder(StrUtf8Coder()).encode(sorted(texts))
+    elif monitoring_infos.is_bounded_trie(one):
+        tries = [monitoring_infos.extract_bounded_trie_value(each) for each in (one, other)]
+        merged.payload = tries[0].combine(tries[1]).to_proto().SerializeToString()
+    elif monitoring_infos.is_gauge(one):
+        merged.CopyFrom(max(one, other, key=monitoring_infos.extract_gauge_value))
+    return merged
 
 
 def record(infos: Iterable[bytes]) -> None:

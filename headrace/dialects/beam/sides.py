@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from apache_beam.coders import Coder
+
 from headrace.dialects.beam.border import ElementBorder, Form, WindowKind
 from headrace.dialects.beam.compat import NativeStateHandler
 from headrace.dialects.beam.stagespecs import StageSpec
@@ -16,7 +18,11 @@ class SideHandler(NativeStateHandler):
 
     def __init__(self, spec: StageSpec, contents: Sequence[SideContents]) -> None:
         self._views = {
-            (side.transform, side.tag): _View(spec.components.border(side.collection, Form.CODED), each)
+            (side.transform, side.tag): _View(
+                spec.components.border(side.collection, Form.CODED),
+                spec.components.asked_coder(side.collection),
+                each,
+            )
             for side, each in zip(spec.sides, contents, strict=True)
         }
 
@@ -44,8 +50,8 @@ class SideHandler(NativeStateHandler):
 class _View:
     """One side input: decoded once for each window."""
 
-    def __init__(self, border: ElementBorder, contents: SideContents) -> None:
-        self._border, self._contents = border, contents
+    def __init__(self, border: ElementBorder, asked: Coder, contents: SideContents) -> None:
+        self._border, self._asked, self._contents = border, asked, contents
         self.forget()
 
     def forget(self) -> None:
@@ -69,7 +75,7 @@ class _View:
     def by_key(self, window: bytes) -> Mapping[bytes, tuple[Any, list[Any]]]:
         """Returns the values of a window by the bytes of their keys."""
         if window not in self._by_key:
-            encode = self._border.coder.key_coder().get_impl().encode_nested
+            encode = self._asked.key_coder().get_impl().encode_nested
             values: dict[bytes, tuple[Any, list[Any]]] = {}
             for key, value in self.elements(window):
                 values.setdefault(encode(key), (key, []))[1].append(value)

@@ -91,6 +91,10 @@ class Components:
         """Returns the coder of a collection's elements."""
         return self._context.coders[self._protos.pcollections[collection].coder_id]
 
+    def asked_coder(self, collection: str) -> Coder:
+        """Returns the coder by which a stage encodes what it asks about a side input, prefixes of lengths included."""
+        return PipelineContext(self._protos).coders[self._protos.pcollections[collection].coder_id]
+
     def windowing(self, collection: str) -> Any:
         """Returns the windowing of a collection, as Beam's object."""
         return self._context.windowing_strategies[self._protos.pcollections[collection].windowing_strategy_id]

@@ -78,6 +78,14 @@ def test_the_example_gives_what_beams_own_runner_gives(spark: SparkSession, tmp_
     assert lines["here"] == lines["theirs"] == ["be: 2", "not: 1", "or: 1", "to: 2"]
 
 
+def test_a_multimap_whose_types_are_not_known_finds_its_keys() -> None:
+    """Beam encodes a key that it asks for with a prefix, which elements between stages do not have."""
+    with beam.Pipeline(runner=HeadraceRunner(local=True)) as p:
+        side = p | "side" >> beam.Create([("a", 1), ("b", 2), ("a", 3)]).with_output_types(Any)
+        found = p | beam.Create(["a", "c"]) | beam.Map(lambda k, of: (k, sorted(of[k])), beam.pvalue.AsMultiMap(side))
+        assert_that(found, equal_to([("a", [1, 3]), ("c", [])]))
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from apache_beam.coders import BytesCoder
-from apache_beam.metrics import monitoring_infos
 from apache_beam.runners.portability.fn_api_runner import fn_runner, translations
 from apache_beam.runners.worker import bundle_processor, operations, sdk_worker, statesampler
 from apache_beam.transforms.window import IntervalWindow
@@ -30,7 +29,6 @@ from headrace.dialects.beam.phases import PHASES
         (bundle_processor.ExecutionContext, "__init__", ["delayed_applications", "instruction_id"]),
         (sdk_worker.CachingStateHandler, "blocking_get", ["state_key", "coder"]),
         (statesampler, "set_current_tracker", ["tracker"]),
-        (monitoring_infos, "consolidate", ["metrics"]),
         (fn_runner.FnApiMetrics, "__init__", ["step_monitoring_infos", "user_metrics_only"]),
         (translations, "create_and_optimize_stages", ["pipeline_proto", "phases", "known_runner_urns"]),
         (translations, "create_buffer_id", ["name", "kind"]),
