@@ -65,11 +65,13 @@ def _use(monkeypatch: pytest.MonkeyPatch, runner: str) -> None:
     monkeypatch.setattr(sys, "argv", sys.argv[:1])  # which Beam reads as options of pipelines
 
 
+@pytest.mark.slow("streams of a dozen micro-batches")
 @pytest.mark.usefixtures("_on_spark")
 class TestScriptsOnSpark(test_stream_test.TestStreamTest):  # type: ignore[misc]
     """TestStreamTest."""
 
 
+@pytest.mark.slow("streams of a dozen micro-batches")
 @pytest.mark.usefixtures("_on_spark")
 class TestTriggersOnSpark(trigger_test.TriggerPipelineTest):  # type: ignore[misc]
     """TriggerPipelineTest."""
@@ -96,7 +98,7 @@ class FileList(Sequence[Any]):
         return list(self)[at]
 
     def __len__(self) -> int:
-        return len(list(self))
+        return sum(1 for _ in self)
 
     def __eq__(self, other: object) -> bool:
         return list(self) == other
@@ -141,6 +143,7 @@ class TestTriggers(trigger_test.TriggerPipelineTest):  # type: ignore[misc]
 
 
 @only_full("pipelines with triggers, and the property test against Beam's driver")
+@pytest.mark.slow("scripts of dozens of steps")
 @pytest.mark.usefixtures("_in_process")
 class TestTranscripts(trigger_test.TestStreamTranscriptTest):  # type: ignore[misc]
     """Transcripts of triggers in this process."""
