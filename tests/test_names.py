@@ -13,25 +13,18 @@ ROOT = Path(__file__).parent.parent
 FILES = sorted((ROOT / "headrace").rglob("*.py"))
 
 SAME_MEANING = {
-    "bundles": "bundles: what runs over them is declared in the model, workers have them",
     "badrecords": "records that cannot be read: declared in the model, handled by the engine",
     "errors": "the exceptions of a package",
-    "grouping": "how pairs are grouped: declared in the model, and Beam's way",
     "handle": "handles of running pipelines",
     "lateoutput": "late elements as an output: declared in the model, made by a shard",
-    "metrics": "metrics: recorded by functions, and over HTTP",
+    "metrics": "metrics: recorded by functions, over HTTP, and as a dialect has them",
     "offsets": "how far a topic has been read",
     "processor": "what a shard does with its rows, for each kind of shard",
     "rows": "rows on their way to shards, for each kind of shard",
     "sinks": "sinks: declared in the model, written by the engine",
     "sources": "sources: declared in the model, read by the engine",
-    "stages": "stages: of a batch, and as Beam fuses them",
     "system": "headrace up, and its commands",
-    "teststream": "scripts of streams: declared in the model, and Beam's",
-    "timers": "timers of functions with state: the engine's, and Beam's",
-    "times": "times as numbers: the model's, and Beam's",
     "topics": "topics: of the log, declared in the model, over HTTP",
-    "triggers": "triggers: declared in the model, and read from Beam's",
 }
 """Names that several modules have, because they mean the same thing."""
 

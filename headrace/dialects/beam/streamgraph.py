@@ -80,7 +80,7 @@ class _StreamGraph(BatchGraph):
         _, spec, sink = written[0]
         windowing = to_windowing(spec.components.windowing_proto(sink.collection))
         if windowing is not None and pc.bounded:  # it may be a side input, which is computed as a batch
-            return pc | port.name >> GroupByKey()  # type: ignore[no-any-return]
+            return pc | port.name >> GroupByKey()
         if windowing is not None:
             return pc | port.name >> Sharded(Grouping(windowing), {None: plain_windowing(spec, sink)})
         entries = pc | f"{port.name}/entries" >> Bundles(EntriesFn(spec, sink), {"pairs": GLOBAL})
