@@ -232,4 +232,4 @@ class DriverWork:
 
     def describe(self) -> str:
         windowing = self.spec.components.windowing(self.sink.collection)
-        return f"Beam's trigger driver, {windowing.windowfn}, {windowing.triggerfn}"
+        return f"Beam's trigger driver, {type(windowing.windowfn).__qualname__}, {windowing.triggerfn}"

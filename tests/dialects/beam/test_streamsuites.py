@@ -33,7 +33,16 @@ SKIPPED: Final = {
 }
 """Tests that do not run on Spark, and why. ReverseTestStream needs transforms that only Beam's direct runner has."""
 
-SAMPLE: Final = ("test_gbk_execution_after_watermark_trigger", "test_simple_stateful_dofn_with_timer")
+SAMPLE: Final = ("test_gbk_execution_after_watermark_trigger",)
+STATE: Final = (
+    "test_simple_stateful_dofn",
+    "test_clearing_set_state",
+    "test_simple_stateful_dofn_combining",
+    "test_timer_output_timestamp",
+    "test_dynamic_timer_clear_timer",
+    "test_hash_join",
+)
+"""Tests of state and timers that run on Spark; all of them run in this process."""
 
 
 @pytest.fixture
@@ -56,11 +65,13 @@ def _use(monkeypatch: pytest.MonkeyPatch, runner: str) -> None:
     monkeypatch.setattr(sys, "argv", sys.argv[:1])  # which Beam reads as options of pipelines
 
 
+@pytest.mark.slow("streams of a dozen micro-batches")
 @pytest.mark.usefixtures("_on_spark")
 class TestScriptsOnSpark(test_stream_test.TestStreamTest):  # type: ignore[misc]
     """TestStreamTest."""
 
 
+@pytest.mark.slow("streams of a dozen micro-batches")
 @pytest.mark.usefixtures("_on_spark")
 class TestTriggersOnSpark(trigger_test.TriggerPipelineTest):  # type: ignore[misc]
     """TriggerPipelineTest."""
@@ -87,7 +98,7 @@ class FileList(Sequence[Any]):
         return list(self)[at]
 
     def __len__(self) -> int:
-        return len(list(self))
+        return sum(1 for _ in self)
 
     def __eq__(self, other: object) -> bool:
         return list(self) == other
@@ -112,6 +123,8 @@ class TestStateOnSpark(userstate_test.StatefulDoFnOnDirectRunnerTest):  # type: 
 
     @pytest.fixture(autouse=True)
     def _file(self, tmp_path: Path) -> None:
+        if self._testMethodName not in STATE:
+            pytest.skip("runs in this process: another kind of state, the same way")
         self.path = tmp_path / "records"
 
     def record_dofn(self) -> beam.DoFn:
@@ -130,6 +143,7 @@ class TestTriggers(trigger_test.TriggerPipelineTest):  # type: ignore[misc]
 
 
 @only_full("pipelines with triggers, and the property test against Beam's driver")
+@pytest.mark.slow("scripts of dozens of steps")
 @pytest.mark.usefixtures("_in_process")
 class TestTranscripts(trigger_test.TestStreamTranscriptTest):  # type: ignore[misc]
     """Transcripts of triggers in this process."""
