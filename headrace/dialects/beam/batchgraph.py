@@ -109,7 +109,7 @@ def check_state_windows(spec: StageSpec, source: Port) -> None:
         )
 
 
-def plain_windowing(spec: StageSpec, port: Port) -> Windowing:
+def plain_windowing(spec: StageSpec, port: Port | SidePort) -> Windowing:
     """Declares the windows of a collection that nobody groups as it is."""
     if spec.components.windows(port.collection).kind is WindowKind.GLOBAL:
         return GLOBAL

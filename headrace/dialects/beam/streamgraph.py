@@ -39,6 +39,16 @@ class _StreamGraph(BatchGraph):
 
     scripts: Mapping[str, Script] = field(default_factory=dict)
 
+    def add(self, spec: StageSpec) -> None:
+        """Adds a stage; refuses side inputs without an end whose windows would have to be mapped."""
+        for side in spec.sides:
+            if not spec.components.bounded(side.collection) and plain_windowing(spec, side) is not GLOBAL:
+                raise PipelineError(
+                    f"{side.transform!r} has a side input without an end, in windows, which is not possible yet: put "
+                    "it into the global window with a trigger, or make it bounded"
+                )
+        super().add(spec)
+
     def _add_reading(self, label: str, spec: StageSpec, source: Port, sides: tuple[AsBundles, ...]) -> None:
         if source.kind == SCRIPT and source.buffer not in self.read:
             encode = spec.components.coder(source.collection).encode

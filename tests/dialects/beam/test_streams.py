@@ -214,3 +214,12 @@ def test_bounded_side_inputs_may_be_grouped() -> None:
         main = p | TestStream().add_elements(["a"]).advance_watermark_to_infinity()
         both = main | beam.Map(lambda value, groups: (value, sorted(groups["k"])), beam.pvalue.AsDict(side))
         assert_that(both, equal_to([("a", [1, 2])]))
+
+
+def test_a_side_input_without_an_end_in_windows_is_refused() -> None:
+    p = beam.Pipeline(runner=LocalRunner())
+    script = p | TestStream().add_elements([1]).advance_watermark_to_infinity()
+    windowed = script | beam.WindowInto(beam.window.FixedWindows(5))
+    p | beam.Create([1]) | "see" >> beam.Map(lambda value, side: value, beam.pvalue.AsList(windowed))
+    with pytest.raises(PipelineError, match=r"'.*see.*' has a side input without an end, in windows"):
+        p.run()
