@@ -246,7 +246,7 @@ class StreamHandle(LiveDisplay):
             if wait and self._query.awaitTermination(max(1, wait // SECOND)):
                 return
             if not wait:
-                self._stream.wake()
+                self._stream.step_again()
                 self._query.processAllAvailable()
 
 

@@ -317,6 +317,10 @@ class Stream:
         time = max(report.now for report in reports) if self._scripted_clock else now()
         return None if again > time and self._scripted_clock else max(again - time, 0)
 
+    def step_again(self) -> None:
+        """Causes another batch, in which every shard is stepped."""
+        self._sources.beat(f"again-{uuid.uuid4().hex}")
+
     def wake(self) -> None:
         """Causes another batch, with or without data."""
         self._sources.end([], f"wake-{uuid.uuid4().hex}")

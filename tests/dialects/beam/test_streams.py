@@ -182,11 +182,6 @@ def test_splittable_in_this_process() -> None:
     check_splittable(LocalRunner())
 
 
-@pytest.mark.slow("a stream that waits for four seconds of processing time")
-def test_splittable_on_spark(spark: SparkSession) -> None:
-    check_splittable(HeadraceRunner())
-
-
 @pytest.mark.slow("a stream of nine micro-batches with four levels")
 def test_stream_on_spark(spark: SparkSession) -> None:
     check_stream(HeadraceRunner())
