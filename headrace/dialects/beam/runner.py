@@ -40,7 +40,7 @@ class HeadraceRunner(PipelineRunner):
     >>> from apache_beam.testing.util import assert_that, equal_to
     >>> with beam.Pipeline(runner=HeadraceRunner()) as p:
     ...     words = p | beam.Create(["to", "be", "to"]) | beam.combiners.Count.PerElement()
-    ...     assert_that(words, equal_to([("to", 2), ("be", 1)]))
+    ...     _ = assert_that(words, equal_to([("to", 2), ("be", 1)]))
     """
 
     def __init__(self, *, drain: bool = False, local: bool = False) -> None:

@@ -24,12 +24,12 @@ class BundlesOperator(Operator):
 
     @property
     def side_inputs(self) -> Sequence[AsBundles]:
-        return () if self.values else self.sides
+        return self.sides
 
     def bind(self, resolve: SideResolver) -> Self:
         if not self.sides:
             return self
-        return replace(self, values=tuple(map(resolve, self.sides)))
+        return replace(self, sides=(), values=tuple(map(resolve, self.sides)))  # collections stay in the driver
 
     def open(self) -> None:
         with blame(self.label):
