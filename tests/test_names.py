@@ -17,7 +17,7 @@ SAME_MEANING = {
     "errors": "the exceptions of a package",
     "handle": "handles of running pipelines",
     "lateoutput": "late elements as an output: declared in the model, made by a shard",
-    "metrics": "metrics: recorded by functions, and over HTTP",
+    "metrics": "metrics: recorded by functions, over HTTP, and as a dialect has them",
     "offsets": "how far a topic has been read",
     "processor": "what a shard does with its rows, for each kind of shard",
     "rows": "rows on their way to shards, for each kind of shard",

@@ -5,13 +5,16 @@ A run collects cells where functions are called, once a task, and merges those t
 
 from __future__ import annotations
 
+import pickle
 import threading
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol, Self, runtime_checkable
 
 from headrace.model.errors import PipelineError
+from headrace.model.pickling import dumps
 from headrace.model.times import now
 
 
@@ -43,12 +46,20 @@ class GaugeResult:
     value: float
 
 
-Cell = int | DistributionResult | GaugeResult
+@runtime_checkable
+class MergedCell(Protocol):
+    """A cell of a dialect's own metrics, which knows itself how two of them merge."""
+
+    def merged(self, other: Self) -> Self: ...
+
+
+Cell = int | DistributionResult | GaugeResult | MergedCell
 """The value of one metric: that of a counter is an int."""
 Cells = dict[tuple[str, str], Cell]
 """The values of metrics by the label of the transform that recorded them, and name."""
 
 _KINDS: Final[dict[type, str]] = {int: "counter", DistributionResult: "distribution", GaugeResult: "gauge"}
+_OF_DIALECT: Final = "dialect's"
 
 
 def merge_cells(into: Cells, more: Mapping[tuple[str, str], Cell]) -> Cells:
@@ -70,6 +81,8 @@ def _merged(place: tuple[str, str], one: Cell, other: Cell) -> Cell:
         return max(one, other)
     if isinstance(one, int) and isinstance(other, int):
         return one + other
+    if isinstance(one, MergedCell) and type(one) is type(other):
+        return one.merged(other)
     label, name = place
     kinds = " and a ".join(sorted({_KINDS[type(one)], _KINDS[type(other)]}))
     raise PipelineError(f"metric {name!r} of {label!r} is a {kinds}; a metric is of one kind: use another name")
@@ -81,10 +94,15 @@ def dump_cells(cells: Mapping[tuple[str, str], Cell]) -> list[list[Any]]:
     >>> dump_cells({("parse", "bad"): 2, ("parse", "size"): DistributionResult(1, 5, 5, 5)})
     [['parse', 'bad', 'counter', 2], ['parse', 'size', 'distribution', 1, 5, 5, 5]]
     """
-    return [
-        [*place, _KINDS[type(cell)], *([cell] if isinstance(cell, int) else astuple(cell))]
-        for place, cell in cells.items()
-    ]
+    return [[*place, *_dumped(cell)] for place, cell in cells.items()]
+
+
+def _dumped(cell: Cell) -> list[Any]:
+    if isinstance(cell, int):
+        return [_KINDS[int], cell]
+    if isinstance(cell, DistributionResult | GaugeResult):
+        return [_KINDS[type(cell)], *astuple(cell)]
+    return [_OF_DIALECT, b64encode(dumps(cell)).decode()]
 
 
 def load_cells(dumped: Iterable[list[Any]]) -> Cells:
@@ -94,6 +112,7 @@ def load_cells(dumped: Iterable[list[Any]]) -> Cells:
     {('parse', 'load'): GaugeResult(time=99, value=0.5)}
     """
     kinds: dict[str, Callable[..., Cell]] = {kind: type_ for type_, kind in _KINDS.items()}
+    kinds[_OF_DIALECT] = lambda text: pickle.loads(b64decode(text))
     return {(label, name): kinds[kind](*numbers) for label, name, kind, *numbers in dumped}
 
 

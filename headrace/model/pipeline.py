@@ -172,6 +172,10 @@ class Primitive(PTransform):
     def windowing_from(self, inputs: tuple[PCollection, ...]) -> Windowing:
         return inputs[0].windowing if inputs else GLOBAL
 
+    def windowing_of(self, tag: str | None, inputs: tuple[PCollection, ...]) -> Windowing:
+        """Returns the windowing of the output with this tag."""
+        return self.windowing_from(inputs)
+
     def bounded_from(self, inputs: tuple[PCollection, ...]) -> bool:
         return all(pc.bounded for pc in inputs)
 
@@ -305,8 +309,11 @@ class Pipeline:
         )
         main, *tags = transform.outputs or (None,)
         outputs = (
-            dataclasses.replace(output, tag=main),
-            *(dataclasses.replace(output, tag=tag, element_type=None) for tag in tags),
+            dataclasses.replace(output, tag=main, windowing=transform.windowing_of(main, read)),
+            *(
+                dataclasses.replace(output, tag=tag, element_type=None, windowing=transform.windowing_of(tag, read))
+                for tag in tags
+            ),
         )
         self._nodes.append(
             Node(

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import cloudpickle
 
+from headrace.model.bundlefns import Bundles
 from headrace.model.columnjoins import Join
 from headrace.model.columns import Columnwise, TopRows
 from headrace.model.elementwise import ParDo
@@ -137,8 +138,10 @@ def windows_can_be_assigned(graph: Graph) -> None:
 
 
 def side_inputs_have_a_window_per_instant(graph: Graph) -> None:
-    """Checks that no side input is in merging or keyed windows."""
+    """Checks that no side input is in merging or keyed windows, unless windows are mapped by the transform itself."""
     for node in graph:
+        if isinstance(node.transform, Bundles):
+            continue
         for pc in node.transform.side_inputs():
             window = pc.windowing.window
             if window.merging or window.keyed:

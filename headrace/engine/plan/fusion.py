@@ -42,6 +42,7 @@ from headrace.model.grouping import in_panes
 from headrace.model.keyed import CombinePerKey, Flatten, GroupByKey, Reshuffle, WindowInto
 from headrace.model.panes import NO_PANE, ONLY_PANE, PaneInfo
 from headrace.model.pipeline import Graph, Node, PCollection
+from headrace.model.sharded import Sharded
 from headrace.model.sinks import ForEach, Sink, WriteFiles
 from headrace.model.sources import Create, Source
 from headrace.model.tasks import Tasks
@@ -112,6 +113,11 @@ class _Fusion:
             self._sink(node)
         elif isinstance(transform, Tasks):
             raise PipelineError(f"{node}: tasks are for streams; say run(stream=True)")
+        elif isinstance(transform, Sharded):
+            raise PipelineError(
+                f"{node}: work of shards is for streams, and this is a batch, or a side input that is computed as "
+                "one; say run(stream=True), or make the side input of what is before it"
+            )
         else:
             self._step(node)
 

@@ -52,6 +52,7 @@ from headrace.model.keyed import CombinePerKey, Flatten, GroupByKey, Reshuffle, 
 from headrace.model.lateoutput import LATE
 from headrace.model.matching import MatchQueries
 from headrace.model.pipeline import Graph, Node, PCollection
+from headrace.model.sharded import Sharded
 from headrace.model.sinks import BatchSink, ForEach, Sink, WriteFiles
 from headrace.model.sources import Source
 from headrace.model.tasks import Tasks
@@ -136,6 +137,8 @@ class _Lowering:
             self._stateful(node, transform)
         elif isinstance(transform, Tasks):
             self._tasks(node, transform)
+        elif isinstance(transform, Sharded):
+            self._sharded(node, transform)
         elif isinstance(transform, Sink) and not isinstance(transform, ForEach):
             self._sink(node)
         elif all(pc.bounded for pc in transform.side_inputs()):
@@ -312,6 +315,19 @@ class _Lowering:
             rows = TaskBatches(node.label, transform.tasks)
             self.line.add_output(place.readers, ToTasks(rows, exchange.dests, heard_by(exchange)))
         exchange.readers = {tag: Readers() for tag in transform.outputs}
+        for out in node.outputs:
+            self._after(exchange, out, exchange.readers[out.tag])
+
+    def _sharded(self, node: Node, transform: Sharded) -> None:
+        (pc,) = node.inputs
+        if self.places.may_retract(pc):
+            raise PipelineError(
+                f"{node}: its input {pc.label!r} takes panes back (accumulation='retracting'), which its work does not "
+                "see; say accumulation='accumulating' or 'discarding' in WindowInto"
+            )
+        rows = to_pairs(node.label, pc.windowing, retractable=False)
+        exchange = self._shards_over(node, pc, self.places.enter(pc).readers, transform.work, rows)
+        exchange.readers = {out.tag: Readers() for out in node.outputs}
         for out in node.outputs:
             self._after(exchange, out, exchange.readers[out.tag])
 

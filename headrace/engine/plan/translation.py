@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from headrace.engine.stateful.statefulfn import StatefulFn
 from headrace.engine.worker import operators
+from headrace.engine.worker.bundleoperator import BundlesOperator
 from headrace.engine.worker.guarded import GuardedOperator
 from headrace.engine.worker.matchoperator import MatchOperator
 from headrace.engine.worker.program import Readers, Step
+from headrace.model.bundlefns import Bundles
 from headrace.model.elementwise import (
     Elementwise,
     Filter,
@@ -34,6 +36,8 @@ def operator(node: Node) -> operators.Operator:
         return operators.ForEachOperator(label, transform.fn)
     if isinstance(transform, MatchQueries):
         return MatchOperator.of(label, transform)
+    if isinstance(transform, Bundles):
+        return BundlesOperator(label, transform.fn, transform.sides)
     assert isinstance(transform, Elementwise), transform
     calling = _calling(label, transform)
     op = GuardedOperator(label, calling) if transform.handles_exceptions else calling

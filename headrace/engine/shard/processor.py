@@ -79,6 +79,7 @@ class StepResult:
     - held: how many windows have state
     - waiting: the earliest window that has elements it has not fired yet, if there is one and it is known
     - counts: numbers that a task tells about itself
+    - again: the processing time at which it wants to be stepped again, even if nothing comes; None if it does not care
     """
 
     panes: pa.RecordBatch
@@ -88,6 +89,7 @@ class StepResult:
     held: int
     waiting: WaitingWindow | None = None
     counts: Mapping[str, float] = field(default_factory=dict)
+    again: int | None = None
 
 
 @dataclass

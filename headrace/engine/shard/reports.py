@@ -103,6 +103,7 @@ class ShardReport:
     - waiting: the earliest window with elements that it has not fired yet, if that is known
     - lows: the low watermarks of what it reads from; only the first shard of an exchange reports them
     - metrics: what functions recorded in this micro-batch
+    - again: the processing time at which it wants to be stepped again, if it does
 
     >>> report = ShardReport("2/0", now=9, watermark=5, input_watermark=7, held=1, idle=(("events", "a"),))
     >>> ShardReport.load(report.dump()) == report
@@ -122,6 +123,7 @@ class ShardReport:
     waiting: WaitingWindow | None = None
     lows: Mapping[str, int] = field(default_factory=dict)
     metrics: Cells = field(default_factory=dict)
+    again: int | None = None
 
     def dump(self) -> dict[str, Any]:
         """Returns the report as JSON has it."""

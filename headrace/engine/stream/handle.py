@@ -22,6 +22,7 @@ from headrace.engine.stream.query import Stream
 from headrace.engine.stream.status import exchange_status, source_statuses, source_watermark
 from headrace.engine.worker.blame import plain_error
 from headrace.model.errors import PipelineError
+from headrace.model.times import SECOND
 
 _log = logging.getLogger("headrace.stream")
 
@@ -234,9 +235,19 @@ class StreamHandle(LiveDisplay):
             self._query.processAllAvailable()
             self._stream.end()
             self._query.processAllAvailable()
+            self._step_again()
             self._query.stop()
         else:
             self._query.awaitTermination()
+
+    def _step_again(self) -> None:
+        """Causes batches after the end of the sources, as long as shards want to be stepped again, each at its time."""
+        while (wait := self._stream.time_until_again()) is not None:
+            if wait and self._query.awaitTermination(max(1, wait // SECOND)):
+                return
+            if not wait:
+                self._stream.step_again()
+                self._query.processAllAvailable()
 
 
 class _Halted(Exception):

@@ -72,7 +72,7 @@ from headrace.model.schema import rows_schema
 from headrace.model.sources import FileSource, Rate, ReadParquet
 from headrace.model.tablesources import TableSource
 from headrace.model.teststream import TestStream
-from headrace.model.times import SECOND, duration
+from headrace.model.times import SECOND, duration, now
 from headrace.model.topics import ReadTopic
 
 P = TypeVar("P", bound=Program)
@@ -144,7 +144,7 @@ class Stream:
         )
         self.line.taps = before.in_order(self.line.taps)
         kinds = [tap.source.transform for tap in self.line.taps]
-        scripted_clock = any(isinstance(kind, TestStream) for kind in kinds)
+        self._scripted_clock = scripted_clock = any(isinstance(kind, TestStream) for kind in kinds)
         arriving = self._files() and self.trigger is not None
         endless = any(isinstance(kind, Rate | ReadTopic) and not kind.bounded for kind in kinds)
         self.ends = not endless and not arriving
@@ -304,6 +304,22 @@ class Stream:
         self.receivers.stop()
         self.delivery.draining = True
         self._sources.end(self.line.taps, f"{_DRAIN}-{self._run}" if self.draining else _DRAIN)
+
+    def time_until_again(self) -> int | None:
+        """Returns in how long a shard wants to be stepped again, in microseconds; None if none does, or never will.
+
+        The clock of a script stands still when the script is over.
+        """
+        reports = self.delivery.shards.values()
+        again = min((report.again for report in reports if report.again is not None), default=None)
+        if again is None:
+            return None
+        time = max(report.now for report in reports) if self._scripted_clock else now()
+        return None if again > time and self._scripted_clock else max(again - time, 0)
+
+    def step_again(self) -> None:
+        """Causes another batch, in which every shard is stepped."""
+        self._sources.beat(f"again-{uuid.uuid4().hex}")
 
     def wake(self) -> None:
         """Causes another batch, with or without data."""

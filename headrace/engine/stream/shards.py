@@ -193,6 +193,7 @@ class ShardOperator(StatefulProcessor):
             # All shards get the same reports of sources; one passes them on.
             lows=shard.upstream.by_name() if spec.number == 0 else {},
             metrics=recorder.cells,
+            again=step.again,
         )
         if self.after is None:
             yield Row(dest=dest, body=pack(report.dump(), step.panes))

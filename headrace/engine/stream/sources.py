@@ -123,6 +123,10 @@ class Sources:
         if not self.ended(name):
             self._ends.write(f"{name}.parquet", _parquet(table))
 
+    def beat(self, name: str) -> None:
+        """Causes a batch in which every shard is stepped: a row that has the time only."""
+        self._ends.write(f"{name}.parquet", _parquet(pa.table([[HEARTBEAT], [None]], schema=_ENDS)))
+
     def ended(self, name: str = "end") -> bool:
         """Returns whether `end` was called under this name."""
         return self._ends.exists(f"{name}.parquet")

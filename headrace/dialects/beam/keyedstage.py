@@ -1,0 +1,295 @@
+"""A stage with state and timers as the work of a stream's shards.
+
+A step runs the elements of the step through the stage, then the timers that are due, in order, with those they set
+meanwhile; windows that are over fire what they still have and lose their state. Records stay in memory as objects; what
+changed is stored once a step, each state by the coder of its spec.
+"""
+
+from __future__ import annotations
+
+import pickle
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import Any, ClassVar, Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils import windowed_value
+
+from headrace.dialects.beam import metrics
+from headrace.dialects.beam.beamtimers import NEVER, SetTimer, Timers
+from headrace.dialects.beam.border import ElementBorder, Form, WindowKind, from_pane, from_times, to_pane, unfold
+from headrace.dialects.beam.harness import Harness
+from headrace.dialects.beam.sides import SideHandler
+from headrace.dialects.beam.stagespecs import Port, StageSpec
+from headrace.dialects.beam.storedrecords import StoredRecords
+from headrace.dialects.beam.userstate import Record, UserState
+from headrace.engine.columns.cells import decode_cells
+from headrace.engine.columns.hashing import HASHES
+from headrace.engine.shard.clocks import Clocks, output_watermark
+from headrace.engine.shard.identity import Identity, identity_of
+from headrace.engine.shard.placing import expired
+from headrace.engine.shard.processor import StepResult
+from headrace.engine.shard.windowbounds import bounds_of, window_names
+from headrace.engine.worker.bundles import Bundle, from_block, to_block
+from headrace.engine.worker.hidden import TIME
+from headrace.engine.worker.shuffle import KEY, SPELLING, VALUE
+from headrace.model.keys import decode_keys
+from headrace.model.panes import Windowing
+from headrace.model.pickling import dumps
+from headrace.model.times import MAX_TIME, MIN_TIME
+
+EMITTED: Final = pa.schema([("tag", pa.string()), ("block", pa.binary())])
+"""The schema of what a step emits: packed bundles with their tags."""
+
+
+class StageWork(Protocol):
+    """The work of shards that run a stage."""
+
+    @property
+    def spec(self) -> StageSpec: ...
+
+    @property
+    def source(self) -> Port: ...
+
+    def form_of(self, sink: str) -> Form: ...
+
+
+class OpenStage:
+    """A stage in this process, which serves one shard after the other."""
+
+    def __init__(self, work: StageWork) -> None:
+        spec, components = work.spec, work.spec.components
+        self._handler = SideHandler(spec, ())
+        self.harness = Harness(spec.descriptor, self._handler)
+        self.enter = self.harness.entry(work.source.transform)
+        self.border: ElementBorder = components.border(work.source.collection, Form.CODED)
+        self.decode = self.border.coder.get_impl().decode
+        self.sinks = {
+            sink.transform: components.border(sink.collection, work.form_of(sink.transform)) for sink in spec.sinks
+        }
+        weakref.finalize(self, self.harness.close)
+
+    @property
+    def state(self) -> UserState:
+        """The context of the stateful transform."""
+        return self._handler.user_state
+
+    def windows(self, key: bytes, bounds: tuple[int, int]) -> tuple[Any, ...]:
+        """Returns the window of a key's rows with these bounds, as the windows of an element."""
+        windows = self.border.windows
+        if windows.kind is WindowKind.GLOBAL:
+            return _GLOBAL
+        return windows.interval(bounds) if windows.kind is WindowKind.INTERVAL else windows.decoded(unfold(key)[0])
+
+    def taken(self) -> Iterator[tuple[str, Bundle]]:
+        """Yields what the sinks have, as bundles with their tags."""
+        for sink, values in self.harness.take().items():
+            for bundle in self.sinks[sink].to_bundles(values):
+                yield sink, bundle
+
+
+_GLOBAL: Final = (GlobalWindow(),)
+_open: Final[weakref.WeakValueDictionary[bytes, OpenStage]] = weakref.WeakValueDictionary()
+"""The stages of this process, by their descriptors, as long as a shard uses them."""
+
+
+class KeyedStageShard:
+    """The processor of a shard. Rows have KEY, SPELLING, TIME, perhaps START and END, and VALUE: entries of `KeyFn`."""
+
+    def __init__(self, work: KeyedStage, stage: OpenStage) -> None:
+        self._stage, self._lateness = stage, work.windowing.allowed_lateness
+        assert work.spec.stateful is not None
+        self._transform = work.spec.stateful
+        self.records = StoredRecords[Record](self._dump, self._load)
+        self.timers = Timers()
+        self._deadlines: list[tuple[int, int, Record]] = []
+        self.clocks = Clocks()
+        self.watermark = MIN_TIME  # of the output
+        self.fractions: set[float] = set()
+
+    def step(self, rows: pa.RecordBatch | None = None, clocks: Clocks | None = None) -> StepResult:
+        """Processes rows, moves the clocks on, and fires timers."""
+        before, after = self.clocks, self.clocks.moved(clocks or Clocks())
+        late = None
+        if rows is not None and rows.num_rows:
+            over = expired(bounds_of(rows)[1], self._lateness, before.watermark)
+            if over.any():
+                late, rows = rows.filter(pa.array(over)), rows.filter(pa.array(~over))
+        outputs: list[tuple[str, Bundle]] = []
+        has_rows = rows is not None and rows.num_rows > 0
+        if has_rows or self._something_due(after):
+            at = self._stage.state.at
+            at.changed, at.timers = self.records.changed, self.timers
+            if has_rows:
+                outputs += self._run(self._elements(rows))
+            outputs += self._run(self._timers_due(after))
+            self._stage.harness.finalize()
+            metrics.record(self._stage.harness.report())
+        self.clocks = after
+        self.watermark = output_watermark(self.watermark, after.watermark, np.array([self.timers.hold()]))
+        tags, blocks = [tag for tag, _ in outputs], [to_block(bundle) for _, bundle in outputs]
+        body = pa.record_batch([pa.array(tags, pa.string()), pa.array(blocks, pa.binary())], schema=EMITTED)
+        return StepResult(body, late, 0, self.watermark, len(self.records.by_name))
+
+    def _something_due(self, clocks: Clocks) -> bool:
+        ends = self._deadlines[0][0] if self._deadlines else NEVER
+        return min(ends, self.timers.event.first()) <= clocks.watermark or self.timers.processing.first() <= clocks.now
+
+    def _run(self, calls: Iterator[None]) -> list[tuple[str, Bundle]]:
+        """Runs calls into the stage as one bundle."""
+        harness, outputs = self._stage.harness, list[tuple[str, Bundle]]()
+        harness.start()
+        try:
+            for _ in calls:
+                if harness.waiting >= _WAITING:
+                    outputs += self._stage.taken()
+            harness.finish()
+        except BaseException:
+            harness.abandon()
+            harness.take()
+            raise
+        return outputs + list(self._stage.taken())
+
+    def _elements(self, rows: pa.RecordBatch) -> Iterator[None]:
+        times = np.asarray(rows.column(TIME))
+        if (times[1:] < times[:-1]).any():
+            rows = rows.take(pa.array(np.argsort(times, kind="stable")))
+        keys = decode_keys(rows.column(KEY), rows.column(SPELLING))
+        start, end = bounds_of(rows)
+        names = window_names(rows.column(KEY), start, end).to_pylist()
+        entries = decode_cells(rows.column(VALUE))
+        micros = from_times(np.array([time for time, _, _ in entries], np.int64))
+        stage, at = self._stage, self._stage.state.at
+        bounds = zip(start.tolist(), end.tolist(), strict=True)
+        for name, key, placed, time, (_, cell, pane) in zip(names, keys, bounds, micros, entries, strict=True):
+            element = stage.decode(cell)
+            record = self.records.by_name.get(name)
+            if record is None:
+                window = stage.windows(key, placed)[0]  # type: ignore[arg-type]  # keys are bytes here
+                deadline = min(placed[1] + self._lateness, MAX_TIME)
+                record = self.records.add(Record(name, element[0], window, self.records.next_seq, deadline))
+                heappush(self._deadlines, (deadline, record.seq, record))
+            at.record = record
+            stage.enter(windowed_value.create(element, time, (record.window,), from_pane(pane)))
+            yield
+
+    def _timers_due(self, clocks: Clocks) -> Iterator[None]:
+        yield from self._ring(clocks)
+        while self._deadlines and self._deadlines[0][0] <= clocks.watermark:
+            _, _, record = heappop(self._deadlines)
+            if self.records.by_name.get(record.name) is not record:
+                continue
+            for timer in sorted(record.timers.values(), key=lambda timer: timer.fire):
+                if record.timers.get((timer.family, timer.tag)) is timer:
+                    del record.timers[timer.family, timer.tag]
+                    self._fire(record, timer)
+                    yield
+                    yield from self._ring(clocks)
+            record.timers.clear()
+            self.records.drop(record)
+        for record in [record for record in self.records.changed.values() if record.is_blank]:
+            self.records.drop(record)
+
+    def _ring(self, clocks: Clocks) -> Iterator[None]:
+        while (due := self.timers.due(watermark=clocks.watermark, now=clocks.now)) is not None:
+            self._fire(*due)
+            yield
+
+    def _fire(self, record: Record, timer: SetTimer) -> None:
+        self._stage.state.at.record = record
+        self.records.changed[record.seq] = record
+        self._stage.harness.fire(self._transform, timer.family, timer.data(record))
+
+    # State
+
+    def dump(self) -> list[bytes]:
+        """Encodes the whole state."""
+        blocks = self.part(0, HASHES)
+        self.records.written()
+        return blocks
+
+    def part(self, low: int, high: int) -> list[bytes]:
+        """Encodes the state of records whose hashes are in a range."""
+        return self.records.part(self._numbers(), low, high)
+
+    def changes(self) -> list[bytes]:
+        """Encodes the state delta since `dump`, `changes` or `load` was last called, to be loaded after those."""
+        return self.records.changes(self._numbers())
+
+    def load(self, blocks: list[bytes]) -> None:
+        """Loads blocks in the order in which they were written, on top of the state it has."""
+        numbers = self.records.load(blocks)
+        self.clocks, self.watermark = Clocks(numbers["input"], numbers["now"]), numbers["output"]
+        self.timers, self._deadlines = Timers(), []
+        for record in self.records.by_name.values():
+            heappush(self._deadlines, (record.deadline, record.seq, record))
+            for timer in record.timers.values():
+                self.timers.note(record, timer)
+
+    def _numbers(self) -> dict[str, int]:
+        return {"input": self.clocks.watermark, "output": self.watermark, "now": self.clocks.now}
+
+    def _dump(self, record: Record) -> bytes:
+        border = self._stage.border
+        timers = [
+            (timer.family, timer.tag, timer.event, timer.fire, timer.hold, _fields(timer.pane))
+            for timer in record.timers.values()
+        ]
+        key = border.coder.key_coder().encode(record.user_key)
+        window = border.windows.bytes_of(record.window)
+        return dumps((key, window, record.deadline, self._stage.state.dump(record), timers))
+
+    def _load(self, seq: int, name: bytes, cell: bytes) -> Record:
+        border = self._stage.border
+        key, window, deadline, states, timers = pickle.loads(cell)
+        user_key = border.coder.key_coder().decode(key)
+        record = Record(name, user_key, border.windows.decoded(window)[0], seq, deadline, encoded=states)
+        for family, tag, event, fire, hold, pane in timers:
+            placed = from_pane(to_pane(*pane))
+            record.timers[family, tag] = SetTimer(family, tag, event, fire, hold, placed)
+        return record
+
+
+_WAITING: Final = 20_000
+"""From so many elements on, what a stage has emitted is packed before the end of its bundle."""
+
+
+def _fields(pane: windowed_value.PaneInfo) -> tuple[bool, bool, int, int, int]:
+    return pane.is_first, pane.is_last, pane.timing, pane.index, pane.nonspeculative_index
+
+
+@dataclass(frozen=True)
+class KeyedStage:
+    """Runs a stage with state: the pairs of `KeyFn` come in, and what its sinks get comes out, tagged by the sink."""
+
+    spec: StageSpec
+    source: Port
+    writes: tuple[tuple[str, Form], ...]
+    windowing: Windowing
+
+    needs_time: ClassVar[bool] = True
+    retracts: ClassVar[bool] = False
+
+    def form_of(self, sink: str) -> Form:
+        """Returns the form in which a sink writes."""
+        return dict(self.writes)[sink]
+
+    def processor(self, shard: int = 0) -> KeyedStageShard:
+        stage = _open.get(self.spec.descriptor)
+        if stage is None:
+            stage = _open[self.spec.descriptor] = OpenStage(self)
+        return KeyedStageShard(self, stage)
+
+    def bundles(self, emitted: pa.RecordBatch) -> Iterator[tuple[str | None, Bundle]]:
+        for tag, block in zip(emitted.column("tag").to_pylist(), emitted.column("block").to_pylist(), strict=True):
+            yield tag, from_block(block)
+
+    def identity(self) -> Identity:
+        return {"kind": "beam stage", "stage": self.spec.stateful, "window": identity_of(self.windowing.window)}
+
+    def describe(self) -> str:
+        return f"{self.spec.stateful}, {self.windowing.window!r}"

@@ -1,0 +1,200 @@
+"""Splittable DoFns in a stream: restrictions that are not done are state of a shard, and go on when they are due.
+
+A step processes new elements, and what is left of earlier ones, each once: a DoFn that has no end stops by itself
+(`defer_remainder`) and says when it wants to go on. What is left holds the watermark where its estimator has it.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+from apache_beam.utils import windowed_value
+
+from headrace.dialects.beam import metrics
+from headrace.dialects.beam.border import Form, WindowKind, from_pane, from_times, to_times
+from headrace.dialects.beam.keyedstage import EMITTED, OpenStage
+from headrace.dialects.beam.stagefn import Tagged
+from headrace.dialects.beam.stagespecs import Port, StageSpec
+from headrace.dialects.beam.storedrecords import StoredRecords
+from headrace.engine.columns.cells import decode_cells
+from headrace.engine.columns.hashing import HASHES
+from headrace.engine.shard.clocks import Clocks, output_watermark
+from headrace.engine.shard.identity import Identity
+from headrace.engine.shard.processor import StepResult
+from headrace.engine.shard.windowbounds import bounds_of
+from headrace.engine.worker.bundles import Bundle, from_block, to_block
+from headrace.engine.worker.shuffle import VALUE
+from headrace.model.bundlefns import SideContents
+from headrace.model.panes import Windowing
+from headrace.model.pickling import dumps
+from headrace.model.times import MAX_TIME, MIN_TIME
+
+
+@dataclass
+class SpreadFn:
+    """Makes pairs of elements: a hash, which spreads them over the shards, and their time, bytes, window and pane."""
+
+    spec: StageSpec
+    source: Port
+
+    def open(self, sides: Sequence[SideContents]) -> None:
+        self._windows = self.spec.components.windows(self.source.collection)
+
+    def run(self, bundle: Bundle) -> Iterator[Tagged]:
+        """Makes a pair of each element."""
+        folded = self._windows.kind is WindowKind.FOLDED
+        pairs = []
+        for element, time in zip(bundle.elements, bundle.all_times().tolist(), strict=True):
+            window, cell = element if folded else (b"", element)
+            pairs.append((blake2b(cell, digest_size=8).digest(), (time, cell, window, bundle.pane)))
+        yield "pairs", bundle.with_elements(pairs)
+
+    def close(self) -> Iterator[Tagged]:
+        return iter(())
+
+
+@dataclass(eq=False)
+class Residual:
+    """The rest of a restriction: its transform, its element as bytes, when it goes on, and what time it holds."""
+
+    name: bytes
+    seq: int
+    transform: str
+    element: bytes
+    due: int
+    hold: int
+
+
+class SplittableShard:
+    """The processor of a shard. Rows have VALUE, the entries of `SpreadFn`, and perhaps START and END."""
+
+    def __init__(self, stage: OpenStage) -> None:
+        self._stage = stage
+        self.records = StoredRecords[Residual](_dump, _load)
+        self.clocks = Clocks()
+        self.watermark = MIN_TIME  # of the output
+        self.fractions: set[float] = set()
+
+    def step(self, rows: pa.RecordBatch | None = None, clocks: Clocks | None = None) -> StepResult:
+        """Processes rows, and what is left and due, and moves the clocks on."""
+        self.clocks = after = self.clocks.moved(clocks or Clocks())
+        outputs: list[tuple[str, Bundle]] = []
+        due = [record for record in self.records.by_name.values() if record.due <= after.now]
+        if due or (rows is not None and rows.num_rows):
+            outputs = self._run(rows, sorted(due, key=lambda record: record.seq))
+        waiting = self.records.by_name.values()
+        hold = min((record.hold for record in waiting), default=MAX_TIME)
+        self.watermark = output_watermark(self.watermark, after.watermark, np.array([hold]))
+        tags, blocks = [tag for tag, _ in outputs], [to_block(bundle) for _, bundle in outputs]
+        body = pa.record_batch([pa.array(tags, pa.string()), pa.array(blocks, pa.binary())], schema=EMITTED)
+        again = min((record.due for record in waiting), default=None)
+        return StepResult(body, None, 0, self.watermark, len(waiting), again=again)
+
+    def _run(self, rows: pa.RecordBatch | None, due: list[Residual]) -> list[tuple[str, Bundle]]:
+        stage, harness = self._stage, self._stage.harness
+        outputs: list[tuple[str, Bundle]] = []
+        harness.start()
+        try:
+            for value in self._values(rows) if rows is not None else ():
+                stage.enter(value)
+            for record in due:
+                self.records.drop(record)
+                op = harness.processor.ops[record.transform]
+                op.process(op.input_info.main_input_coder.get_impl().decode_nested(record.element))
+            left = harness.finish()
+        except BaseException:
+            harness.abandon()
+            harness.take()
+            raise
+        outputs += stage.taken()
+        for residual in left:
+            self._keep(harness.processor.delayed_bundle_application(*residual))
+        harness.finalize()
+        metrics.record(harness.report())
+        return outputs
+
+    def _values(self, rows: pa.RecordBatch) -> Iterator[windowed_value.WindowedValue]:
+        entries, windows = decode_cells(rows.column(VALUE)), self._stage.border.windows
+        micros = from_times(np.array([entry[0] for entry in entries], np.int64))
+        start, end = bounds_of(rows)
+        bounds = zip(start.tolist(), end.tolist(), strict=True)
+        for time, placed, (_, cell, window, pane) in zip(micros, bounds, entries, strict=True):
+            in_window = windows.decoded(window) if window else self._stage.windows(b"", placed)
+            yield windowed_value.create(self._stage.decode(cell), time, in_window, from_pane(pane))
+
+    def _keep(self, left: Any) -> None:
+        """Keeps what is left of a restriction."""
+        application, number = left.application, self.records.next_seq
+        lows = [low.ToMicroseconds() for low in application.output_watermarks.values()]
+        hold = int(to_times([min(lows)])[0]) if lows else self.watermark
+        due = self.clocks.now + left.requested_time_delay.ToMicroseconds()
+        name = number.to_bytes(8, "big")
+        self.records.add(Residual(name, number, application.transform_id, application.element, due, hold))
+
+    # State
+
+    def dump(self) -> list[bytes]:
+        """Encodes the whole state."""
+        blocks = self.part(0, HASHES)
+        self.records.written()
+        return blocks
+
+    def part(self, low: int, high: int) -> list[bytes]:
+        """Encodes what is left of restrictions whose hashes are in a range."""
+        return self.records.part(self._numbers(), low, high)
+
+    def changes(self) -> list[bytes]:
+        """Encodes the state delta since `dump`, `changes` or `load` was last called, to be loaded after those."""
+        return self.records.changes(self._numbers())
+
+    def load(self, blocks: list[bytes]) -> None:
+        """Loads blocks in the order in which they were written, on top of the state it has."""
+        numbers = self.records.load(blocks)
+        self.clocks, self.watermark = Clocks(numbers["input"], numbers["now"]), numbers["output"]
+
+    def _numbers(self) -> dict[str, int]:
+        return {"input": self.clocks.watermark, "output": self.watermark, "now": self.clocks.now}
+
+
+def _dump(record: Residual) -> bytes:
+    return dumps((record.transform, record.element, record.due, record.hold))
+
+
+def _load(seq: int, name: bytes, cell: bytes) -> Residual:
+    return Residual(name, seq, *pickle.loads(cell))
+
+
+@dataclass(frozen=True)
+class SplittableStage:
+    """Runs a stage that begins with a splittable DoFn: the pairs of `SpreadFn` come in."""
+
+    spec: StageSpec
+    source: Port
+    writes: tuple[tuple[str, Form], ...]
+    windowing: Windowing = field(repr=False)
+
+    needs_time: ClassVar[bool] = True
+    retracts: ClassVar[bool] = False
+
+    def form_of(self, sink: str) -> Form:
+        """Returns the form in which a sink writes."""
+        return dict(self.writes)[sink]
+
+    def processor(self, shard: int = 0) -> SplittableShard:
+        return SplittableShard(OpenStage(self))
+
+    def bundles(self, emitted: pa.RecordBatch) -> Iterator[tuple[str | None, Bundle]]:
+        for tag, block in zip(emitted.column("tag").to_pylist(), emitted.column("block").to_pylist(), strict=True):
+            yield tag, from_block(block)
+
+    def identity(self) -> Identity:
+        return {"kind": "beam splittable", "stage": self.spec.name}
+
+    def describe(self) -> str:
+        return f"{self.spec.name}, splittable"
