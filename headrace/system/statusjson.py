@@ -96,7 +96,7 @@ def encode_metrics(cells: Cells) -> list[MetricJson]:
             encoded.append({"transform": label, "name": name, "kind": "distribution", "value": cell.sum, **rest})  # type: ignore[typeddict-item]
         elif isinstance(cell, GaugeResult):
             encoded.append({"transform": label, "name": name, "kind": "gauge", "value": cell.value})
-        else:
+        elif isinstance(cell, int):  # others are of a dialect, which has its own way to show them
             encoded.append({"transform": label, "name": name, "kind": "counter", "value": cell})
     return encoded
 

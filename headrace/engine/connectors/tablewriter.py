@@ -201,7 +201,7 @@ class TableWriter:
 
 
 class TableBatch(NamedTuple):
-    """What a table is given of a batch; `elements` decodes them."""
+    """The part of a batch that a table is given; `elements` decodes it."""
 
     writer: TableWriter
     elements: Callable[[], list[WindowedValue]]
