@@ -28,6 +28,7 @@ from headrace.model.pipeline import Pipeline
 from headrace.model.sharded import Sharded
 from headrace.model.sources import Create
 from tests.dialects.beam.localstream import LocalRunner
+from tests.scale import only_full
 
 
 class PairsOfTens(WindowFn):  # type: ignore[misc]  # Beam's classes are untyped
@@ -185,6 +186,12 @@ def test_splittable_in_this_process() -> None:
 @pytest.mark.slow("a stream of nine micro-batches with four levels")
 def test_stream_on_spark(spark: SparkSession) -> None:
     check_stream(HeadraceRunner())
+
+
+@only_full("the same in this process, and other streams on Spark")
+@pytest.mark.slow("a micro-batch for each time that what is left is due")
+def test_splittable_on_spark(spark: SparkSession) -> None:
+    check_splittable(HeadraceRunner())
 
 
 def test_a_service_cannot_feed_a_stream() -> None:
