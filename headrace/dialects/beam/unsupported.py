@@ -11,7 +11,7 @@ from headrace.model.errors import PipelineError
 
 _REFUSED: Final = {
     "beam:transform:pubsub_read:v1": "reads Pub/Sub, which only Dataflow and Beam's direct runner do themselves; "
-    "read a topic of the log or of Kafka with Headrace's own ReadTopic or ReadKafka",
+    "read a topic of the log or of Kafka with hr.ReadTopic in a pipeline of Headrace's own",
     "beam:transform:pubsub_write:v1": "writes to Pub/Sub, as only Dataflow and Beam's direct runner do themselves; "
     "write with a DoFn of your own",
 }
