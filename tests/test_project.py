@@ -13,12 +13,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.scale import only_full
+
 ROOT = Path(__file__).parent.parent
 MODEL = sorted(ROOT.glob("headrace/model/**/*.py"))
 BENCHMARKS = sorted(ROOT.glob("bench/[!_]*.py"))
 
 REFUSE_SPARK = """
 import importlib, sys
+from tests.scale import only_full
 
 class RefuseSpark:
     def find_spec(self, name, path=None, target=None):
@@ -92,6 +95,7 @@ def test_there_is_a_batch_benchmark() -> None:
     assert ROOT / "bench/batch.py" in BENCHMARKS
 
 
+@only_full("nobody measures in every run")
 @pytest.mark.parametrize("path", BENCHMARKS, ids=lambda path: path.name)
 def test_benchmarks_can_be_quick(path: Path) -> None:
     assert "--quick" in output_of(sys.executable, str(path), "--help")

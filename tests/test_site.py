@@ -40,6 +40,8 @@ def test_the_reference_has_every_public_name(site: Path) -> None:
     assert names - found == set()
 
 
+@only_full("docstrings of all public names are run")
+@pytest.mark.slow("builds the site")
 def test_the_reference_has_signatures_and_examples(site: Path) -> None:
     page = (site / "reference/windows.html").read_text("utf-8")
     text = re.sub(r"<[^>]+>", "", page)

@@ -265,6 +265,7 @@ def test_what_is_not_installed_is_said(registry: Registry, monkeypatch: pytest.M
         latest_columns("visits", SchemaRegistry(registry.url), "visits-value", "avro")
 
 
+@only_full("test_hostile_peers.py has peers that are away")
 def test_a_registry_that_is_away_or_refuses_is_named_without_the_password(registry: Registry) -> None:
     registry.user = "ann:hunter2"
     registry.register("visits-value", {"schema": json.dumps(VISIT)})

@@ -15,7 +15,7 @@ from headrace.dialects.sql.sqlsession import SqlSession
 from headrace.engine.stream.handle import StreamHandle
 from headrace.local.querytable import QueryTable
 from headrace.log.topics import Log
-from tests.scale import FULL
+from tests.scale import FULL, only_full
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -115,6 +115,7 @@ class Recount:
             return client.execute(f"SELECT * FROM {view}").fetchall()
 
 
+@only_full("sessions are closed and opened again in test_sqlsession.py, and aborted in test_faults.py")
 @pytest.mark.slow("a session dies and is opened again, in FULL eleven times")
 def test_a_session_that_dies_in_a_statement_has_executed_it_or_not(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

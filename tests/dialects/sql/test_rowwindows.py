@@ -20,7 +20,7 @@ from tests.dialects.sql.answers import answer
 from tests.dialects.sql.memoryrun import Change, MemoryRun
 from tests.dialects.sql.randomqueries import Batch, streams
 from tests.dialects.sql.test_prefix_integrity import Row, table_of
-from tests.scale import examples
+from tests.scale import examples, only_full
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -77,6 +77,7 @@ def test_what_windows_of_rows_refuse() -> None:
             planner.plan(parse_query(text), text)
 
 
+@only_full("the others have windows of rows without Spark")
 def test_windows_of_rows_on_spark(spark: SparkSession) -> None:
     times = [datetime(2026, 1, 31, 12, 0, n, tzinfo=UTC) for n in range(20)]
     rows = [Row(n, "a" if n % 3 else "b", n, n % 5, at) for n, at in enumerate(times)]

@@ -10,7 +10,7 @@ import pytest
 
 import headrace as hr
 from headrace.model.times import SECOND
-from tests.scale import FULL
+from tests.scale import FULL, only_full
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,6 +71,7 @@ class Crash(Exception):
 CRASHES = (2, 3) if FULL else (2,)
 
 
+@only_full("test_interval_join.py joins streams on Spark")
 @pytest.mark.slow("a stream of several joins that crashes, and a batch")
 def test_streams_join_as_batches_do(spark: SparkSession, tmp_path: pathlib.Path) -> None:
     """The stream crashes after rows have come to wait, and goes on from its checkpoint."""

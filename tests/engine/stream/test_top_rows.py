@@ -11,6 +11,7 @@ import pytest
 
 import headrace as hr
 from tests.reference_toprows import top_rows
+from tests.scale import only_full
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -81,6 +82,7 @@ def most(rows: list[tuple[Bid, int]]) -> Counter[str]:
     return Counter(shown(row.values(), None) for row in top_rows(counts, 2, [("n", True, False)]))
 
 
+@only_full("the queries of test_queries.py have first rows")
 @pytest.mark.slow("a stream of four groupings that is stopped and goes on, and a batch")
 def test_streams_and_batches_find_the_first_rows(spark: SparkSession, tmp_path: pathlib.Path) -> None:
     rows = bids(7, 90)

@@ -114,7 +114,7 @@ def joined(rows: hr.PCollection) -> hr.PCollection:
             {"event_time": "at", "watermark": hr.Punctuated("marked")},
             marks=only_full("the same with another watermark"),
         ),
-        (joined, {"event_time": "at", "bad": "skip"}),
+        pytest.param(joined, {"event_time": "at", "bad": "skip"}, marks=only_full("the same without a join")),
         pytest.param(some, {}, marks=only_full("the same with event times")),
     ],
 )

@@ -207,6 +207,7 @@ def test_markup_that_got_into_the_page_runs_nothing(browser: BrowserContext, por
         page.close()
 
 
+@only_full("test_page.py signs in")
 def test_pages_go_to_the_sign_in_page_when_their_session_ends(
     browser: BrowserContext, tmp_path: Path, port: int
 ) -> None:

@@ -64,6 +64,7 @@ class Numbers:
         return self.values().total() >= self.expected().total()
 
 
+@only_full("injectors and watermarks in Kafka have tests, and computations on topics of the log")
 @pytest.mark.slow("a broker, and four starts of streams")
 def test_streams_in_kafka(spark: SparkSession, broker: Broker, tmp_path: pathlib.Path) -> None:
     numbers = Numbers(broker, "mill")
