@@ -21,7 +21,6 @@ BENCHMARKS = sorted(ROOT.glob("bench/[!_]*.py"))
 
 REFUSE_SPARK = """
 import importlib, sys
-from tests.scale import only_full
 
 class RefuseSpark:
     def find_spec(self, name, path=None, target=None):
