@@ -22,6 +22,9 @@ SCRIPT: Final = "script"
 
 def expand_reshuffle(stages: Iterable[Stage], context: TransformContext) -> Iterator[Stage]:
     """Turns each Reshuffle into a write to a buffer and a read from it, as Beam's phase does with a GroupByKey."""
+    stages = list(stages)
+    for stage in reversed(stages):  # the next may be a Reshuffle, too
+        _encode_as_read(stage.transforms[0], context)
     for stage in stages:
         (transform,) = stage.transforms
         if transform.spec.urn != common_urns.composites.RESHUFFLE.urn:
@@ -43,6 +46,16 @@ def expand_reshuffle(stages: Iterable[Stage], context: TransformContext) -> Iter
             downstream_side_inputs=stage.downstream_side_inputs,
             must_follow=translations.union(frozenset([write]), stage.must_follow),
         )
+
+
+def _encode_as_read(transform: proto.PTransform, context: TransformContext) -> None:
+    """Gives the input of a Reshuffle the coder of its output, which may be that of keys of a GroupByKey behind it."""
+    if transform.spec.urn == common_urns.composites.RESHUFFLE.urn:
+        collections = context.components.pcollections
+        (output,) = transform.outputs.values()
+        for tag, collection in transform.inputs.items():
+            if tag not in translations.side_inputs(transform):
+                collections[collection].coder_id = collections[output].coder_id
 
 
 def expand_timed_combines(stages: Iterable[Stage], context: TransformContext) -> Iterator[Stage]:

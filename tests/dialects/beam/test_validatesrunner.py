@@ -40,6 +40,7 @@ SAMPLE = ("test_par_do_with_multiple_outputs_and_using_yield", "test_multi_value
 SKIPPED = {
     "test_combine": "it watches calls of a CombineFn in its own process",
     "test_dofn_lifecycle": "it watches calls of a DoFn in its own process",
+    "test_multi_triggered_gbk_side_input": "a side input without an end, in windows, is refused",
 }
 """Tests that do not run on Spark, and why."""
 
