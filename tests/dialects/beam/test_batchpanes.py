@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -78,7 +77,6 @@ def groups(runner: Any, values: list[Any], windowing: Any) -> list[Any]:
 def test_groups_are_those_of_beams_runner(
     values: list[Any], windows: Any, triggers: Any, combiner: Any, accumulating: bool
 ) -> None:
-    logging.disable(logging.WARNING)
     mode = trigger.AccumulationMode.ACCUMULATING if accumulating else trigger.AccumulationMode.DISCARDING
     windowing = beam.WindowInto(
         windows(), trigger=triggers(), accumulation_mode=mode, timestamp_combiner=combiner, allowed_lateness=0
