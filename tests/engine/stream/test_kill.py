@@ -17,7 +17,9 @@ CHAOS = Path(__file__).parents[2] / "chaos"
 
 @pytest.mark.timeout(900)
 @pytest.mark.slow("a driver is killed and started again")
-@pytest.mark.parametrize(("job", "seeds"), [("logjob", 1), *([("job", 3), ("sqljob", 1)] if FULL else [])])
+@pytest.mark.parametrize(
+    ("job", "seeds"), [("job", 3 if FULL else 1), ("logjob", 1), *([("sqljob", 1)] if FULL else [])]
+)
 def test_killed_drivers_leave_no_trace(
     job: str, seeds: int, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

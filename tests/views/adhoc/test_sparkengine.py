@@ -219,7 +219,6 @@ def test_what_a_table_does_not_show_is_in_no_answer_and_in_no_error(session: Spa
         assert "777" not in said
 
 
-@only_full("the two other walls, and processes of the server that end and start anew")
 @pytest.mark.slow("a Spark of its own starts, and starts again")
 def test_the_third_wall_is_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADRACE_SECRET", "hunter2")
