@@ -21,15 +21,14 @@ from apache_beam.utils.timestamp import Timestamp
 from headrace.dialects.beam.beamtimers import NEVER
 from headrace.dialects.beam.beamtimes import to_micros, to_timestamp
 from headrace.dialects.beam.border import WindowBorder, WindowKind, fold, from_pane, from_times, to_pane, to_times
-from headrace.dialects.beam.keyedstage import EMITTED
 from headrace.dialects.beam.stagespecs import Port, StageSpec
-from headrace.dialects.beam.storedrecords import StoredRecords
+from headrace.dialects.beam.storedrecords import RecordShard
 from headrace.engine.columns.cells import decode_cells
-from headrace.engine.columns.hashing import HASHES
 from headrace.engine.shard.clocks import Clocks, output_watermark
 from headrace.engine.shard.identity import Identity
 from headrace.engine.shard.processor import StepResult
-from headrace.engine.worker.bundles import Bundle, from_block, to_block
+from headrace.engine.shard.taggedbundles import pack_bundles, unpack_bundles
+from headrace.engine.worker.bundles import Bundle
 from headrace.engine.worker.shuffle import KEY, SPELLING, VALUE
 from headrace.model.keys import decode_keys
 from headrace.model.panes import GLOBAL, Windowing
@@ -60,17 +59,14 @@ class _ShardClock:
         return float(self.now)
 
 
-class DriverShard:
+class DriverShard(RecordShard[DrivenKey]):
     """The processor of a shard. Rows have KEY, SPELLING and VALUE: time, window as bytes, pane, and value as bytes."""
 
     def __init__(self, windowing: Any, windows: WindowBorder) -> None:
+        super().__init__()
         self._clock, self._windows = _ShardClock(), windows
         self._lateness = windowing.allowed_lateness
         self._driver = GeneralTriggerDriver(windowing, self._clock)
-        self.records = StoredRecords[DrivenKey](self._dump, self._load)
-        self.clocks = Clocks()
-        self.watermark = MIN_TIME  # of the output
-        self.fractions: set[float] = set()
 
     def step(self, rows: pa.RecordBatch | None = None, clocks: Clocks | None = None) -> StepResult:
         """Adds rows, moves the clocks on, and fires panes."""
@@ -95,10 +91,8 @@ class DriverShard:
         self.clocks = after
         hold = min((record.hold for record in self.records.by_name.values()), default=MAX_TIME)
         self.watermark = output_watermark(self.watermark, after.watermark, np.array([hold]))
-        blocks = [to_block(self._group(key, pane)) for key, pane in panes]
-        tags = pa.nulls(len(blocks), pa.string())
-        body = pa.record_batch([tags, pa.array(blocks, pa.binary())], schema=EMITTED)
-        return StepResult(body, late, 0, self.watermark, len(self.records.by_name))
+        groups = pack_bundles((None, self._group(key, pane)) for key, pane in panes)
+        return StepResult(groups, late, 0, self.watermark, len(self.records.by_name))
 
     def _taken(
         self, rows: pa.RecordBatch, clocks: Clocks
@@ -171,28 +165,6 @@ class DriverShard:
 
     # State
 
-    def dump(self) -> list[bytes]:
-        """Encodes the whole state."""
-        blocks = self.part(0, HASHES)
-        self.records.written()
-        return blocks
-
-    def part(self, low: int, high: int) -> list[bytes]:
-        """Encodes the state of keys whose hashes are in a range."""
-        return self.records.part(self._numbers(), low, high)
-
-    def changes(self) -> list[bytes]:
-        """Encodes the state delta since `dump`, `changes` or `load` was last called, to be loaded after those."""
-        return self.records.changes(self._numbers())
-
-    def load(self, blocks: list[bytes]) -> None:
-        """Loads blocks in the order in which they were written, on top of the state it has."""
-        numbers = self.records.load(blocks)
-        self.clocks, self.watermark = Clocks(numbers["input"], numbers["now"]), numbers["output"]
-
-    def _numbers(self) -> dict[str, int]:
-        return {"input": self.clocks.watermark, "output": self.watermark, "now": self.clocks.now}
-
     def _dump(self, record: DrivenKey) -> bytes:
         state = record.state
         by_window = {window: dict(tags) for window, tags in state.state.items()}
@@ -224,8 +196,7 @@ class DriverWork:
         return DriverShard(components.windowing(self.sink.collection), components.windows(self.sink.collection))
 
     def bundles(self, emitted: pa.RecordBatch) -> Iterator[tuple[str | None, Bundle]]:
-        for block in emitted.column("block").to_pylist():
-            yield None, from_block(block)
+        return unpack_bundles(emitted)
 
     def identity(self) -> Identity:
         return {"kind": "beam driver", "window": self.describe()}

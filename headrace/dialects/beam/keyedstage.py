@@ -24,26 +24,24 @@ from headrace.dialects.beam.beamtimers import NEVER, SetTimer, Timers
 from headrace.dialects.beam.border import ElementBorder, Form, WindowKind, from_pane, from_times, to_pane, unfold
 from headrace.dialects.beam.harness import Harness
 from headrace.dialects.beam.sides import SideHandler
+from headrace.dialects.beam.stagefn import WAITING
 from headrace.dialects.beam.stagespecs import Port, StageSpec
-from headrace.dialects.beam.storedrecords import StoredRecords
+from headrace.dialects.beam.storedrecords import RecordShard
 from headrace.dialects.beam.userstate import Record, UserState
 from headrace.engine.columns.cells import decode_cells
-from headrace.engine.columns.hashing import HASHES
 from headrace.engine.shard.clocks import Clocks, output_watermark
 from headrace.engine.shard.identity import Identity, identity_of
 from headrace.engine.shard.placing import expired
 from headrace.engine.shard.processor import StepResult
+from headrace.engine.shard.taggedbundles import pack_bundles, unpack_bundles
 from headrace.engine.shard.windowbounds import bounds_of, window_names
-from headrace.engine.worker.bundles import Bundle, from_block, to_block
+from headrace.engine.worker.bundles import Bundle
 from headrace.engine.worker.hidden import TIME
 from headrace.engine.worker.shuffle import KEY, SPELLING, VALUE
 from headrace.model.keys import decode_keys
 from headrace.model.panes import Windowing
 from headrace.model.pickling import dumps
-from headrace.model.times import MAX_TIME, MIN_TIME
-
-EMITTED: Final = pa.schema([("tag", pa.string()), ("block", pa.binary())])
-"""The schema of what a step emits: packed bundles with their tags."""
+from headrace.model.times import MAX_TIME
 
 
 class StageWork(Protocol):
@@ -97,19 +95,16 @@ _open: Final[weakref.WeakValueDictionary[bytes, OpenStage]] = weakref.WeakValueD
 """The stages of this process, by their descriptors, as long as a shard uses them."""
 
 
-class KeyedStageShard:
+class KeyedStageShard(RecordShard[Record]):
     """The processor of a shard. Rows have KEY, SPELLING, TIME, perhaps START and END, and VALUE: entries of `KeyFn`."""
 
     def __init__(self, work: KeyedStage, stage: OpenStage) -> None:
+        super().__init__()
         self._stage, self._lateness = stage, work.windowing.allowed_lateness
         assert work.spec.stateful is not None
         self._transform = work.spec.stateful
-        self.records = StoredRecords[Record](self._dump, self._load)
         self.timers = Timers()
         self._deadlines: list[tuple[int, int, Record]] = []
-        self.clocks = Clocks()
-        self.watermark = MIN_TIME  # of the output
-        self.fractions: set[float] = set()
 
     def step(self, rows: pa.RecordBatch | None = None, clocks: Clocks | None = None) -> StepResult:
         """Processes rows, moves the clocks on, and fires timers."""
@@ -131,9 +126,7 @@ class KeyedStageShard:
             metrics.record(self._stage.harness.report())
         self.clocks = after
         self.watermark = output_watermark(self.watermark, after.watermark, np.array([self.timers.hold()]))
-        tags, blocks = [tag for tag, _ in outputs], [to_block(bundle) for _, bundle in outputs]
-        body = pa.record_batch([pa.array(tags, pa.string()), pa.array(blocks, pa.binary())], schema=EMITTED)
-        return StepResult(body, late, 0, self.watermark, len(self.records.by_name))
+        return StepResult(pack_bundles(outputs), late, 0, self.watermark, len(self.records.by_name))
 
     def _something_due(self, clocks: Clocks) -> bool:
         ends = self._deadlines[0][0] if self._deadlines else NEVER
@@ -145,7 +138,7 @@ class KeyedStageShard:
         harness.start()
         try:
             for _ in calls:
-                if harness.waiting >= _WAITING:
+                if harness.waiting >= WAITING:
                     outputs += self._stage.taken()
             harness.finish()
         except BaseException:
@@ -206,32 +199,13 @@ class KeyedStageShard:
 
     # State
 
-    def dump(self) -> list[bytes]:
-        """Encodes the whole state."""
-        blocks = self.part(0, HASHES)
-        self.records.written()
-        return blocks
-
-    def part(self, low: int, high: int) -> list[bytes]:
-        """Encodes the state of records whose hashes are in a range."""
-        return self.records.part(self._numbers(), low, high)
-
-    def changes(self) -> list[bytes]:
-        """Encodes the state delta since `dump`, `changes` or `load` was last called, to be loaded after those."""
-        return self.records.changes(self._numbers())
-
     def load(self, blocks: list[bytes]) -> None:
-        """Loads blocks in the order in which they were written, on top of the state it has."""
-        numbers = self.records.load(blocks)
-        self.clocks, self.watermark = Clocks(numbers["input"], numbers["now"]), numbers["output"]
+        super().load(blocks)
         self.timers, self._deadlines = Timers(), []
         for record in self.records.by_name.values():
             heappush(self._deadlines, (record.deadline, record.seq, record))
             for timer in record.timers.values():
                 self.timers.note(record, timer)
-
-    def _numbers(self) -> dict[str, int]:
-        return {"input": self.clocks.watermark, "output": self.watermark, "now": self.clocks.now}
 
     def _dump(self, record: Record) -> bytes:
         border = self._stage.border
@@ -252,10 +226,6 @@ class KeyedStageShard:
             placed = from_pane(to_pane(*pane))
             record.timers[family, tag] = SetTimer(family, tag, event, fire, hold, placed)
         return record
-
-
-_WAITING: Final = 20_000
-"""From so many elements on, what a stage has emitted is packed before the end of its bundle."""
 
 
 def _fields(pane: windowed_value.PaneInfo) -> tuple[bool, bool, int, int, int]:
@@ -285,8 +255,7 @@ class KeyedStage:
         return KeyedStageShard(self, stage)
 
     def bundles(self, emitted: pa.RecordBatch) -> Iterator[tuple[str | None, Bundle]]:
-        for tag, block in zip(emitted.column("tag").to_pylist(), emitted.column("block").to_pylist(), strict=True):
-            yield tag, from_block(block)
+        return unpack_bundles(emitted)
 
     def identity(self) -> Identity:
         return {"kind": "beam stage", "stage": self.spec.stateful, "window": identity_of(self.windowing.window)}

@@ -18,22 +18,22 @@ from apache_beam.utils import windowed_value
 
 from headrace.dialects.beam import metrics
 from headrace.dialects.beam.border import Form, WindowKind, from_pane, from_times, to_times
-from headrace.dialects.beam.keyedstage import EMITTED, OpenStage
+from headrace.dialects.beam.keyedstage import OpenStage
 from headrace.dialects.beam.stagefn import Tagged
 from headrace.dialects.beam.stagespecs import Port, StageSpec
-from headrace.dialects.beam.storedrecords import StoredRecords
+from headrace.dialects.beam.storedrecords import RecordShard
 from headrace.engine.columns.cells import decode_cells
-from headrace.engine.columns.hashing import HASHES
 from headrace.engine.shard.clocks import Clocks, output_watermark
 from headrace.engine.shard.identity import Identity
 from headrace.engine.shard.processor import StepResult
+from headrace.engine.shard.taggedbundles import pack_bundles, unpack_bundles
 from headrace.engine.shard.windowbounds import bounds_of
-from headrace.engine.worker.bundles import Bundle, from_block, to_block
+from headrace.engine.worker.bundles import Bundle
 from headrace.engine.worker.shuffle import VALUE
 from headrace.model.bundlefns import SideContents
 from headrace.model.panes import Windowing
 from headrace.model.pickling import dumps
-from headrace.model.times import MAX_TIME, MIN_TIME
+from headrace.model.times import MAX_TIME
 
 
 @dataclass
@@ -71,15 +71,12 @@ class Residual:
     hold: int
 
 
-class SplittableShard:
+class SplittableShard(RecordShard[Residual]):
     """The processor of a shard. Rows have VALUE, the entries of `SpreadFn`, and perhaps START and END."""
 
     def __init__(self, stage: OpenStage) -> None:
+        super().__init__()
         self._stage = stage
-        self.records = StoredRecords[Residual](_dump, _load)
-        self.clocks = Clocks()
-        self.watermark = MIN_TIME  # of the output
-        self.fractions: set[float] = set()
 
     def step(self, rows: pa.RecordBatch | None = None, clocks: Clocks | None = None) -> StepResult:
         """Processes rows, and what is left and due, and moves the clocks on."""
@@ -91,10 +88,8 @@ class SplittableShard:
         waiting = self.records.by_name.values()
         hold = min((record.hold for record in waiting), default=MAX_TIME)
         self.watermark = output_watermark(self.watermark, after.watermark, np.array([hold]))
-        tags, blocks = [tag for tag, _ in outputs], [to_block(bundle) for _, bundle in outputs]
-        body = pa.record_batch([pa.array(tags, pa.string()), pa.array(blocks, pa.binary())], schema=EMITTED)
         again = min((record.due for record in waiting), default=None)
-        return StepResult(body, None, 0, self.watermark, len(waiting), again=again)
+        return StepResult(pack_bundles(outputs), None, 0, self.watermark, len(waiting), again=again)
 
     def _run(self, rows: pa.RecordBatch | None, due: list[Residual]) -> list[tuple[str, Bundle]]:
         stage, harness = self._stage, self._stage.harness
@@ -139,35 +134,11 @@ class SplittableShard:
 
     # State
 
-    def dump(self) -> list[bytes]:
-        """Encodes the whole state."""
-        blocks = self.part(0, HASHES)
-        self.records.written()
-        return blocks
+    def _dump(self, record: Residual) -> bytes:
+        return dumps((record.transform, record.element, record.due, record.hold))
 
-    def part(self, low: int, high: int) -> list[bytes]:
-        """Encodes what is left of restrictions whose hashes are in a range."""
-        return self.records.part(self._numbers(), low, high)
-
-    def changes(self) -> list[bytes]:
-        """Encodes the state delta since `dump`, `changes` or `load` was last called, to be loaded after those."""
-        return self.records.changes(self._numbers())
-
-    def load(self, blocks: list[bytes]) -> None:
-        """Loads blocks in the order in which they were written, on top of the state it has."""
-        numbers = self.records.load(blocks)
-        self.clocks, self.watermark = Clocks(numbers["input"], numbers["now"]), numbers["output"]
-
-    def _numbers(self) -> dict[str, int]:
-        return {"input": self.clocks.watermark, "output": self.watermark, "now": self.clocks.now}
-
-
-def _dump(record: Residual) -> bytes:
-    return dumps((record.transform, record.element, record.due, record.hold))
-
-
-def _load(seq: int, name: bytes, cell: bytes) -> Residual:
-    return Residual(name, seq, *pickle.loads(cell))
+    def _load(self, seq: int, name: bytes, cell: bytes) -> Residual:
+        return Residual(name, seq, *pickle.loads(cell))
 
 
 @dataclass(frozen=True)
@@ -190,8 +161,7 @@ class SplittableStage:
         return SplittableShard(OpenStage(self))
 
     def bundles(self, emitted: pa.RecordBatch) -> Iterator[tuple[str | None, Bundle]]:
-        for tag, block in zip(emitted.column("tag").to_pylist(), emitted.column("block").to_pylist(), strict=True):
-            yield tag, from_block(block)
+        return unpack_bundles(emitted)
 
     def identity(self) -> Identity:
         return {"kind": "beam splittable", "stage": self.spec.name}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -9,7 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.engine.columns.hashing import HASHES, hash_bytes
+from headrace.engine.shard.clocks import Clocks
 from headrace.engine.shard.stateblocks import Removals, ShardState, read_state, write_state
+from headrace.model.times import MIN_TIME
 
 
 class Stored(Protocol):
@@ -118,6 +121,46 @@ class StoredRecords(Generic[R]):
         del self._by_seq[record.seq]
         if self.by_name.get(record.name) is record:
             del self.by_name[record.name]
+
+
+class RecordShard(Generic[R]):
+    """Base of processors whose state is records, the clocks and the output watermark."""
+
+    def __init__(self) -> None:
+        self.records = StoredRecords[R](self._dump, self._load)
+        self.clocks = Clocks()
+        self.watermark = MIN_TIME  # of the output
+        self.fractions: set[float] = set()
+
+    def dump(self) -> list[bytes]:
+        """Encodes the whole state."""
+        blocks = self.part(0, HASHES)
+        self.records.written()
+        return blocks
+
+    def part(self, low: int, high: int) -> list[bytes]:
+        """Encodes the state of records whose hashes are in a range."""
+        return self.records.part(self._numbers(), low, high)
+
+    def changes(self) -> list[bytes]:
+        """Encodes the state delta since `dump`, `changes` or `load` was last called, to be loaded after those."""
+        return self.records.changes(self._numbers())
+
+    def load(self, blocks: list[bytes]) -> None:
+        """Loads blocks in the order in which they were written, on top of the state it has."""
+        numbers = self.records.load(blocks)
+        self.clocks, self.watermark = Clocks(numbers["input"], numbers["now"]), numbers["output"]
+
+    def _numbers(self) -> dict[str, int]:
+        return {"input": self.clocks.watermark, "output": self.watermark, "now": self.clocks.now}
+
+    @abstractmethod
+    def _dump(self, record: R) -> bytes:
+        """Makes a cell of the contents of a record."""
+
+    @abstractmethod
+    def _load(self, seq: int, name: bytes, cell: bytes) -> R:
+        """Makes a record of its number, name and cell."""
 
 
 def _hashes(records: list[Any]) -> Any:

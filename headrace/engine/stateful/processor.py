@@ -11,7 +11,6 @@ import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import repeat
-from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -24,22 +23,20 @@ from headrace.engine.shard.placing import expired
 from headrace.engine.shard.processor import StepResult
 from headrace.engine.shard.rows import PANE, panes_of
 from headrace.engine.shard.stateblocks import Removals, ShardState, read_state, write_state
+from headrace.engine.shard.taggedbundles import pack_bundles, unpack_bundles
 from headrace.engine.shard.windowbounds import bounds_of
 from headrace.engine.stateful.calls import Calls
 from headrace.engine.stateful.records import EMPTY, Record
 from headrace.engine.stateful.recordtable import RecordTable
 from headrace.engine.stateful.statefulfn import StatefulFn
 from headrace.engine.stateful.timers import NEVER
-from headrace.engine.worker.bundles import Bundle, from_block, to_block
+from headrace.engine.worker.bundles import Bundle
 from headrace.engine.worker.hidden import TIME
 from headrace.engine.worker.operators import Tagged
 from headrace.engine.worker.shuffle import VALUE
 from headrace.model.panes import NO_PANE, Windowing
 from headrace.model.state import TimerSpec
 from headrace.model.times import MIN_TIME
-
-EMITTED: Final = pa.schema([("tag", pa.string()), ("block", pa.binary())])
-"""The schema of what a step emits: packed bundles with their tags."""
 
 
 class DoFnProcessor:
@@ -86,9 +83,7 @@ class DoFnProcessor:
         self.clocks = after
         hold = min(self.calls.event.first(), self.calls.holds.first())
         self.watermark = output_watermark(self.watermark, after.watermark, np.array([hold]))
-        tags, blocks = [tag for tag, _ in outputs], [to_block(bundle) for _, bundle in outputs]
-        body = pa.record_batch([pa.array(tags, pa.string()), pa.array(blocks, pa.binary())], schema=EMITTED)
-        return StepResult(body, late, 0, self.watermark, self.table.held)
+        return StepResult(pack_bundles(outputs), late, 0, self.watermark, self.table.held)
 
     def _something_due(self, clocks: Clocks) -> bool:
         calls = self.calls
@@ -191,8 +186,7 @@ class StatefulWork:
         return DoFnProcessor(self.fn)
 
     def bundles(self, emitted: pa.RecordBatch) -> Iterator[tuple[str | None, Bundle]]:
-        for tag, block in zip(emitted.column("tag").to_pylist(), emitted.column("block").to_pylist(), strict=True):
-            yield tag, from_block(block)
+        return unpack_bundles(emitted)
 
     def identity(self) -> Identity:
         return {
