@@ -7,13 +7,21 @@ import os
 import re
 import uuid
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from headrace.local.privatefile import private_opener
 from headrace.local.privatefolder import make_folder
+from headrace.model.errors import PipelineError
+
+_RENAMING: Final = {"file", "hdfs", "webhdfs", "swebhdfs", "viewfs", "ofs", "o3fs"}
+"""Schemes of file systems where a rename is one step. Elsewhere, a file appears whole when it is closed."""
+_ABSENT: Final = "fs.option.create.conditional.overwrite"
+"""The option by which a store puts a file only where none is."""
+_TAKEN: Final = ("AlreadyExists", "RemoteFileChanged")
+"""Parts of the names of errors which say that a file was there."""
 
 
 class Folder:
@@ -57,6 +65,11 @@ class Folder:
         """Its path on a disk of this machine; None if it is elsewhere."""
         match = re.match(r"file:(?://)?(/.*)", str(self))
         return None if match is None else Path(match[1])
+
+    @property
+    def renames(self) -> bool:
+        """Whether a rename is one step here. In an object store, it is a copy of one file after the other."""
+        return str(self.file_system.getScheme()) in _RENAMING
 
     def sizes(self) -> list[tuple[str, int]]:
         """Returns the names and sizes of the files in it."""
@@ -120,12 +133,12 @@ class Folder:
     def write(self, name: str, data: bytes, modified: int | None = None) -> None:
         """Writes a file, which appears whole; `modified` is the time it is to have, in milliseconds."""
         # Spark's sources pass over names that begin with a dot.
-        new = self._at(f".{name}.new")
+        new = self._at(f".{name}.new") if self.renames else self._at(name)
         file = self.file_system.create(new, True)
-        try:
-            file.write(bytearray(data))
-        finally:
-            file.close()
+        file.write(bytearray(data))
+        file.close()  # not if that failed: a store would put what there is of it
+        if not self.renames:
+            return
         if modified is not None:
             self.file_system.setTimes(new, modified, -1)
         if not self.file_system.rename(new, self._at(name)):
@@ -140,19 +153,18 @@ class Folder:
         if (local := self.local) is not None:
             _put_locally(local, name, data)
             return
-        whole_at_once = str(self.file_system.getScheme()) not in ("hdfs", "viewfs")
-        new = self._at(name) if whole_at_once else self._at(f".{name}.{uuid.uuid4().hex}.new")
+        new = self._at(f".{name}.{uuid.uuid4().hex}.new") if self.renames else self._at(name)
         try:
-            file = self.file_system.create(new, False)
+            # A store that knows the option asks again when the file is closed, and not only now.
+            builder = self.file_system.createFile(new).overwrite(False).recursive()
+            file = builder.opt(_ABSENT, "true").build()
+            file.write(bytearray(data))
+            file.close()
         except Py4JJavaError as error:
-            if "AlreadyExists" in str(error.java_exception.getClass().getName()):
+            if any(part in str(error.java_exception.getClass().getName()) for part in _TAKEN):
                 raise FileExistsError(f"{self._at(name)} is there already") from None
             raise
-        try:
-            file.write(bytearray(data))
-        finally:
-            file.close()
-        if not whole_at_once and not self.file_system.rename(new, self._at(name)):
+        if self.renames and not self.file_system.rename(new, self._at(name)):
             self.file_system.delete(new, False)
             raise FileExistsError(f"{self._at(name)} is there already")
 
@@ -219,5 +231,14 @@ def located(spark: SparkSession, path: str) -> str:
 def file_system(spark: SparkSession, path: str) -> tuple[Any, Any]:
     """Returns Hadoop's file system for a path, and the path made absolute."""
     relative = path_of(spark, path)
-    system = relative.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+    try:
+        system = relative.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+    except Py4JJavaError as error:
+        reason = str(error.java_exception)
+        if "ClassNotFoundException" not in reason and "UnsupportedFileSystemException" not in reason:
+            raise
+        raise PipelineError(
+            f"{path!r}: this Spark session has no client of such a store; give it the jars of one, as "
+            "docs/objectstores.md says for S3"
+        ) from None
     return system, system.makeQualified(relative)

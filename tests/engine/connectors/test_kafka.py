@@ -241,7 +241,7 @@ def test_a_session_without_the_connector_is_told_how_to_get_it(
 
 def test_what_is_fetched_is_what_is_looked_for() -> None:
     for name, version in (("connector", kafkajars.VERSION), ("broker", kafka.VERSION)):
-        pom = (ROOT / "scripts" / "kafka" / f"{name}.xml").read_text("utf-8")
+        pom = (ROOT / "scripts" / "jars" / f"{name}.xml").read_text("utf-8")
         assert re.findall(r"^  <version>(.*)</version>$", pom, flags=re.MULTILINE) == [version]
     jars = ["/cache/kafkajars.jar", "/cache/clients.jar"]
     settings = [kafkajars.session_settings(master, jars) for master in ("local[2]", "spark://host:7077")]
