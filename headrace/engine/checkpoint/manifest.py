@@ -16,26 +16,36 @@ from headrace.engine.plan.line import Line
 from headrace.engine.plan.stages import shown
 from headrace.engine.plan.taps import Tap
 from headrace.engine.shard.identity import Identity
+from headrace.engine.shard.slots import SLOTS
 from headrace.model.errors import PipelineError, other_format
 from headrace.model.pipeline import Node
 from headrace.model.sinks import WriteFiles
+from headrace.model.sources import FileSource
 
-FORMAT: Final = 3
+FORMAT: Final = 4
 """The format of checkpoints; it changes when this version would misread the state or logs of an earlier one."""
 
-_FIRST, _SECOND = 1, 2
-"""Formats that are still read. Both have stamps of shards apart; the first has descriptions in place of identities."""
+_FIRST, _SECOND, _THIRD = 1, 2, 3
+"""Formats that are still read. None of them has slots; the first two have stamps of shards apart, and the first has
+descriptions in place of identities."""
 
 _RENAMED: Final = {"KeptFn(": "PartialFn("}
 """Classes in descriptions of the first format, and what they are called now."""
 
 
+READABLE: Final = (_FIRST, _SECOND, _THIRD, FORMAT)
+
+
 @dataclass(frozen=True)
 class SourceEntry:
-    """A source: its kind, which must not change, and a description for people."""
+    """A source: its kind, which must not change, and a description for people.
+
+    `inputs` is how many of the sources in Spark's own checkpoint it is, None if an earlier version wrote the manifest.
+    """
 
     kind: str
     description: str
+    inputs: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -97,9 +107,11 @@ class SinkEntry:
 class Manifest:
     """Description of a stream: an id, its shards and partitions; and by label its sources, groupings and sinks.
 
-    Sources are in the order in which Spark's own checkpoint has them. `heartbeat`: the clock is one of them. `levels`:
-    how many levels of groupings it has had. `forgotten`: groupings whose state is removed. `stamps_apart`: stamps of
-    shards are a state variable of their own, which stays so. `format`: that of the file it was read from.
+    Sources are in the order in which Spark's own checkpoint has them. `heartbeat`: the clock is one of them; `rounds`:
+    so is what shards send to those of the next micro-batch. `levels`: how many levels of groupings it has had.
+    `forgotten`: groupings whose state is removed. `stamps_apart`: stamps of shards are a state variable of their own,
+    which stays so. `slots`: how many slots keys belong to, 0 if to the remainders of their hashes. `format`: that of
+    the file it was read from.
 
     >>> manifest = Manifest("a", shards=4, partitions=2, sources={"events": SourceEntry("Rate", "Rate(5 a second)")})
     >>> Manifest.read(manifest.write()) == manifest, manifest.forked().stream == manifest.stream
@@ -116,6 +128,8 @@ class Manifest:
     levels: int = 0
     forgotten: list[ForgottenEntry] = field(default_factory=list)
     stamps_apart: bool = False
+    rounds: bool = False
+    slots: int = SLOTS
     format: int = FORMAT
 
     @property
@@ -136,7 +150,8 @@ class Manifest:
             self,
             format=FORMAT,  # one of another is written anew, so that no earlier version reads what this one adds
             heartbeat=heartbeat,
-            sources={tap.name: _source(tap) for tap in line.taps},
+            rounds=self.rounds or line.rounds,
+            sources=_sources(line.taps),
             groupings={
                 exchange.label: GroupingEntry(
                     exchange.number,
@@ -172,7 +187,9 @@ class Manifest:
         entries = json.loads(data)
         number = entries.setdefault("format", _FIRST)  # the first had no number
         if number in (_FIRST, _SECOND):
-            entries = {**(_from_first(entries) if number == _FIRST else entries), "stamps_apart": True}
+            entries = {**(_from_first(entries) if number == _FIRST else entries), "stamps_apart": True, "slots": 0}
+        elif number == _THIRD:
+            entries = {**entries, "slots": 0}
         elif number != FORMAT:
             raise PipelineError(other_format(what, number, FORMAT, "run with a new checkpoint"))
         for name, kind in (("sources", SourceEntry), ("groupings", GroupingEntry), ("sinks", SinkEntry)):
@@ -207,9 +224,17 @@ def _renamed(text: str) -> str:
     return text
 
 
-def _source(tap: Tap) -> SourceEntry:
-    transform = tap.source.transform
-    return SourceEntry(type(transform).__name__, shown(transform))
+def _sources(taps: Iterable[Tap]) -> dict[str, SourceEntry]:
+    sources: dict[str, SourceEntry] = {}
+    opened: set[int] = set()
+    for tap in taps:
+        transform = tap.source.transform
+        inputs = len(transform.paths) if isinstance(transform, FileSource) else 1
+        # The taps of a source share what Spark reads.
+        shared = id(tap.source) in opened
+        sources[tap.name] = SourceEntry(type(transform).__name__, shown(transform), 0 if shared else inputs)
+        opened.add(id(tap.source))
+    return sources
 
 
 def _sink(node: Node) -> SinkEntry:

@@ -7,8 +7,9 @@ batch will read.
 from __future__ import annotations
 
 import json
+import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -19,23 +20,53 @@ from headrace.engine.spark.files import Folder, copy_file
 from headrace.local.privatefolder import make_folder
 from headrace.model.errors import PipelineError
 
+INITIAL: Final = "initial"
+"""The folder of a checkpoint with the state that its stream begins with, until its first micro-batch is done."""
+
 _METADATA: Final = "spark/metadata"
+_MANIFESTS: Final = re.compile(r"headrace-\d+\.json")
+
+
+def has_begun(checkpoint: Folder) -> bool:
+    """Returns whether a micro-batch of a checkpoint's stream is done."""
+    return any(name.isdigit() for name in checkpoint.folder("spark/commits").names())
 
 
 @contextmanager
-def copy(source: Folder, target: Folder) -> Iterator[Folder]:
-    """Copies a checkpoint; the copy appears whole under its name at the end of the `with` block."""
+def copy(source: Folder, target: Folder, names: Iterable[str] | None = None) -> Iterator[Folder]:
+    """Copies a checkpoint, or files of it; the copy appears whole under its name at the end of the `with` block.
+
+    In an object store, manifests are copied last, and the first one, without which there is no checkpoint, at the end.
+    """
     if target.exists():
         if target.files():
-            raise PipelineError(f"there is something at {target} already; give the copy a directory of its own")
+            raise PipelineError(
+                f"there is something at {target} already; give the copy a directory of its own, or delete this one if "
+                "it is a copy that was not completed"
+            )
         target.delete()
+    begun = has_begun(source)
+    files = [
+        name
+        for name in (source.files() if names is None else names)
+        if not (begun and name.startswith(f"{INITIAL}/"))  # which is needed no more
+    ]
+    if not target.renames:
+        manifests = [name for name in files if _MANIFESTS.fullmatch(name)]
+        for name in files:
+            if name not in manifests:
+                _copied(source, target, target, name)
+        yield target
+        for name in sorted(manifests, reverse=True):
+            _copied(source, target, target, name)
+        return
     new = Folder(target.spark, f"{target}.new")
     new.delete()
     if (local := new.local) is None:
         new.make()
     else:
         make_folder(local, exist_ok=False)
-    for name in source.files():
+    for name in files:
         _copied(source, new, target, name)
     yield new
     for path in local.rglob("*") if local is not None else ():

@@ -58,8 +58,8 @@ def test_the_same_pipeline_differs_in_nothing() -> None:
 
 def test_a_checkpoint_of_another_format_is_refused() -> None:
     held = json.loads(HELD.write())
-    other = json.dumps(held | {"format": 4, "lanes": 3}).encode()
-    with pytest.raises(hr.PipelineError, match=r"the checkpoint /c has format 4, .* or run with a new checkpoint"):
+    other = json.dumps(held | {"format": 5, "lanes": 3}).encode()
+    with pytest.raises(hr.PipelineError, match=r"the checkpoint /c has format 5, .* or run with a new checkpoint"):
         Manifest.read(other, "the checkpoint /c")
 
 
@@ -250,3 +250,17 @@ def test_the_clock_is_a_source_too() -> None:
         "something waits for the clock now, which this stream did not need when it began"
     ]
     assert compare(timed, HELD).refusals == ["it waited for the clock, and would not any more"]
+
+
+def test_what_shards_send_to_each_other_is_a_source_too() -> None:
+    def words(p: hr.Pipeline, shards: int) -> None:
+        pieces = hr.collection(p | "words" >> hr.TestStream())
+        _ = hr.changes(pieces.distinct(), shards=shards) | "out" >> hr.Collect()
+
+    one, two = (manifest(lambda p, shards=shards: words(p, shards)) for shards in (1, 2))  # type: ignore[misc]
+    assert (one.rounds, two.rounds) == (False, True)
+    assert (
+        "shards send to those of the next micro-batch now, which no shard did when it began"
+        in compare(one, manifest(lambda p: words(p, 2), one)).refusals
+    )
+    assert manifest(lambda p: words(p, 1), two).rounds  # it stays among the sources
