@@ -37,14 +37,14 @@ SIZE: Final = 30
 """How many micro-batches there are, and changes in each."""
 
 
-def edges(folder: Path) -> Log:
+def edges(folder: Path, batches: int = BATCHES) -> Log:
     """A log with all changes in it, and the topic that is written. It appears whole or not at all."""
     if not (folder / "embedded").exists():
         new = Log(folder / "embedded.new")
         topic = new.create("edges")
         rng = random.Random(1)
         present: set[tuple[int, int]] = set()
-        for _ in range(BATCHES):
+        for _ in range(batches):
             changes: list[object] = []
             for _ in range(SIZE):
                 # So few edges at a time that components fall apart and grow together in every batch.
@@ -114,17 +114,18 @@ def as_record(change: hr.Change) -> list[Any]:
     return [*change.element, change.diff]
 
 
-def run(folder: Path) -> None:
-    log = str(edges(folder).path)
+def run(folder: Path, batches: int = BATCHES, shards: int = 1) -> None:
+    log = str(edges(folder, batches).path)
     p = hr.Pipeline(spark=spark_session("local[2]", {"spark.log.level": "OFF", "spark.sql.shuffle.partitions": "2"}))
     # Without an end: what is bounded would be computed once, from scratch, and not in epochs.
     edges_read = p | hr.ReadTopic("edges", log=log)
     read = edges_read | hr.Map(lambda edge: hr.Change((edge[0], edge[1]), edge[2]))
     assert not read.bounded
     graph = naiad.Graph()
-    steps = naiad.messages(search(graph, graph.input("edges", edges_read)))
+    steps = naiad.messages(search(graph, graph.input("edges", edges_read)), shards=shards)
     steps | "step" >> hr.Map(lambda sent: sent.message) | "steps" >> hr.WriteTopic("steps", log=log)
-    hr.changes(spread(hr.collection(read))) | "record" >> hr.Map(as_record) | hr.WriteTopic("labels", log=log)
+    labels = hr.changes(spread(hr.collection(read)), shards=shards)
+    labels | "record" >> hr.Map(as_record) | hr.WriteTopic("labels", log=log)
     handle: Any = p.run(checkpoint=str(folder / "checkpoint"), max_records_per_batch=SIZE)
     while True:
         try:

@@ -11,21 +11,27 @@ import pyarrow as pa
 from headrace.engine.columns.packedlists import pack_list, unpack_lists
 from headrace.engine.timely.executor import Sent
 from headrace.engine.timely.graphtask import GraphTask, compute_graph
+from headrace.engine.timely.shardedgraph import ShardedGraphTask
+from headrace.engine.timely.vertexplaces import shards_of_input
 from headrace.model.dofn import DoFn, TaggedOutput, TimestampedValue
 from headrace.model.elementwise import FlatMap, ParDo
 from headrace.model.errors import PipelineError
 from headrace.model.keyed import Flatten, GroupByKey
 from headrace.model.pipeline import PCollection
-from headrace.model.tasks import Tasks
+from headrace.model.tasks import Tasks, checked_shards
 from headrace.model.timely.epochs import TIME, Epochs, checked_epochs, epoch_of
 from headrace.model.timely.vertexgraph import Graph, Stream
 
 
-def messages(*streams: Stream, epochs: Epochs = "batch", label: str = "graph") -> Any:
+def messages(*streams: Stream, epochs: Epochs = "batch", label: str = "graph", shards: int = 1) -> Any:
     """Gives the messages of streams of a graph to the pipeline, as elements `Sent(message, time)`.
 
     One stream gives a collection, several give a tuple of them. All that are wanted are given at once: they complete
     the graph, which then runs in one shard, where its vertices are and their state is. The state is found by the label.
+
+    With several `shards`, vertex n of each stage of a stream is in shard n mod shards. Messages within a shard are
+    delivered in their micro-batch, those to another shard in the next one, which begins at once; and a notice comes
+    when nothing in any shard could result in its time.
 
     With epochs="batch", every micro-batch of a stream is an epoch, and bounded input is one. With epochs="time", the
     epoch of an element is its event time, in whole seconds, and the watermark closes epochs: messages are delivered as
@@ -53,17 +59,21 @@ def messages(*streams: Stream, epochs: Epochs = "batch", label: str = "graph") -
     timed = checked_epochs(epochs) == TIME
     graph = _graph_of(streams)
     outputs = {str(number): stream for number, stream in enumerate(streams)}
-    sent = tuple(
-        origin | f"{label}/send {name}" >> ParDo(_TimedSender(name) if timed else _Sender(name))
-        for name, origin in graph.inputs.items()
-    )
+    bounded = all(origin.bounded for origin in graph.inputs.values())
+    shards = 1 if checked_shards(shards) == 1 or bounded else shards
     made = _MakeGraph(graph, outputs, epochs)
-    if all(origin.bounded for origin in graph.inputs.values()):
+    sender = _TimedSender if timed else _Sender
+    sent = tuple(
+        origin | f"{label}/send {name}" >> ParDo(sender(name, made, shards)) for name, origin in graph.inputs.items()
+    )
+    if bounded:
         together = sent | f"{label}/together" >> Flatten() | f"{label}/at one place" >> GroupByKey()
         found = together | f"{label}/compute" >> ParDo(made.compute).with_outputs(*outputs)
         collections = [found[tag] | f"{label}/messages {tag}" >> FlatMap(made.timed) for tag in outputs]
     else:
-        tasks = Tasks(made, tasks=1, outputs=tuple(outputs), note=f"{made.stages}, all in one shard")
+        where = "all in one shard" if shards == 1 else "a round a micro-batch"
+        note = f"{made.stages}, {where}"
+        tasks = Tasks(made, tasks=shards, outputs=tuple(outputs), note=note, rounds=shards > 1)
         found = sent | label >> tasks
         by_tag = dict(found) if len(outputs) > 1 else {"0": found}
         collections = [by_tag[tag] | f"{label}/messages {tag}" >> FlatMap(made.read) for tag in outputs]
@@ -92,10 +102,10 @@ def _graph_of(streams: tuple[Stream, ...]) -> Graph:
 
 
 class _Sender(DoFn):
-    """Packs a bundle's messages of one input for the shard that has the graph."""
+    """Packs a bundle's messages of one input for the shards whose vertices get them."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, made: _MakeGraph, shards: int) -> None:
+        self.name, self.made, self.shards = name, made, shards
 
     def start_bundle(self) -> None:
         self.messages: list[tuple[Any, int | None]] = []
@@ -104,8 +114,18 @@ class _Sender(DoFn):
         self.messages.append((element, None))
 
     def finish_bundle(self) -> Iterator[tuple[int, pa.RecordBatch]]:
-        if self.messages:
-            yield 0, pack_list(self.name, self.messages)
+        for shard, messages in self._by_shard().items():
+            yield shard, pack_list(self.name, messages)
+
+    def _by_shard(self) -> dict[int, list[Any]]:
+        if not self.messages or self.shards == 1:
+            return {0: self.messages} if self.messages else {}
+        found: dict[int, list[Any]] = {}
+        for message, epoch in self.messages:
+            places = self.made.shards_of(self.name, message, self.shards)
+            for shard in places:
+                found.setdefault(shard, []).append((message, epoch, shard == places[0]))
+        return found
 
 
 class _TimedSender(_Sender):
@@ -125,7 +145,13 @@ class _MakeGraph:
     __name__: str = field(default="graph", init=False)
 
     def __call__(self, number: int, of: int) -> GraphTask:
+        if of > 1:
+            return ShardedGraphTask(self.graph, self.outputs, self.epochs, number, of)
         return GraphTask(self.graph, self.outputs, self.epochs)
+
+    def shards_of(self, name: str, message: Any, shards: int) -> list[int]:
+        named = [(stream.node, stream.output) for stream in self.outputs.values()]
+        return shards_of_input(self.graph, named, name, message, shards)
 
     @property
     def stages(self) -> str:

@@ -49,8 +49,8 @@ class Operator:
             raise
 
 
-class Variable(Operator):
-    """The collection at the head of a loop: what cancels out does not go round."""
+class Consolidate(Operator):
+    """Adds up what came of each element: at the head of a loop, what cancels out does not go round."""
 
     def __init__(self) -> None:
         super().__init__(lambda changes: add_up(changes).items())
@@ -269,8 +269,8 @@ def operator_of(collection: Collection, *, stored: bool) -> Operator:
             return Operator(lambda changes: [(made, count) for element, count in changes for made in fn(element)])
         case declared.NEGATE:
             return Operator(lambda changes: [(element, -count) for element, count in changes])
-        case declared.VARIABLE:
-            return Variable()
+        case declared.VARIABLE | declared.HOME:
+            return Consolidate()
         case declared.JOIN:
             return Join(collection.depth, fn, stored=stored)
         case declared.REDUCE:

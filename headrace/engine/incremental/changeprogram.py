@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import heapq
 import pickle
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from headrace.engine.incremental.changeoperators import DUE, Operator, add_up, operator_of
 from headrace.engine.incremental.traces import Counts, Round
 from headrace.model.errors import PipelineError
 from headrace.model.incremental.changingcollections import INPUT, LEAVE, VARIABLE, Collection, Loop
 from headrace.model.pickling import dumps
+
+Place: TypeAlias = tuple[int, ...]
+"""A place on the agenda, the same in every process that has the program."""
 
 _FEEDBACK: Final = 1  # the port of a variable on which its loop's result comes round
 
@@ -31,15 +34,15 @@ class Node:
     operator: Operator
     number: int
     loops: tuple[Loop, ...]  # around it, the outermost first
+    ends: list[int] = field(default_factory=list)  # the numbers of the ends of these loops
     readers: list[tuple[Node, int]] = field(default_factory=list)
 
-    def place(self, round_: Round) -> tuple[int, ...]:
+    def place(self, round_: Round) -> Place:
         """Returns the place of a round's work on the agenda."""
         place: list[int] = []
-        for loop, counter in zip(self.loops, round_, strict=True):
-            assert loop.end is not None
-            place += (loop.end.serial, counter)
-        return (*place, self.collection.serial)
+        for end, counter in zip(self.ends, round_, strict=True):
+            place += (end, counter)
+        return (*place, self.number)
 
 
 @dataclass
@@ -73,6 +76,7 @@ class Program:
         ]
         by_collection = {node.collection: node for node in self._nodes}
         for node in self._nodes:
+            node.ends = [by_collection[loop.end].number for loop in node.loops if loop.end is not None]
             for port, read in enumerate(node.collection.inputs):
                 by_collection[read].readers.append((node, 0 if node.collection.kind != "join" else port))
             if node.collection.kind == VARIABLE:
@@ -90,52 +94,70 @@ class Program:
             )
             for node in self._nodes
         ]
-        self._agenda: list[tuple[tuple[int, ...], int, Round]] = []
+        self._agenda: list[tuple[Place, int, Round]] = []
         self._waiting: dict[tuple[int, Round], dict[int, list[Any]]] = {}
+        self._out: list[tuple[Any, int]] = []
         self.work = EpochWork()
 
     def step(self, changes: Mapping[str, Iterable[tuple[Any, int]]]) -> Counts:
         """Computes an epoch: takes changes of inputs by name, as pairs of element and count, returns the output's."""
+        self.begin(changes)
+        while self._agenda:
+            self._do_next()
+        return self.take()
+
+    def begin(self, changes: Mapping[str, Iterable[tuple[Any, int]]]) -> None:
+        """Begins an epoch with changes of inputs."""
         self.work = EpochWork()
         for name, incoming in changes.items():
             if name not in self.inputs:
                 raise PipelineError(f"the program has no input {name!r}; it has {', '.join(map(repr, self.inputs))}")
             if listed := list(add_up(incoming).items()):
                 self._send(self.inputs[name], (), listed)
-        out: list[tuple[Any, int]] = []
-        while self._agenda:
-            _, number, round_ = heapq.heappop(self._agenda)
-            node, ports = self._nodes[number], self._waiting.pop((number, round_))
-            self.work.changes += sum(len(batch) for batches in ports.values() for batch in batches)
-            self.work.rounds = max(self.work.rounds, *(1 + counter for counter in round_), 0)
-            for when, made in node.operator.run(round_, ports, partial(self._look_again, node)):
-                if made and node is self._result:
-                    out += made
-                if made:
-                    self._send(node, when, made)
+
+    def take(self) -> Counts:
+        """Returns the changes of the output, when the epoch is over."""
+        out, self._out = self._out, []
         return add_up(out)
 
+    def _do_next(self) -> None:
+        _, number, round_ = heapq.heappop(self._agenda)
+        node, ports = self._nodes[number], self._waiting.pop((number, round_))
+        self.work.changes += sum(len(batch) for batches in ports.values() for batch in batches)
+        self.work.rounds = max(self.work.rounds, *(1 + counter for counter in round_), 0)
+        for when, made in node.operator.run(round_, ports, partial(self._look_again, node)):
+            if made and node is self._result:
+                self._out += made
+            if made:
+                self._send(node, when, made)
+
     def _send(self, node: Node, round_: Round, changes: list[tuple[Any, int]]) -> None:
+        for reader, port, when, sign in self._onward(node, round_):
+            sent = changes if sign > 0 else [(element, -count) for element, count in changes]
+            self._deliver(node, reader, when, port, sent)
+
+    def _deliver(self, sender: Node, reader: Node, round_: Round, port: int, changes: list[tuple[Any, int]]) -> None:
+        self._put(reader, round_, port, changes)
+
+    def _onward(self, node: Node, round_: Round) -> Iterator[tuple[Node, int, Round, int]]:
+        """Yields who reads a node's changes of a round: the reader, its port and round, and -1 if they are negated.
+
+        What a loop begins with is taken back from its next round, where the result of its body comes in its place.
+        """
         if node.collection.kind == LEAVE:
             round_ = round_[:-1]
         for reader, port in node.readers:
-            if reader.collection.kind == VARIABLE:
-                self._send_to_loop(reader, round_, port, changes)
+            if reader.collection.kind == VARIABLE and port == _FEEDBACK:
+                again, sign = (*round_[:-1], round_[-1] + 1), 1
             else:
-                self._put(reader, (*round_, *(0,) * (len(reader.loops) - len(round_))), port, changes)
-
-    def _send_to_loop(self, variable: Node, round_: Round, port: int, changes: list[tuple[Any, int]]) -> None:
-        """Sends what a loop begins with, and takes it back from its next round; or the result to the next round."""
-        loop = variable.loops[-1]
-        if port == _FEEDBACK:
-            again = (*round_[:-1], round_[-1] + 1)
-        else:
-            begin = (*round_, *(0,) * (len(variable.loops) - len(round_)))
-            self._put(variable, begin, 0, changes)
-            again = (*begin[:-1], 1)
-            changes = [(element, -count) for element, count in changes]
-        if loop.iterations is None or again[-1] < loop.iterations:
-            self._put(variable, again, _FEEDBACK, changes)
+                entered = (*round_, *(0,) * (len(reader.loops) - len(round_)))
+                yield reader, port, entered, 1
+                if reader.collection.kind != VARIABLE:
+                    continue
+                again, sign = (*entered[:-1], 1), -1
+            iterations = reader.loops[-1].iterations
+            if iterations is None or again[-1] < iterations:
+                yield reader, _FEEDBACK, again, sign
 
     def _look_again(self, node: Node, round_: Round, keys: list[Any]) -> None:
         self._put(node, round_, DUE, keys)
@@ -170,13 +192,16 @@ class Program:
     def load(self, blocks: Sequence[bytes]) -> None:
         """Loads blocks, in the order in which they were returned."""
         for block in blocks:
-            shape, number, side, *part = pickle.loads(block)
+            shape, *part = pickle.loads(block)
             if shape != self._shape:
                 raise PipelineError(
                     "the stored state is of another program: its operators, or the iterations of its loops, are not "
                     "the ones that it was written with; begin with a new checkpoint"
                 )
-            self._nodes[number].operator.traces[side].load(*part)
+            self._load(*part)
+
+    def _load(self, number: int, side: int, *part: Any) -> None:
+        self._nodes[number].operator.traces[side].load(*part)
 
     def _blocks(self, parts: Iterable[tuple[Any, ...]]) -> list[bytes]:
         return [dumps((self._shape, *part)) for part in parts]

@@ -15,7 +15,9 @@ import pyarrow as pa
 from headrace.engine.columns.packedlists import pack_list, unpack_lists
 from headrace.engine.incremental.changeprogram import Program
 from headrace.engine.incremental.fromscratch import FromScratch
+from headrace.engine.incremental.scratcharrays import ScratchArrays
 from headrace.engine.shard.reports import WaitingWindow
+from headrace.model.errors import PipelineError
 from headrace.model.incremental.changingcollections import Change, Collection
 from headrace.model.pickling import dumps
 from headrace.model.tasks import TaskOutput
@@ -23,7 +25,7 @@ from headrace.model.timely.epochs import open_epoch
 from headrace.model.times import MAX_TIME, SECOND
 
 _SLICE: Final = 20_000  # changes that an output batch has at most
-_COUNTS, _STATE, _EARLY, _CLOSED = b"n", b"s", b"e", b"c"  # the first byte of a block: its kind
+_COUNTS, _STATE, _EARLY, _WAITING, _CLOSED = b"n", b"s", b"e", b"w", b"c"  # the first byte of a block: its kind
 
 Changes = dict[str, list[Any]]
 """Changes by input: pairs of element and count."""
@@ -146,7 +148,7 @@ class EpochProgramTask(ProgramTask):
 
     def part(self, low: int, high: int) -> list[bytes]:
         """Returns the state in a range of hashes; what waits has the hash 0."""
-        waiting = [_EARLY + dumps(self._waiting), _CLOSED + json.dumps(self._open).encode()] if low == 0 else []
+        waiting = [_WAITING + dumps(self._waiting), _CLOSED + json.dumps(self._open).encode()] if low == 0 else []
         return [*waiting, *super().part(low, high)]
 
     def load(self, blocks: Sequence[bytes]) -> None:
@@ -154,6 +156,8 @@ class EpochProgramTask(ProgramTask):
         for block in blocks:
             if block.startswith(_EARLY):
                 self._keep(pickle.loads(block[1:]))
+            elif block.startswith(_WAITING):
+                self._waiting = pickle.loads(block[1:])
             elif block.startswith(_CLOSED):
                 self._open = json.loads(block[1:])
                 for epoch in self._closed():
@@ -175,7 +179,13 @@ def compute_once(result: Collection, packed: Iterable[tuple[str, list[Any]]]) ->
     changes: Changes = {}
     for name, incoming in packed:
         changes.setdefault(name, []).extend(incoming)
-    yield from (Change(*change) for change in FromScratch(changes).compute(result).items())
+    try:
+        found = ScratchArrays(changes).compute(result)
+    except PipelineError:
+        raise
+    except Exception:  # what arrays cannot do, and what a function failed on, which is said there
+        found = FromScratch(changes).compute(result)
+    yield from (Change(*change) for change in found.items())
 
 
 def compute_epochs(result: Collection, packed: Iterable[tuple[str, list[Any]]]) -> Iterator[tuple[int, Change]]:

@@ -1,7 +1,9 @@
-"""Runs a graph of vertices within one process: delivers messages as they come, and notices as soon as they are safe.
+"""Runs the vertices of a graph in one process: delivers messages as they come, and notices as soon as they are safe.
 
 Messages go before notices, in the order in which they were sent, and notices by epoch and time. So a run depends on
 nothing but what was put in, and in which order. Whether a notice is safe is computed by `model/timely/progress.py`.
+With several shards, messages to vertices of others are taken from here and received there; what others have told of
+what is under way with them counts as if it were under way here.
 """
 
 from __future__ import annotations
@@ -9,23 +11,23 @@ from __future__ import annotations
 import pickle
 from bisect import bisect_left, insort
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-import pyarrow as pa
-
-from headrace.engine.columns.hashing import hash_bytes
-from headrace.log.partitioning import partition_of
+from headrace.engine.shard.attributeblocks import Attributes
+from headrace.engine.shard.attributestate import AttributeState
+from headrace.engine.timely.vertexplaces import vertex_of
 from headrace.model.errors import PipelineError
-from headrace.model.keys import encode_key
 from headrace.model.pickling import dumps
 from headrace.model.timely.antichains import Time, is_before
 from headrace.model.timely.pathsummaries import FEEDBACK
 from headrace.model.timely.progress import Pointstamp, Progress
-from headrace.model.timely.vertexgraph import Connector, Graph, LoopContext, Stream, method_of
+from headrace.model.timely.vertexgraph import Graph, LoopContext, Stream, method_of
 
 _LONGEST: Final = 200  # characters of a message in an error
+_NO_STATE: Final = frozenset(["_calls"])  # what is set here
+_WHOSE: Final = ("a vertex's state", "let {} be something that can be, or keep it in a module")
 
 
 class Sent(NamedTuple):
@@ -87,11 +89,13 @@ class Executor:
     [Sent(message=7, time=(0,))]
     """
 
-    def __init__(self, graph: Graph, outputs: Mapping[str, Stream]) -> None:
-        self.graph = graph
+    def __init__(self, graph: Graph, outputs: Mapping[str, Stream], shard: int = 0, shards: int = 1) -> None:
+        self.graph, self._shard, self._shards = graph, shard, shards
         self.progress = Progress(graph.loops)
         self._vertices = {
-            (name, number): stage.make() for name, stage in graph.stages.items() for number in range(stage.vertices)
+            (name, number): stage.make()
+            for name, stage in graph.stages.items()
+            for number in range(shard, stage.vertices, shards)
         }
         self._methods: dict[tuple[str, int, str], Callable[[Any, Time], None]] = {
             (name, number, input_): getattr(vertex, method_of(input_))
@@ -112,6 +116,9 @@ class Executor:
         self._epochs: list[int] = []  # of notices, in order
         self._frontier: dict[str, int | None] = dict.fromkeys(graph.inputs, 0)  # None if the input has ended
         self._sent: dict[str, list[Sent]] = {name: [] for name in outputs}
+        self._leaving: dict[int, list[Delivery]] = {}  # messages to other shards, by shard
+        self._on_way: dict[int, Counter[Pointstamp]] = {}  # of those that were taken, and may not have arrived
+        self._elsewhere: dict[int, Counter[Pointstamp]] = {}  # what is under way in other shards
         self._last_epoch = 0
         self._touched: set[tuple[str, int]] = set()
         self.counts: Counter[str] = Counter({"messages": 0, "notices": 0, "rounds": 0})
@@ -119,6 +126,10 @@ class Executor:
         self._is_notice = False
         for name in graph.inputs:
             self.progress.add(name, (0,))
+        for other in range(shards):
+            if other != shard:
+                self.hear(other, Counter((name, (0,)) for name in graph.inputs))
+        self._states = {key: AttributeState(vertex, _NO_STATE, whose=_WHOSE) for key, vertex in self._vertices.items()}
         for key, vertex in self._vertices.items():
             vertex._calls = _VertexCalls(self, *key)
 
@@ -138,7 +149,7 @@ class Executor:
                 f"of epoch {epoch}, which is closed; close an epoch once all of its messages are there"
             )
         self._last_epoch = max(self._last_epoch, epoch)
-        self._route(name, "out", message, (epoch,))
+        self._route(name, "out", message, (epoch,), read=True)
 
     def advance(self, name: str, epoch: int | None) -> None:
         """Closes the epochs of an input before this one, or all: it has ended. Epochs that are closed stay so."""
@@ -182,6 +193,45 @@ class Executor:
         sent, self._sent[name] = self._sent[name], []
         return sent
 
+    def leaving(self) -> dict[int, list[Delivery]]:
+        """Returns the messages to other shards since it was last called; they are under way until `arrived` is."""
+        leaving, self._leaving = self._leaving, {}
+        for shard, deliveries in leaving.items():
+            self._on_way[shard] = Counter((each.stage, each.time) for each in deliveries)
+        return leaving
+
+    def arrived(self) -> bool:
+        """Notes that messages to other shards, if any were taken, have arrived: those shards tell what came of them."""
+        on_way, self._on_way = self._on_way, {}
+        for stamps in on_way.values():
+            for (node, time), count in stamps.items():
+                self.progress.remove(node, time, count)
+        return bool(on_way)
+
+    def receive(self, deliveries: Iterable[Delivery]) -> None:
+        """Takes messages of another shard in."""
+        for each in deliveries:
+            self._messages.append(each)
+            self.progress.add(each.stage, each.time)
+
+    def hear(self, shard: int, under_way: Counter[Pointstamp]) -> None:
+        """Notes what is under way in another shard, in place of what it said before."""
+        for (node, time), count in under_way.items():
+            self.progress.add(node, time, count)
+        for (node, time), count in self._elsewhere.get(shard, Counter()).items():
+            self.progress.remove(node, time, count)
+        self._elsewhere[shard] = under_way
+
+    def under_way(self, to: int | None = None) -> Counter[Pointstamp]:
+        """Returns what is under way here and could lead to messages, less the messages on their way to a shard."""
+        found = Counter((each.stage, each.time) for of_epoch in self._notices.values() for each in of_epoch)
+        found.update((each.stage, each.time) for each in self._messages)
+        found.update((name, (epoch,)) for name, epoch in self._frontier.items() if epoch is not None)
+        for shard, stamps in self._on_way.items():
+            if shard != to:
+                found.update(stamps)
+        return found
+
     def status(self) -> dict[str, StageProgress]:
         """Returns how far each stage is, and what holds its notices back."""
         found = {}
@@ -198,6 +248,7 @@ class Executor:
         assert self._called is not None
         stage, vertex, time = self._called
         self._touched.add((stage, vertex))
+        self._states[stage, vertex].touch()
         try:
             deliver()
         except Exception as error:
@@ -233,29 +284,31 @@ class Executor:
         self._check_time("sends", time)
         self._route(stage.name, output, message, time)
 
-    def _route(self, node: str, output: str, message: Any, time: Time) -> None:
-        """Brings a message to the next stages: through what enters, leaves and goes round."""
-        for name in self._outputs.get((node, output), ()):
+    def _route(self, node: str, output: str, message: Any, time: Time, *, read: bool = False) -> None:
+        """Brings a message to the next stages: through what enters, leaves and goes round.
+
+        What is `read` came to every shard that has vertices for it, so each brings it to its own only.
+        """
+        for name in self._outputs.get((node, output), ()) if not (read and self._shard) else ():
             self._sent[name].append(Sent(message, time))
         for connector in self.graph.receivers.get((node, output), ()):
             receiver = connector.receiver
             kind = self.graph.kinds.get(receiver)
             if kind is None:
+                vertex = vertex_of(self.graph, connector, message)
+                delivery, shard = Delivery(receiver, vertex, connector.input, message, time), vertex % self._shards
+                if shard == self._shard:
+                    self._messages.append(delivery)
+                elif not read:
+                    self._leaving.setdefault(shard, []).append(delivery)
+                else:
+                    continue
                 self.progress.add(receiver, time)
-                vertex = self._vertex_of(connector, message)
-                self._messages.append(Delivery(receiver, vertex, connector.input, message, time))
                 continue
             onward = self.graph.loops.behind(receiver, len(time))(time)
             if kind == FEEDBACK and self._is_over(self.graph.within[receiver], onward[-1], message):
                 continue
-            self._route(receiver, "out", message, onward)
-
-    def _vertex_of(self, connector: Connector, message: Any) -> int:
-        count = self.graph.stages[connector.receiver].vertices
-        if count == 1:
-            return 0
-        assert connector.key is not None
-        return partition_of(encode_key(connector.key(message)), count)
+            self._route(receiver, "out", message, onward, read=read)
 
     def _is_over(self, loop: LoopContext, counter: int, message: Any) -> bool:
         if loop.iterations is not None:
@@ -328,15 +381,18 @@ class Executor:
     def changes(self) -> list[bytes]:
         """Returns, as blocks, the state that has changed since the last call: of vertices, and what is under way."""
         touched, self._touched = self._touched, set()
-        return [self._under_way(), *(self._vertex_block(key) for key in sorted(touched))]
+        states = [(key, self._states[key].changed().blocks()) for key in sorted(touched)]
+        return [self._under_way(), *(self._vertex_block(key, blocks) for key, blocks in states if blocks)]
 
     def part(self, low: int, high: int) -> list[bytes]:
-        """Returns, as blocks, the state of vertices whose hash is in a range; what is under way has the hash 0."""
-        keys = [key for key in self._vertices if low <= _hash(key) < high]
-        return [*([self._under_way()] if low == 0 else []), *(self._vertex_block(key) for key in keys)]
+        """Returns, as blocks, the state of vertices in a range of hashes; what is under way has the hash 0."""
+        states = [(key, state.whole().blocks(low, high)) for key, state in self._states.items()]
+        under_way = [self._under_way()] if low == 0 else []
+        return [*under_way, *(self._vertex_block(key, blocks) for key, blocks in states if blocks)]
 
     def load(self, blocks: Sequence[bytes]) -> None:
         """Loads blocks, in the order in which they were returned."""
+        found: dict[tuple[str, int], list[bytes]] = {}
         for block in blocks:
             shape, key, state = pickle.loads(block)
             if shape != self._shape:
@@ -347,25 +403,25 @@ class Executor:
             if key is None:
                 self._load_under_way(state)
             else:
-                vertex = self._vertices[key]
-                vertex.__dict__.clear()
-                vertex.__dict__.update(state)
-                vertex._calls = _VertexCalls(self, *key)
+                found.setdefault(key, []).extend(state)
+        for key, state in found.items():
+            self._states[key].apply(Attributes.read(state))
         self._touched = set()
 
-    def _vertex_block(self, key: tuple[str, int]) -> bytes:
-        state = {name: value for name, value in vars(self._vertices[key]).items() if name != "_calls"}
-        return dumps((self._shape, key, state))
+    def _vertex_block(self, key: tuple[str, int], blocks: list[bytes]) -> bytes:
+        return dumps((self._shape, key, blocks))
 
     def _under_way(self) -> bytes:
         notices = [tuple(each) for of_epoch in self._notices.values() for each in of_epoch]
         messages = [tuple(each) for each in self._messages]
         sent = {name: [tuple(each) for each in sent] for name, sent in self._sent.items()}
-        state = (messages, notices, self._frontier, self._last_epoch, sent, dict(self.counts))
+        shared = (self._on_way, self._elsewhere) if self._shards > 1 else ()
+        state = (messages, notices, self._frontier, self._last_epoch, sent, dict(self.counts), *shared)
         return dumps((self._shape, None, state))
 
     def _load_under_way(self, state: Any) -> None:
-        messages, notices, self._frontier, self._last_epoch, sent, counts = state
+        messages, notices, self._frontier, self._last_epoch, sent, counts, *shared = state
+        self._on_way, self._elsewhere = shared or ({}, {})
         self._messages = deque(Delivery(*each) for each in messages)
         self._notices, self._epochs = {}, []
         for each in notices:
@@ -376,9 +432,8 @@ class Executor:
 
     def _active(self) -> Iterator[tuple[Pointstamp, int]]:
         """Yields what is active: progress is not stored, since it follows from the rest."""
-        yield from (((each.stage, each.time), 1) for each in self._messages)
-        yield from (((each.stage, each.time), 1) for of_epoch in self._notices.values() for each in of_epoch)
-        yield from (((name, (epoch,)), 1) for name, epoch in self._frontier.items() if epoch is not None)
+        for stamps in (self.under_way(), *self._elsewhere.values()):
+            yield from stamps.items()
 
 
 class _VertexCalls:
@@ -402,10 +457,6 @@ class _VertexCalls:
                 "notices within on_recv and on_notify alone"
             )
         return called
-
-
-def _hash(key: tuple[str, int]) -> int:
-    return int(hash_bytes(pa.array([encode_key(key)], pa.binary()))[0])
 
 
 def _shown(message: Any) -> str:

@@ -23,7 +23,7 @@ _COUNTS, _STATE = b"n", b"s"  # the first byte of a block: its kind
 
 
 class GraphTask:
-    """Runs a graph: the task of one shard, which has all vertices.
+    """Runs a graph: the task of the only shard, which has all vertices.
 
     Messages come as pairs (message, epoch) by input; the epoch is None where a micro-batch is one. All inputs are as
     far as the watermark, which is that of the slowest.
@@ -55,6 +55,9 @@ class GraphTask:
         if arrived or closed_to != reached:
             self._moved = True
             self.deliver(arrived, reached, closed_to)
+        yield from self._outgoing()
+
+    def _outgoing(self) -> Iterator[TaskOutput]:
         for name in self._outputs:
             sent = self.executor.take(name)
             for start in range(0, len(sent), _SLICE):

@@ -25,6 +25,7 @@ CONCAT: Final = "concat"
 NEGATE: Final = "negate"
 VARIABLE: Final = "variable"
 LEAVE: Final = "leave"
+HOME: Final = "home"
 
 _serials = itertools.count()
 _around: ContextVar[Loop | None] = ContextVar("around", default=None)  # the loop whose body is being built

@@ -10,6 +10,7 @@ import pytest
 import headrace as hr
 from headrace import naiad
 from headrace.log import Log, Producer
+from headrace.log.segments import Segment
 from headrace.log.watermarkrecords import WriterWatermark, split_watermarks
 from headrace.model.times import MAX_TIME, SECOND
 
@@ -44,6 +45,24 @@ def test_what_a_process_that_died_did_not_say_in_all_partitions_is_made_up_for(t
     dying._append_batch(1, dying._said(5 * SECOND))
     assert naiad.Producer(topic, "one").epoch == 5
     assert [said(topic, partition)[-1] for partition in range(3)] == [("one", 5)] * 3
+
+
+def test_a_producer_that_starts_again_reads_back_to_what_it_said_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = Log(tmp_path).create("words", partitions=2, segment_bytes=1000)
+    for name in ("one", "other"):
+        producer = naiad.Producer(topic, name)
+        for epoch in range(1, 30):
+            producer.send("word", partition=epoch % 2)
+            producer.advance_to(epoch)
+        producer.send("open", partition=0)
+        producer.flush()
+    read: list[int] = []
+    read_batch = Segment.read
+    monkeypatch.setattr(Segment, "read", lambda *args: read.append(1) or read_batch(*args))  # type: ignore[func-returns-value]
+    assert naiad.Producer(topic, "one").epoch == 29
+    assert len(read) <= 2 * 3  # by two calls each: the open record and what was said in one partition, and in the other
 
 
 def test_closed_epochs_stay_closed(tmp_path: Path) -> None:

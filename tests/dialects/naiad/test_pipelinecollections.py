@@ -40,13 +40,15 @@ def test_a_batch_computes_all_input_at_once(spark: SparkSession) -> None:
     assert list(none) == []
 
 
-def test_a_stream_goes_on_from_its_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.slow("a stream is started three times")
+@pytest.mark.parametrize("shards", [1, 2])
+def test_a_stream_goes_on_from_its_checkpoint(spark: SparkSession, tmp_path: Path, shards: int) -> None:
     topic = Log(tmp_path / "log").create("roads", partitions=2)
     p = hr.Pipeline(spark=spark)
     roads = p | hr.ReadTopic("roads", log=str(tmp_path / "log"))
     edges = hr.collection(roads | hr.Map(lambda record: hr.Change(tuple(record["road"]), record["count"])))
     written: dict[int, list[hr.Change]] = {}
-    labels = hr.changes(graphs.components(edges), "components")
+    labels = hr.changes(graphs.components(edges), "components", shards=shards)
     labels | hr.ForEachBatch(lambda changes, batch: written.__setitem__(batch, [change.value for change in changes]))
     epochs = 0.0
     for changes, expected in [
@@ -64,8 +66,29 @@ def test_a_stream_goes_on_from_its_checkpoint(spark: SparkSession, tmp_path: Pat
         finally:
             handle.stop()
         counts = handle.status().exchanges["components"].counts[0]
-        assert counts["epochs"] > epochs and counts["rounds"] > 1 and counts["changes"] > len(changes)
+        assert counts["epochs"] > epochs and counts["rounds"] > 1
+        assert shards > 1 or counts["changes"] > len(changes)
         epochs = counts["epochs"]
+        assert len(list((tmp_path / "checkpoint/control/rounds").glob("*.parquet"))) <= 2
+
+
+def test_several_shards_give_the_changes_of_an_epoch_at_once(spark: SparkSession) -> None:
+    p = hr.Pipeline(spark=spark)
+    script = hr.TestStream()
+    for batch in graphs.ROADS:
+        script = script.add([*batch])
+    roads = hr.collection(p | script.finish())
+    by_batch: dict[int, list[hr.Change]] = {}
+    labels = hr.changes(graphs.components(roads), "labels", shards=3)
+    labels | hr.ForEachBatch(lambda changes, batch: by_batch.__setitem__(batch, [change.value for change in changes]))
+    p.run(stream=True).wait()
+    total: Counter[Any] = Counter()
+    answers = []
+    for number in sorted(by_batch):
+        for change in by_batch[number]:
+            total[change.element] += change.diff
+        answers.append("".join(sorted({label[0] for (_, label), count in total.items() if count})))
+    assert answers == ["ad", "a", "ad"]
 
 
 def test_a_loop_without_end_ends_the_stream_with_what_moves(spark: SparkSession) -> None:

@@ -37,7 +37,8 @@ def least(out: Any, until: int) -> dict[str, Any]:
     return found
 
 
-def test_naiads_examples_in_a_stream_by_batches(spark: SparkSession) -> None:
+@pytest.mark.parametrize("shards", [1, 2])
+def test_naiads_examples_in_a_stream_by_batches(spark: SparkSession, shards: int) -> None:
     p = hr.Pipeline(spark=spark)
     script = hr.TestStream().add(both_ways("a-b b-c d-e")).add(both_ways("c-d")).add(both_ways("a-e"))
     edges = p | script.finish()
@@ -45,7 +46,8 @@ def test_naiads_examples_in_a_stream_by_batches(spark: SparkSession) -> None:
     read = graph.input("roads", edges)
     distinct = graph.stage(DistinctCount, read)
     names = graph.stage(WordCount, graph.input("names", edges | hr.Map(" ".join)))
-    streams = naiad.messages(distinct, distinct["counts"], names, timely.components(graph, read))
+    components = timely.components(graph, read)
+    streams = naiad.messages(distinct, distinct["counts"], names, components, shards=shards)
     once, counts, words, labels = [each | f"collect {n}" >> hr.Collect() for n, each in enumerate(streams)]
     handle = p.run(stream=True)
     handle.wait()
@@ -58,9 +60,13 @@ def test_naiads_examples_in_a_stream_by_batches(spark: SparkSession) -> None:
     }
     assert least(labels, 0) == {"a": "a", "b": "a", "c": "a", "d": "d", "e": "d"}
     assert least(labels, 1) == dict.fromkeys("abcde", "a")
-    counted = handle.status().exchanges["graph"].counts[0]  # type: ignore[attr-defined]
-    assert counted["notices"] == 6 and counted["late"] == 0 and counted["rounds"] > 2 and "epoch" not in counted
-    assert "1 task, stages DistinctCount, WordCount, Spread, all in one shard" in p.explain(stream=True)
+    assert least(labels, 2) == least(labels, 1)
+    counts_by_shard = handle.status().exchanges["graph"].counts  # type: ignore[attr-defined]
+    assert sum(each["notices"] for each in counts_by_shard.values()) == 6
+    for counted in counts_by_shard.values():
+        assert counted["late"] == 0 and counted["rounds"] > 1 and "epoch" not in counted
+    where = "1 task, stages {}, all in one shard" if shards == 1 else "2 tasks, stages {}, a round a micro-batch"
+    assert where.format("DistinctCount, WordCount, Spread") in p.explain(stream=True)
 
 
 @pytest.mark.parametrize("bounded", [pytest.param(True, marks=only_full("docs/naiad.md has batches of graphs")), False])

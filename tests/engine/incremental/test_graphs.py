@@ -10,11 +10,16 @@ from typing import Any
 import changing_graphs as graphs
 import networkx as nx
 import numpy as np
+import pyarrow as pa
 import pytest
 
+from headrace.engine.columns.packedlists import pack_list, unpack_lists
 from headrace.engine.incremental.changeprogram import Program
+from headrace.engine.incremental.shardedtask import ShardedProgramTask
+from headrace.engine.incremental.shardplaces import brought_home, by_shard
 from headrace.model.incremental.changingcollections import Collection
-from tests.scale import scaled
+from tests.engine.lockstep import PlayedShards, outputs
+from tests.scale import FULL, only_full, scaled
 
 UNIT = 1e-4
 SLOW = pytest.mark.slow("a thousand loops of fifty rounds")
@@ -74,8 +79,44 @@ def random_edges(rng: random.Random, *, nodes: int, kind: str) -> tuple[int, int
     return one, other
 
 
+class Sharded:
+    """A program in several shards, which are stepped until an epoch is over."""
+
+    def __init__(self, result: Collection, rng: random.Random) -> None:
+        home = brought_home(result)
+        shards = rng.randint(2, 4)
+        self._played = PlayedShards(lambda number, of: ShardedProgramTask(home, number, of, "batch"), shards)
+
+    def step(self, changes: dict[str, list[tuple[Any, int]]]) -> dict[Any, int]:
+        read: list[list[pa.RecordBatch]] = [[] for _ in self._played.shards]
+        for name, listed in changes.items():
+            for shard, part in by_shard(listed, len(read)).items():
+                read[shard].append(pack_list(name, part))
+        found: dict[Any, int] = {}
+        results = self._played.step(read)
+        while self._played.moving:
+            assert not outputs(results), "an epoch is over in one micro-batch"
+            results = self._played.step()
+        for batch in outputs(results):
+            found.update(dict(change for _, listed in unpack_lists(batch) for change in listed))
+        return found
+
+
 @pytest.mark.parametrize("kind", ["components", "distances", pytest.param("ranks", marks=SLOW), "pieces", "cores"])
 def test_answers_are_those_of_networkx(kind: str) -> None:
+    check_answers(kind, scaled(300), lambda result, rng: Program(result))
+
+
+@pytest.mark.slow("three shards for each of hundreds of graphs")
+@pytest.mark.parametrize(
+    "kind",
+    ["components", "distances", pytest.param("ranks", marks=only_full("all others in every run")), "pieces", "cores"],
+)
+def test_answers_of_several_shards_are_those_of_networkx(kind: str) -> None:
+    check_answers(kind, 20 if kind == "ranks" else 300 if FULL else 15, Sharded)
+
+
+def check_answers(kind: str, count: int, made: Callable[[Collection, random.Random], Any]) -> None:
     rules: dict[str, tuple[Callable[[Collection], Collection], Callable[[Edges], dict[Any, int]] | None]] = {
         "components": (graphs.components, components),
         "distances": (lambda edges: graphs.distances(edges, 0), distances),
@@ -84,10 +125,10 @@ def test_answers_are_those_of_networkx(kind: str) -> None:
         "cores": (graphs.cores, cores),
     }
     build, expected = rules[kind]
-    for seed in range(scaled(300)):
+    for seed in range(count):
         rng = random.Random(f"{kind} {seed}")
         nodes = rng.randint(2, 5 if kind == "ranks" else 10)
-        program = Program(build(Collection.input("edges")))
+        program = made(build(Collection.input("edges")), rng)
         edges: Edges = Counter()
         answer: Counter[Any] = Counter()
         if kind == "ranks":  # nobody is without a way out

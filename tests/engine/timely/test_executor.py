@@ -75,7 +75,7 @@ class Search:
 
 
 def under_way(executor: Executor) -> list[Pointstamp]:
-    return [stamp for stamp, _ in executor._active()]
+    return list(executor.under_way().elements())
 
 
 @given(st.integers(0, 10**6))
@@ -326,3 +326,34 @@ def test_a_vertex_sends_only_while_it_is_called() -> None:
     inside = executor._vertices["Scripted", 0]
     with pytest.raises(PipelineError, match="sends while it is not called"):
         inside.send("x", (0,))
+
+
+def test_of_a_vertex_what_has_changed_is_written() -> None:
+    class Counts(Vertex):
+        def __init__(self) -> None:
+            self.counts: dict[Any, int] = {}
+            self.last: list[Any] = []
+
+        def on_recv(self, message: Any, time: Time) -> None:
+            self.counts[message] = self.counts.get(message, 0) + 1
+            self.last[:] = [message]
+
+    graph = Graph()
+    outputs = {"out": graph.stage(Counts, graph.input("in"))}
+    executor = Executor(graph, outputs)
+    blocks: list[bytes] = []
+    for number in range(5000):
+        executor.put("in", ("word", number), 0)
+    executor.run()
+    blocks += executor.changes()
+    whole = sum(map(len, blocks))
+    executor.put("in", ("word", 7), 0)
+    executor.run()
+    change = executor.changes()
+    assert sum(map(len, change)) < whole / 10
+    assert len(executor.changes()) == 1  # what is under way, and nothing of the vertex
+    other = Executor(graph, outputs)
+    other.load([*blocks, *change])
+    found: Any = other._vertices["Counts", 0]
+    assert found.counts == executor._vertices["Counts", 0].counts and found.counts["word", 7] == 2  # type: ignore[attr-defined]
+    assert found.last == [("word", 7)]
