@@ -40,7 +40,7 @@ class BatchGraph:
 
     def add(self, spec: StageSpec) -> None:
         """Adds a stage, once for each of its sources."""
-        sides = tuple(AsBundles(self._side(side)) for side in spec.sides)
+        sides = tuple(self._seen(spec, side) for side in spec.sides)
         for number, source in enumerate(spec.sources):
             label = spec.name if len(spec.sources) == 1 else f"{spec.name} {number + 1}"
             self._add_reading(label, spec, source, sides)
@@ -70,8 +70,9 @@ class BatchGraph:
         native = native_windowing(spec.components.windowing_proto(sink.collection)) if sink.kind == "group" else None
         return native or plain_windowing(spec, sink)
 
-    def _side(self, side: SidePort) -> PCollection:
-        return self._source(Port(side.transform, side.buffer, side.collection))
+    def _seen(self, spec: StageSpec, side: SidePort) -> AsBundles:
+        """Returns the side input as a stage sees it."""
+        return AsBundles(self._source(Port(side.transform, side.buffer, side.collection)))
 
     def _source(self, port: Port) -> PCollection:
         """Returns the collection that readers of a buffer get."""

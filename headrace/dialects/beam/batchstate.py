@@ -16,8 +16,8 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils import windowed_value
 
 from headrace.dialects.beam.border import ElementBorder, Form, WindowKind, fold, from_pane, from_times, unfold
-from headrace.dialects.beam.harness import Harness
 from headrace.dialects.beam.stagefn import StageFn, Tagged
+from headrace.dialects.beam.stageprocess import StageProcess
 from headrace.dialects.beam.stagespecs import Port, StageSpec
 from headrace.dialects.beam.userstate import Record
 from headrace.engine.worker.bundles import Bundle
@@ -63,9 +63,10 @@ class KeyFn:
 class StatefulStageFn(StageFn):
     """Runs a stage with state over the groups of its keys and windows."""
 
-    def _entered(self, harness: Harness, bundle: Bundle) -> Iterator[None]:
+    def _entered(self, process: StageProcess, bundle: Bundle) -> Iterator[None]:
         windows, state = self._border.windows, self._handler.user_state
         decode = self._border.coder.get_impl().decode
+        assert self._enter is not None  # a stage with state is entered by it
         for number, ((key, entries), bounds) in enumerate(zip(bundle.elements, bundle.windows(), strict=True)):
             if windows.kind is WindowKind.GLOBAL:
                 placed: tuple[Any, ...] = (GlobalWindow(),)
@@ -82,18 +83,18 @@ class StatefulStageFn(StageFn):
                 self._enter(windowed_value.create(element, time, placed, from_pane(pane)))
                 yield
 
-    def _ended(self, harness: Harness) -> Iterator[Tagged]:
+    def _ended(self, process: StageProcess) -> Iterator[Tagged]:
         state = self._handler.user_state
-        yield from self._bundle(harness, self._fired(harness))
+        yield from self._bundle(process, self._fired(process))
         state.at.changed.clear()
         state.reset()
 
-    def _fired(self, harness: Harness) -> Iterator[None]:
+    def _fired(self, process: StageProcess) -> Iterator[None]:
         """Fires the timers of all groups, also those that are set meanwhile, in the order of their times."""
         assert self.spec.stateful is not None
         state = self._handler.user_state
         while (due := state.timers.due(watermark=MAX_TIME, now=MAX_TIME)) is not None:
             record, timer = due
             state.at.record = record
-            harness.fire(self.spec.stateful, timer.family, timer.data(record))
+            process.first.fire(self.spec.stateful, timer.family, timer.data(record))
             yield

@@ -36,6 +36,8 @@ _LOW: Final = MIN_TIME - MIN_TIMESTAMP.micros
 _HIGH: Final = MAX_TIME - MAX_TIMESTAMP.micros
 _MOVED: Final = 2**60
 """How much of each end of Headrace's range is for what was moved there: 36,000 years."""
+NORMAL: Final = range(MIN_TIME + _MOVED, MAX_TIME - _MOVED)
+"""The times that are the same in both."""
 WindowKind = Enum("WindowKind", ["GLOBAL", "INTERVAL", "FOLDED"])
 
 
@@ -233,31 +235,42 @@ class ElementBorder:
 
     def to_bundles(self, values: list[WindowedValue]) -> Iterator[Bundle]:
         """Makes bundles of what a sink took: one for each run of values of one pane."""
+        return map(self.packed, self.objects(values))
+
+    def objects(self, values: list[WindowedValue]) -> Iterator[Bundle]:
+        """Makes bundles of the values themselves; where windows are no intervals, each with its window before it."""
         run: list[WindowedValue] = []
         for value in values:
             if run and value.pane_info is not run[-1].pane_info and value.pane_info != run[-1].pane_info:
-                yield self._bundle(run)
+                yield self._objects(run)
                 run = []
             run.append(value)
         if run:
-            yield self._bundle(run)
+            yield self._objects(run)
 
-    def _bundle(self, values: list[WindowedValue]) -> Bundle:
+    def _objects(self, values: list[WindowedValue]) -> Bundle:
         pane, kind = _pane_of(values[0]), self.windows.kind
         if kind is WindowKind.GLOBAL:
             times = to_times([value.timestamp_micros for value in values])
-            return _timed(Bundle(self._encoded([value.value for value in values]), times, pane=pane))
+            return _timed(Bundle([value.value for value in values], times, pane=pane))
         pairs = [(value, window) for value in values for window in value.windows]
-        elements = self._encoded([value.value for value, _ in pairs])
         bounds = np.array([self.windows.bounds(window) for _, window in pairs], np.int64).reshape(-1, 2)
-        if kind is WindowKind.FOLDED:
-            windows = [self.windows.bytes_of(window) for _, window in pairs]
-            if self.form is Form.PAIRS:
-                elements = [(fold(window, key), value) for window, (key, value) in zip(windows, elements, strict=True)]
-            else:
-                elements = list(zip(windows, elements, strict=True))
+        folded = kind is WindowKind.FOLDED
+        elements = [(window, value.value) if folded else value.value for value, window in pairs]
         times = to_times([value.timestamp_micros for value, _ in pairs])
         return Bundle(elements, times, bounds[:, 0].copy(), bounds[:, 1].copy(), pane)
+
+    def packed(self, bundle: Bundle) -> Bundle:
+        """Encodes the elements of a bundle of objects."""
+        if self.windows.kind is not WindowKind.FOLDED:
+            return bundle.with_elements(self._encoded(bundle.elements))
+        windows = [self.windows.bytes_of(window) for window, _ in bundle.elements]
+        elements = self._encoded([value for _, value in bundle.elements])
+        if self.form is Form.PAIRS:
+            elements = [(fold(window, key), value) for window, (key, value) in zip(windows, elements, strict=True)]
+        else:
+            elements = list(zip(windows, elements, strict=True))
+        return bundle.with_elements(elements)
 
     def _encoded(self, values: list[Any]) -> list[Any]:
         if self.form is Form.CODED:
@@ -270,22 +283,26 @@ class ElementBorder:
     def from_bundle(self, bundle: Bundle) -> Iterator[WindowedValue]:
         """Makes windowed values of a bundle."""
         elements, windows = self.placed(bundle)
-        pane = from_pane(bundle.pane)
-        if bundle.times is None:
-            micros: Iterable[int] = repeat(from_times(np.array([bundle.time]))[0])
-        else:
-            micros = from_times(bundle.times)
-        create = windowed_value.create
-        for element, time, placed in zip(map(self.decoded, elements), micros, windows, strict=False):
-            yield create(element, time, placed, pane)
+        return _windowed(bundle, map(self.decoded, elements), windows)
+
+    def opened(self, bundle: Bundle) -> Bundle:
+        """Decodes the elements of a bundle; its windows have to be intervals."""
+        return bundle.with_elements(list(map(self.decoded, bundle.elements)))
+
+    def values(self, bundle: Bundle) -> Iterator[WindowedValue]:
+        """Makes windowed values of a bundle of objects; its windows have to be intervals."""
+        return _windowed(bundle, bundle.elements, self._intervals(bundle))
+
+    def _intervals(self, bundle: Bundle) -> Iterable[tuple[Any, ...]]:
+        return (
+            repeat(_GLOBAL) if self.windows.kind is WindowKind.GLOBAL else map(self.windows.interval, bundle.windows())
+        )
 
     def placed(self, bundle: Bundle) -> tuple[Iterable[Any], Iterable[tuple[Any, ...]]]:
         """Returns the elements of a bundle without their windows, and the windows."""
         windows = self.windows
-        if windows.kind is WindowKind.GLOBAL:
-            return bundle.elements, repeat(_GLOBAL)
-        if windows.kind is WindowKind.INTERVAL:
-            return bundle.elements, map(windows.interval, bundle.windows())
+        if windows.kind is not WindowKind.FOLDED:
+            return bundle.elements, self._intervals(bundle)
         if self.form is Form.CODED:
             return [element for _, element in bundle.elements], [windows.decoded(each) for each, _ in bundle.elements]
         unfolded = [(unfold(folded), value) for folded, value in bundle.elements]
@@ -304,6 +321,18 @@ class ElementBorder:
         if isinstance(value, list):
             return self._decode_key(key), list(map(self._decode_value, value))
         return self._decode_key(key), DecodedValues(value, self._decode_value)
+
+
+def _windowed(bundle: Bundle, elements: Iterable[Any], windows: Iterable[tuple[Any, ...]]) -> Iterator[WindowedValue]:
+    """Makes windowed values of elements with the times and the pane of a bundle."""
+    pane = from_pane(bundle.pane)
+    if bundle.times is None:
+        micros: Iterable[int] = repeat(from_times(np.array([bundle.time]))[0])
+    else:
+        micros = from_times(bundle.times)
+    create = windowed_value.create
+    for element, time, placed in zip(elements, micros, windows, strict=False):
+        yield create(element, time, placed, pane)
 
 
 def _timed(bundle: Bundle) -> Bundle:

@@ -6,12 +6,19 @@ moved one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+from apache_beam.io import filebasedsource, textio
+from apache_beam.metrics.execution import MetricsContainer
 from apache_beam.portability.api import beam_fn_api_pb2
+from apache_beam.pvalue import AsSingleton, SideInputData
 from apache_beam.runners import common
+from apache_beam.runners.direct import test_stream_impl
 from apache_beam.runners.portability.fn_api_runner import fn_runner, translations
 from apache_beam.runners.worker import bundle_processor, operations, sdk_worker, statesampler
+from apache_beam.transforms import core
+from apache_beam.utils.counters import CounterFactory
 from apache_beam.utils.windowed_value import WindowedValue
 
 from headrace.dialects.beam.userstate import UserState
@@ -23,7 +30,28 @@ DATA_OUTPUT_URN = bundle_processor.DATA_OUTPUT_URN
 FnApiMetrics = fn_runner.FnApiMetrics
 Stage = translations.Stage
 TransformContext = translations.TransformContext
+StateSampler = statesampler.StateSampler
+NameContext = common.NameContext
+DoFnSignature = common.DoFnSignature
+CallableWrapperDoFn = core.CallableWrapperDoFn
+SingleFileSource = filebasedsource._SingleFileSource
+TextSource = textio._TextSource
+DoFnParam = core._DoFnParam
+current_tracker = statesampler.get_current_tracker
 set_current_tracker = statesampler.set_current_tracker
+event_of = test_stream_impl._TestStream.test_stream_payload_to_events
+
+
+def is_singleton(side_input: SideInputData) -> bool:
+    """Returns whether a view is one element: Beam says it in the function alone that makes the view."""
+    cells = getattr(side_input.view_fn, "__closure__", None) or ()
+    return any(cell.cell_contents == AsSingleton._from_runtime_iterable for cell in cells)
+
+
+SOURCE_READER = ("apache_beam.io.iobase", "SDFBoundedSourceDoFn")
+"""Module and name of the class, within a function, of the DoFn that reads bounded sources."""
+
+__all__ = ["CounterFactory", "MetricsContainer"]
 
 
 class NativeStateHandler(sdk_worker.CachingStateHandler):
@@ -54,9 +82,18 @@ class NativeSink(operations.Operation):
     def __init__(self, name: Any, counter_factory: Any, state_sampler: Any) -> None:
         super().__init__(name, None, counter_factory, state_sampler)
         self.taken: list[WindowedValue] = []
+        self.limit = 0
+        """The number of elements at which `full` is called; none is 0."""
+        self.full: Callable[[], None] = _do_nothing
 
     def process(self, windowed_value: WindowedValue) -> None:
         self.taken.append(windowed_value)
+        if len(self.taken) == self.limit:
+            self.full()
+
+
+def _do_nothing() -> None:
+    pass
 
 
 class NoDataChannels:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from apache_beam.portability.api import beam_fn_api_pb2
 from apache_beam.utils.windowed_value import WindowedValue
 
 from headrace.dialects.beam.compat import (
@@ -21,8 +20,6 @@ from headrace.dialects.beam.compat import (
     set_current_tracker,
 )
 
-Outputs = dict[str, list[WindowedValue]]
-"""Elements that sinks took, by the name of the sink's transform."""
 Residual = tuple[Any, Any]
 """The operation that stopped before the end of a restriction, and what is left of it."""
 
@@ -30,9 +27,8 @@ Residual = tuple[Any, Any]
 class Harness:
     """One stage in this process. Its DoFns are set up when it is made, and torn down by `close`."""
 
-    def __init__(self, descriptor: bytes, handler: NativeStateHandler) -> None:
-        parsed = beam_fn_api_pb2.ProcessBundleDescriptor.FromString(descriptor)
-        self.processor = BundleProcessor(frozenset(), parsed, handler, NoDataChannels())
+    def __init__(self, descriptor: Any, handler: NativeStateHandler) -> None:
+        self.processor = BundleProcessor(frozenset(), descriptor, handler, NoDataChannels())
         for (transform, family), info in self.processor.timers_info.items():
             self.processor.ops[transform].add_timer_info(family, info)
         self.sinks: Mapping[str, NativeSink] = {
@@ -74,19 +70,6 @@ class Harness:
     def abandon(self) -> None:
         """Ends a bundle that failed."""
         self.processor.state_sampler.stop_if_still_running()
-
-    @property
-    def waiting(self) -> int:
-        """The number of elements that the sinks have."""
-        return sum(len(sink.taken) for sink in self.sinks.values())
-
-    def take(self) -> Outputs:
-        """Takes what the sinks have."""
-        taken = {}
-        for name, sink in self.sinks.items():
-            if sink.taken:
-                taken[name], sink.taken = sink.taken, []
-        return taken
 
     def process_residual(self, residual: Residual) -> None:
         """Goes on with a restriction, in a bundle."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import pickle
 import weakref
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
@@ -22,9 +22,8 @@ from apache_beam.utils import windowed_value
 from headrace.dialects.beam import metrics
 from headrace.dialects.beam.beamtimers import NEVER, SetTimer, Timers
 from headrace.dialects.beam.border import ElementBorder, Form, WindowKind, from_pane, from_times, to_pane, unfold
-from headrace.dialects.beam.harness import Harness
 from headrace.dialects.beam.sides import SideHandler
-from headrace.dialects.beam.stagefn import WAITING
+from headrace.dialects.beam.stageprocess import StageProcess
 from headrace.dialects.beam.stagespecs import Port, StageSpec
 from headrace.dialects.beam.storedrecords import RecordShard
 from headrace.dialects.beam.userstate import Record, UserState
@@ -38,6 +37,7 @@ from headrace.engine.shard.windowbounds import bounds_of, window_names
 from headrace.engine.worker.bundles import Bundle
 from headrace.engine.worker.hidden import TIME
 from headrace.engine.worker.shuffle import KEY, SPELLING, VALUE
+from headrace.model.bundlefns import SideContents, WindowBounds
 from headrace.model.keys import decode_keys
 from headrace.model.panes import Windowing
 from headrace.model.pickling import dumps
@@ -53,6 +53,9 @@ class StageWork(Protocol):
     @property
     def source(self) -> Port: ...
 
+    @property
+    def contents(self) -> Sequence[SideContents]: ...
+
     def form_of(self, sink: str) -> Form: ...
 
 
@@ -61,20 +64,40 @@ class OpenStage:
 
     def __init__(self, work: StageWork) -> None:
         spec, components = work.spec, work.spec.components
-        self._handler = SideHandler(spec, ())
-        self.harness = Harness(spec.descriptor, self._handler)
-        self.enter = self.harness.entry(work.source.transform)
+        self._handler = SideHandler(spec, work.contents)
+        self.process = StageProcess(
+            spec, self._handler, {sink.transform: work.form_of(sink.transform) for sink in spec.sinks}
+        )
+        enter = self.process.entry(work.source)
+        assert enter is not None  # a stage with state, or with a splittable DoFn, is entered by it
+        self.enter = enter
         self.border: ElementBorder = components.border(work.source.collection, Form.CODED)
         self.decode = self.border.coder.get_impl().decode
-        self.sinks = {
-            sink.transform: components.border(sink.collection, work.form_of(sink.transform)) for sink in spec.sinks
-        }
-        weakref.finalize(self, self.harness.close)
+        self.unfinalized = False  # whether somebody waits for the last bundle to be committed
+        weakref.finalize(self, self.process.close)
+
+    def ended(self) -> None:
+        """Reports metrics at the end of a step, or with the next one if somebody waits for it to be committed."""
+        self.unfinalized = self.process.requires_finalization()
+        if not self.unfinalized:
+            metrics.record(self.process.report())
+
+    def finalize(self) -> None:
+        """Calls those who wait for the last step, which was committed."""
+        if self.unfinalized:
+            self.process.finalize()
+            metrics.record(self.process.report())
+            self.unfinalized = False
 
     @property
     def state(self) -> UserState:
         """The context of the stateful transform."""
         return self._handler.user_state
+
+    def see(self, contents: Sequence[SideContents]) -> None:
+        """Shows the stage the contents of its side inputs."""
+        if contents:
+            self._handler.see(contents)
 
     def windows(self, key: bytes, bounds: tuple[int, int]) -> tuple[Any, ...]:
         """Returns the window of a key's rows with these bounds, as the windows of an element."""
@@ -82,12 +105,6 @@ class OpenStage:
         if windows.kind is WindowKind.GLOBAL:
             return _GLOBAL
         return windows.interval(bounds) if windows.kind is WindowKind.INTERVAL else windows.decoded(unfold(key)[0])
-
-    def taken(self) -> Iterator[tuple[str, Bundle]]:
-        """Yields what the sinks have, as bundles with their tags."""
-        for sink, values in self.harness.take().items():
-            for bundle in self.sinks[sink].to_bundles(values):
-                yield sink, bundle
 
 
 _GLOBAL: Final = (GlobalWindow(),)
@@ -100,7 +117,7 @@ class KeyedStageShard(RecordShard[Record]):
 
     def __init__(self, work: KeyedStage, stage: OpenStage) -> None:
         super().__init__()
-        self._stage, self._lateness = stage, work.windowing.allowed_lateness
+        self._stage, self._lateness, self._contents = stage, work.windowing.allowed_lateness, work.contents
         assert work.spec.stateful is not None
         self._transform = work.spec.stateful
         self.timers = Timers()
@@ -110,6 +127,7 @@ class KeyedStageShard(RecordShard[Record]):
         """Processes rows, moves the clocks on, and fires timers."""
         before, after = self.clocks, self.clocks.moved(clocks or Clocks())
         late = None
+        self._stage.finalize()
         if rows is not None and rows.num_rows:
             over = expired(bounds_of(rows)[1], self._lateness, before.watermark)
             if over.any():
@@ -117,16 +135,21 @@ class KeyedStageShard(RecordShard[Record]):
         outputs: list[tuple[str, Bundle]] = []
         has_rows = rows is not None and rows.num_rows > 0
         if has_rows or self._something_due(after):
+            self._stage.see(self._contents)
             at = self._stage.state.at
             at.changed, at.timers = self.records.changed, self.timers
             if has_rows:
                 outputs += self._run(self._elements(rows))
             outputs += self._run(self._timers_due(after))
-            self._stage.harness.finalize()
-            metrics.record(self._stage.harness.report())
+            self._stage.ended()
         self.clocks = after
         self.watermark = output_watermark(self.watermark, after.watermark, np.array([self.timers.hold()]))
-        return StepResult(pack_bundles(outputs), late, 0, self.watermark, len(self.records.by_name))
+        again = after.now if self._stage.unfinalized else None
+        return StepResult(pack_bundles(outputs), late, 0, self.watermark, len(self.records.by_name), again=again)
+
+    def kept_windows(self) -> set[WindowBounds]:
+        """Returns none: a timer sees no side inputs."""
+        return set()
 
     def _something_due(self, clocks: Clocks) -> bool:
         ends = self._deadlines[0][0] if self._deadlines else NEVER
@@ -134,18 +157,17 @@ class KeyedStageShard(RecordShard[Record]):
 
     def _run(self, calls: Iterator[None]) -> list[tuple[str, Bundle]]:
         """Runs calls into the stage as one bundle."""
-        harness, outputs = self._stage.harness, list[tuple[str, Bundle]]()
-        harness.start()
+        process = self._stage.process
+        process.start()
         try:
             for _ in calls:
-                if harness.waiting >= WAITING:
-                    outputs += self._stage.taken()
-            harness.finish()
+                pass
+            process.finish()
+            process.flush()
         except BaseException:
-            harness.abandon()
-            harness.take()
+            process.abandon()
             raise
-        return outputs + list(self._stage.taken())
+        return list(process.taken())
 
     def _elements(self, rows: pa.RecordBatch) -> Iterator[None]:
         times = np.asarray(rows.column(TIME))
@@ -195,7 +217,7 @@ class KeyedStageShard(RecordShard[Record]):
     def _fire(self, record: Record, timer: SetTimer) -> None:
         self._stage.state.at.record = record
         self.records.changed[record.seq] = record
-        self._stage.harness.fire(self._transform, timer.family, timer.data(record))
+        self._stage.process.first.fire(self._transform, timer.family, timer.data(record))
 
     # State
 
@@ -240,15 +262,22 @@ class KeyedStage:
     source: Port
     writes: tuple[tuple[str, Form], ...]
     windowing: Windowing
+    contents: tuple[SideContents, ...] = field(default=(), repr=False, compare=False)
 
     needs_time: ClassVar[bool] = True
     retracts: ClassVar[bool] = False
+
+    def seeing(self, contents: Sequence[SideContents]) -> Self:
+        """Returns the work with the contents of its side inputs."""
+        return replace(self, contents=tuple(contents))
 
     def form_of(self, sink: str) -> Form:
         """Returns the form in which a sink writes."""
         return dict(self.writes)[sink]
 
     def processor(self, shard: int = 0) -> KeyedStageShard:
+        if self.spec.finalizes:  # who waits for a step of one shard must not be called by that of another
+            return KeyedStageShard(self, OpenStage(self))
         stage = _open.get(self.spec.descriptor)
         if stage is None:
             stage = _open[self.spec.descriptor] = OpenStage(self)

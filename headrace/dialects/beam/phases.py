@@ -5,12 +5,14 @@ A stage reads from buffers and writes to buffers; between a buffer's writers and
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from apache_beam.portability import common_urns
 from apache_beam.portability.api import beam_runner_api_pb2 as proto
 from apache_beam.runners.portability.fn_api_runner import translations
+from apache_beam.transforms.sideinputs import SIDE_INPUT_REGEX
 
 from headrace.dialects.beam.compat import DATA_INPUT_URN, DATA_OUTPUT_URN, Stage, TransformContext
 
@@ -18,6 +20,9 @@ RESHUFFLE: Final = "reshuffle"
 """The kind of a buffer whose readers get elements spread evenly."""
 SCRIPT: Final = "script"
 """The kind of a buffer that a TestStream writes."""
+SDF_PROCESS: Final = common_urns.sdf_components.PROCESS_SIZED_ELEMENTS_AND_RESTRICTIONS.urn
+SIDE_READERS: Final = (common_urns.primitives.PAR_DO.urn, SDF_PROCESS)
+"""Transforms that use side inputs; the other parts of a splittable DoFn ask for them, too, but for nothing."""
 
 
 def expand_reshuffle(stages: Iterable[Stage], context: TransformContext) -> Iterator[Stage]:
@@ -31,8 +36,7 @@ def expand_reshuffle(stages: Iterable[Stage], context: TransformContext) -> Iter
             yield stage
             continue
         buffer = translations.create_buffer_id(transform.unique_name, kind=RESHUFFLE)
-        read = translations.side_inputs(transform)
-        inputs = {tag: pc for tag, pc in transform.inputs.items() if tag not in read}
+        inputs = _main_inputs(transform)
         write = Stage(
             f"{transform.unique_name}/Write",
             [_port(f"{transform.unique_name}/Write", DATA_OUTPUT_URN, buffer, inputs=inputs)],
@@ -53,9 +57,26 @@ def _encode_as_read(transform: proto.PTransform, context: TransformContext) -> N
     if transform.spec.urn == common_urns.composites.RESHUFFLE.urn:
         collections = context.components.pcollections
         (output,) = transform.outputs.values()
-        for tag, collection in transform.inputs.items():
-            if tag not in translations.side_inputs(transform):
-                collections[collection].coder_id = collections[output].coder_id
+        for collection in _main_inputs(transform).values():
+            collections[collection].coder_id = collections[output].coder_id
+
+
+def _main_inputs(transform: proto.PTransform) -> dict[str, str]:
+    """Returns the inputs that are no side inputs: the Reshuffle within a splittable DoFn names those of the DoFn."""
+    return {tag: pc for tag, pc in transform.inputs.items() if re.match(SIDE_INPUT_REGEX, tag) is None}
+
+
+def annotate_side_readers_as_roots(stages: Iterable[Stage], context: TransformContext) -> Iterator[Stage]:
+    """Makes whoever has a side input without an end the first of its stage: its elements wait before the stage."""
+    for stage in stages:
+        (transform,) = stage.transforms
+        collections = context.components.pcollections
+        if transform.spec.urn in SIDE_READERS and any(
+            collections[transform.inputs[tag]].is_bounded == proto.IsBounded.UNBOUNDED
+            for tag in proto.ParDoPayload.FromString(transform.spec.payload).side_inputs
+        ):
+            stage.forced_root = True
+        yield stage
 
 
 def expand_timed_combines(stages: Iterable[Stage], context: TransformContext) -> Iterator[Stage]:
@@ -104,6 +125,16 @@ def expand_test_stream(stages: Iterable[Stage], context: TransformContext) -> It
             )
 
 
+def read_nothing(stages: Iterable[Stage], context: TransformContext) -> Iterator[Stage]:
+    """Turns each Flatten of no collections into a read from a buffer that nobody writes."""
+    for stage in stages:
+        for transform in stage.transforms:
+            if transform.spec.urn == common_urns.primitives.FLATTEN.urn and not transform.inputs:
+                transform.spec.urn = DATA_INPUT_URN
+                transform.spec.payload = translations.create_buffer_id(transform.unique_name)
+        yield stage
+
+
 def _port(name: str, urn: str, buffer: bytes, **collections: Any) -> proto.PTransform:
     return proto.PTransform(unique_name=name, spec=proto.FunctionSpec(urn=urn, payload=buffer), **collections)
 
@@ -123,6 +154,7 @@ PHASES: Final = (
     translations.read_to_impulse,
     translations.impulse_to_input,
     translations.sort_stages,
+    read_nothing,
     translations.add_impulse_to_dangling_transforms,
     translations.setup_timer_mapping,
     translations.populate_data_channel_coders,
@@ -138,7 +170,8 @@ RUNNER_URNS: Final = frozenset(
 )
 
 
-STREAM_PHASES: Final = (expand_timed_combines, *PHASES)
+_SDF: Final = PHASES.index(translations.expand_sdf) + 1
+STREAM_PHASES: Final = (expand_timed_combines, *PHASES[:_SDF], annotate_side_readers_as_roots, *PHASES[_SDF:])
 
 
 def fused_stages(

@@ -25,9 +25,10 @@ from headrace.dialects.beam.phases import fused_stages
 from headrace.dialects.beam.result import HeadraceResult
 from headrace.dialects.beam.stagespecs import StageSpec, stage_specs
 from headrace.dialects.beam.streamgraph import stream_pipeline
-from headrace.dialects.beam.unsupported import check_transforms
+from headrace.dialects.beam.unsupported import check_expansion, check_transforms
 from headrace.model.errors import PipelineError
 from headrace.model.pipeline import Pipeline
+from headrace.model.times import now
 
 
 class HeadraceRunner(PipelineRunner):
@@ -47,6 +48,11 @@ class HeadraceRunner(PipelineRunner):
         super().__init__()
         self._drain, self._local = drain, local
 
+    def apply(self, transform: Any, input: Any, options: PipelineOptions) -> Any:
+        """Expands a transform; refuses those of Kafka, before Beam starts Java to expand them."""
+        check_expansion(transform)
+        return super().apply(transform, input, options)
+
     def run_pipeline(self, pipeline: Any, options: PipelineOptions) -> HeadraceResult:
         """Starts a pipeline; returns its result, which one may wait for."""
         planned = self._planned(pipeline, options)
@@ -54,7 +60,8 @@ class HeadraceRunner(PipelineRunner):
         specs = self._fused(planned, streaming=streaming)
         own = options.view_as(HeadraceOptions)
         if streaming:
-            stream = stream_pipeline(specs, scripts_of(planned), Pipeline(master=own.spark_master))
+            # DoFns know no other processing time than that of the machine.
+            stream = stream_pipeline(specs, scripts_of(planned), Pipeline(master=own.spark_master), start=now())
             return HeadraceResult(self._start(stream, own))
         if own.checkpoint is not None or own.trigger is not None:
             raise PipelineError(
@@ -81,7 +88,7 @@ class HeadraceRunner(PipelineRunner):
 
     def _fused(self, planned: proto.Pipeline, *, streaming: bool) -> list[StageSpec]:
         context, stages = fused_stages(_embedded(planned), drain=self._drain, streaming=streaming)
-        return stage_specs(context, stages)
+        return stage_specs(context, stages, streaming=streaming)
 
 
 def _is_unbounded(pipeline: proto.Pipeline) -> bool:

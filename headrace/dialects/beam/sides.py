@@ -17,19 +17,25 @@ class SideHandler(NativeStateHandler):
     """Answers what a stage asks about its side inputs: elements of a window, and of multimaps the values of a key."""
 
     def __init__(self, spec: StageSpec, contents: Sequence[SideContents]) -> None:
+        self._spec = spec
+        self.see(contents)
+
+    def see(self, contents: Sequence[SideContents]) -> None:
+        """Replaces the contents of all side inputs."""
+        components = self._spec.components
         self._views = {
             (side.transform, side.tag): _View(
-                spec.components.border(side.collection, Form.CODED),
-                spec.components.asked_coder(side.collection),
-                each,
+                components.border(side.collection, Form.CODED), components.asked_coder(side.collection), each
             )
-            for side, each in zip(spec.sides, contents, strict=True)
+            for side, each in zip(self._spec.sides, contents, strict=True)
         }
 
     def blocking_get(self, state_key: Any, coder: Any) -> Any:
         kind = state_key.WhichOneof("type")
         asked = getattr(state_key, kind)
-        view = self._views[asked.transform_id, asked.side_input_id]
+        view = self._views.get((asked.transform_id, asked.side_input_id))
+        if view is None:  # parts of a splittable DoFn that make restrictions ask, but have no use for it
+            return []
         match kind:
             case "iterable_side_input":
                 return view.elements(asked.window)

@@ -1,4 +1,4 @@
-"""Runs a stage in a worker: a function of bundles that drives Beam's bundle processor."""
+"""Runs a stage in a worker, as a function of bundles."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Final
 
 from headrace.dialects.beam import metrics
 from headrace.dialects.beam.border import ElementBorder, Form
-from headrace.dialects.beam.harness import Harness, Residual
+from headrace.dialects.beam.harness import Residual
 from headrace.dialects.beam.sides import SideHandler
+from headrace.dialects.beam.stageprocess import StageProcess
 from headrace.dialects.beam.stagespecs import Port, StageSpec
 from headrace.engine.worker.bundles import Bundle
 from headrace.model.bundlefns import SideContents
@@ -27,69 +28,63 @@ class StageFn:
     source: Port
     reads: Form
     writes: dict[str, Form]
-    _harness: Harness | None = field(default=None, repr=False)
+    _process: StageProcess | None = field(default=None, repr=False)
 
     def open(self, sides: Sequence[SideContents]) -> None:
         """Notes the side inputs; DoFns are made with the first bundle, as many tasks have none."""
-        self._sides, self._harness = sides, None
+        self._sides, self._process = sides, None
 
     def run(self, bundle: Bundle) -> Iterator[Tagged]:
         """Runs a bundle, and the bundles in which restrictions that were left are processed to their end."""
-        harness = self._made()
-        residuals = yield from self._bundle(harness, self._entered(harness, bundle))
+        process = self._made()
+        residuals = yield from self._bundle(process, self._entered(process, bundle))
         while residuals:
-            residuals = yield from self._bundle(harness, map(harness.process_residual, residuals))
-        yield from self._ended(harness)
+            residuals = yield from self._bundle(process, map(process.first.process_residual, residuals))
+        yield from self._ended(process)
 
     def close(self) -> Iterator[Tagged]:
-        """Reports metrics, and tears the DoFns down."""
-        if self._harness is not None:
-            metrics.record(self._harness.report())
-            self._harness.close()
-            self._harness = None
-        return iter(())
+        """Passes on what was combined from bundle to bundle, reports metrics, and tears the DoFns down."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.flush()
+            yield from process.taken()
+            metrics.record(process.report())
+            process.close()
 
-    def _bundle(self, harness: Harness, steps: Iterator[None]) -> Generator[Tagged, None, list[Residual]]:
+    def _bundle(self, process: StageProcess, steps: Iterator[None]) -> Generator[Tagged, None, list[Residual]]:
         """Runs one bundle of Beam's, step by step; returns what is left of restrictions."""
-        harness.start()
+        process.start()
         try:
             for _ in steps:
-                if harness.waiting >= WAITING:
-                    yield from self._taken(harness)
-                    harness.resume()
-            residuals = harness.finish()
+                if process.waiting >= WAITING:
+                    yield from process.taken()
+                    process.resume()
+            residuals = process.finish()
         except BaseException:
-            harness.abandon()
+            process.abandon()
             raise
-        yield from self._taken(harness)
-        if harness.finalize():
-            metrics.record(harness.report())
+        yield from process.taken()
+        if process.finalize():
+            metrics.record(process.report())
         return residuals
 
-    def _entered(self, harness: Harness, bundle: Bundle) -> Iterator[None]:
-        """Hands each element of a bundle to the stage."""
+    def _entered(self, process: StageProcess, bundle: Bundle) -> Iterator[None]:
+        """Hands the elements of a bundle to the stage, one by one where Beam's bundle processor alone reads them."""
+        if self._enter is None:
+            process.take(self.source, self._border.opened(bundle))
+            return
         for value in self._border.from_bundle(bundle):
             self._enter(value)
             yield
 
-    def _ended(self, harness: Harness) -> Iterator[Tagged]:
+    def _ended(self, process: StageProcess) -> Iterator[Tagged]:
         """Does what is left to do once the elements of a bundle were processed."""
         return iter(())
 
-    def _made(self) -> Harness:
-        if self._harness is None:
-            components = self.spec.components
+    def _made(self) -> StageProcess:
+        if self._process is None:
             self._handler = SideHandler(self.spec, self._sides)
-            self._harness = Harness(self.spec.descriptor, self._handler)
-            self._enter = self._harness.entry(self.source.transform)
-            self._border: ElementBorder = components.border(self.source.collection, self.reads)
-            self._sinks = {
-                sink.transform: components.border(sink.collection, self.writes[sink.transform])
-                for sink in self.spec.sinks
-            }
-        return self._harness
-
-    def _taken(self, harness: Harness) -> Iterator[Tagged]:
-        for sink, values in harness.take().items():
-            for bundle in self._sinks[sink].to_bundles(values):
-                yield sink, bundle
+            self._process = StageProcess(self.spec, self._handler, self.writes)
+            self._enter = self._process.entry(self.source)
+            self._border: ElementBorder = self.spec.components.border(self.source.collection, self.reads)
+        return self._process

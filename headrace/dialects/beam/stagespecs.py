@@ -16,8 +16,8 @@ from apache_beam.runners.portability.fn_api_runner import translations
 
 from headrace.dialects.beam.border import ElementBorder, Form, WindowBorder
 from headrace.dialects.beam.compat import DATA_INPUT_URN, DATA_OUTPUT_URN, Stage, TransformContext
-
-SDF_PROCESS: Final = common_urns.sdf_components.PROCESS_SIZED_ELEMENTS_AND_RESTRICTIONS.urn
+from headrace.dialects.beam.phases import SDF_PROCESS, SIDE_READERS
+from headrace.dialects.beam.plainsteps import plain_step
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,9 @@ class StageSpec:
     sinks: tuple[Port, ...]
     sides: tuple[SidePort, ...]
     stateful: str | None  # the transform with state or timers, which is the first of its stage
-    splittable: bool
+    splittable: str | None  # the transform that processes restrictions, which is the first of its stage
+    finalizes: bool  # whether a transform asks to be called back when its bundle is committed
+    plain: frozenset[str]  # the transforms that the fast lane runs
 
     @cached_property
     def components(self) -> Components:
@@ -85,11 +87,11 @@ class Components:
     """Coders and windowings of the collections of a pipeline, or of a stage."""
 
     def __init__(self, components: Any) -> None:
-        self._protos, self._context = components, PipelineContext(_without_prefixes(components))
+        self._protos, self.context = components, PipelineContext(_without_prefixes(components))
 
     def coder(self, collection: str) -> Coder:
         """Returns the coder of a collection's elements."""
-        return self._context.coders[self._protos.pcollections[collection].coder_id]
+        return self.context.coders[self._protos.pcollections[collection].coder_id]
 
     def asked_coder(self, collection: str) -> Coder:
         """Returns the coder by which a stage encodes what it asks about a side input, prefixes of lengths included."""
@@ -97,7 +99,7 @@ class Components:
 
     def windowing(self, collection: str) -> Any:
         """Returns the windowing of a collection, as Beam's object."""
-        return self._context.windowing_strategies[self._protos.pcollections[collection].windowing_strategy_id]
+        return self.context.windowing_strategies[self._protos.pcollections[collection].windowing_strategy_id]
 
     def windowing_proto(self, collection: str) -> proto.WindowingStrategy:
         """Returns the windowing of a collection."""
@@ -110,11 +112,16 @@ class Components:
 
     def windows(self, collection: str) -> WindowBorder:
         """Returns the border of a collection's windows."""
-        return WindowBorder.of(self._context.coders[self.windowing_proto(collection).window_coder_id])
+        return WindowBorder.of(self.context.coders[self.windowing_proto(collection).window_coder_id])
 
     def border(self, collection: str, form: Form) -> ElementBorder:
         """Returns the border of a collection's elements in this form."""
         return ElementBorder(form, self.coder(collection), self.windows(collection))
+
+    def side_input(self, side: SidePort) -> proto.SideInput:
+        """Returns how a side input is read."""
+        payload = proto.ParDoPayload.FromString(self._protos.transforms[side.transform].spec.payload)
+        return payload.side_inputs[side.tag]
 
     def bounded(self, collection: str) -> bool:
         """Returns whether a collection ends."""
@@ -133,37 +140,52 @@ def _without_prefixes(components: Any) -> Any:
     return bare
 
 
-def stage_specs(context: TransformContext, stages: Iterable[Stage]) -> list[StageSpec]:
+def stage_specs(context: TransformContext, stages: Iterable[Stage], *, streaming: bool = False) -> list[StageSpec]:
     """Makes the specs of stages, in their order."""
-    return [_spec(context, stage) for stage in stages]
+    return [_spec(context, stage, streaming=streaming) for stage in stages]
 
 
-def _spec(context: TransformContext, stage: Stage) -> StageSpec:
+def _spec(context: TransformContext, stage: Stage, *, streaming: bool) -> StageSpec:
     sources: list[Port] = []
     sinks: list[Port] = []
     sides: list[SidePort] = []
     transforms: dict[str, proto.PTransform] = {}
-    stateful, splittable = None, False
+    names = [transform.unique_name for transform in stage.transforms]
+    stateful, splittable, finalizes = None, None, False
     for transform in stage.transforms:
         copied = proto.PTransform()
         copied.CopyFrom(transform)
         urn, name = transform.spec.urn, transform.unique_name
         if urn in (DATA_INPUT_URN, DATA_OUTPUT_URN):
             (collection,) = (transform.outputs if urn == DATA_INPUT_URN else transform.inputs).values()
-            if urn == DATA_INPUT_URN:
-                name = f"{name}/source"  # an impulse has the name of the transform that it was
+            if urn == DATA_INPUT_URN and names.count(name) > 1:
+                name = f"{name}/source"  # the impulse of a transform without inputs has its name
             (sources if urn == DATA_INPUT_URN else sinks).append(Port(name, transform.spec.payload, collection))
             port = beam_fn_api_pb2.RemoteGrpcPort(coder_id=context.data_channel_coders[collection])
             copied.spec.payload = port.SerializeToString()
         elif urn in translations.PAR_DO_URNS:
             payload = proto.ParDoPayload.FromString(transform.spec.payload)
-            sides += [SidePort(name, tag, transform.inputs[tag]) for tag in payload.side_inputs]
+            if urn in SIDE_READERS:
+                sides += [SidePort(name, tag, transform.inputs[tag]) for tag in payload.side_inputs]
             if payload.state_specs or payload.timer_family_specs:
                 stateful = name
-            splittable = splittable or urn == SDF_PROCESS
+            splittable = name if urn == SDF_PROCESS else splittable
+            finalizes = finalizes or payload.requests_finalization
         transforms[name] = copied
     descriptor = _descriptor(stage.name, transforms, context.components)
-    return StageSpec(_label(stage), descriptor, tuple(sources), tuple(sinks), tuple(sides), stateful, splittable)
+    ports = tuple(sources), tuple(sinks), tuple(sides)
+    first = {port.collection for port in sources} if stateful or (splittable and streaming) else set()
+    plain = _plain(transforms, first, Components(beam_fn_api_pb2.ProcessBundleDescriptor.FromString(descriptor)))
+    return StageSpec(_label(stage), descriptor, *ports, stateful, splittable, finalizes, plain)
+
+
+def _plain(transforms: Mapping[str, proto.PTransform], entered: set[str], components: Components) -> frozenset[str]:
+    """Returns the transforms that the fast lane runs; not those that read what must enter Beam's bundle processor."""
+    return frozenset(
+        name
+        for name, transform in transforms.items()
+        if entered.isdisjoint(transform.inputs.values()) and plain_step(name, transform, components) is not None
+    )
 
 
 def _label(stage: Stage) -> str:

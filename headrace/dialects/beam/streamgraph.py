@@ -14,20 +14,22 @@ from headrace.dialects.beam.driver import DriverWork
 from headrace.dialects.beam.keyedstage import KeyedStage
 from headrace.dialects.beam.phases import SCRIPT
 from headrace.dialects.beam.splittable import SplittableStage, SpreadFn
-from headrace.dialects.beam.stagespecs import Port, StageSpec
+from headrace.dialects.beam.stagespecs import Port, SidePort, StageSpec
+from headrace.dialects.beam.streamsides import stream_side
 from headrace.dialects.beam.windowings import to_windowing
 from headrace.engine.shard.work import Grouping
 from headrace.model.bundlefns import AsBundles, Bundles
-from headrace.model.errors import PipelineError
 from headrace.model.keyed import Flatten, GroupByKey
 from headrace.model.panes import GLOBAL, Windowing
 from headrace.model.pipeline import PCollection, Pipeline
 from headrace.model.sharded import Sharded
 
 
-def stream_pipeline(specs: Sequence[StageSpec], scripts: Mapping[str, Script], pipeline: Pipeline) -> Pipeline:
-    """Adds the stages of a stream to a pipeline; returns it."""
-    graph = _StreamGraph(pipeline, scripts=scripts)
+def stream_pipeline(
+    specs: Sequence[StageSpec], scripts: Mapping[str, Script], pipeline: Pipeline, start: int
+) -> Pipeline:
+    """Adds the stages of a stream to a pipeline; returns it. The processing time of scripts begins at `start`."""
+    graph = _StreamGraph(pipeline, scripts=scripts, start=start, finite=_finite_buffers(specs))
     for spec in specs:
         graph.add(spec)
     return pipeline
@@ -38,29 +40,25 @@ class _StreamGraph(BatchGraph):
     """Adds stage after stage; groupings and state are in shards."""
 
     scripts: Mapping[str, Script] = field(default_factory=dict)
+    start: int = 0
 
-    def add(self, spec: StageSpec) -> None:
-        """Adds a stage; refuses side inputs without an end whose windows would have to be mapped."""
-        for side in spec.sides:
-            if not spec.components.bounded(side.collection) and plain_windowing(spec, side) is not GLOBAL:
-                raise PipelineError(
-                    f"{side.transform!r} has a side input without an end, in windows, which is not possible yet: put "
-                    "it into the global window with a trigger, or make it bounded"
-                )
-        super().add(spec)
+    finite: frozenset[bytes] = frozenset()
+    """Buffers that lead to side inputs with an end, which are computed as batches."""
+
+    def _seen(self, spec: StageSpec, side: SidePort) -> AsBundles:
+        seen = super()._seen(spec, side)
+        return seen if spec.components.bounded(side.collection) else stream_side(spec, side, seen.collection)
 
     def _add_reading(self, label: str, spec: StageSpec, source: Port, sides: tuple[AsBundles, ...]) -> None:
         if source.kind == SCRIPT and source.buffer not in self.read:
             encode = spec.components.coder(source.collection).encode
-            self.read[source.buffer] = self.pipeline | source.name >> self.scripts[source.name].source(encode)
-        if spec.stateful is None and not spec.splittable:
+            self.read[source.buffer] = self.pipeline | source.name >> self.scripts[source.name].source(
+                encode, self.start
+            )
+        is_finite = any(sink.buffer in self.finite for sink in spec.sinks)
+        if is_finite or (spec.stateful is None and spec.splittable is None):
             super()._add_reading(label, spec, source, sides)
             return
-        if sides:
-            raise PipelineError(
-                f"{spec.name!r} has state or timers, or is splittable, and has side inputs, which is not possible in a "
-                "stream yet; put a Map before it that sees the side inputs"
-            )
         reads = Form.GROUPS if source.kind == "group" else Form.CODED
         windowing = _kept_windowing(spec, source)
         if spec.stateful is not None:
@@ -72,7 +70,8 @@ class _StreamGraph(BatchGraph):
         writes = tuple((sink.transform, Form.PAIRS if sink.kind == "group" else Form.CODED) for sink in spec.sinks)
         outputs: dict[str | None, Windowing] = {sink.transform: self._windowing(spec, sink) for sink in spec.sinks}
         work = KeyedStage if spec.stateful is not None else SplittableStage
-        written = keyed | label >> Sharded(work(spec, source, writes, windowing), outputs)
+        unbounded = any(not spec.components.bounded(sink.collection) for sink in spec.sinks)
+        written = keyed | label >> Sharded(work(spec, source, writes, windowing), outputs, sides, unbounded=unbounded)
         for sink in spec.sinks:
             output = written if len(spec.sinks) == 1 else written[sink.transform]
             self.written[sink.buffer].append((output, spec, sink))
@@ -95,6 +94,16 @@ class _StreamGraph(BatchGraph):
             return pc | port.name >> Sharded(Grouping(windowing), {None: plain_windowing(spec, sink)})
         entries = pc | f"{port.name}/entries" >> Bundles(EntriesFn(spec, sink), {"pairs": GLOBAL})
         return entries | port.name >> Sharded(DriverWork(spec, sink), {None: plain_windowing(spec, sink)})
+
+
+def _finite_buffers(specs: Sequence[StageSpec]) -> frozenset[bytes]:
+    """Returns the buffers that lead to side inputs with an end."""
+    sides = {side.buffer for spec in specs for side in spec.sides if spec.components.bounded(side.collection)}
+    found: set[bytes] = set(sides)
+    for spec in reversed(specs):  # which come in their order
+        if any(sink.buffer in found for sink in spec.sinks):
+            found |= {source.buffer for source in spec.sources}
+    return frozenset(found)
 
 
 def _kept_windowing(spec: StageSpec, source: Port) -> Windowing:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from apache_beam.portability import common_urns, python_urns
 from apache_beam.portability.api import beam_runner_api_pb2 as proto
@@ -15,6 +15,16 @@ _REFUSED: Final = {
     "beam:transform:pubsub_write:v1": "writes to Pub/Sub, as only Dataflow and Beam's direct runner do themselves; "
     "write with a DoFn of your own",
 }
+
+
+def check_expansion(transform: Any) -> None:
+    """Refuses the transforms of Kafka, which Beam has in Java only."""
+    if type(transform).__module__ == "apache_beam.io.kafka":
+        raise PipelineError(
+            f"{transform.label!r}: Beam's transforms of Kafka are written in Java, and Headrace runs Python only; read "
+            'a topic with hr.ReadTopic("kafka://HOST:PORT/NAME") in a pipeline of Headrace\'s own, which may write '
+            "files or a topic of the log, or read and write it with a DoFn of your own"
+        )
 
 
 def check_transforms(pipeline: proto.Pipeline) -> None:

@@ -8,7 +8,7 @@ moment.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,19 +21,18 @@ from headrace.engine.shard.identity import Identity, identity_of
 from headrace.engine.shard.placing import expired
 from headrace.engine.shard.processor import StepResult
 from headrace.engine.shard.rows import PANE, pane_of
-from headrace.engine.shard.wire import pack, unpack
 from headrace.engine.sides.rows import MAIN, ROLE, ROWS, content_rows
+from headrace.engine.sides.sideblocks import NO_ROWS, StoredSide, StoredSides, read_sides, windows_in
 from headrace.engine.sides.sideviews import SideView
-from headrace.engine.worker.bundles import BLOCK_SCHEMA, Bundle
+from headrace.engine.worker.bundles import Bundle
 from headrace.engine.worker.hidden import END, START, TIME
 from headrace.engine.worker.shuffle import KEY, SPELLING, VALUE
 from headrace.engine.worker.sidevalues import SideValue, WindowBounds, side_window
 from headrace.model.keys import encode_key
 from headrace.model.panes import Windowing
-from headrace.model.times import MIN_TIME, Int64Array
+from headrace.model.times import MIN_TIME
 from headrace.model.windows import CountWindows
 
-_NO_ROWS: Final = pa.record_batch([pa.array([], kind) for kind in ROWS.types], schema=ROWS)
 _NO_KEY: Final = encode_key(None)
 _NOTHING: Final[bytes] = encode_cells([[]])[0].as_py()
 
@@ -49,8 +48,12 @@ class SideState:
         self.changed: set[WindowBounds] = set()
         self.gone: set[WindowBounds] = set()
 
-    def step(self, rows: pa.RecordBatch, now: int) -> tuple[pa.RecordBatch | None, int]:
-        """Adds rows of the side input; returns those that are late, and how many were refused."""
+    def step(self, rows: pa.RecordBatch, now: int, main: int) -> tuple[pa.RecordBatch | None, int]:
+        """Adds rows of the side input; returns those that are late, and how many were refused.
+
+        A view that is complete takes what comes after the end of its window as long as the main input, which is at the
+        watermark `main`, may still see it.
+        """
         elements = rows.filter(rows.column(VALUE).is_valid())
         disorder = []
         for clock in rows.filter(rows.column(VALUE).is_null()).select([KEY, TIME, PANE]).to_pylist():
@@ -60,7 +63,10 @@ class SideState:
             else:
                 disorder.append((name, partition, json.loads(clock[PANE])))
         self.upstream.learn(disorder, now=now)
-        step = self.groups.step(self._keyed(elements), Clocks(self.upstream.advance(now=now), now))
+        watermark = self.upstream.advance(now=now)
+        if self.view.complete:
+            watermark = min(watermark, main)
+        step = self.groups.step(self._keyed(elements), Clocks(watermark, now))
         for start, end, cell in zip(
             *(step.panes.column(name).to_pylist() for name in (START, END, VALUE)), strict=True
         ):
@@ -79,10 +85,13 @@ class SideState:
 
     def window(self, main: WindowBounds) -> WindowBounds:
         """Returns the side window that elements of a window of the main input see."""
-        return side_window(self.view.window, main)
+        if self.view.mapping is None:
+            return side_window(self.view.window, main)
+        return self.view.mapping(main)
 
     def ready(self, window: WindowBounds) -> bool:
-        return window in self.shown or self.upstream.watermark >= window[1]
+        """Returns whether elements may see a window."""
+        return (window in self.shown and not self.view.complete) or self.upstream.watermark >= window[1]
 
     def remove_unneeded(self, needed: set[WindowBounds], lateness: int, watermark: int) -> None:
         """Removes the windows that no element of the main input can see any more."""
@@ -95,10 +104,14 @@ class SideState:
 
 
 class SideProcessor:
-    """The processor of a shard where elements wait for their side inputs."""
+    """The processor of a shard where elements wait for their side inputs.
 
-    def __init__(self, windowing: Windowing, views: tuple[SideView, ...]) -> None:
-        self.windowing = windowing
+    Whoever gets the elements may keep some, and see the side inputs of their windows, which are `reused`, again.
+    """
+
+    def __init__(self, windowing: Windowing, views: tuple[SideView, ...], *, keeps: bool = False) -> None:
+        self.windowing, self.keeps = windowing, keeps
+        self.reused: set[WindowBounds] = set()
         self.clocks = Clocks()
         self.fractions: set[float] = set()
         self.watermark = MIN_TIME  # of the output
@@ -110,21 +123,23 @@ class SideProcessor:
     def step(self, rows: pa.RecordBatch | None = None, clocks: Clocks | None = None) -> StepResult:
         """Adds rows, moves the clocks on, and releases the elements whose side inputs are ready."""
         before, after = self.clocks, self.clocks.moved(clocks or Clocks())
-        rows = _NO_ROWS if rows is None else rows
+        rows = NO_ROWS if rows is None else rows
         roles = np.asarray(rows.column(ROLE))
         late: list[pa.RecordBatch] = []
         refused = 0
         for number, side in enumerate(self.sides, MAIN + 1):
-            too_late, finished = side.step(rows.filter(pa.array(roles == number)), after.now)
+            too_late, finished = side.step(rows.filter(pa.array(roles == number)), after.now, before.watermark)
             late += [too_late] if too_late is not None else []
             refused += finished
         main = rows.filter(pa.array(roles == MAIN))
         over = self._over(main, before.watermark)
         late += [main.filter(pa.array(over))] if over.any() else []
-        released = self._release(main.filter(pa.array(~over)) if over.any() else main)
+        released, seen = self._release(main.filter(pa.array(~over)) if over.any() else main)
         self.clocks = after
-        for side in self.sides:
+        for number, side in enumerate(self.sides, MAIN + 1):
             needed = {side.window(window) for window in self.waiting}
+            if self.keeps:  # what is released now may be kept
+                needed |= {window for role, window in seen if role == number}
             side.remove_unneeded(needed, self.windowing.allowed_lateness, after.watermark)
         holds = [_earliest(batch) for batches in self.waiting.values() for batch in batches]
         self.watermark = output_watermark(self.watermark, after.watermark, np.array(holds, np.int64))
@@ -137,15 +152,17 @@ class SideProcessor:
             return np.zeros(main.num_rows, np.bool_)
         return expired(np.asarray(main.column(END)), self.windowing.allowed_lateness, watermark)
 
-    def _release(self, main: pa.RecordBatch) -> pa.RecordBatch:
+    def _release(self, main: pa.RecordBatch) -> tuple[pa.RecordBatch, set[tuple[int, WindowBounds]]]:
         """Returns the elements that are ready, of those that waited and those that came, and their side windows."""
         sees: set[tuple[int, WindowBounds]] = set()
         free: list[pa.RecordBatch] = []
+        for window in self.reused:
+            self._ready(window, sees)
         for window in sorted(self.waiting):
             if self._ready(window, sees):
                 free += self.waiting.pop(window)
                 self.released.add(window)
-        windows, which = _windows(main)
+        windows, which = windows_in(main)
         ready = np.array([self._ready(window, sees) for window in windows], np.bool_)
         if len(windows):
             free.append(main.filter(pa.array(ready[which])))
@@ -154,7 +171,7 @@ class SideProcessor:
         contents = [
             (number, *window, self.sides[number - 1].shown.get(window, _NOTHING)) for number, window in sorted(sees)
         ]
-        return pa.concat_batches([*free, content_rows(contents)])
+        return pa.concat_batches([*free, content_rows(contents)]), sees
 
     def _ready(self, window: WindowBounds, sees: set[tuple[int, WindowBounds]]) -> bool:
         seen = [(number, side.window(window)) for number, side in enumerate(self.sides, MAIN + 1)]
@@ -169,89 +186,68 @@ class SideProcessor:
 
     def dump(self) -> list[bytes]:
         """Encodes the whole state, the same blocks for the same state."""
-        waiting = [batch for window in sorted(self.waiting) for batch in self.waiting[window]]
-        blocks = self._encode(waiting, set(), [set(side.shown) for side in self.sides], [set() for _ in self.sides])
-        return blocks + self._groups([side.groups.dump() for side in self.sides])
+        stored = self._stored()
+        stored.waiting = self.waiting
+        for side, of_side in zip(self.sides, stored.sides, strict=True):
+            of_side.shown, of_side.groups = side.shown, side.groups.dump()
+        return self._written(stored)
 
     def changes(self) -> list[bytes]:
         """Encodes the state delta since `dump`, `changes` or `load` was last called, to be loaded after those."""
-        arrived = [batch for batch in self.arrived if _windows(batch)[0][0] not in self.released]
-        changed, gone = [side.changed for side in self.sides], [side.gone for side in self.sides]
-        blocks = self._encode(arrived, self.released, changed, gone)
-        return blocks + self._groups([side.groups.changes() for side in self.sides])
+        stored = self._stored()
+        for batch in self.arrived:
+            if (window := windows_in(batch)[0][0]) not in self.released:
+                stored.waiting.setdefault(window, []).append(batch)
+        stored.released = self.released
+        for side, of_side in zip(self.sides, stored.sides, strict=True):
+            of_side.shown = {window: side.shown[window] for window in side.changed}
+            of_side.gone, of_side.groups = side.gone, side.groups.changes()
+        return self._written(stored)
 
     def load(self, blocks: list[bytes]) -> None:
         """Restores the state of a processor of the same work from its blocks, in order."""
-        groups: list[list[bytes]] = [[] for _ in self.sides]
-        for header, rows in map(unpack, blocks):
-            if header["block"] == "clocks":
-                self.clocks, self.watermark = Clocks(*header["clocks"]), header["output"]
-                for window in map(tuple, header["released"]):
-                    self.waiting.pop(window, None)
-                for side, (upstream, gone) in zip(self.sides, header["sides"], strict=True):
-                    side.upstream.load(upstream.encode())
-                    for window in map(tuple, gone):
-                        side.shown.pop(window, None)
-                windows, which = _windows(rows)
-                for number, bounds in enumerate(windows):
-                    self.waiting.setdefault(bounds, []).append(rows.filter(pa.array(which == number)))
-            elif header["block"] == "shown":
-                columns = (rows.column(name).to_pylist() for name in (ROLE, START, END, VALUE))
-                for number, start, end, cell in zip(*columns, strict=True):
-                    self.sides[number - 1].shown[start, end] = cell
-            else:
-                groups[header["side"]] += rows.column(0).to_pylist()
-        for side, group_blocks in zip(self.sides, groups, strict=True):
-            side.groups.load(group_blocks)
+        stored = read_sides(blocks)
+        self.clocks, self.watermark = Clocks(stored.watermark, stored.now), stored.output
+        self.waiting = stored.waiting
+        for side, of_side in zip(self.sides, stored.sides, strict=True):
+            side.upstream.load(of_side.upstream.encode())
+            side.shown = of_side.shown
+            side.groups.load(of_side.groups)
 
-    def _encode(
-        self,
-        waiting: list[pa.RecordBatch],
-        released: set[WindowBounds],
-        changed: list[set[WindowBounds]],
-        gone: list[set[WindowBounds]],
-    ) -> list[bytes]:
-        header = {
-            "block": "clocks",
-            "clocks": [self.clocks.watermark, self.clocks.now],
-            "output": self.watermark,
-            "released": sorted(released),
-            "sides": [
-                [side.upstream.dump().decode(), sorted(windows)] for side, windows in zip(self.sides, gone, strict=True)
-            ],
-        }
-        contents = [
-            (number, *window, self.sides[number - 1].shown[window])
-            for number, windows in enumerate(changed, MAIN + 1)
-            for window in sorted(windows)
-        ]
-        blocks = [
-            pack(header, pa.concat_batches([_NO_ROWS, *waiting])),
-            pack({"block": "shown"}, content_rows(contents)),
-        ]
+    def _stored(self) -> StoredSides:
+        sides = [StoredSide(side.upstream.dump().decode()) for side in self.sides]
+        return StoredSides(self.clocks.watermark, self.clocks.now, self.watermark, sides)
+
+    def _written(self, stored: StoredSides) -> list[bytes]:
+        blocks = stored.write()
         self.arrived, self.released = [], set()
         for side in self.sides:
             side.changed, side.gone = set(), set()
         return blocks
 
-    def _groups(self, blocks: list[list[bytes]]) -> list[bytes]:
-        return [
-            pack({"block": "groups", "side": number}, pa.record_batch([pa.array(cells, pa.binary())], BLOCK_SCHEMA))
-            for number, cells in enumerate(blocks)
-        ]
-
-
-def _windows(rows: pa.RecordBatch) -> tuple[list[WindowBounds], Int64Array]:
-    """Returns the windows of rows, and the number of each row's window."""
-    start, end = (rows.column(name).dictionary_encode() for name in (START, END))
-    starts, ends = start.dictionary.to_pylist(), end.dictionary.to_pylist()
-    codes = np.asarray(start.indices).astype(np.int64) * len(ends) + np.asarray(end.indices)
-    distinct, which = np.unique(codes, return_inverse=True)
-    return [(starts[code // len(ends)], ends[code % len(ends)]) for code in distinct.tolist()], which
-
 
 def _earliest(rows: pa.RecordBatch) -> int:
     return int(np.asarray(rows.column(TIME)).min())
+
+
+def released_bundles(emitted: pa.RecordBatch, sides: Sequence[SideValue], *, windowed: bool) -> Iterator[Bundle]:
+    """Shows the side inputs what a step emitted of them, and yields the elements that it released."""
+    roles = np.asarray(emitted.column(ROLE))
+    for number, side in enumerate(sides, MAIN + 1):
+        shown = emitted.filter(pa.array(roles == number))
+        bounds = zip(shown.column(START).to_pylist(), shown.column(END).to_pylist(), strict=True)
+        side.show(dict(zip(bounds, shown.column(VALUE).to_pylist(), strict=True)))
+    main = emitted.filter(pa.array(roles == MAIN))
+    panes = main.column(PANE).dictionary_encode()
+    for number, pane in enumerate(panes.dictionary.to_pylist()):
+        rows = main.filter(pa.array(np.asarray(panes.indices) == number))
+        yield Bundle(
+            decode_cells(rows.column(VALUE)),
+            np.asarray(rows.column(TIME)),
+            np.asarray(rows.column(START)) if windowed else None,
+            np.asarray(rows.column(END)) if windowed else None,
+            pane_of(pane),
+        )
 
 
 @dataclass(frozen=True)
@@ -274,26 +270,9 @@ class SideInputWork:
         return SideProcessor(self.windowing, self.views)
 
     def bundles(self, emitted: pa.RecordBatch) -> Iterator[tuple[None, Bundle]]:
-        roles = np.asarray(emitted.column(ROLE))
-        for number, side in enumerate(self.sides, MAIN + 1):
-            shown = emitted.filter(pa.array(roles == number))
-            bounds = zip(shown.column(START).to_pylist(), shown.column(END).to_pylist(), strict=True)
-            side.show(dict(zip(bounds, shown.column(VALUE).to_pylist(), strict=True)))
-        main = emitted.filter(pa.array(roles == MAIN))
-        panes = main.column(PANE).dictionary_encode()
-        for number, pane in enumerate(panes.dictionary.to_pylist()):
-            rows = main.filter(pa.array(np.asarray(panes.indices) == number))
-            windowed = not self.windowing.is_global
-            yield (
-                None,
-                Bundle(
-                    decode_cells(rows.column(VALUE)),
-                    np.asarray(rows.column(TIME)),
-                    np.asarray(rows.column(START)) if windowed else None,
-                    np.asarray(rows.column(END)) if windowed else None,
-                    pane_of(pane),
-                ),
-            )
+        return (
+            (None, bundle) for bundle in released_bundles(emitted, self.sides, windowed=not self.windowing.is_global)
+        )
 
     def identity(self) -> Identity:
         return {

@@ -18,8 +18,9 @@ from headrace.engine.columns.cells import encode_cells
 from headrace.engine.shard.reports import ClockReport
 from headrace.engine.shard.rows import PANE, pane_text
 from headrace.engine.shard.senders import ToShards
+from headrace.engine.shard.slots import shards_of
 from headrace.engine.shard.windowbounds import global_bounds
-from headrace.engine.shard.wire import shards_of, wire
+from headrace.engine.shard.wire import wire
 from headrace.engine.worker.bundles import BufferedOutput, Bundle
 from headrace.engine.worker.columnbundles import RETRACTION
 from headrace.engine.worker.hidden import END, START, TIME
@@ -80,7 +81,17 @@ class ToSpread(ToShards):
     def _shards(self, rows: pa.RecordBatch) -> Int64Array:
         times = np.asarray(rows.column(TIME)).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(40)
         shards = len(self.dests)
-        return (shards_of(rows.column(VALUE), shards) + times.astype(np.int64)) % shards
+        return (shards_of(rows.column(VALUE), shards, by_slot=self.by_slot) + times.astype(np.int64)) % shards
+
+
+@dataclass
+class ToKeyedRole(ToRole):
+    """Encodes pairs as rows of a role, with their keys, which are bytes."""
+
+    def batch(self, bundle: Bundle) -> pa.RecordBatch:
+        rows = super().batch(bundle)
+        keys = pa.array([key for key, _ in bundle.elements], pa.binary())
+        return rows.set_column(ROWS.get_field_index(KEY), ROWS.field(KEY), keys)
 
 
 @dataclass

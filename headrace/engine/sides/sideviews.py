@@ -6,6 +6,7 @@ it is refreshed, and the accumulation mode whether a refresh is everything so fa
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ from headrace.engine.shard.compiledtriggers import CompiledTrigger
 from headrace.engine.shard.identity import Identity
 from headrace.engine.shard.work import Grouping
 from headrace.model.algebra import CombineFn
+from headrace.model.bundlefns import AsBundles, WindowBounds
 from headrace.model.elementwise import SideInput
 from headrace.model.errors import PipelineError
 from headrace.model.grouping import is_grouping
@@ -51,11 +53,39 @@ class DictFn(CombineFn[Any, dict[Any, Any], list[Any]]):
 
 
 @dataclass(frozen=True)
+class LastFn(CombineFn[Any, list[Any], list[Any]]):
+    """Combines elements: the last one.
+
+    >>> last = LastFn()
+    >>> last.finish(last.add_all(last.zero(), [1, 3, 2]))
+    [2]
+    """
+
+    def zero(self) -> list[Any]:
+        return []
+
+    def add(self, acc: list[Any], value: Any) -> list[Any]:
+        return [value]
+
+    def merge(self, a: list[Any], b: list[Any]) -> list[Any]:
+        return b or a
+
+    def finish(self, acc: list[Any]) -> list[Any]:
+        return acc
+
+
+@dataclass(frozen=True)
 class SideView:
-    """The view of a side input: how it is grouped, and the names of those whose watermarks it waits for."""
+    """The view of a side input: how it is grouped, and the names of those whose watermarks it waits for.
+
+    `mapping` gives the window that elements of a window of the main input see, if it is not the one of their last
+    instant; with `complete`, they wait until it is over, and triggers of the grouping must not look at the watermark.
+    """
 
     grouping: Grouping
     upstream: tuple[str, ...]
+    mapping: Callable[[WindowBounds], WindowBounds] | None = None
+    complete: bool = False
 
     @property
     def window(self) -> WindowFn:
@@ -92,6 +122,9 @@ def side_view(node: Node, side: SideInput, graph: Graph, *, retractable: bool, u
         mode: Accumulation = "discarding" if before.accumulation == "discarding" else "accumulating"
         windowing = _like(before, before.trigger, mode)
     rows = RowKind.SIGNED_VALUES if retractable else RowKind.VALUES
+    if isinstance(side, AsBundles):
+        grouping = Grouping(side.windowing or windowing, LastFn() if side.latest else None, rows)
+        return SideView(grouping, upstream, side.mapping, side.complete)
     return SideView(Grouping(windowing, DictFn() if side.shape == "dict" else None, rows), upstream)
 
 

@@ -6,6 +6,7 @@ the engine's; after each step their state goes through blocks, as it does on Spa
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import cloudpickle
@@ -15,11 +16,18 @@ import pyarrow as pa
 from headrace.dialects.beam.local import LocalContents, LocalHandle
 from headrace.dialects.beam.runner import HeadraceRunner
 from headrace.engine.shard.clocks import Clocks
+from headrace.engine.shard.processor import StepResult
+from headrace.engine.shard.reports import ClockReport
 from headrace.engine.shard.rows import to_pairs
 from headrace.engine.shard.work import Grouping
+from headrace.engine.sides.processor import SideInputWork
+from headrace.engine.sides.rows import MAIN, ToKeyedRole, ToRole, clock_rows
+from headrace.engine.sides.sidedwork import SidedWork
+from headrace.engine.sides.sideviews import SideView, side_view
 from headrace.engine.worker.blame import plain_error
 from headrace.engine.worker.bundles import Bundle
-from headrace.model.bundlefns import Bundles
+from headrace.engine.worker.sidevalues import ShownCells, SideValue
+from headrace.model.bundlefns import AsBundles, Bundles
 from headrace.model.keyed import Flatten, GroupByKey, Reshuffle
 from headrace.model.metriccells import recording
 from headrace.model.pipeline import Graph, Node, Pipeline
@@ -51,6 +59,7 @@ class LocalStream:
         self.fns: dict[int, Any] = {}
         self.shards: dict[int, Any] = {}
         self.again: dict[int, int] = {}
+        self.outputs: dict[int, list[Bundle]] = {}  # of this step
         self.sides = {id(pc) for node in self.graph for pc in node.transform.side_inputs()}
 
     @staticmethod
@@ -78,7 +87,7 @@ class LocalStream:
             self._step(steps)
 
     def _step(self, number: int) -> None:
-        outputs: dict[int, list[Bundle]] = {}
+        self.outputs = outputs = dict[int, list[Bundle]]()
         for node in self.graph:
             inputs = [bundle for pc in node.inputs for bundle in outputs[id(pc)]]
             low = min((self.watermarks[id(pc)] for pc in node.inputs), default=MIN_TIME)
@@ -104,6 +113,8 @@ class LocalStream:
             return {None: [bundle] if step.elements else []}, MIN_TIME if step.watermark is None else step.watermark
         if isinstance(transform, Flatten | Reshuffle):
             return {None: inputs}, low
+        if isinstance(transform, Bundles) and any(not side.collection.bounded for side in transform.sides):
+            return self._beside(node, transform, inputs, low)
         if isinstance(transform, Bundles):
             return self._bundles(node, transform, inputs), low
         if isinstance(transform, GroupByKey):
@@ -111,14 +122,45 @@ class LocalStream:
         assert isinstance(transform, Sharded), transform
         return self._shard(node, transform, inputs, low)
 
-    def _bundles(self, node: Node, transform: Bundles, inputs: list[Bundle]) -> dict[Any, list[Bundle]]:
+    def _beside(
+        self, node: Node, transform: Bundles, inputs: list[Bundle], low: int
+    ) -> tuple[dict[Any, list[Bundle]], int]:
+        """Lets elements wait for side inputs that are streams, then runs the function."""
+        values, views, rows = self._sides(node, transform.sides)
+        rows += [ToRole(MAIN).batch(bundle) for bundle in inputs]
+        shown = [value for value in values if isinstance(value.source, ShownCells)]
+        work = SideInputWork(node.inputs[0].windowing, views, tuple(shown))
+        taken = self._stepped(node, work, pa.concat_batches(rows), low)
+        released = [bundle for _, bundle in work.bundles(taken.panes)]
+        return self._bundles(node, transform, released, [value.source for value in values]), taken.watermark
+
+    def _sides(
+        self, node: Node, sides: Sequence[AsBundles]
+    ) -> tuple[list[SideValue], tuple[SideView, ...], list[pa.RecordBatch]]:
+        """Returns the values of side inputs; of those that are streams also the views, and the rows of this step."""
+        values, views, rows = list[SideValue](), list[SideView](), list[pa.RecordBatch]()
+        for side in sides:
+            pc = side.collection
+            if pc.bounded:
+                contents: Any = LocalContents(self.kept.get(id(pc), []))
+                values.append(SideValue.of(side, contents))
+                continue
+            values.append(SideValue.of(side, ShownCells()))
+            views.append(side_view(node, side, self.graph, retractable=False, upstream=(pc.label,)))
+            rows += [ToRole(len(views)).batch(bundle) for bundle in self.outputs[id(pc)]]
+            rows.append(clock_rows(len(views), ClockReport(lows={pc.label: self.watermarks[id(pc)]})))
+        return values, tuple(views), rows
+
+    def _bundles(
+        self, node: Node, transform: Bundles, inputs: list[Bundle], contents: list[Any] | None = None
+    ) -> dict[Any, list[Bundle]]:
         given: dict[Any, list[Bundle]] = {}
         if not inputs:
             return given
         if id(node) not in self.fns:
             self.fns[id(node)] = cloudpickle.loads(cloudpickle.dumps(transform.fn))
         fn = self.fns[id(node)]
-        fn.open([LocalContents(self.kept.get(id(side.collection), [])) for side in transform.sides])
+        fn.open(contents or [value.source for value in self._sides(node, transform.sides)[0]])
         for bundle in inputs:
             for tag, each in fn.run(bundle):
                 given.setdefault(tag, []).append(each)
@@ -129,15 +171,16 @@ class LocalStream:
     def _shard(
         self, node: Node, transform: Sharded, inputs: list[Bundle], low: int
     ) -> tuple[dict[Any, list[Bundle]], int]:
-        work = transform.work
-        rows = to_pairs(node.label, node.inputs[0].windowing, retractable=False)
-        batches = [batch for bundle in inputs for batch in rows.add(bundle)] + list(rows.finish())
-        before = self.shards.get(id(node), [])
-        processor = work.processor()
-        if before:
-            processor.load(before)
-        taken = processor.step(pa.concat_batches(batches) if batches else None, Clocks(low, self.now))
-        self.shards[id(node)] = before + processor.changes()
+        work, windowing = transform.work, node.inputs[0].windowing
+        values, views, batches = self._sides(node, transform.sides)
+        if transform.sides:
+            work = SidedWork(node.label, work, windowing, views, tuple(values))
+        if views:
+            batches += [ToKeyedRole(MAIN).batch(bundle) for bundle in inputs]
+        else:
+            rows = to_pairs(node.label, windowing, retractable=False)
+            batches += [batch for bundle in inputs for batch in rows.add(bundle)] + list(rows.finish())
+        taken = self._stepped(node, work, pa.concat_batches(batches) if batches else None, low)
         self.again.pop(id(node), None)
         if taken.again is not None:
             self.again[id(node)] = taken.again
@@ -145,3 +188,12 @@ class LocalStream:
         for tag, bundle in work.bundles(taken.panes):
             given.setdefault(tag, []).append(bundle)
         return given, taken.watermark
+
+    def _stepped(self, node: Node, work: Any, rows: pa.RecordBatch | None, low: int) -> StepResult:
+        """Steps the shard of a node; its state goes through blocks."""
+        processor, before = work.processor(), self.shards.get(id(node), [])
+        if before:
+            processor.load(before)
+        taken: StepResult = processor.step(rows, Clocks(low, self.now))
+        self.shards[id(node)] = before + processor.changes()
+        return taken

@@ -8,6 +8,7 @@ from typing import Any
 import apache_beam as beam
 import beam_wordcount
 import pytest
+from apache_beam.io.kafka import ReadFromKafka
 from apache_beam.metrics import Metrics, MetricsFilter
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.runner import PipelineState
@@ -98,3 +99,15 @@ def test_options_that_a_batch_has_not_are_refused(options: list[str], message: s
     p | beam.Create([1])
     with pytest.raises(PipelineError, match=message):
         p.run()
+
+
+def test_a_flatten_of_nothing_is_empty() -> None:
+    with beam.Pipeline(runner=HeadraceRunner(local=True)) as p:
+        assert_that(() | beam.Flatten(pipeline=p), equal_to([]))
+
+
+def test_transforms_of_kafka_are_refused_before_java_is_started() -> None:
+    p = beam.Pipeline(runner=HeadraceRunner())
+    read = ReadFromKafka({"bootstrap.servers": "localhost:1"}, ["clicks"], expansion_service="localhost:1")
+    with pytest.raises(PipelineError, match=r"'clicks': Beam's transforms of Kafka are written in Java"):
+        p | "clicks" >> read

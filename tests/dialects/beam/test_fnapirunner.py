@@ -8,21 +8,23 @@ from apache_beam.runners.portability.fn_api_runner import fn_runner_test
 from pyspark.sql import SparkSession
 
 from headrace.dialects.beam import HeadraceRunner
+from tests.dialects.beam.suites import without_skips
 from tests.scale import FULL
 
 SAMPLE = ("test_multimap_side_input", "test_pardo_state_timers", "test_windowing")
+SKIPPED = {"test_batch_rebatch_pardos": "it watches the warnings of its own process"}
+"""Tests that do not run on Spark, and why."""
+OF_BEAMS_OWN_RUNNER = (
+    "test_batch_pardo_trigger_flush",
+    "test_large_elements",
+    "test_pardo_large_input",
+    "test_pardo_side_input_sparse_dependencies",
+    "test_teststream_pardo_timers",
+)
+"""Tests that Beam skips, for a reason that Beam's own runner has, and that run here."""
 
 
-SKIPPED = {
-    "test_batch_rebatch_pardos": "it watches the warnings of its own process",
-    "test_pardo_et_timer_with_no_firing": "14 s of a PeriodicImpulse, which as a stream did not end on Spark in time",
-    "test_pardo_et_timer_with_no_reset": "as test_pardo_et_timer_with_no_firing",
-    "test_pardo_et_timer_with_no_reset_and_no_clear": "as test_pardo_et_timer_with_no_firing",
-}
-"""Tests that do not run on Spark, and why; Beam skips five further ones itself."""
-
-
-class TestFnApiRunner(fn_runner_test.FnApiRunnerTest):  # type: ignore[misc]
+class TestFnApiRunner(without_skips(fn_runner_test.FnApiRunnerTest, OF_BEAMS_OWN_RUNNER)):  # type: ignore[misc]
     """All tests of the suite with FULL=1, else three."""
 
     @pytest.fixture(autouse=True)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
+import pyarrow as pa
 import pytest
 from apache_beam import coders
 from apache_beam.coders.coders import IntervalWindowCoder
@@ -20,14 +23,21 @@ from apache_beam.transforms.window import FixedWindows, IntervalWindow, Timestam
 from apache_beam.utils.timestamp import Duration, Timestamp
 from pyspark.sql import SparkSession
 
+from headrace.dialects.beam import splittable
+from headrace.dialects.beam.keyedstage import KeyedStage
 from headrace.dialects.beam.runner import HeadraceRunner
+from headrace.dialects.beam.watchdog import Budget
+from headrace.engine.shard.processor import StepResult
+from headrace.engine.shard.rows import to_pairs
 from headrace.engine.shard.work import Grouping
+from headrace.engine.worker.bundles import Bundle
 from headrace.model.errors import PipelineError
-from headrace.model.panes import GLOBAL
+from headrace.model.panes import GLOBAL, ONLY_PANE
 from headrace.model.pipeline import Pipeline
 from headrace.model.sharded import Sharded
 from headrace.model.sources import Create
 from tests.dialects.beam.localstream import LocalRunner
+from tests.dialects.beam.suites import FileList
 from tests.scale import only_full
 
 
@@ -157,6 +167,36 @@ def check_splittable(runner: HeadraceRunner) -> None:
         assert_that(groups, equal_to([((0, 1), "ON_TIME", 0), ((2, 3), "ON_TIME", 0)]))
 
 
+class Numbers(beam.DoFn):  # type: ignore[misc]
+    """Gives all numbers of its restriction, and never stops by itself."""
+
+    def process(self, element: int, tracker: Any = beam.DoFn.RestrictionParam(_Counted())) -> Iterable[int]:
+        position = tracker.current_restriction().start
+        while tracker.try_claim(position):
+            yield position
+            position += 1
+
+
+def test_a_splittable_dofn_that_does_not_stop_is_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(splittable, "BUDGET", Budget(seconds=0.0))
+    taken, step = list[int](), splittable.SplittableShard.step
+
+    def counted(self: Any, *args: Any) -> StepResult:
+        result = step(self, *args)
+        taken.append(len(self.records.by_name))
+        return result
+
+    monkeypatch.setattr(splittable.SplittableShard, "step", counted)
+    with beam.Pipeline(runner=LocalRunner(), options=PipelineOptions(["--streaming"])) as p:
+        script = TestStream().add_elements([30_000, 20_000]).advance_watermark_to_infinity()
+        numbers = p | script | beam.ParDo(Numbers()) | beam.WindowInto(FixedWindows(10))
+        pairs = numbers | beam.WithKeys(lambda number: number % 2)
+        counts = pairs | beam.combiners.Count.PerKey()
+        assert_that(counts, equal_to([(0, 25_000), (1, 25_000)]))
+    assert taken[0] == 2  # one was split, and for the other there was no time
+    assert taken[-1] == 0
+
+
 def _described() -> beam.DoFn:
     class Described(beam.DoFn):  # type: ignore[misc]
         def process(self, element: Any, pane: Any = beam.DoFn.PaneInfoParam) -> Iterable[Any]:
@@ -194,13 +234,63 @@ def test_splittable_on_spark(spark: SparkSession) -> None:
     check_splittable(HeadraceRunner())
 
 
-def test_a_service_cannot_feed_a_stream() -> None:
+def test_a_service_that_does_not_answer_is_named() -> None:
     options = PipelineOptions(["--streaming"])
     with (
-        pytest.raises(PipelineError, match="a TestStream that a service feeds"),
+        pytest.raises(PipelineError, match="the service that has its events, localhost:1, cannot be read"),
         beam.Pipeline(runner=LocalRunner(), options=options) as p,
     ):
         p | TestStream(endpoint="localhost:1")
+
+
+class Committed(beam.DoFn):  # type: ignore[misc]
+    """Numbers the elements of a key, and notes each in a file when its bundle is committed."""
+
+    COUNT = userstate.CombiningValueStateSpec("count", sum)
+
+    def __init__(self, records: FileList) -> None:
+        self.records = records
+
+    def process(
+        self,
+        element: tuple[str, str],
+        count: Any = beam.DoFn.StateParam(COUNT),
+        finalizer: Any = beam.DoFn.BundleFinalizerParam,
+    ) -> Iterable[int]:
+        count.add(1)
+        finalizer.register(functools.partial(self.records.append, element[1]))
+        yield count.read()
+
+
+def test_who_waits_for_a_step_is_called_with_the_next(tmp_path: Path) -> None:
+    records = FileList(tmp_path / "records")
+    p = beam.Pipeline()
+    p | TestStream().add_elements([("k", "a")]) | beam.ParDo(Committed(records))
+    runner = HeadraceRunner()
+    planned = runner._planned(p, p.options)
+    (spec,) = [spec for spec in runner._fused(planned, streaming=True) if spec.stateful is not None]
+    work = KeyedStage(spec, spec.sources[0], (), GLOBAL)
+    entries = Bundle([(b"k", (0, spec.components.coder(spec.sources[0].collection).encode(("k", "a")), ONLY_PANE))])
+    rows = to_pairs("k", GLOBAL, retractable=False)
+    processor, other = work.processor(), work.processor()
+    assert processor.step(pa.concat_batches([*rows.add(entries), *rows.finish()])).again is not None
+    other.step()  # another shard, in the same process
+    assert list(records) == []
+    assert processor.step().again is None
+    assert list(records) == ["a"]
+
+
+@only_full("steps of a shard in this process")
+@pytest.mark.slow("a stream of four micro-batches")
+def test_who_waits_for_a_commit_is_called_at_most_once_on_spark(spark: SparkSession, tmp_path: Path) -> None:
+    records = FileList(tmp_path / "records")
+    with beam.Pipeline(runner=HeadraceRunner(), options=PipelineOptions(["--streaming"])) as p:
+        script = TestStream().add_elements([("k", "a")]).add_elements([("k", "b")]).advance_watermark_to_infinity()
+        counts = p | script | beam.ParDo(Committed(records))
+        assert_that(counts, equal_to([1, 2]))
+    called = list(records)  # it is lost where Spark gives the shard to another worker
+    assert len(called) == len(set(called))
+    assert set(called) <= {"a", "b"}
 
 
 def test_work_of_shards_is_for_streams() -> None:
@@ -216,12 +306,3 @@ def test_bounded_side_inputs_may_be_grouped() -> None:
         main = p | TestStream().add_elements(["a"]).advance_watermark_to_infinity()
         both = main | beam.Map(lambda value, groups: (value, sorted(groups["k"])), beam.pvalue.AsDict(side))
         assert_that(both, equal_to([("a", [1, 2])]))
-
-
-def test_a_side_input_without_an_end_in_windows_is_refused() -> None:
-    p = beam.Pipeline(runner=LocalRunner())
-    script = p | TestStream().add_elements([1]).advance_watermark_to_infinity()
-    windowed = script | beam.WindowInto(beam.window.FixedWindows(5))
-    p | beam.Create([1]) | "see" >> beam.Map(lambda value, side: value, beam.pvalue.AsList(windowed))
-    with pytest.raises(PipelineError, match=r"'.*see.*' has a side input without an end, in windows"):
-        p.run()

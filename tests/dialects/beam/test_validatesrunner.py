@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import unittest
 
 import pytest
 from apache_beam import pipeline_test
 from apache_beam.metrics import metric_test
-from apache_beam.options.pipeline_options import StandardOptions
 from apache_beam.runners.portability.fn_api_runner import translations_test
-from apache_beam.testing.test_pipeline import TestPipeline
 from apache_beam.transforms import (
     combinefn_lifecycle_test,
     combiners_test,
@@ -21,7 +18,7 @@ from apache_beam.transforms import (
 )
 from pyspark.sql import SparkSession
 
-from headrace.dialects.beam import HeadraceRunner
+from tests.dialects.beam.suites import ON_SPARK, use_runner
 from tests.scale import FULL
 
 MODULES = (
@@ -40,7 +37,6 @@ SAMPLE = ("test_par_do_with_multiple_outputs_and_using_yield", "test_multi_value
 SKIPPED = {
     "test_combine": "it watches calls of a CombineFn in its own process",
     "test_dofn_lifecycle": "it watches calls of a DoFn in its own process",
-    "test_multi_triggered_gbk_side_input": "a side input without an end, in windows, is refused",
 }
 """Tests that do not run on Spark, and why."""
 
@@ -74,7 +70,4 @@ def _on_spark(spark: SparkSession, request: pytest.FixtureRequest, monkeypatch: 
         pytest.skip("with FULL=1 only: another transform, the same way")
     if name in SKIPPED:
         pytest.skip(SKIPPED[name])
-    runner = f"{HeadraceRunner.__module__}.{HeadraceRunner.__name__}"
-    monkeypatch.setattr(StandardOptions, "DEFAULT_RUNNER", runner)
-    monkeypatch.setattr(TestPipeline, "pytest_test_pipeline_options", f"--runner={runner}")
-    monkeypatch.setattr(sys, "argv", sys.argv[:1])  # which Beam reads as options of pipelines
+    use_runner(monkeypatch, ON_SPARK)
