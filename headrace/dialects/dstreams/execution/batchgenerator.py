@@ -14,9 +14,14 @@ class BatchGenerator:
     """A thread that logs batches as they become due; after a pause, those of the time between first."""
 
     def __init__(
-        self, log: BatchLog, inputs: Sequence[Input], clock: BatchClock, failed: Callable[[BaseException], object]
+        self,
+        log: BatchLog,
+        inputs: Sequence[Input],
+        clock: BatchClock,
+        logged: Callable[[], object],
+        failed: Callable[[BaseException], object],
     ) -> None:
-        self._log, self._inputs, self._clock, self._failed = log, inputs, clock, failed
+        self._log, self._inputs, self._clock, self._logged, self._failed = log, inputs, clock, logged, failed
         self._stopping = threading.Event()
         self._halted = False
         self._thread = threading.Thread(target=self._run, name="batch generator", daemon=True)
@@ -48,3 +53,4 @@ class BatchGenerator:
             if each.failure is not None:
                 raise each.failure
         self._log.append(self._log.last() + self._log.interval, [each.cut() for each in self._inputs])
+        self._logged()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from headrace.dialects.dstreams.graph.inputs import Cut
 from headrace.log import Group, Log
@@ -17,6 +17,13 @@ RETAINED: Final = 128
 """Batches that are kept after the last one that is needed: inputs read up to 64 of them back."""
 _SEGMENT: Final = 1 << 20
 """Bytes after which records that are needed no more can be removed."""
+
+
+class LoggedBatch(NamedTuple):
+    """A batch of the log: its cut of each input, and when it was logged."""
+
+    cuts: list[Cut]
+    logged: int
 
 
 class BatchLog:
@@ -52,12 +59,13 @@ class BatchLog:
         if count > RETAINED and count % RETAINED == 0:
             self._group.commit({0: count - RETAINED})
 
-    def cuts(self, time: int) -> list[Cut]:
-        """Reads the cuts of a batch."""
+    def batch(self, time: int) -> LoggedBatch:
+        """Reads a batch."""
         at = (time - self.zero) // self.interval - 1
-        return next(self._topic.read(0, at, at + 1)).value["cuts"]  # type: ignore[no-any-return]
+        record = next(self._topic.read(0, at, at + 1)).value
+        return LoggedBatch(record["cuts"], record["logged"])
 
     def earlier(self, number: int) -> Iterator[Cut]:
         """Yields the cuts of an input, the last one first."""
         for time in range(self.last(), self.zero, -self.interval):
-            yield self.cuts(time)[number]
+            yield self.batch(time).cuts[number]

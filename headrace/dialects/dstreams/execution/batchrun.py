@@ -1,7 +1,7 @@
-"""Runs a program: a stream of the engine reads the log of batches and runs each batch, in order.
+"""Runs a program: a thread follows the log of batches and runs each batch, in order.
 
-A batch whose outputs are done is noted as done, so that it is not run again, whatever becomes of the stream's
-micro-batch. One that was interrupted is run again: with the same elements, the same time and the same state before it.
+A batch whose outputs are done is noted as done, so that it is not run again. One that was interrupted is run again by
+the next run: with the same elements, the same time and the same state before it.
 """
 
 from __future__ import annotations
@@ -14,27 +14,22 @@ from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
 
-from pyspark import RDD, SparkContext
+from pyspark import RDD, InheritableThread, SparkContext
 
 from headrace.dialects.dstreams.errors import StreamingContextError
 from headrace.dialects.dstreams.execution.batchclock import BatchClock
 from headrace.dialects.dstreams.execution.batchgenerator import BatchGenerator
-from headrace.dialects.dstreams.execution.batchlog import TOPIC, BatchLog
+from headrace.dialects.dstreams.execution.batchlog import BatchLog
 from headrace.dialects.dstreams.execution.listenerbus import ListenerBus
 from headrace.dialects.dstreams.execution.streamprogram import Program
 from headrace.dialects.dstreams.graph.inputs import Cut
 from headrace.dialects.dstreams.graph.nodes import StateNode
-from headrace.engine.handle import Handle
-from headrace.engine.spark.session import spark_session
 from headrace.local.atomicfile import replace_file
 from headrace.local.filelock import file_lock
-from headrace.model.pipeline import Pipeline
-from headrace.model.sinks import ForEachBatch, WindowedValue
-from headrace.model.topics import ReadTopic
 
 
 class _Stopped(Exception):
-    """The program is stopped, and a batch does not begin or is interrupted."""
+    """The program is stopped, and a batch is interrupted."""
 
 
 class BatchRun:
@@ -59,8 +54,9 @@ class BatchRun:
         self._last_batch = False  # whether no batch begins after the one that runs
         self._stopping = False
         self._finisher: threading.Thread | None = None
-        self._generator = BatchGenerator(self.log, program.inputs, clock, self._fail)
-        self._handle: Handle | None = None
+        self._generator = BatchGenerator(self.log, program.inputs, clock, self._wake, self._fail)
+        self._tag = f"headrace-dstreams-{self.run}"
+        self._runner = InheritableThread(target=self._run_batches, name="batches", daemon=True)
 
     def start(self) -> None:
         """Starts the stream and the inputs. Refuses a program that runs already, in this process or another."""
@@ -80,10 +76,7 @@ class BatchRun:
     def _start(self) -> None:
         for number, source in enumerate(self.program.inputs):
             source.start(self, self.log.earlier(number))
-        p = Pipeline(spark=spark_session())
-        p | "batches" >> ReadTopic(TOPIC, log=self.log.path) | "run" >> ForEachBatch(self._run_batches)
-        self._handle = p.run(checkpoint=str(self.folder / "stream"))
-        threading.Thread(target=self._watch, name="stream of batches", daemon=True).start()
+        self._runner.start()
         self.bus.started()
         self._generator.start()
 
@@ -123,10 +116,7 @@ class BatchRun:
             with self._progress:
                 while self.done < self.log.last() and not self.ended.is_set():
                     self._progress.wait(0.1)
-        self._halted = True
-        assert self._handle is not None
-        self._handle.stop()
-        self.ended.wait()
+        self._halt()
         for node in self._nodes:
             node.close()
         self._locks.close()
@@ -149,7 +139,7 @@ class BatchRun:
 
     def cut(self, number: int, time: int) -> Cut:
         if time not in self._cuts:
-            self._cuts[time] = self.log.cuts(time)
+            self._cuts[time] = self.log.batch(time).cuts
         return self._cuts[time][number]
 
     def slots(self, count: int) -> RDD[int]:
@@ -157,42 +147,59 @@ class BatchRun:
             self._slots[count] = self.sc.parallelize(range(count), count)
         return self._slots[count]
 
-    def _run_batches(self, elements: list[WindowedValue], batch_id: int) -> None:
-        self._batch_thread = threading.get_ident()
+    def _run_batches(self) -> None:
+        """Runs batches as they are logged, until the program is stopped or one fails."""
+        self.sc.addJobTag(self._tag)
         try:
-            for record in sorted((element.value for element in elements), key=lambda record: record["time"]):
-                if record["time"] > self.done:
-                    self._check_goes_on(self._last_batch)
-                    self._run_batch(record["time"], record["cuts"], record["logged"])
+            while self._await_batch():
+                self._batch_thread = threading.get_ident()
+                try:
+                    self._run_batch(self.done + self.program.interval)
+                finally:
+                    with self._progress:
+                        self._batch_thread = None
+                        self._progress.notify_all()
         except BaseException as error:
             if not (self._halted or isinstance(error, _Stopped)):
                 self.error = self.error or error
-            raise
         finally:
-            with self._progress:
-                self._batch_thread = None
-                self._progress.notify_all()
+            self.ended.set()
+            self._wake()
 
-    @staticmethod
-    def _check_goes_on(stopped: bool) -> None:
-        """Interrupts the stream's micro-batch if the program is stopped: what is not done is run again."""
-        if stopped:
-            raise _Stopped("the StreamingContext was stopped")
+    def _await_batch(self) -> bool:
+        """Waits for a batch in the log that is not done; returns False if no batch shall begin any more."""
+        with self._progress:
+            while not (self._halted or self._last_batch) and self.log.last() <= self.done:
+                self._progress.wait()
+            return not (self._halted or self._last_batch)
 
-    def _run_batch(self, batch_time: int, cuts: list[Cut], logged: int) -> None:
+    def _wake(self) -> None:
+        with self._progress:
+            self._progress.notify_all()
+
+    def _halt(self) -> None:
+        """Ends the thread that runs batches: none begins, and jobs of the one that runs are cancelled."""
+        self._halted = True
+        self._wake()
+        while not self.ended.wait(0.05):
+            self.sc.cancelJobsWithTag(self._tag)
+
+    def _run_batch(self, batch_time: int) -> None:
+        cuts, logged = self.log.batch(batch_time)
         self._cuts[batch_time] = cuts
         moment = datetime.fromtimestamp(batch_time / 1000)
         sizes = [source.size(cut) for source, cut in zip(self.program.inputs, cuts, strict=True)]
         with self.bus.batch(batch_time, sizes, logged) as batch:
             for number, output in enumerate(self.program.outputs):
-                self._check_goes_on(self._halted)
+                if self._halted:
+                    raise _Stopped
                 rdd = output.node.get(self, batch_time)
                 if rdd is not None:
                     with batch.output(number, output.name):
                         output.function(moment, rdd)
             for node in self._nodes:
                 if isinstance(node, StateNode):  # even if no output reads it now: the next version needs this one
-                    node.get(self, batch_time)
+                    node.complete(self, batch_time)
         replace_file(self.folder / "done", str(batch_time).encode())
         for node in self._nodes:
             node.forget(self, batch_time - node.horizon)
@@ -212,20 +219,7 @@ class BatchRun:
         except FileNotFoundError:
             return self.zero
 
-    def _watch(self) -> None:
-        assert self._handle is not None
-        try:
-            self._handle.wait()
-        except BaseException as error:
-            if not (self._halted or self._last_batch):  # then _run_batches has it, if it is one
-                self.error = self.error or error
-        finally:
-            self.ended.set()
-            with self._progress:
-                self._progress.notify_all()
-
     def _fail(self, error: BaseException) -> None:
         """Ends the run with an error of the inputs."""
         self.error = self.error or error
-        if self._handle is not None:
-            self._handle.stop()
+        self._halt()

@@ -26,7 +26,7 @@ from headrace.local.privatefile import read_private
 from headrace.local.privatefolder import make_folder
 from headrace.model.errors import other_format
 
-_FORMAT: Final = 1
+FORMAT: Final = 1
 _LATEST, _PROGRAM = "dstreams.json", "program.pickle"
 
 
@@ -115,9 +115,9 @@ class ProgramFolder:
             stored = json.loads(read_private(self.path / _LATEST))
         except (FileNotFoundError, NotADirectoryError):
             return None
-        if stored["format"] != _FORMAT:
+        if stored["format"] != FORMAT:
             what = f"the checkpoint {self.path}"
-            raise StreamingContextError(other_format(what, stored["format"], _FORMAT, "begin with a new directory"))
+            raise StreamingContextError(other_format(what, stored["format"], FORMAT, "begin with a new directory"))
         return self.path / str(stored["run"])
 
     def begin(self) -> Path:
@@ -149,7 +149,7 @@ class ProgramFolder:
             self._point_to(str(before), None)
 
     def _point_to(self, run: str, before: str | None) -> None:
-        stored = {"format": _FORMAT, "run": run, "before": before}
+        stored = {"format": FORMAT, "run": run, "before": before}
         replace_file(self.path / _LATEST, json.dumps(stored).encode())
 
 

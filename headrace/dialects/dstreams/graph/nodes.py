@@ -150,12 +150,30 @@ class StateNode(Node):
         return self.slide
 
     def make(self, batches: Batches, time: int) -> RDD[Any]:
+        """Returns the elements of a version, by an RDD that makes the version, too, if that has not been done."""
         version = (time - batches.zero) // self.slide
-        folder = self.folder(batches)
-        if not all((folder / str(number) / f"{version}.delta").exists() for number in range(self.partitions)):
+        if not self._is_complete(batches, version):
             self.begin(batches)
-            self._advance(batches, folder, version, time)
-        return read_rows(batches, folder, self.operator, self.partitions, version)
+            advancing = self._advancing(batches, version, time)
+            if self.level is None:
+                return advancing
+            advancing.foreachPartition(lambda _: None)  # an RDD that is kept shall not depend on what the batch brought
+        return read_rows(batches, self.folder(batches), self.operator, self.partitions, version)
+
+    def complete(self, batches: Batches, time: int) -> None:
+        """Makes the version of a batch in those partitions whose elements nobody has read."""
+        rdd = self.get(batches, time)
+        if rdd is None:
+            return
+        version = (time - batches.zero) // self.slide
+        if not self._is_complete(batches, version):
+            rdd.foreachPartition(lambda _: None)
+        if self.level is None:  # who reads it later shall not depend on what the batch brought either
+            self._made[time] = read_rows(batches, self.folder(batches), self.operator, self.partitions, version)
+
+    def _is_complete(self, batches: Batches, version: int) -> bool:
+        folder = self.folder(batches)
+        return all((folder / str(number) / f"{version}.delta").exists() for number in range(self.partitions))
 
     def folder(self, batches: Batches) -> Path:
         return batches.folder / "state" / str(self.number)
@@ -195,18 +213,22 @@ class StateNode(Node):
             exchanged(blocks, self.partitions).mapPartitionsWithIndex(begin).count()
         (folder / "begun").touch()
 
-    def _advance(self, batches: Batches, folder: Path, version: int, time: int) -> None:
-        operator, run, path = self.operator, batches.run, str(folder)
+    def _advancing(self, batches: Batches, version: int, time: int) -> RDD[Any]:
+        operator, run, path = self.operator, batches.run, str(self.folder(batches))
 
-        def advance(number: int, blocks: Iterable[Any]) -> Iterator[int]:
-            StateFiles(f"{path}/{number}", run, operator).advance(version, lambda: decoded(blocks), time)
-            return iter((1,))
+        def advance(number: int, blocks: Iterable[Any]) -> Iterator[Any]:
+            files = StateFiles(f"{path}/{number}", run, operator)
+            files.advance(version, lambda: decoded(blocks), time)
+            for (
+                _
+            ) in blocks:  # if the version was there: Spark ends a worker, and with it a copy, that leaves some unread
+                pass
+            return files.rows(version)
 
         blocks = self.blocks(batches, time)
         if blocks is None:
-            batches.slots(self.partitions).mapPartitionsWithIndex(lambda number, _: advance(number, ())).count()
-        else:
-            exchanged(blocks, self.partitions).mapPartitionsWithIndex(advance).count()
+            return batches.slots(self.partitions).mapPartitionsWithIndex(lambda number, _: advance(number, ()))
+        return exchanged(blocks, self.partitions).mapPartitionsWithIndex(advance)
 
 
 class WindowStateNode(StateNode):
@@ -236,7 +258,7 @@ class SnapshotNode(Node):
     def make(self, batches: Batches, time: int) -> RDD[Any]:
         (mapped,) = self.parents
         assert isinstance(mapped, StateNode) and isinstance(mapped.operator, MapState)
-        mapped.get(batches, time)
+        mapped.complete(batches, time)
         operator = Snapshots(mapped.operator.function, mapped.operator.timed, mapped.operator.timeout)
         version = (time - batches.zero) // self.slide
         return read_rows(batches, mapped.folder(batches), operator, mapped.partitions, version)
