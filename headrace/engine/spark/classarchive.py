@@ -15,12 +15,13 @@ from pathlib import Path
 import pyspark
 
 from headrace.engine.spark import kafkajars
+from headrace.engine.spark.sparkhome import linked_home
 
 
 def archive_path() -> Path:
     """Returns where the archive of this environment, this Java and these jars is, or would be."""
     java = os.environ.get("JAVA_HOME") or shutil.which("java") or ""
-    classes = [java, pyspark.__version__, os.path.dirname(pyspark.__file__), *kafkajars.jars()]
+    classes = [java, pyspark.__version__, str(linked_home()), *kafkajars.jars()]
     return Path(sys.prefix, "share", "headrace", f"spark-{sha256(repr(classes).encode()).hexdigest()[:16]}.jsa")
 
 

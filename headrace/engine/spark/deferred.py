@@ -60,6 +60,9 @@ def _declaring() -> type:
                 freeze_imports()
                 self.processor.init(handle)
 
+        def handleInitialState(self, key: Any, initialState: Any, timerValues: Any) -> None:
+            self.processor.handleInitialState(key, initialState, timerValues)
+
         def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
             return self.processor.handleInputRows(key, rows, timerValues)  # type: ignore[no-any-return]
 

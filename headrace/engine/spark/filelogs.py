@@ -8,8 +8,13 @@ batch has taken are deleted before a stream goes on, and their files are found a
 from __future__ import annotations
 
 import json
+from typing import Any, Final
 
 from headrace.engine.spark.files import Folder
+
+_BEFORE: Final = 10**12
+"""In place of the number of an entry: the files were read before this log began. Spark refuses negative ones."""
+_READ_BEFORE: Final = f'"batchId":{_BEFORE}'.encode()
 
 
 def forget_untaken(checkpoint: Folder) -> None:
@@ -19,7 +24,8 @@ def forget_untaken(checkpoint: Folder) -> None:
     for number in _numbers(sources):
         log = sources.folder(str(number))
         for entry, name in _numbers(log).items():
-            if entry > last.get(number, -1) and b'{"path":' in (log.read(name) or b""):
+            logged = log.read(name) or b""
+            if entry > last.get(number, -1) and b'{"path":' in logged and _READ_BEFORE not in logged:
                 log.folder(name).delete()
 
 
@@ -33,6 +39,26 @@ def relocated(log: bytes, source: Folder, target: Folder) -> bytes:
     for before, after in ((source.uri(), target.uri()), (str(source), str(target))):
         log = log.replace(f'"{before}/'.encode(), f'"{after}/'.encode())
     return log
+
+
+def files_read(log: Folder, last: int) -> dict[str, dict[str, Any]]:
+    """Returns the files in the log of a file source up to an entry, by path; none if it is no such log.
+
+    Now and then Spark writes an entry that has all files of those before it.
+    """
+    files: dict[str, dict[str, Any]] = {}
+    for _, name in sorted(_numbers(log).items()):
+        _, *lines = (log.read(name) or b"v1").splitlines()
+        for line in lines:
+            if b'"path":' in line and ((file := json.loads(line))["batchId"] <= last or file["batchId"] == _BEFORE):
+                files[file["path"]] = file
+    return files
+
+
+def read_before(files: dict[str, dict[str, Any]]) -> bytes:
+    """Makes the first entry of a file source's log: files that Spark takes for read, but in no entry of this log."""
+    entries = ({**file, "batchId": _BEFORE} for file in files.values())
+    return b"\n".join([b"v1", *(json.dumps(entry, separators=(",", ":")).encode() for entry in entries)])
 
 
 def _last_taken(offsets: Folder) -> dict[int, int]:

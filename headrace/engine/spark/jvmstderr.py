@@ -7,9 +7,12 @@ standard error and lives as long as the JVM does; run as a script, this module i
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
+import traceback
+from pathlib import Path
 from typing import Any, Final
 
 NOTICES: Final = (
@@ -21,17 +24,39 @@ NOTICES: Final = (
     b"Warning: Java versions > Java 11 can only operate in restricted mode where no off-heap operations are allowed!\n",
 )
 
-# A process that plans how a topic is read has answered, and Spark has closed its socket before it could say goodbye.
-_FAREWELL: Final = """Traceback (most recent call last):
-  File "{daemon}", line 264, in manager
-  File "{daemon}", line 95, in worker
-BrokenPipeError: [Errno 32] Broken pipe
-"""
+_FAREWELL: Final = ((264, "manager"), (95, "worker"))
+"""Lines of PySpark's daemon. A process that plans how a topic is read has answered, and Spark has closed its socket
+before it could say goodbye."""
 
 
 def all_notices(pyspark: str) -> tuple[bytes, ...]:
-    """Returns the notices of Spark whose PySpark is in this directory."""
-    return *NOTICES, _FAREWELL.format(daemon=f"{pyspark}/python/lib/pyspark.zip/pyspark/daemon.py").encode()
+    """Returns the notices of a Spark whose Python processes import PySpark from this directory, or archive."""
+    daemon = f"{pyspark}/daemon.py"
+    try:
+        source = Path(daemon).read_text()
+    except OSError:  # in an archive, of whose lines Python shows the numbers only
+        source = ""
+    frames = "".join(traceback.format_list([_frame(daemon, source, *each) for each in _FAREWELL]))
+    return (
+        *NOTICES,
+        f"Traceback (most recent call last):\n{frames}BrokenPipeError: [Errno 32] Broken pipe\n".encode(),
+    )
+
+
+def _frame(path: str, source: str, line: int, function: str) -> traceback.FrameSummary:
+    """Returns the call in a line, as tracebacks show it."""
+    calls = [each for each in ast.walk(ast.parse(source)) if isinstance(each, ast.Call) and each.lineno == line]
+    if not calls:
+        return traceback.FrameSummary(path, line, function, lookup_line=False, line="")
+    return traceback.FrameSummary(
+        path,
+        line,
+        function,
+        line=source.splitlines(keepends=True)[line - 1],
+        end_lineno=calls[0].end_lineno,
+        colno=calls[0].col_offset,
+        end_colno=calls[0].end_col_offset,
+    )
 
 
 class NoticeFilter:
@@ -68,12 +93,13 @@ class NoticeFilter:
         return waiting
 
 
-def launch_filter() -> subprocess.Popen[bytes]:
-    """Starts the process that a JVM's standard error is to be written to; it ends when the JVM has."""
-    import pyspark
+def launch_filter(pyspark: str) -> subprocess.Popen[bytes]:
+    """Starts the process that a JVM's standard error is to be written to; it ends when the JVM has.
 
+    `pyspark` is where the JVM's Python processes have PySpark from.
+    """
     # In a session of its own: Ctrl-C is for the program, and what the JVM says while it ends still passes.
-    command = [sys.executable, "-SE", __file__, os.path.dirname(pyspark.__file__)]
+    command = [sys.executable, "-SE", __file__, pyspark]
     return subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
 
 
@@ -81,12 +107,15 @@ def launch_gateway(conf: Any) -> Any:
     """Starts a JVM as PySpark does, with its standard error filtered."""
     from pyspark.java_gateway import launch_gateway as launch
 
-    notices = launch_filter()
-    assert notices.stdin is not None
-    try:
-        return launch(conf, {"stderr": notices.stdin})  # type: ignore[no-untyped-call]
-    finally:
-        notices.stdin.close()  # the JVM has its own copy
+    from headrace.engine.spark.sparkhome import archive_in, home_for
+
+    with home_for(conf.get("spark.master", "local")) as home:
+        notices = launch_filter(str(archive_in(home) / "pyspark"))
+        assert notices.stdin is not None
+        try:
+            return launch(conf, {"stderr": notices.stdin})  # type: ignore[no-untyped-call]
+        finally:
+            notices.stdin.close()  # the JVM has its own copy
 
 
 def main() -> None:

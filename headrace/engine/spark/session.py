@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
@@ -17,6 +18,7 @@ from pyspark.sql import SparkSession
 from headrace.engine.spark import kafkajars
 from headrace.engine.spark.callbacks import authenticate_callbacks
 from headrace.engine.spark.classarchive import archive_options
+from headrace.engine.spark.environmentarchive import ARCHIVE, archive_settings, use_python_by_name
 from headrace.engine.spark.java import check_java
 from headrace.engine.spark.javasources import install_beside
 from headrace.engine.spark.jvmstderr import launch_gateway
@@ -30,6 +32,8 @@ CHECKPOINT_FILES = "spark.sql.streaming.checkpointFileManagerClass"
 """The setting of how a stream writes the files of its checkpoint."""
 LOCAL_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 """Its value for a disk of this machine: the default starts a process, readlink, four times for each file."""
+STORE_FILES = "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"
+"""Its value for an object store, from spark-hadoop-cloud: the default renames each file, which is a copy there."""
 
 _PATIENCE = "1800s"
 """What is not there after so long will not come; on a busy machine much is there after minutes only."""
@@ -60,8 +64,8 @@ def spark_session(master: str | None = None, config: Mapping[str, str] | None = 
     if running is not None:
         return running
     where = master or os.environ.get("SPARK_MASTER") or "local[*]"
+    local = {**_LOCAL, **_socket_settings()} if where.startswith("local") else _shipped_environment()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # or workers run another interpreter
-    local = {**_LOCAL, **_socket_settings()} if where.startswith("local") else {}
     named = {**os.environ, **(config or {})}
     java = {"spark.driver.extraJavaOptions": f"{java_options()} {tuning_options(named)} {archive_options()}"}
     settings = {**_SETTINGS, **java, **local, **kafkajars.session_settings(where, kafkajars.jars()), **(config or {})}
@@ -77,6 +81,14 @@ def spark_session(master: str | None = None, config: Mapping[str, str] | None = 
         if where.startswith("local"):
             install_beside(context)
     return SparkSession.builder.config(conf=conf).getOrCreate()
+
+
+def _shipped_environment() -> dict[str, str]:
+    """Returns the settings by which executors get the packages of the archive that HEADRACE_ARCHIVE names, if any."""
+    if not (archive := os.environ.get(ARCHIVE)):
+        return {}
+    use_python_by_name()
+    return archive_settings(archive)
 
 
 def _socket_settings() -> dict[str, str]:
@@ -146,3 +158,9 @@ _LOCAL: Mapping[str, str] = {
     "spark.python.daemon.module": WORKER_DAEMON,
     CHECKPOINT_FILES: LOCAL_FILES,  # streams set it, too, but logs of file sources have what the session has
 }
+
+
+def is_loadable(spark: SparkSession, name: str) -> bool:
+    """Tells whether the session has a class of this name."""
+    jvm: Any = spark._jvm
+    return bool(jvm.org.apache.spark.util.Utils.classIsLoadable(name))

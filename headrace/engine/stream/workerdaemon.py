@@ -4,31 +4,22 @@
 second on imports: in the first micro-batch, and whenever another one is needed. PySpark imports nothing there because
 libraries may start threads, which a fork loses. Those that are imported here start none but the allocator's of Arrow
 (jemalloc), which stops it before a fork. What belongs to users is imported in workers only, as it always was.
-
-Spark puts an archive of PySpark first on the path of its Python processes, whose modules each compiles anew, for 0.7 s.
-Here they come from the package that has the archive in it.
 """
 
 from __future__ import annotations
 
 import gc
 import socket
-import sys
 
-_ARCHIVE = "/pyspark/python/lib/pyspark.zip"
-for _place in [each for each in sys.path if each.endswith(_ARCHIVE)]:
-    if _place.removesuffix(_ARCHIVE) in sys.path:
-        sys.path.remove(_place)
+import pandas  # noqa: F401
+import pyspark.worker  # noqa: F401
+from pyspark import daemon
 
-import pandas  # noqa: E402, F401
-import pyspark.worker  # noqa: E402, F401
-from pyspark import daemon  # noqa: E402
-
-import headrace.engine.connectors.fromfiles  # noqa: E402
-import headrace.engine.stream.fromranges  # noqa: E402
-import headrace.engine.stream.programs  # noqa: E402
-import headrace.engine.stream.shards  # noqa: E402
-import headrace.engine.worker.toparquet  # noqa: E402, F401
+import headrace.engine.connectors.fromfiles
+import headrace.engine.stream.fromranges
+import headrace.engine.stream.programs
+import headrace.engine.stream.shards
+import headrace.engine.worker.toparquet  # noqa: F401
 
 _run_worker = daemon.worker
 

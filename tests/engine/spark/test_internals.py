@@ -5,6 +5,7 @@ None of this is Spark's public API. After an upgrade of PySpark, whatever change
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import json
 import operator
@@ -31,13 +32,14 @@ from headrace.engine.catalyst.analysis import _LOGGERS
 from headrace.engine.columns.sparkhash import spark_hash
 from headrace.engine.plan.taps import _GENERATOR
 from headrace.engine.spark.batchvalue import BatchValue
-from headrace.engine.spark.filelogs import names_files
+from headrace.engine.spark.filelogs import files_read, forget_untaken, names_files, read_before
 from headrace.engine.spark.files import Folder
 from headrace.engine.spark.inputrows import rows_again, rows_read, rows_sieved, settled, sieve
 from headrace.engine.spark.javasources import install_native_files, install_state_settings
 from headrace.engine.spark.mappedrecords import PLACES, Layout, mapped_frame
 from headrace.engine.spark.offsetlog import OffsetLog
 from headrace.engine.spark.session import WORKER_DAEMON
+from headrace.engine.spark.sparkhome import archive_in, linked_home
 from headrace.engine.spark.tryeval import try_eval
 from headrace.engine.stream import directfiles
 from headrace.views.sparksql.sparkfunctions import FUNCTIONS, REFUSED
@@ -170,6 +172,34 @@ def _(stream: Stream) -> None:
     _, entry = stream.log("sources/0/1")
     assert json.loads(entry)["path"].endswith("/in/1.txt")
     assert entry.startswith('{"path":')
+
+
+@item("files that a source had read before")
+def _(stream: Stream) -> None:
+    checkpoint = Folder(stream.spark, f"{stream.input}-before")
+    read = files_read(Folder(stream.spark, str(stream.checkpoint / "sources/0")), 0)
+    assert [Path(path).name for path in read] == ["0.txt"]
+    checkpoint.folder("sources/0").write("0", read_before(read))
+    forget_untaken(checkpoint)
+    names: list[str] = []
+    lines = stream.spark.readStream.text(str(stream.input)).select(F.input_file_name().alias("name"))
+    writer = lines.writeStream.foreachBatch(lambda rows, batch: names.extend(row.name for row in rows.collect()))
+    for _ in range(2):
+        query = writer.option("checkpointLocation", str(checkpoint)).start()
+        try:
+            query.processAllAvailable()
+        finally:
+            query.stop()
+    assert {Path(name).name for name in names} == {"1.txt"}
+    assert len(names) == 2  # its lines, once
+
+
+@item("partitions of the reader of state")
+def _(stream: Stream) -> None:
+    state = stream.spark.read.format("statestore").load(str(stream.checkpoint))
+    where = state.select("partition_id", F.spark_partition_id().alias("at")).collect()
+    assert where and all(row["partition_id"] == row["at"] for row in where)
+    assert state.rdd.getNumPartitions() > max(row["at"] for row in where)
 
 
 @item("names of files")
@@ -400,6 +430,15 @@ def _(stream: Stream) -> None:
     numbers = stream.spark.sparkContext.parallelize([0], 1)
     (command,) = numbers.map(lambda _: Path("/proc", str(os.getppid()), "cmdline").read_text()).collect()
     assert command.rstrip("\0").split("\0")[-3:] == ["-m", WORKER_DAEMON, "pyspark.worker"]
+
+
+@item("modules of PySpark")
+def _(stream: Stream) -> None:
+    numbers = stream.spark.sparkContext.parallelize([0], 1)
+    place = numbers.map(lambda _: (os.environ["SPARK_HOME"], importlib.import_module("pyspark").__file__))
+    ((home, package),) = place.collect()
+    assert home == str(linked_home()) and (archive_in(Path(home)) / "pyspark").is_symlink()
+    assert package is not None and Path(package).is_file(), "it comes from an archive"
 
 
 @item("farewell of Python processes")

@@ -47,7 +47,8 @@ def test_what_is_no_notice_passes_at_once() -> None:
 def test_the_process_passes_on_what_is_left_and_ends_with_its_input() -> None:
     script = (
         "import os, pyspark; from headrace.engine.spark.jvmstderr import all_notices, launch_filter;"
-        "notices = all_notices(os.path.dirname(pyspark.__file__)); filtered = launch_filter();"
+        "package = os.path.dirname(pyspark.__file__);"
+        "notices = all_notices(package); filtered = launch_filter(package);"
         "filtered.stdin.write(b'a\\n' + b''.join(notices) + b'b'); filtered.stdin.close();"
         "raise SystemExit(filtered.wait())"
     )
