@@ -10,10 +10,10 @@ PYTEST := $(RUN) -m pytest -q
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kafka demo test check docs format bench peers chaos clean
+.PHONY: help setup kafka objectstore demo test check docs format bench peers chaos clean
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s%s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-13s%s\n", $$1, $$2 }' Makefile
 
 setup: .venv/stamp ## make .venv, install the pinned packages, find or install Java
 	@scripts/with-java true
@@ -30,7 +30,10 @@ setup: .venv/stamp ## make .venv, install the pinned packages, find or install J
 	@touch $@
 
 kafka: ## fetch Spark's Kafka connector, and a broker for the tests, with Maven
-	@scripts/with-java scripts/fetch-kafka
+	@scripts/with-java scripts/fetch-jars connector broker
+
+objectstore: ## fetch Hadoop's client of S3, for checkpoints and outputs in object stores, with Maven
+	@scripts/with-java scripts/fetch-jars s3a
 
 demo: setup ## page views by batch and by stream, served on port 8787 for SECONDS (0: until Ctrl-C), and recounted
 	@$(RUN) examples/demo.py --seconds $(SECONDS)
@@ -54,7 +57,7 @@ suite: ready
 	$(if $(FULL),HEADRACE_FULL=1) $(PYTEST) -n $(WORKERS) --durations=10
 
 ready: setup
-	-@scripts/with-java scripts/fetch-kafka
+	-@scripts/with-java scripts/fetch-jars connector broker s3a
 	-@scripts/with-java .venv/bin/headrace warmup
 	-@command -v chromium >/dev/null || scripts/apt-install "Tests of the web page need a browser" chromium
 
@@ -77,15 +80,19 @@ bench: setup ## run every benchmark; QUICK=1 for small data
 peers: setup ## make environments with Flink and Bytewax, which bench/nexmark.py --peers measures, too
 	@scripts/with-java scripts/peers
 
-chaos: setup ## kill drivers and workers of streams over files, over the log, of loops and of topologies at seeded moments; prints tables
+chaos: setup ## kill drivers and workers of streams over files, the log and data lakes, of loops and of topologies at seeded moments; prints tables
 	@$(RUN) tests/chaos/kill.py --seeds 25
 	@$(RUN) tests/chaos/kill.py --seeds 25 --job logjob
 	@$(RUN) tests/chaos/kill.py --seeds 15 --job loopjob --of both
+	@$(RUN) tests/chaos/kill.py --seeds 15 --job shardedloopjob --of both
 	@$(RUN) tests/chaos/kill.py --seeds 25 --job stormjob --of both
 	@$(RUN) tests/chaos/kill.py --seeds 10 --job retryjob --of both
 	@$(RUN) tests/chaos/kill.py --seeds 25 --job sqljob --of both
 	@$(RUN) tests/chaos/kill.py --seeds 15 --job dstreamsjob --of both
 	@$(RUN) tests/chaos/kill.py --seeds 15 --job millwheeljob --of both
+	@$(RUN) -m tests.chaos.clusterfaults --seeds 18
+	@$(RUN) tests/chaos/kill.py --seeds 15 --job lakejob --of both
+	@$(RUN) tests/chaos/kill.py --seeds 25 --job beamjob --of both
 
 clean: ## remove what runs leave behind (keeps .venv)
 	rm -rf out artifacts spark-warehouse metastore_db derby.log build dist *.egg-info \

@@ -25,6 +25,7 @@ from headrace.model.sources import (
     from_spark as from_spark,
 )
 from headrace.model.sockets import ReadSocket as ReadSocket
+from headrace.model.lakes import ReadDelta as ReadDelta, ReadIceberg as ReadIceberg
 from headrace.model.tablesources import ReadJdbc as ReadJdbc, ReadTable as ReadTable
 from headrace.model.topics import ReadTopic as ReadTopic
 from headrace.model.teststream import TestStream as TestStream
@@ -43,6 +44,7 @@ from headrace.model.sinks import (
     WriteText as WriteText,
 )
 from headrace.model.tables import WriteTable as WriteTable
+from headrace.model.lakes import WriteDelta as WriteDelta, WriteIceberg as WriteIceberg
 from headrace.model.topics import WriteTopic as WriteTopic
 from headrace.edges.outputs import read_manifest as read_manifest, written as written
 
@@ -78,6 +80,9 @@ from headrace.model.state import (
     ValueState as ValueState,
     on_timer as on_timer,
 )
+
+# State of streams on disk, in checkpoints and savepoints.
+from headrace.engine.savedstate import read_state as read_state, rewrite_state as rewrite_state
 
 # Groups and joins, by key and window.
 from headrace.model.keyed import (

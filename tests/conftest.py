@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tests.edges.kafka import Broker
+    from tests.engine.sparkcluster import Cluster
 
 # Spark reads it when its JVM starts; without it Spark binds to whatever the host name resolves to.
 os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
@@ -123,12 +124,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="session")
-def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a real Spark cluster of processes."""
+def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A real Spark cluster of processes. A test that kills a worker starts it again."""
     from tests.engine import sparkcluster
 
-    with sparkcluster.running(tmp_path_factory.mktemp("cluster")) as url:
-        yield url
+    with sparkcluster.running(tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="session")

@@ -38,6 +38,7 @@ LAYERS = (
     "headrace.engine.catalyst",
     "headrace.engine.checkpoint",
     "headrace.engine.connectors",
+    "headrace.engine.state",
     "headrace.engine.batch",
     "headrace.engine.stream",
     "headrace.engine",

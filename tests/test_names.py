@@ -16,6 +16,7 @@ SAME_MEANING = {
     "badrecords": "records that cannot be read: declared in the model, handled by the engine",
     "errors": "the exceptions of a package",
     "handle": "handles of running pipelines",
+    "lakes": "tables of data lakes: declared in the model, described for clients at the edges",
     "lateoutput": "late elements as an output: declared in the model, made by a shard",
     "metrics": "metrics: recorded by functions, over HTTP, and as a dialect has them",
     "offsets": "how far a topic has been read",

@@ -1,7 +1,8 @@
 """The `headrace` command: its subcommands, of which `run`, `verify` and `version` are here.
 
-`headrace init` is in `commands/init`, `headrace warmup` in `commands/warmup`, `headrace topic` in `commands/topic`,
-`headrace sql` in `commands/sqlshell`;
+`headrace init` is in `commands/init`, `headrace warmup` in `commands/warmup`, `headrace pack` in `commands/pack`,
+`headrace topic` in `commands/topic`, `headrace sql` in `commands/sqlshell`, `headrace savepoint` and `rescale` in
+`commands/savepoint`, `headrace doctor` in `commands/doctor`;
 `headrace up`, `batch`, `query`, `status` and `rollback` are in `commands/system`.
 
 `headrace run FILE` runs a script that builds pipelines, or prints their stages with --explain. The script runs as it
@@ -25,10 +26,13 @@ from typing import Annotated, Final
 import typer
 
 from headrace import HeadraceError, __version__, written
+from headrace.commands.doctor import doctor
 from headrace.commands.errors import errors_as_messages, fail
 from headrace.commands.init import init
 from headrace.commands.millwheel import millwheel
+from headrace.commands.pack import Archive, pack
 from headrace.commands.progressbar import watch
+from headrace.commands.savepoint import rescale, savepoint
 from headrace.commands.sqlshell import sql
 from headrace.commands.storm import storm
 from headrace.commands.system import add_commands
@@ -49,9 +53,13 @@ main = typer.Typer(
 main.add_typer(topic, name="topic")
 main.add_typer(storm, name="storm")
 main.add_typer(millwheel, name="millwheel")
+main.add_typer(savepoint, name="savepoint")
 main.command()(init)
 main.command()(warmup)
+main.command()(pack)
 main.command()(sql)
+main.command()(rescale)
+main.command()(doctor)
 add_commands(main)
 
 
@@ -121,6 +129,7 @@ def run(
             show_default=False,
         ),
     ] = None,
+    archive: Archive = None,
     ui: Annotated[
         bool, typer.Option("--ui", help="Serve a web page and metrics of the pipelines as long as they run.")
     ] = False,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from headrace.commands.errors import errors_as_messages, fail
+from headrace.commands.pack import Archive
 from headrace.commands.signals import stopped_by_signals
 from headrace.model.errors import HeadraceError
 
@@ -122,6 +123,7 @@ def run(
         str | None,
         typer.Option(envvar="SPARK_MASTER", help="The Spark master; default: this machine.", show_default=False),
     ] = None,
+    archive: Archive = None,
 ) -> None:
     """Run computations in this process until Ctrl-C. Several processes may share the computations of a directory."""
     from headrace.dialects.millwheel.mill.mill import Mill

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from headrace.commands.errors import errors_as_messages, fail
+from headrace.commands.pack import Archive
 from headrace.commands.proxyoptions import Https, ProxyAddresses
 from headrace.commands.signals import stopped_by_signals
 from headrace.model.errors import HeadraceError
@@ -40,6 +41,7 @@ def submit(
         str | None,
         typer.Option(envvar="SPARK_MASTER", help="The Spark master; default: this machine.", show_default=False),
     ] = None,
+    archive: Archive = None,
 ) -> None:
     """Run a topology in the cluster of the directory or, if none runs there, in this process until Ctrl-C.
 

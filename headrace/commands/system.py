@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.commands.errors import errors_as_messages, fail
+from headrace.commands.pack import Archive
 from headrace.commands.proxyoptions import Https, ProxyAddresses
 from headrace.commands.signals import stopped_by_signals
 from headrace.model.errors import HeadraceError
@@ -71,6 +72,7 @@ def up(
     master: Master = None,
     store: StoreUrl = None,
     log: LogPlace = None,
+    archive: Archive = None,
     host: Annotated[
         str, typer.Option(help="The address of the server. Other than loopback, it needs HEADRACE_TOKENS.")
     ] = "127.0.0.1",
@@ -143,6 +145,7 @@ def batch(
     master: Master = None,
     store: StoreUrl = None,
     log: LogPlace = None,
+    archive: Archive = None,
 ) -> None:
     """Compute a batch version of a view and make it current, in the process that runs the file, if one does."""
     from headrace.system.client import HttpClient, view_of

@@ -42,7 +42,9 @@ def element_columns(elements: Sequence[Any], parts: tuple[str, ...] | None) -> d
     {'word': ['x', 'y'], 'n': [1, 2]}
     """
     kinds = set(map(type, elements))
-    names = getattr(kinds.pop(), "_fields", None) if len(kinds) == 1 and parts is None else None
+    names = getattr(next(iter(kinds)), "_fields", None) if len(kinds) == 1 and parts is None else None
+    if parts is not None and kinds == {tuple} and set(map(len, elements)) == {len(parts)}:
+        names = parts
     if names:  # all elements are tuples with these fields
         return {name: list(column) for name, column in zip(names, zip(*elements, strict=True), strict=True)}
     rows = [_named(element, parts) for element in elements]

@@ -7,7 +7,7 @@ the open transaction of its predecessor, which can then write no more, and reads
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -24,6 +24,8 @@ _STEP: Final = 10.0
 """Seconds that a single request waits."""
 _OPEN_FOR: Final = 60.0
 """Seconds after which the broker aborts a transaction whose writer is silent; readers wait for it that long."""
+_LONG: Final = 900.0
+"""The same for batches with very many records: the longest that brokers allow by default."""
 
 EARLIEST: Final = 1_000
 """The earliest time that a record can have, in microseconds: the client takes 0 milliseconds for now."""
@@ -72,13 +74,20 @@ class TransactionalProducer:
         self._group: Any = None
         self._refusal: Any = None
         self._fenced: PipelineError | None = None
+        self._open_for = _OPEN_FOR
         self._until_done(lambda: self._producer is not None, lambda: None)
 
-    def write(self, messages: Sequence[Message], number: int, note: Callable[[], str] = str) -> None:
+    def write(
+        self, messages: Iterable[Message], number: int, note: Callable[[], str] = str, *, long: bool = False
+    ) -> None:
         """Writes a batch, unless it was written before; waits for brokers that do not answer, but not for ever.
 
-        `note` is called when the broker has the records, and returns the text to commit with them.
+        `messages` are iterated over anew in each attempt. `note` is called when the broker has the records, and returns
+        the text to commit with them. A `long` batch, and all after it, may take a quarter of an hour.
         """
+        if long and self._open_for < _LONG:
+            self.close()  # the time of a transaction is a setting of the producer
+            self._open_for = _LONG
         self._until_done(lambda: number <= self.written, lambda: self._transaction([messages], number, note))
 
     def write_all(self, pieces: Iterable[Iterable[Message]]) -> None:
@@ -93,7 +102,7 @@ class TransactionalProducer:
         self._producer.begin_transaction()
         for messages in pieces:
             self._send(messages)
-        if self._poll(self._producer.flush, _OPEN_FOR):
+        if self._poll(self._producer.flush, self._open_for):
             raise self._timed_out()
         mark = self._kafka.TopicPartition(self.address.name, 0, number + 1, note())
         self._within(_STEP, partial(self._producer.send_offsets_to_transaction, [mark], self._group, _STEP))
@@ -153,7 +162,7 @@ class TransactionalProducer:
             {
                 **settings(self.address),
                 "transactional.id": self.name,
-                "transaction.timeout.ms": int(_OPEN_FOR * 1000),
+                "transaction.timeout.ms": int(self._open_for * 1000),
                 "partitioner": "murmur2_random",  # as in Java's clients and the embedded log
                 "delivery.report.only.error": not self.track_offsets,
                 "on_delivery": self._delivered,
@@ -199,7 +208,7 @@ class TransactionalProducer:
         if error.code() in (known._FENCED, known.PRODUCER_FENCED, known.INVALID_PRODUCER_EPOCH):
             self._fenced = PipelineError(
                 f"{self.who}: another run of the same stream writes to {self.address} now, or the broker aborted "
-                f"a transaction of more than {_OPEN_FOR:.0f} s; run the stream once: it goes on from its checkpoint"
+                f"a transaction of over {self._open_for:.0f} s; run the stream once: it goes on from its checkpoint"
             )
             return self._fenced
         if error.code() == known.INVALID_TIMESTAMP:

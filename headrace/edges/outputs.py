@@ -1,8 +1,9 @@
 """Writes and verifies manifests of output: each directory that a sink of files wrote has one.
 
-A manifest is written before the rename that makes its directory appear, so it exists exactly if the output does. It
-names stream, sink and batch, and each file with its size and, for files on a local disk, the checksum of its bytes;
-other stores have checksums of their own.
+A manifest is written before the rename that makes its directory appear, so it exists exactly if the output does. In an
+object store, which has no such rename, it is written last, and what has none is no output. It names stream, sink and
+batch, and each file with its size and, for files on a local disk, the checksum of its bytes; other stores have
+checksums of their own.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from typing import TYPE_CHECKING, BinaryIO, Final, Protocol
 if TYPE_CHECKING:
     from pyarrow import fs
 
-_MANIFEST: Final = "_manifest.json"
+MANIFEST: Final = "_manifest.json"
+"""The name of the manifest of a directory."""
 _CHUNK: Final = 1 << 20
 
 
@@ -114,7 +116,7 @@ def read_manifest(path: str) -> OutputManifest:
     """
     system, root = _opened(path)
     folders = [root, *(info.path for info in _outputs(system, root) if not info.is_file)]
-    manifests = {folder: data for folder in folders if (data := _read(system, f"{folder}/{_MANIFEST}")) is not None}
+    manifests = {folder: data for folder in folders if (data := _read(system, f"{folder}/{MANIFEST}")) is not None}
     if not manifests:
         raise FileNotFoundError(
             f"there is no manifest in {path!r} or a directory in it; give the path of a directory that a sink of "
@@ -131,7 +133,7 @@ def seal(folder: Folder, *, stream: str | None, sink: str, batch: int, rows: int
     local = folder.local
     if local is None:
         files = [WrittenFile(name, size) for name, size in folder.sizes() if is_output(name)]
-        folder.write(_MANIFEST, _written(stream, sink, batch, rows, files))
+        folder.write(MANIFEST, _written(stream, sink, batch, rows, files))
     else:
         files = [measured(path) for path in local.iterdir() if is_output(path.name)]
         seal_local(local, stream=stream, sink=sink, batch=batch, rows=rows, files=files)
@@ -142,7 +144,7 @@ def seal_local(
 ) -> None:
     """Writes the manifest of a directory on a local disk, whose files are these."""
     # Nobody reads it before the directory is renamed.
-    (folder / _MANIFEST).write_bytes(_written(stream, sink, batch, rows, files))
+    (folder / MANIFEST).write_bytes(_written(stream, sink, batch, rows, files))
 
 
 def _written(stream: str | None, sink: str, batch: int, rows: int, files: Sequence[WrittenFile]) -> bytes:
@@ -188,7 +190,7 @@ def _opened(path: str) -> tuple[fs.FileSystem, str]:
     from pyarrow import fs  # slow to import
 
     if "://" in path or path.startswith("file:"):
-        system, root = fs.FileSystem.from_uri(path)
+        system, root = fs.FileSystem.from_uri(path.replace("s3a://", "s3://", 1))
         return system, root
     return fs.LocalFileSystem(), path.rstrip("/") or "/"
 

@@ -175,6 +175,24 @@ class Partition:
                     skip, end = max(offset - base, 0), batch.num_rows if until is None else until - base
                     yield base + skip, batch.slice(skip, min(end, batch.num_rows) - skip)
 
+    def read_back(self, producer: int) -> Iterator[pa.RecordBatch]:
+        """Reads the batches that a producer appended, the last one first.
+
+        >>> import tempfile
+        >>> schema = pa.schema([("timestamp", pa.int64()), ("value", pa.binary())])
+        >>> partition = Partition(Path(tempfile.mkdtemp()), schema, "visits/0")
+        >>> partition.create()
+        >>> for number, (producer, value) in enumerate([(7, b"a"), (8, b"b"), (7, b"c")]):
+        ...     batch = pa.record_batch([[0], [value]], schema=schema)
+        ...     assert partition.append(batch, producer=producer, sequence=number) == number
+        >>> [batch["value"].to_pylist() for batch in partition.read_back(7)]
+        [[b'c'], [b'a']]
+        """
+        for known in reversed(self._refreshed()):
+            entries = known.entries
+            for entry in entries[entries["producer"] == producer][::-1]:
+                yield known.segment.read(entry)
+
     def entries(self, offset: int, until: int | None = None) -> Iterator[tuple[Segment, Entries]]:
         """Yields the segments that have records from an offset on, up to `until`, with the entries of their batches."""
         segments = self._refreshed()

@@ -13,7 +13,7 @@ import pyarrow as pa
 from headrace.log.errors import LogError
 from headrace.log.fences import Fence
 from headrace.log.partitioning import partition_of
-from headrace.log.partitions import TIMESTAMP
+from headrace.log.partitions import TIMESTAMP, Partition
 from headrace.log.topics import Topic
 from headrace.log.watermarkrecords import WriterWatermark, split_watermarks, watermark_record
 
@@ -110,26 +110,26 @@ class Producer:
             self._append_batch(number, said)
 
     def said_watermark(self) -> int | None:
-        """Returns how far this producer has said that it is, None if it has not; looks through the whole topic.
+        """Returns how far this producer has said last that it is, None if it has not.
 
-        If its process died while it said it, what is missing in other partitions is appended.
+        It looks at its own batches, from the last one back to the one that says it. If its process died while it said
+        it, what is missing in other partitions is appended.
         """
-        writer = self._writer()
-        by_partition = []
-        for partition in self.topic.partitions:
-            said = [
-                each.watermark
-                for _, batch in partition.read(partition.earliest())
-                for each in split_watermarks(batch)[1]
-                if each.writer == writer
-            ]
-            by_partition.append(max(said, default=None))
+        by_partition = [self._said_last(partition) for partition in self.topic.partitions]
         latest = max((each for each in by_partition if each is not None), default=None)
         if latest is not None:
             for number, said_there in enumerate(by_partition):
                 if said_there != latest:
                     self._append_batch(number, self._said(latest))
         return latest
+
+    def _said_last(self, partition: Partition) -> int | None:
+        writer = self._writer()
+        for batch in partition.read_back(self.id):
+            said = [each.watermark for each in split_watermarks(batch)[1] if each.writer == writer]
+            if said:
+                return max(said)
+        return None
 
     def _writer(self) -> str:
         if self.name is None:

@@ -28,7 +28,7 @@ from headrace.model.errors import other_format
 from headrace.model.times import now
 
 _META: Final = "topic.json"
-_FORMAT: Final = 1  # of a topic's files; it gets another number when one version would misread the other's
+FORMAT: Final = 1  # of a topic's files; it gets another number when one version would misread the other's
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
 
@@ -88,7 +88,7 @@ class Log:
         for number in range(partitions):
             Partition(new / str(number), Values(values).schema(), f"{name}/{number}").create()
         with open(new / _META, "xb", opener=private_opener) as file:
-            file.write(json.dumps({"format": _FORMAT, **asdict(settings)}, indent=1).encode())
+            file.write(json.dumps({"format": FORMAT, **asdict(settings)}, indent=1).encode())
         try:
             new.rename(folder)
         except OSError:
@@ -108,9 +108,9 @@ class Log:
                 f"there is no topic {name!r} in {str(self.path)!r} (topics: {topics}); create it with "
                 f"`headrace topic create {name}`"
             ) from None
-        if (format := stored.pop("format", 1)) != _FORMAT:  # the first had no number
+        if (format := stored.pop("format", 1)) != FORMAT:  # the first had no number
             what = f"the topic {name!r} in {str(self.path)!r}"
-            raise LogError(other_format(what, format, _FORMAT, "copy its records with that one into a new topic"))
+            raise LogError(other_format(what, format, FORMAT, "copy its records with that one into a new topic"))
         return Topic(name, self._topics / name, Settings(**stored), self)
 
     def topics(self) -> list[str]:

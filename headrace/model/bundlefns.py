@@ -42,10 +42,15 @@ class BundleFn(Protocol):
 class AsBundles(SideInput):
     """Passes the contents of a collection to a function of bundles, window by window.
 
-    `mapping` gives the window of the side input that elements of a window of the main input see.
+    `mapping` gives the window of the side input that elements of a window of the main input see. Of a collection that
+    is a stream, `windowing` says how it is grouped for them, in place of its own; with `complete`, they wait until the
+    window that they see is over, else until something is in it; with `latest`, they see its last element alone.
     """
 
     mapping: Callable[[WindowBounds], WindowBounds] | None = None
+    windowing: Windowing | None = None
+    complete: bool = False
+    latest: bool = False
     shape = "bundles"
 
 

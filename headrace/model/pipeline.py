@@ -352,6 +352,8 @@ class Pipeline:
         savepoint: str | None = None,
         forget: Sequence[str] | None = None,
         levels: int | None = None,
+        shards: int | None = None,
+        partitions: int | None = None,
         trigger: Any = None,
         batch_time: Any = None,
         max_files_per_batch: int | None = None,
@@ -368,6 +370,9 @@ class Pipeline:
         - forget: labels of groupings that the checkpoint has and the pipeline has no more; their state is removed
         - levels: how many levels of groupings, one behind the other, a new checkpoint has at least; groupings that are
           added later find room there, and each level costs time in every micro-batch
+        - shards, partitions: into how many shards keys are divided, and how many of Spark's partitions process them, as
+          many as there are cores if not given. A checkpoint keeps both; one that begins from a savepoint may have
+          others
         - trigger: the time between micro-batches, e.g. "10 seconds". With it, files are read as they arrive, until
           `stop()`; without it, the files that exist are read to the end, one micro-batch after the other
         - batch_time: how long a micro-batch should take; the amount that it reads from each source adapts to that
@@ -390,6 +395,8 @@ class Pipeline:
             savepoint=savepoint,
             forget=forget,
             levels=levels,
+            shards=shards,
+            partitions=partitions,
             trigger=trigger,
             batch_time=batch_time,
             max_files_per_batch=max_files_per_batch,

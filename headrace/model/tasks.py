@@ -7,7 +7,7 @@ batches of a micro-batch at once. Its state is stored as blocks of bytes, with w
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 import pyarrow as pa
 
@@ -17,6 +17,9 @@ from headrace.model.pipeline import PCollection, Primitive
 
 TaskOutput = tuple[str | None, int, pa.RecordBatch]
 """An output of a task: the tag of its collection, the number of the task that gets it, and the rows."""
+
+NEXT: Final = "next"
+"""The tag of what a task sends to a task of the same `Tasks`, which gets it in the next micro-batch."""
 
 
 class Task(Protocol):
@@ -38,6 +41,18 @@ class Task(Protocol):
         """Loads blocks, in the order in which they were returned, on top of the state that the task has."""
 
 
+def checked_shards(shards: object) -> int:
+    """Returns a number of shards, if it is one.
+
+    >>> checked_shards(0)
+    Traceback (most recent call last):
+    headrace.model.errors.PipelineError: shards must be a whole number, at least 1, got 0
+    """
+    if type(shards) is not int or shards < 1:
+        raise PipelineError(f"shards must be a whole number, at least 1, got {shards!r}")
+    return shards
+
+
 class Tasks(Primitive):
     """Sends Arrow batches to a number of tasks, which `task(number, of)` makes; for streams only.
 
@@ -45,6 +60,9 @@ class Tasks(Primitive):
     too: a task yields them with one of the tags in `outputs`, and they have the time of the micro-batch. If a
     checkpoint has no state of a task yet, the task starts with the blocks that `initial(number)` returns. `explain`
     shows the `note`.
+
+    With `rounds`, tasks send batches to each other, by the tag NEXT, which arrive in the next micro-batch; it begins at
+    once, also without input. What is on its way is in the checkpoint.
 
     >>> import headrace as hr
     >>> class Total:
@@ -80,6 +98,7 @@ class Tasks(Primitive):
         outputs: tuple[str | None, ...] = (None,),
         initial: Callable[[int], Sequence[bytes]] | None = None,
         note: str = "",
+        rounds: bool = False,
     ) -> None:
         if not callable(task):
             raise PipelineError(f"Tasks takes a class or function that makes a task, task(number, of), got {task!r}")
@@ -87,7 +106,12 @@ class Tasks(Primitive):
             raise PipelineError(f"Tasks: tasks must be a number of tasks, at least 1, got {tasks!r}")
         if not outputs or len(set(outputs)) != len(outputs):
             raise PipelineError(f"Tasks: outputs must be different tags, at least one, got {outputs!r}")
+        if rounds and NEXT in outputs:
+            raise PipelineError(
+                f"Tasks: {NEXT!r} is the tag of what tasks send to each other; call the output otherwise"
+            )
         self.task, self.tasks, self.outputs, self.initial, self.note = task, tasks, tuple(outputs), initial, note
+        self.rounds = rounds
 
     def default_label(self) -> str:
         return f"Tasks({getattr(self.task, '__name__', type(self.task).__name__)})"

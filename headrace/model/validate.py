@@ -14,10 +14,12 @@ from headrace.model.elementwise import ParDo
 from headrace.model.errors import PipelineError
 from headrace.model.grouping import is_grouping
 from headrace.model.keyed import CombinePerKey, Flatten, GroupByKey, Tag
+from headrace.model.lakes import WriteLake
 from headrace.model.pipeline import Graph, Node, PCollection
+from headrace.model.sharded import Sharded
 from headrace.model.sinks import ForEachArrow, WriteAvro, WriteCsv, WriteParquet
 from headrace.model.state import TimerSpec
-from headrace.model.tables import WriteTable
+from headrace.model.tables import TableSink
 from headrace.model.triggers import DefaultTrigger
 from headrace.model.windows import CountWindows, GlobalWindows
 
@@ -73,7 +75,7 @@ def keyed_inputs_are_pairs(graph: Graph) -> None:
 def column_inputs_have_columns(graph: Graph) -> None:
     """Checks that the inputs of transforms of columns have columns."""
     for node in graph:
-        needs = isinstance(node.transform, Columnwise | WriteCsv | WriteParquet | WriteAvro | ForEachArrow)
+        needs = isinstance(node.transform, Columnwise | WriteCsv | WriteParquet | WriteAvro | WriteLake | ForEachArrow)
         for pc in (pc for pc in node.inputs if needs and not pc.has_columns):
             raise PipelineError(
                 f"{node}: it needs columns, but {pc.label!r} ({pc.place}) gives Python objects of unknown type; "
@@ -95,7 +97,7 @@ def joined_windows_agree(graph: Graph) -> None:
 def tables_have_named_columns(graph: Graph) -> None:
     """Checks that the elements written to each table have names for its columns."""
     for node in graph:
-        if isinstance(node.transform, WriteTable):
+        if isinstance(node.transform, TableSink):
             node.transform.check(node.inputs[0])
 
 
@@ -140,7 +142,7 @@ def windows_can_be_assigned(graph: Graph) -> None:
 def side_inputs_have_a_window_per_instant(graph: Graph) -> None:
     """Checks that no side input is in merging or keyed windows, unless windows are mapped by the transform itself."""
     for node in graph:
-        if isinstance(node.transform, Bundles):
+        if isinstance(node.transform, Bundles | Sharded):
             continue
         for pc in node.transform.side_inputs():
             window = pc.windowing.window
@@ -152,8 +154,10 @@ def side_inputs_have_a_window_per_instant(graph: Graph) -> None:
 
 
 def side_inputs_become_ready(graph: Graph) -> None:
-    """Checks that no element waits for ever for an unbounded side input."""
+    """Checks that no element waits for ever for an unbounded side input, unless the transform itself says when."""
     for node in graph:
+        if isinstance(node.transform, Bundles | Sharded):
+            continue
         for pc in node.transform.side_inputs():
             if pc.bounded:
                 continue

@@ -24,13 +24,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import beamjob
 import dstreamsjob
 import job
+import lakejob
 import logjob
 import loopjob
 import millwheeljob
 import psutil
 import retryjob
+import shardedloopjob
 import sqljob
 import stormjob
 from events import FileEvents
@@ -41,12 +44,15 @@ from headrace.engine.spark.session import WORKER_DAEMON
 JOBS: Final = {
     "job": job,
     "logjob": logjob,
+    "lakejob": lakejob,
     "loopjob": loopjob,
+    "shardedloopjob": shardedloopjob,
     "stormjob": stormjob,
     "retryjob": retryjob,
     "sqljob": sqljob,
     "dstreamsjob": dstreamsjob,
     "millwheeljob": millwheeljob,
+    "beamjob": beamjob,
 }
 """The streams that can be killed."""
 

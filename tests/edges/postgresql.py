@@ -24,19 +24,49 @@ import sqlalchemy as sa
 from tests.ports import free_port
 
 PASSWORD = secrets.token_hex(8)
-# The shell ends with its input, so a suite that is killed leaves no process and no files.
+# The shell ends with its input, so a suite that is killed leaves no process and no files. A line restarts the server.
 _SERVE = """
 "$1/initdb" -D "$2/data" -E UTF8 --locale=C -U amy --auth=scram-sha-256 --pwfile="$2/password" > "$2/output" 2>&1 &&
 "$1/pg_ctl" -D "$2/data" -w -l "$2/log" -o "$3" start >> "$2/output" 2>&1 && echo ready || echo failed
-read -r _
+while read -r _; do
+    "$1/pg_ctl" -D "$2/data" -w -m immediate stop >> "$2/output" 2>&1
+    "$1/pg_ctl" -D "$2/data" -w -l "$2/log" -o "$3" start >> "$2/output" 2>&1 && echo ready || echo failed
+done
 "$1/pg_ctl" -D "$2/data" -w -m immediate stop > /dev/null 2>&1
 rm -rf "$2"
 """
 
 
+class Server:
+    """A running server. Its URL has the password of its only user."""
+
+    def __init__(self, url: str, process: subprocess.Popen[str], output: Path) -> None:
+        self.url, self._process, self._output = url, process, output
+        self._await_ready()
+
+    def restart(self) -> None:
+        """Kills the server, with all of its connections, and starts it again: it recovers what was committed."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("restart\n")
+        self._process.stdin.flush()
+        self._await_ready()
+
+    def _await_ready(self) -> None:
+        assert self._process.stdout is not None
+        answer = self._process.stdout.readline()
+        assert answer == "ready\n", self._output.read_text()
+
+
 @contextmanager
 def running() -> Iterator[str]:
     """Starts a new, empty database cluster; yields its URL, with the password of its only user."""
+    with serving() as server:
+        yield server.url
+
+
+@contextmanager
+def serving() -> Iterator[Server]:
+    """Starts a new, empty database cluster, which can be restarted."""
     programs = _programs()
     if programs is None:
         reason = "there is no PostgreSQL here: apt-get install postgresql, or pip install pgserver"
@@ -65,11 +95,9 @@ def running() -> Iterator[str]:
         start_new_session=True,
         **({"user": user, "group": pwd.getpwnam(user).pw_gid, "extra_groups": []} if os.geteuid() == 0 else {}),
     )
-    assert server.stdin is not None and server.stdout is not None
+    assert server.stdin is not None
     try:
-        answer = server.stdout.readline()
-        assert answer == "ready\n", (folder / "output").read_text()
-        yield f"postgresql://amy:{PASSWORD}@127.0.0.1:{port}/postgres"
+        yield Server(f"postgresql://amy:{PASSWORD}@127.0.0.1:{port}/postgres", server, folder / "output")
     finally:
         server.stdin.close()
         server.wait(60)

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 
 from tests.commands.test_system import APP
 from tests.edges import postgresql
+from tests.engine.sparkcluster import Cluster
 from tests.scale import only_full
 from tests.system.test_up import SECONDS, headrace, hits, send, up, wait_for
 
@@ -22,9 +23,10 @@ def store(postgresql_server: str) -> str:
 
 @only_full("test_cluster.py has a pipeline on a cluster, test_up.py a system")
 @pytest.mark.slow("a driver on a cluster")
-def test_up_on_a_cluster_and_in_postgresql(spark_cluster: str, store: str, tmp_path: Path) -> None:
+def test_up_on_a_cluster_and_in_postgresql(spark_cluster: Cluster, store: str, tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text(APP)
-    with up(tmp_path, master=spark_cluster, HEADRACE_STORE=store) as (process, client):
+    environment = {**spark_cluster.environment, "HEADRACE_STORE": store}
+    with up(tmp_path, master=spark_cluster.url, **environment) as (process, client):
         send(client, 70)
         wait_for(client, 70)
         assert "version 1 is current" in headrace(tmp_path, "batch", str(tmp_path / "app.py"), "hits")

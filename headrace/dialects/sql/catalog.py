@@ -27,7 +27,7 @@ from headrace.model.knowncolumns import nearest_name
 Created = CreateStream | CreateTable | CreateQuery
 """A statement that creates."""
 
-_FORMAT: Final = 2
+FORMAT: Final = 2
 _NAME: Final = re.compile("[A-Za-z_][A-Za-z0-9_]{0,49}")
 
 
@@ -332,7 +332,7 @@ class Catalog:
 
     def _save(self) -> None:
         stored = {
-            "format": _FORMAT,
+            "format": FORMAT,
             "streams": [stream.text.strip() for stream in self.streams.values()],
             "tables": [table.text.strip() for table in self.tables.values()],
             "views": [_entry(view) for view in self.views.values() if view.shape is None],
@@ -344,8 +344,8 @@ class Catalog:
         replace_file(self.path, json.dumps(stored, indent=1).encode())
 
     def _load(self, stored: dict[str, Any]) -> None:
-        if stored["format"] != _FORMAT:
-            raise SqlError(other_format(f"the catalog {self.path}", stored["format"], _FORMAT, "use another directory"))
+        if stored["format"] != FORMAT:
+            raise SqlError(other_format(f"the catalog {self.path}", stored["format"], FORMAT, "use another directory"))
         self.unfinished = set(stored.get("unfinished", ()))
         for text in stored["streams"]:
             (stream,) = parse_statements(text)

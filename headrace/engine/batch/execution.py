@@ -20,6 +20,7 @@ from headrace.engine.batch import sinks, sources
 from headrace.engine.batch.writers import RecordWriter, Writer, writer_of
 from headrace.engine.catalyst import badrecords, relational
 from headrace.engine.catalyst.panecolumns import with_added
+from headrace.engine.connectors.lakewriter import LakeWriter
 from headrace.engine.connectors.refusedrecords import RefusedRecords
 from headrace.engine.plan.stages import (
     DEAD,
@@ -44,6 +45,7 @@ from headrace.model.columnjoins import Join
 from headrace.model.columns import Aggregate, TopRows, Where
 from headrace.model.elementwise import SideInput
 from headrace.model.errors import PipelineError
+from headrace.model.lakes import WriteLake
 from headrace.model.metriccells import recording
 from headrace.model.panes import NO_PANE
 from headrace.model.pickling import classes_of_script
@@ -80,6 +82,7 @@ class Batch:
         self._numbers = itertools.count()
         self._sides: dict[int, Broadcast[Any]] = {}
         self._writers: dict[int, Writer | RecordWriter] = {}
+        self._lakes: dict[int, LakeWriter] = {}
         self._resources = ExitStack()  # that sources need while they are read
 
     def run(self) -> None:
@@ -88,6 +91,8 @@ class Batch:
         for stage in ends:
             if isinstance(stage, Write):
                 sinks.check_target(self.spark, stage.node)
+                if isinstance(stage.node.transform, WriteLake):
+                    self._lakes[id(stage)] = LakeWriter(stage.node)
                 if isinstance(stage.node.transform, BatchSink):
                     self._writers[id(stage)] = writer_of(stage.node, partial(self._columns, stage.inputs[0]))
         try:
@@ -132,6 +137,10 @@ class Batch:
             if stage.added is not None:
                 data = with_added(stage.node, data, stage.added, stage.pane)
             sinks.write_files(self.spark, stage.node, data, frame.form, self._check_records)
+        elif isinstance(sink, WriteLake):
+            writer_of_lake = self._lakes[id(stage)]
+            writer_of_lake.begin(None, _arrow_columns(data))
+            writer_of_lake.write(data, 0, self._check_records)
         elif isinstance(sink, ForEachArrow):
             sinks.call_for_each_batch(stage.node, data)
         elif isinstance(sink, BatchSink):
@@ -170,7 +179,7 @@ class Batch:
         """Returns the columns of a frame's elements; None if they are Python objects."""
         if not isinstance(frame.form, Columns):
             return None
-        return to_arrow_schema(self.data(frame).drop(TIME, START, END).schema, timezone="UTC")
+        return _arrow_columns(self.data(frame))
 
     def _data_of(self, stage: Stage) -> DataFrame:
         if id(stage) not in self._made:
@@ -236,7 +245,12 @@ class Batch:
 
 def _rows_of(data: DataFrame) -> Schema:
     """Returns the schema of Rows with the columns of a frame."""
-    return rows_schema(to_arrow_schema(data.drop(TIME, START, END).schema, timezone="UTC"))
+    return rows_schema(_arrow_columns(data))
+
+
+def _arrow_columns(data: DataFrame) -> pa.Schema:
+    """Returns the columns of a frame's elements."""
+    return to_arrow_schema(data.drop(TIME, START, END).schema, timezone="UTC")
 
 
 def _read_by(program: Program, data: DataFrame) -> DataFrame:

@@ -10,7 +10,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from headrace.edges.outputs import seal
+from headrace.edges.outputs import MANIFEST, seal
 from headrace.engine.catalyst import csvfiles
 from headrace.engine.columns.arrowbytes import arrow_bytes
 from headrace.engine.connectors.avroframes import write_avro
@@ -26,14 +26,26 @@ from headrace.model.sinks import ForEachArrow, WindowedValue, WriteAvro, WriteCs
 from headrace.model.windows import Window
 
 
-def check_target(spark: SparkSession, node: Node) -> None:
-    """Refuses a directory that exists or cannot be made, before anything runs."""
+def check_target(spark: SparkSession, node: Node, *, clears: bool = False) -> None:
+    """Refuses a directory that exists or cannot be made, before anything runs.
+
+    `clears`: one that may be replaced is cleared before anything is written.
+    """
     sink = node.transform
     if not isinstance(sink, WriteFiles):
         return
     file_system, target = files.file_system(spark, sink.path)
-    if sink.existing == "refuse" and file_system.exists(target):
-        raise PipelineError(f"{node}: {sink.path!r} exists already; write elsewhere, or say existing='replace'")
+    folder = files.Folder(spark, sink.path)
+    if sink.existing == "refuse" and folder.exists():
+        unfinished = "" if folder.renames or folder.exists(MANIFEST) else " (without a manifest: no run completed it)"
+        raise PipelineError(
+            f"{node}: {sink.path!r} exists already{unfinished}; write elsewhere, or say existing='replace'"
+        )
+    if not (folder.renames or clears) and folder.exists():
+        raise PipelineError(
+            f"{node}: existing='replace' puts a directory in the place of another by a rename, which is not one step "
+            f"at {sink.path!r}; write to a new directory, or delete this one first"
+        )
     attempt = files.path_of(spark, f"{target.getParent()}/.{target.getName()}.new-{uuid.uuid4().hex[:12]}")
     try:
         made = file_system.mkdirs(attempt)
@@ -52,10 +64,22 @@ def _not_writable(node: Node, sink: WriteFiles) -> str:
 def write_files(
     spark: SparkSession, node: Node, data: DataFrame, form: Form, check: Callable[[], None] = lambda: None
 ) -> None:
-    """Writes a directory and its manifest under another name, and renames it once it is complete and checked."""
+    """Writes a directory and its manifest under another name, and renames it once it is complete and checked.
+
+    In an object store, files are written where they are to be, and the manifest comes last.
+    """
     sink, counted = node.transform, Observation()
     assert isinstance(sink, WriteFiles)
     written = data.drop(TIME, START, END).observe(counted, F.count(F.lit(1)).alias("rows"))
+    if not (place := files.Folder(spark, sink.path)).renames:
+        try:
+            save_files(node, written, place, text=isinstance(form, Text))
+            check()
+        except BaseException:
+            place.delete()
+            raise
+        seal(place, stream=None, sink=node.label, batch=0, rows=counted.get["rows"])
+        return
     file_system, target = files.file_system(spark, sink.path)
     unique = uuid.uuid4().hex[:12]
     parent, name = target.getParent(), target.getName()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -26,6 +26,9 @@ from headrace.log.values import VALUE, WATERMARK_KEY
 from headrace.model.errors import PipelineError
 from headrace.model.pipeline import Node
 from headrace.model.topics import Address
+
+_EARLIEST: Final = -2
+"""In place of an offset: the first that there is."""
 
 
 class KafkaReader:
@@ -48,6 +51,8 @@ class KafkaReader:
     def stream_frame(self, topics: StreamTopics) -> DataFrame:
         kafkajars.check(topics.spark, self.node)
         start, end = topics.positions(self.node.label, self._positions)
+        # Spark wants to know of every partition; one that came later is read from its beginning.
+        start = dict.fromkeys(kafkaclient.partitions(self.node, self.address), _EARLIEST) | start
         name = self.address.name
         options = {**_options(self.address), "subscribe": name, "startingOffsets": _json(name, start)}
         if topics.max_records is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import chain, starmap
 
 import pyarrow as pa
@@ -41,16 +42,25 @@ class KafkaWriter:
         self._producer = TransactionalProducer(self.node, self.address, f"headrace-{stream}-{self.node.label}")
 
     def append(
-        self, blocks: Iterable[pa.Buffer], number: int, time: Callable[[], int], watermark: int | None = None
+        self,
+        blocks: Iterable[pa.Buffer],
+        number: int,
+        time: Callable[[], int],
+        watermark: int | None = None,
+        *,
+        many: bool = False,
     ) -> None:
         """Sends the blocks of batch `number`; `time` returns the timestamp of records that have none.
+
+        Blocks are read again if the brokers were away. If they are `many`, the transaction may take long.
 
         With a `watermark`, no later record is older; if it has moved, every partition gets a record that says so.
         """
         assert self._producer is not None
         if number > self._producer.written:
             with blame(self.node.label):
-                self._producer.write([*_messages(blocks, time), *self._watermarks(watermark, time)], number)
+                batch = _BatchMessages(blocks, time, self._watermarks(watermark, time))
+                self._producer.write(batch, number, long=many)
             self._said = max(self._said, watermark or MIN_TIME)
 
     def append_all(self, data: DataFrame) -> None:
@@ -75,6 +85,18 @@ class KafkaWriter:
         """Closes the producer, after the run."""
         if self._producer is not None:
             self._producer.close()
+
+
+@dataclass(frozen=True)
+class _BatchMessages:
+    """The messages of a batch, made when they are sent, each time they are sent."""
+
+    blocks: Iterable[pa.Buffer]
+    time: Callable[[], int]
+    watermarks: list[Message]
+
+    def __iter__(self) -> Iterator[Message]:
+        return chain(_messages(self.blocks, self.time), self.watermarks)
 
 
 def _messages(blocks: Iterable[pa.Buffer], time: Callable[[], int]) -> Iterator[Message]:

@@ -53,6 +53,19 @@ class StreamTopics:
             group.delete()
 
 
+def reads_topic(control: Folder, label: str) -> bool:
+    """Returns whether the source with this label reads a topic."""
+    return control.exists(_positions_file(label))
+
+
+def moved_positions(control: Folder, label: str, offsets: Offsets | None) -> None:
+    """Lets a stream that has not begun yet read a topic from these offsets on; without, it forgets where it began."""
+    _, end = json.loads(control.read(_positions_file(label)) or b"[{}, null]")
+    control.folder(_positions_file(label)).delete()
+    if offsets is not None:
+        control.write(_positions_file(label), json.dumps([offsets, end]).encode())
+
+
 def began_at(control: Folder, label: str) -> Offsets:
     """Returns where a stream began to read the topic of a source, by the source's label."""
     data = control.read(_positions_file(label))

@@ -18,9 +18,11 @@ from pyspark.sql.types import NumericType, StructType
 from headrace.edges.databases import DatabaseError
 from headrace.edges.tablescan import TableScan, one_snapshot, table_scan
 from headrace.engine.catalyst import parsing
+from headrace.engine.connectors.laketables import lake_frame
 from headrace.engine.worker.blame import blame
 from headrace.model.errors import PipelineError
 from headrace.model.knowncolumns import no_column
+from headrace.model.lakes import LakeSource
 from headrace.model.pipeline import Node
 from headrace.model.tablesources import ReadJdbc, ReadTable, TableSource
 
@@ -29,6 +31,8 @@ _NO_DRIVER: Final = ("No suitable driver", "ClassNotFoundException", "CLASS_NOT_
 
 def table_frame(spark: SparkSession, node: Node, source: TableSource, resources: ExitStack) -> DataFrame:
     """Opens the frame of a table; what must stay open while it is read is closed with the `resources`."""
+    if isinstance(source, LakeSource):
+        return lake_frame(spark, node, source)
     columns = None if source.schema is None else parsing.struct_of(source.schema)
     partitions = source.partitions or (spark.sparkContext.defaultParallelism if source.partition_column else 1)
     if isinstance(source, ReadTable):

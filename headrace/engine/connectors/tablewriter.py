@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -29,15 +30,14 @@ from headrace.edges.databases import (
     set_patience,
 )
 from headrace.edges.tablestatements import DatabaseTable, Row, TableTarget
+from headrace.engine.connectors.piecewisebatch import Mark, PiecewiseBatch
 from headrace.engine.worker.blame import blame
 from headrace.model.errors import PipelineError
 from headrace.model.grouping import in_panes, may_retract
-from headrace.model.panes import WINDOW_BOUNDS
 from headrace.model.pipeline import Node
 from headrace.model.sinks import WindowedValue
 from headrace.model.tables import SIGN, WriteTable
 from headrace.model.times import SECOND
-from headrace.model.windows import CountWindows
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _EARLIEST: Final = -(62_000_000_000 * SECOND)  # of times that a datetime can be
@@ -56,7 +56,6 @@ class TableWriter:
         sink, (pc,) = node.transform, node.inputs
         assert isinstance(sink, WriteTable)
         self.node, self.sink, self._columns = node, sink, columns
-        self._timed = not (pc.windowing.is_global or isinstance(pc.windowing.window, CountWindows))
         self._by_watermark = in_panes(pc.pipeline.graph(), pc)
         self._expired: datetime | None = None  # the time up to which rows are deleted
         self._signed = sink.mode == "append" and may_retract(pc.pipeline.graph(), pc)
@@ -69,7 +68,7 @@ class TableWriter:
 
     def write(self, elements: list[WindowedValue], batch_id: int, watermark: int | None = None) -> None:
         """Writes a batch, and deletes rows whose time is over; it may be empty if these are to be looked for."""
-        write_together([TableBatch(self, lambda: elements, watermark)], batch_id)
+        write_together([TableBatch(self, lambda: iter([elements] if elements else []), watermark)], batch_id)
 
     def close(self) -> None:
         self._engine.dispose()
@@ -118,28 +117,48 @@ class TableWriter:
         return _EPOCH + timedelta(microseconds=until) if until > _EARLIEST else None
 
     def _write(
-        self, connection: Connection, elements: list[WindowedValue], batch_id: int, expired: datetime | None
+        self, connection: Connection, pieces: Iterator[list[WindowedValue]], batch_id: int, expired: datetime | None
     ) -> DatabaseTable | None:
-        """Writes a batch in a transaction; returns the table, None if it is not there yet."""
+        """Writes a batch, which comes in pieces, in a transaction; returns the table, None if it is not there yet."""
         if not self._progress.advance(connection, batch_id):
             return self._table  # it was written before a crash
-        if not elements:
-            if self._table is not None and self._kinds is not None:
-                self._expire(connection, self._target(self._table, self._kinds), expired)
-            return self._table
+        table, target = self._table, None
+        with PiecewiseBatch() as batch:
+            for elements in pieces:
+                before = target
+                table, target, rows = self._rows(connection, table, elements)
+                if self.sink.mode == "append":
+                    target.insert(connection, rows)
+                    continue
+                if before is not None and before.names != target.names:
+                    raise DatabaseError(
+                        f"elements of one large batch have different columns, {', '.join(before.names)} and "
+                        f"{', '.join(target.names)}; give all of them the same, or make batches smaller"
+                    )
+                batch.add(target.keys(rows), rows, list(map(_mark, elements)))
+            for rows, marks in batch.parts():
+                assert target is not None
+                _MODES[self.sink.mode](connection, target, rows, marks)
+        if target is None and table is not None and self._kinds is not None:
+            target = self._target(table, self._kinds)
+        if target is not None:
+            self._expire(connection, target, expired)
+        return table
+
+    def _rows(
+        self, connection: Connection, table: DatabaseTable | None, elements: list[WindowedValue]
+    ) -> tuple[DatabaseTable, TableTarget, list[Row]]:
+        """Returns the rows of elements, and the table, which is created if it is missing."""
         kinds: dict[str, Kind] = {}
         columns: dict[str, list[Any]] = {}
         for name, values in element_columns([element.value for element in elements], self.sink.parts).items():
             kinds[name], columns[name] = converted(name, values, (self._kinds or {}).get(name))
-        table = self._table or self._find_or_create(connection, kinds)
+        table = table or self._find_or_create(connection, kinds)
         target = self._target(table, kinds)
         for name in target.names:
             if name not in columns:
                 columns[name] = [_COMPUTED[name](element) for element in elements]
-        rows = list(zip(*(columns[name] for name in target.names), strict=True))
-        _MODES[self.sink.mode](connection, target, rows, elements)
-        self._expire(connection, target, expired)
-        return table
+        return table, target, list(zip(*(columns[name] for name in target.names), strict=True))
 
     def _expire(self, connection: Connection, target: TableTarget, until: datetime | None) -> None:
         """Deletes the rows whose time is over."""
@@ -174,37 +193,16 @@ class TableWriter:
 
     def _all(self, kinds: dict[str, Kind], table: DatabaseTable | None) -> dict[str, Kind]:
         """Returns the columns of elements and the computed ones, for a table or, if it is None, for one to create."""
-        named = {*self.sink.key, *(self.sink.columns or ())}
-        if table is None and {*self.sink.key} & {*WINDOW_BOUNDS} - {*kinds}:
-            named.update(WINDOW_BOUNDS)
-        elif table is not None and self._timed:
-            named.update(table.types)
-        bounds = [name for name in WINDOW_BOUNDS if name in named and name not in kinds]
-        if bounds and not self._timed:
-            window = self.node.inputs[0].windowing.window
-            raise DatabaseError(
-                f"{', '.join(bounds)} would be bounds of windows, but elements are in {window!r}, whose bounds are not "
-                "times; put WindowInto(FixedWindows(...)) before it"
-            )
-        if self._signed and SIGN in kinds:
-            raise DatabaseError(f"elements have a column {SIGN!r}, which marks retractions; rename it with Select")
-        every: dict[str, Kind] = {
-            **kinds,
-            **dict.fromkeys(bounds, "timestamp"),
-            **({SIGN: "integer"} if self._signed else {}),
-        }
-        if missing := [name for name in self.sink.key if name not in every]:
-            raise DatabaseError(
-                f"the key {missing[0]!r} is not a column of the elements, which have {', '.join(every)}"
-            )
-        return every
+        pc, known = self.node.inputs[0], None if table is None else table.types
+        computed = self.sink.computed_columns(pc, kinds, known, signed=self._signed)
+        return {**kinds, **{name: "integer" if name == SIGN else "timestamp" for name in computed}}
 
 
 class TableBatch(NamedTuple):
-    """The part of a batch that a table is given; `elements` decodes it."""
+    """The part of a batch that a table is given; `elements` decodes it, piece by piece if it is large."""
 
     writer: TableWriter
-    elements: Callable[[], list[WindowedValue]]
+    elements: Callable[[], Iterator[list[WindowedValue]]]
     watermark: int | None
 
 
@@ -217,10 +215,12 @@ def write_together(batches: Sequence[TableBatch], batch_id: int) -> None:
         # In the order of tables: two streams that write the same ones never wait for each other in a circle.
         for writer, elements_of_table, watermark in sorted(batches, key=lambda each: each.writer.sink.table):
             with blame(writer.node.label), _naming(writer):
-                elements, expired = elements_of_table(), writer._expired_at(watermark)
-                if elements or (expired is not None and expired != writer._expired):
+                pieces, expired = elements_of_table(), writer._expired_at(watermark)
+                first_piece = next(pieces, None)
+                if first_piece is not None or (expired is not None and expired != writer._expired):
                     connection = connection or transaction.enter_context(first._transaction())
-                    written.append((writer, writer._write(connection, elements, batch_id, expired), expired))
+                    pieces = chain([] if first_piece is None else [first_piece], pieces)
+                    written.append((writer, writer._write(connection, pieces, batch_id, expired), expired))
     for writer, table, expired in written:
         writer._table, writer._expired = table, expired
 
@@ -234,15 +234,11 @@ def _naming(writer: TableWriter) -> Iterator[None]:
         raise DatabaseError(f"{writer.sink}: {error_text(error, writer.sink.url)}") from None
 
 
-def _append(connection: Connection, target: TableTarget, rows: list[Row], elements: list[WindowedValue]) -> None:
-    target.insert(connection, rows)
-
-
-def _upsert(connection: Connection, target: TableTarget, rows: list[Row], elements: list[WindowedValue]) -> None:
-    keys, net = target.keys(rows), _net(rows, elements)
+def _upsert(connection: Connection, target: TableTarget, rows: list[Row], marks: list[Mark]) -> None:
+    keys, net = target.keys(rows), _net(rows, marks)
     # The last element of a key counts: by window, pane and time and, if these are equal, by arrival.
-    ordered = sorted(range(len(rows)), key=lambda at: _order(elements[at]))
-    added = {keys[at]: rows[at] for at in ordered if net[rows[at]] > 0 and not elements[at].retraction}
+    ordered = sorted(range(len(rows)), key=lambda at: marks[at].order)
+    added = {keys[at]: rows[at] for at in ordered if net[rows[at]] > 0 and not marks[at].retraction}
     removed = {rows[at]: keys[at] for at in ordered if net[rows[at]] < 0}
     target.delete_equal(connection, [row for row, key in removed.items() if key not in added])
     # In the order of keys: two writers then never wait for each other in a circle.
@@ -250,27 +246,27 @@ def _upsert(connection: Connection, target: TableTarget, rows: list[Row], elemen
     target.upsert(connection, [added[key] for key in in_order])
 
 
-def _retract(connection: Connection, target: TableTarget, rows: list[Row], elements: list[WindowedValue]) -> None:
-    target.keys(rows)
-    net = _net(rows, elements)
+def _retract(connection: Connection, target: TableTarget, rows: list[Row], marks: list[Mark]) -> None:
+    net = _net(rows, marks)
     target.delete(connection, [row for row, count in net.items() for _ in range(-count)])
     target.insert(connection, [row for row, count in net.items() for _ in range(count)])
 
 
-def _net(rows: list[Row], elements: list[WindowedValue]) -> Counter[Row]:
+def _net(rows: list[Row], marks: list[Mark]) -> Counter[Row]:
     """Returns how many of each row a batch adds; a negative number, if it removes them."""
     net: Counter[Row] = Counter()
-    for row, element in zip(rows, elements, strict=True):
-        net[row] += -1 if element.retraction else 1
+    for row, mark in zip(rows, marks, strict=True):
+        net[row] += -1 if mark.retraction else 1
     return net
 
 
-def _order(element: WindowedValue) -> tuple[int, int, int, int]:
-    return element.window.end, element.window.start, element.pane.index, element.timestamp
+def _mark(element: WindowedValue) -> Mark:
+    window = element.window
+    return Mark((window.end, window.start, element.pane.index, element.timestamp), element.retraction)
 
 
-_MODES: Final[dict[str, Callable[[Connection, TableTarget, list[Row], list[WindowedValue]], None]]] = {
-    "append": _append,
+# Rows of "append" need not be compared with each other, and are inserted as they come.
+_MODES: Final[dict[str, Callable[[Connection, TableTarget, list[Row], list[Mark]], None]]] = {
     "upsert": _upsert,
     "retract": _retract,
 }

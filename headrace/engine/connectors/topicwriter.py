@@ -50,9 +50,17 @@ class TopicWriter:
         self._fence = self.topic.take_over(self.producer)
 
     def append(
-        self, blocks: Iterable[pa.Buffer], number: int, time: Callable[[], int], watermark: int | None = None
+        self,
+        blocks: Iterable[pa.Buffer],
+        number: int,
+        time: Callable[[], int],
+        watermark: int | None = None,
+        *,
+        many: bool = False,
     ) -> None:
         """Appends the blocks of batch `number`; `time` returns the timestamp of records that have none.
+
+        One append has all of a partition, also if they are `many`.
 
         With a `watermark`, no later record is older; if it has moved, every partition gets a record that says so.
         """

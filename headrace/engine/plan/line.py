@@ -20,6 +20,7 @@ from headrace.engine.shard.senders import ToSink
 from headrace.engine.shard.toprows import TopRowsWork, ToTopRows
 from headrace.engine.shard.wire import HEARTBEAT, Station
 from headrace.engine.shard.work import Work
+from headrace.engine.sides.sidedwork import SidedWork
 from headrace.engine.stateful.processor import StatefulWork
 from headrace.engine.worker.bundles import ToBlocks, ToColumns
 from headrace.engine.worker.program import Binding, Output, Readers
@@ -28,6 +29,7 @@ from headrace.model.columnjoins import Join
 from headrace.model.errors import PipelineError
 from headrace.model.pipeline import Graph, Node, PCollection
 from headrace.model.schema import Schema
+from headrace.model.tasks import NEXT
 
 
 @dataclass(eq=False)
@@ -92,6 +94,11 @@ class Line:
     outlets: list[Outlet] = field(default_factory=list)
     outputs: list[Output] = field(default_factory=list)
     levels: int = 0  # the least number of levels; the last may have no exchanges
+
+    @property
+    def rounds(self) -> bool:
+        """Whether shards send rows to shards of the next micro-batch."""
+        return any(NEXT in exchange.readers for exchange in self.exchanges)
 
     @property
     def depth(self) -> int:
@@ -185,6 +192,8 @@ class Line:
                 return work.bind(left, right, node.transform)
             except PipelineError as error:
                 raise PipelineError(f"{node}: {error}") from None
+        if isinstance(work, SidedWork):
+            return work.bind(resolve)
         return replace(work, fn=work.fn.bind(resolve)) if isinstance(work, StatefulWork) else work
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import itemgetter
 from typing import Any
@@ -25,16 +25,17 @@ from headrace.engine.shard.lateoutput import ElementFn, whole_elements
 from headrace.engine.shard.matchedgroups import MatchedGrouping
 from headrace.engine.shard.rows import to_pairs, to_partials
 from headrace.engine.shard.senders import ToShards, ToSink
-from headrace.engine.shard.taskshard import TaskBatches, TaskWork, ToTasks
+from headrace.engine.shard.taskshard import TaskBatches, TaskWork, ToNextBatch, ToTasks
 from headrace.engine.shard.toprows import TopRowsWork, ToTopRows
 from headrace.engine.shard.wire import shard_dests
 from headrace.engine.shard.work import Grouping, Work, column_grouping
 from headrace.engine.sides.processor import SideInputWork
-from headrace.engine.sides.rows import MAIN, ToEveryShard, ToRole, ToSpread
-from headrace.engine.sides.sideviews import side_view
+from headrace.engine.sides.rows import MAIN, ToEveryShard, ToKeyedRole, ToRole, ToSpread
+from headrace.engine.sides.sidedwork import SidedWork
+from headrace.engine.sides.sideviews import SideView, side_view
 from headrace.engine.stateful.processor import StatefulWork
 from headrace.engine.worker import operators
-from headrace.engine.worker.addedcolumns import added_columns
+from headrace.engine.worker.addedcolumns import added_columns, change_columns
 from headrace.engine.worker.bundles import Bundle, ToBlocks, ToColumns
 from headrace.engine.worker.grouped import needs_times
 from headrace.engine.worker.program import Output, Readers, Step
@@ -45,17 +46,18 @@ from headrace.model.algebra import CombineFn
 from headrace.model.badrecords import RecordSource
 from headrace.model.columnjoins import AsOfJoin, Join
 from headrace.model.columns import Aggregate, Columnwise, TopRows
-from headrace.model.elementwise import ParDo
+from headrace.model.elementwise import ParDo, SideInput
 from headrace.model.errors import PipelineError
 from headrace.model.joins import IntervalJoinFn
 from headrace.model.keyed import CombinePerKey, Flatten, GroupByKey, Reshuffle, WindowInto
+from headrace.model.lakes import WriteLake
 from headrace.model.lateoutput import LATE
 from headrace.model.matching import MatchQueries
 from headrace.model.pipeline import Graph, Node, PCollection
 from headrace.model.sharded import Sharded
 from headrace.model.sinks import BatchSink, ForEach, Sink, WriteFiles
 from headrace.model.sources import Source
-from headrace.model.tasks import Tasks
+from headrace.model.tasks import NEXT, Tasks
 from headrace.model.topics import WriteTopic
 from headrace.model.windows import CountWindows
 
@@ -68,13 +70,18 @@ def lower(
     numbers: Mapping[str, int] | None = None,
     taken: Iterable[int] = (),
     levels: int = 0,
+    by_slot: bool = True,
 ) -> Line:
     """Makes the line that runs this graph, each exchange with so many shards on so many partitions.
 
     `numbers` are those that exchanges have already, by label; others get new ones that are not `taken`. There are at
-    least so many `levels`.
+    least so many `levels`. `by_slot`: keys find their shards by slots.
     """
-    return _Lowering(graph, shards, partitions, numbers or {}, tuple(taken), levels).line
+    line = _Lowering(graph, shards, partitions, numbers or {}, tuple(taken), levels).line
+    for output in line.outputs:
+        if isinstance(output, ToShards):
+            output.by_slot = by_slot
+    return line
 
 
 class PassOperator(operators.Operator):
@@ -309,12 +316,16 @@ class _Lowering:
                 "say accumulation='accumulating' or 'discarding' in WindowInto"
             )
         places = [self.places.enter(pc) for pc in node.inputs]
-        work = TaskWork(transform.task, transform.tasks, transform.initial, transform.note)
+        work = TaskWork(transform.task, transform.tasks, transform.initial, transform.note, transform.rounds)
         exchange = self._add_exchange(node, work, all_origins(places), shards=transform.tasks)
         for place in places:
             rows = TaskBatches(node.label, transform.tasks)
             self.line.add_output(place.readers, ToTasks(rows, exchange.dests, heard_by(exchange)))
         exchange.readers = {tag: Readers() for tag in transform.outputs}
+        if transform.rounds:
+            exchange.readers[NEXT] = Readers()
+            rows = TaskBatches(node.label, transform.tasks)
+            self.line.add_output(exchange.readers[NEXT], ToNextBatch(rows, exchange.dests))
         for out in node.outputs:
             self._after(exchange, out, exchange.readers[out.tag])
 
@@ -325,8 +336,18 @@ class _Lowering:
                 f"{node}: its input {pc.label!r} takes panes back (accumulation='retracting'), which its work does not "
                 "see; say accumulation='accumulating' or 'discarding' in WindowInto"
             )
-        rows = to_pairs(node.label, pc.windowing, retractable=False)
-        exchange = self._shards_over(node, pc, self.places.enter(pc).readers, transform.work, rows)
+        if any(not side.collection.bounded for side in transform.sides):
+            values, views, others = self._stream_sides(node, transform.sides)
+            shown = iter(values)
+            sides = tuple(side if side.collection.bounded else next(shown) for side in transform.sides)
+            work = SidedWork(node.label, transform.work, pc.windowing, views, sides)
+            exchange = self._meet_sides(node, work, views, others, ToShards, ToKeyedRole(MAIN))
+        else:
+            rows = to_pairs(node.label, pc.windowing, retractable=False)
+            work = transform.work
+            if transform.sides:
+                work = SidedWork(node.label, work, pc.windowing, (), transform.sides)
+            exchange = self._shards_over(node, pc, self.places.enter(pc).readers, work, rows)
         exchange.readers = {out.tag: Readers() for out in node.outputs}
         for out in node.outputs:
             self._after(exchange, out, exchange.readers[out.tag])
@@ -366,8 +387,22 @@ class _Lowering:
                 "side input that has been refreshed since is not known any more; use accumulation='accumulating'"
             )
         op = operator(node)
-        sides = [side for side in op.side_inputs if not side.collection.bounded]
-        main, *others = [self.places.enter(each) for each in (pc, *(side.collection for side in sides))]
+        values, views, others = self._stream_sides(node, op.side_inputs)
+        work = SideInputWork(pc.windowing, views, values)
+        exchange = self._meet_sides(node, work, views, others, ToSpread, ToRole(MAIN))
+        # The exchange shows the values, in its own order of them; side inputs that are bounded are bound in a run.
+        shown = iter(values)
+        step = step_of(node, op.bind(lambda side: side if side.collection.bounded else next(shown)))
+        exchange.readers[None].steps.append(step)
+        for out in node.outputs:
+            self._after(exchange, out, step.readers[out.tag])
+
+    def _stream_sides(
+        self, node: Node, all_sides: Sequence[SideInput]
+    ) -> tuple[tuple[SideValue, ...], tuple[SideView, ...], list[PythonPlace]]:
+        """Returns the values, views and places of the side inputs that are streams."""
+        sides = [side for side in all_sides if not side.collection.bounded]
+        places = [self.places.enter(side.collection) for side in sides]
         views = [
             side_view(
                 node,
@@ -376,21 +411,27 @@ class _Lowering:
                 retractable=self.places.may_retract(side.collection),
                 upstream=names_of(place.origins),
             )
-            for side, place in zip(sides, others, strict=True)
+            for side, place in zip(sides, places, strict=True)
         ]
-        values = [SideValue.of(side, ShownCells()) for side in sides]
-        work = SideInputWork(pc.windowing, tuple(views), tuple(values))
+        return tuple(SideValue.of(side, ShownCells()) for side in sides), tuple(views), places
+
+    def _meet_sides(
+        self,
+        node: Node,
+        work: Work,
+        views: tuple[SideView, ...],
+        others: list[PythonPlace],
+        sender: type[ToShards],
+        rows: ToRole,
+    ) -> Exchange:
+        """Adds the exchange in whose shards the main input meets side inputs that are streams."""
+        main = self.places.enter(node.inputs[0])
         exchange = self._add_exchange(node, work, main.origins, *(place.origins for place in others))
-        dests = exchange.dests
-        self.line.add_output(main.readers, ToSpread(ToRole(MAIN), dests, heard_by(exchange)))
-        for role, (place, each) in enumerate(zip(others, views, strict=True), MAIN + 1):
-            self.line.add_output(place.readers, ToEveryShard(ToRole(role), dests, frozenset(each.upstream)))
-        # The exchange shows the values, in its own order of them; side inputs that are bounded are bound in a run.
-        shown = iter(values)
-        step = step_of(node, op.bind(lambda side: side if side.collection.bounded else next(shown)))
-        exchange.readers[None].steps.append(step)
-        for out in node.outputs:
-            self._after(exchange, out, step.readers[out.tag])
+        self.line.add_output(main.readers, sender(rows, exchange.dests, heard_by(exchange)))
+        for role, (place, view) in enumerate(zip(others, views, strict=True), MAIN + 1):
+            output = ToEveryShard(ToRole(role), exchange.dests, frozenset(view.upstream))
+            self.line.add_output(place.readers, output)
+        return exchange
 
     def _sink(self, node: Node) -> None:
         (pc,), sink = node.inputs, node.transform
@@ -403,6 +444,8 @@ class _Lowering:
                     "without one keeps no watermark; group first, or leave watermarks out"
                 )
             output = to_records(node, pc)
+        elif isinstance(sink, WriteLake):
+            output = ToColumns(node.label, pc.schema, not pc.windowing.is_global, change_columns(self.line.graph, node))
         elif isinstance(sink, BatchSink):
             output = ToBlocks()
         elif isinstance(sink, WriteFiles):

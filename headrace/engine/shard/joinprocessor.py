@@ -37,8 +37,9 @@ SIDE: Final = "side"
 ARRIVALS: Final = pa.schema([(SIDE, pa.int8()), ("rows", pa.binary())])
 """The schema of what is sent to a shard: batches of rows of one side, each as an Arrow stream in one cell."""
 
-_BLOCKS: Final = ("left", "right")
-_SEQ, _UNTIL = "__seq", "__until"
+STORED_SIDES: Final = ("left", "right")
+"""The kinds of blocks with rows of either side."""
+STORED_SEQ, STORED_UNTIL = "__seq", "__until"
 """Columns of rows in stored state, beside their own."""
 
 
@@ -314,9 +315,9 @@ class JoinProcessor:
         clocks = self.clocks
         numbers = {"input": clocks.watermark, "output": self.watermark, "now": clocks.now, "next_seq": self.next_seq}
         blocks = blocks_of("numbers", pa.table({name: pa.array([each], pa.int64()) for name, each in numbers.items()}))
-        for kind, buffer, at in zip(_BLOCKS, self.waiting, positions, strict=True):
+        for kind, buffer, at in zip(STORED_SIDES, self.waiting, positions, strict=True):
             rows = pa.Table.from_batches([buffer.take(at)])
-            for name, column in ((_SEQ, buffer["seq"]), (_UNTIL, buffer["until"])):
+            for name, column in ((STORED_SEQ, buffer["seq"]), (STORED_UNTIL, buffer["until"])):
                 rows = rows.append_column(name, pa.array(column[at]))
             blocks += blocks_of(kind, rows)
         return blocks
@@ -328,7 +329,7 @@ class JoinProcessor:
         """
         tables = tables_in(blocks)
         numbers = tables["numbers"][-1].to_pylist()[0]
-        for side, kind in enumerate(_BLOCKS):
+        for side, kind in enumerate(STORED_SIDES):
             if kind in tables:
                 self._load_rows(side, pa.concat_tables(tables[kind]))
         self.clocks = Clocks(numbers["input"], numbers["now"])
@@ -338,14 +339,14 @@ class JoinProcessor:
 
     def _load_rows(self, side: int, table: pa.Table) -> None:
         schema = self.spec.sides[side].schema
-        own = table.select([name for name in table.schema.names if name not in (_SEQ, _UNTIL)])
+        own = table.select([name for name in table.schema.names if name not in (STORED_SEQ, STORED_UNTIL)])
         if not own.schema.equals(schema):
             raise ValueError(
-                f"the rows on the {_BLOCKS[side]} that wait in the checkpoint have the columns ({_named(own.schema)}), "
-                f"and now they would have ({_named(schema)}); go on with the columns as they were, or begin with an "
-                "empty checkpoint"
+                f"the rows on the {STORED_SIDES[side]} that wait in the checkpoint have the columns "
+                f"({_named(own.schema)}), and now they would have ({_named(schema)}); go on with the columns as "
+                "they were, or begin with an empty checkpoint"
             )
-        seq, until = one_array(table, _SEQ).to_numpy(), one_array(table, _UNTIL).to_numpy()
+        seq, until = one_array(table, STORED_SEQ).to_numpy(), one_array(table, STORED_UNTIL).to_numpy()
         once, first = np.unique(seq, return_index=True)
         first = first[once >= self.next_seq]
         if len(first):

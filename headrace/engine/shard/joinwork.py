@@ -14,7 +14,7 @@ from headrace.engine.shard.identity import Identity, identity_of
 from headrace.engine.shard.joinprocessor import LEFT, RIGHT, JoinProcessor, JoinSide, JoinSpec, arrivals
 from headrace.engine.shard.reports import ClockReport
 from headrace.engine.shard.senders import ToShards
-from headrace.engine.shard.wire import shards_of
+from headrace.engine.shard.slots import shards_of
 from headrace.engine.worker.bundles import Bundle, ToColumns
 from headrace.engine.worker.columnbundles import ColumnBundle
 from headrace.engine.worker.hidden import END, START, TIME
@@ -67,7 +67,7 @@ class ToJoin(ToShards):
     side: int = field(kw_only=True)
 
     def _shards(self, rows: pa.RecordBatch) -> Int64Array:
-        return shards_of(rows.column(_KEY), len(self.dests))
+        return shards_of(rows.column(_KEY), len(self.dests), by_slot=self.by_slot)
 
     def _body(self, rows: pa.RecordBatch | None, report: ClockReport = ClockReport()) -> bytes:
         return super()._body(None if rows is None else arrivals(self.side, rows.drop_columns([_KEY])), report)

@@ -15,8 +15,10 @@ import pyarrow as pa
 from headrace.engine.shard.clocks import WHOLE
 from headrace.engine.shard.delays import Delays
 from headrace.engine.shard.reports import ClockReport, TaskClocks
+from headrace.engine.shard.slots import shards_of
 from headrace.engine.shard.sourceprogress import SourceProgress
-from headrace.engine.shard.wire import WIRE, pack, shards_of, sink_dest, wire
+from headrace.engine.shard.stagedbodies import MOST_BYTES, StagedBodies
+from headrace.engine.shard.wire import WIRE, pack, sink_dest, wire
 from headrace.engine.worker.bundles import BATCH_SIZE, Bundle
 from headrace.engine.worker.columnbundles import Columnar, ColumnBundle
 from headrace.engine.worker.program import Output
@@ -42,6 +44,7 @@ class ToShards:
     buffer: list[pa.RecordBatch] = field(default_factory=list)
     sent: int = 0
     progress: dict[str, SourceProgress] = field(default_factory=dict)  # of those that are followed
+    by_slot: bool = True  # whether keys belong to slots, as they did not in earlier versions
 
     def schema(self) -> pa.Schema:
         return WIRE
@@ -105,7 +108,7 @@ class ToShards:
             yield dest, rows.slice(edges[number], count) if count else None
 
     def _shards(self, rows: pa.RecordBatch) -> Int64Array:
-        return shards_of(rows.column(KEY), len(self.dests))
+        return shards_of(rows.column(KEY), len(self.dests), by_slot=self.by_slot)
 
     def _body(self, rows: pa.RecordBatch | None, report: ClockReport = ClockReport()) -> bytes:
         level, hop = self.clocks.station
@@ -116,11 +119,14 @@ class ToShards:
 
 @dataclass
 class ToSink:
-    """Sends the batches of a program's output to a sink."""
+    """Sends the batches of a program's output to a sink; with a directory for it, only as many as travel easily."""
 
     batches: Output
     number: int
+    staging: str | None = None
     clocks: TaskClocks = field(default_factory=TaskClocks)  # those of the task, which its program sets
+    _sent: int = field(default=0, init=False)  # bytes of the task
+    _staged: StagedBodies | None = field(default=None, init=False)
 
     def schema(self) -> pa.Schema:
         return WIRE
@@ -137,9 +143,21 @@ class ToSink:
                 yield from self.add(part)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        return self._send(self.batches.finish())
+        yield from self._send(self.batches.finish())
+        if self._staged is not None:
+            yield wire([(self._dest, self._staged.close())])
+        self._sent, self._staged = 0, None
 
     def _send(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        dest = sink_dest(self.number, self.clocks.partition)
         for batch in batches:
-            yield wire([(dest, pack({}, batch))])
+            body = pack({}, batch)
+            self._sent += len(body)
+            if self.staging is None or self._sent <= MOST_BYTES:
+                yield wire([(self._dest, body)])
+            else:
+                self._staged = self._staged or StagedBodies(self.staging)
+                self._staged.add(body)
+
+    @property
+    def _dest(self) -> int:
+        return sink_dest(self.number, self.clocks.partition)

@@ -19,8 +19,9 @@ from headrace.engine.columns.hashing import HASHES
 from headrace.engine.shard.clocks import Clocks
 from headrace.engine.shard.identity import Identity
 from headrace.engine.shard.processor import StepResult
-from headrace.engine.shard.reports import WaitingWindow
+from headrace.engine.shard.reports import ClockReport, TaskClocks, WaitingWindow
 from headrace.engine.shard.senders import ToShards
+from headrace.engine.shard.wire import ROUNDS, WIRE, pack, sink_dest, wire
 from headrace.engine.worker.blame import blame
 from headrace.engine.worker.bundles import Bundle
 from headrace.model.panes import GLOBAL, Windowing
@@ -63,6 +64,31 @@ class TaskBatches:
             f"what tasks read is pairs of a task, from 0 to {self.tasks - 1}, and an Arrow batch for it; this is "
             f"{'for task ' + repr(element[0]) if isinstance(element, tuple) and element else 'no pair'}"
         )
+
+
+@dataclass
+class ToNextBatch:
+    """Encodes batches that tasks send to each other as rows in flight, which the next micro-batch begins with."""
+
+    batches: TaskBatches
+    dests: tuple[int, ...]
+    clocks: TaskClocks = field(default_factory=TaskClocks)  # those of the task, which its program sets
+    sent: int = 0
+
+    def schema(self) -> pa.Schema:
+        return WIRE
+
+    def add(self, bundle: Bundle) -> Iterator[pa.RecordBatch]:
+        for rows in self.batches.add(bundle):
+            for number, task in enumerate(rows.column(TASK).to_pylist()):
+                self.sent += 1
+                level, hop = self.clocks.station
+                report = ClockReport((level, hop, self.clocks.partition, self.sent))
+                row = wire([(self.dests[task], pack(report.dump(), rows.slice(number, 1)))])
+                yield wire([(sink_dest(ROUNDS, self.clocks.partition), pack({}, row))])
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        yield from ()
 
 
 class ToTasks(ToShards):
@@ -159,6 +185,7 @@ class TaskWork:
     tasks: int
     initial: Callable[[int], Sequence[bytes]] | None = None
     note: str = ""
+    rounds: bool = False
     windowing: Windowing = field(default=GLOBAL, repr=False)
 
     needs_time: ClassVar[bool] = False

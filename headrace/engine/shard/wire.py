@@ -10,13 +10,10 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 
 from headrace.engine.columns.arrowbytes import arrow_bytes
-from headrace.engine.columns.hashing import hash_bytes
 from headrace.engine.columns.sparkhash import spark_hash
-from headrace.model.times import Int64Array
 
 WIRE: Final = pa.schema([("dest", pa.int64()), ("body", pa.binary())])
 """The schema of rows in flight."""
@@ -33,6 +30,9 @@ _HEADER: Final = b"headrace"
 _SHARD_BITS: Final = 32
 _SEGMENTS: Final = 1 << 30
 _SPREAD: Final = 16  # rows on their way to a sink travel under so many keys
+
+ROUNDS: Final = 1 << 20
+"""The number, in place of a sink's, of what shards send to shards of the next micro-batch."""
 
 
 def pack(header: dict[str, Any], batch: pa.RecordBatch | None = None) -> bytes:
@@ -105,14 +105,3 @@ def sink_of(dest: int) -> int:
 def sink_dests(sink: int) -> tuple[int, int]:
     """Returns the least and the greatest destination of a sink."""
     return sink_dest(sink, _SPREAD - 1), sink_dest(sink, 0)
-
-
-def shards_of(keys: pa.BinaryArray, shards: int) -> Int64Array:
-    """Returns the shard of each encoded key, the same in every process.
-
-    >>> shards_of(pa.array([b"a", b"b", b"a"]), 4).tolist()
-    [3, 2, 3]
-    """
-    # A shard finds its windows by the lower half of the hash, which must not be the same for all its keys.
-    numbers: Int64Array = (hash_bytes(keys) >> np.uint64(32)).astype(np.int64) % shards
-    return numbers

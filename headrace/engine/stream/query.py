@@ -18,13 +18,13 @@ from itertools import chain
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, GroupedData, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.engine.catalyst import relational
 from headrace.engine.catalyst.badrecords import BadRecordReader
-from headrace.engine.checkpoint.checkpoint import Checkpoint
 from headrace.engine.connectors.directread import DirectRead
 from headrace.engine.connectors.receivers import Receivers
 from headrace.engine.connectors.refusedrecords import RefusedRecords
@@ -42,11 +42,12 @@ from headrace.engine.spark.deferred import Deferred
 from headrace.engine.spark.filelogs import forget_untaken
 from headrace.engine.spark.files import Folder
 from headrace.engine.spark.pace import Pace
-from headrace.engine.spark.session import CHECKPOINT_FILES, LOCAL_FILES
+from headrace.engine.spark.session import CHECKPOINT_FILES, LOCAL_FILES, STORE_FILES, is_loadable
+from headrace.engine.state.storedstate import BYTES_AT_ONCE, initial_cells
 from headrace.engine.stream import columnstream, segmentprogram, usualrows
 from headrace.engine.stream.boundedsides import BoundedSides
 from headrace.engine.stream.columnsteps import ColumnSteps, column_steps, without_rows
-from headrace.engine.stream.delivery import BodyUnpacker, Delivery, is_written_by_spark
+from headrace.engine.stream.delivery import BodyUnpacker, Delivery, is_written_by_spark, staged_by_workers
 from headrace.engine.stream.directfiles import direct_files
 from headrace.engine.stream.fromranges import FromRanges, head_of
 from headrace.engine.stream.programs import (
@@ -56,10 +57,13 @@ from headrace.engine.stream.programs import (
     LevelProgram,
     SourceProgram,
 )
+from headrace.engine.stream.restoring import begun
+from headrace.engine.stream.rounds import Rounds
 from headrace.engine.stream.schemas import CollectionColumns
 from headrace.engine.stream.shards import ShardOperator, ShardSpec
 from headrace.engine.stream.sources import Sources, partitions_of, policy_of, watermarks_of
 from headrace.engine.stream.tapframes import frame_of
+from headrace.engine.stream.timing import Timing
 from headrace.engine.stream.writtenfiles import writes, written_by_workers
 from headrace.engine.worker.bundles import FromBlocks
 from headrace.engine.worker.columnbundles import ColumnReader
@@ -69,9 +73,8 @@ from headrace.model.errors import PipelineError
 from headrace.model.pickling import classes_of_script
 from headrace.model.pipeline import Graph
 from headrace.model.schema import rows_schema
-from headrace.model.sources import FileSource, Rate, ReadParquet
+from headrace.model.sources import FileSource, ReadParquet
 from headrace.model.tablesources import TableSource
-from headrace.model.teststream import TestStream
 from headrace.model.times import SECOND, duration, now
 from headrace.model.topics import ReadTopic
 
@@ -106,6 +109,8 @@ class Options:
     savepoint: str | None = None
     forget: Sequence[str] | None = None
     levels: int | None = None
+    shards: int | None = None
+    partitions: int | None = None
     trigger: Any = None
     batch_time: Any = None
     max_files_per_batch: int | None = None
@@ -132,7 +137,7 @@ class Stream:
     def __init__(self, spark: SparkSession, graph: Graph, counters: Counters, options: Options) -> None:
         self.spark, self.counters = spark, counters
         self.trigger = None if options.trigger is None else duration(options.trigger)
-        self.checkpoint = Checkpoint(spark, options.checkpoint, options.savepoint)
+        self.checkpoint = begun(spark, graph, options)
         before = self.checkpoint.manifest
         self.line = lower(
             graph,
@@ -141,17 +146,14 @@ class Stream:
             numbers=before.numbers,
             taken=(entry.number for entry in before.forgotten),
             levels=max(before.depth, _checked_levels(options.levels)),
+            by_slot=bool(before.slots),
         )
         self.line.taps = before.in_order(self.line.taps)
-        kinds = [tap.source.transform for tap in self.line.taps]
-        self._scripted_clock = scripted_clock = any(isinstance(kind, TestStream) for kind in kinds)
-        arriving = self._files() and self.trigger is not None
-        endless = any(isinstance(kind, Rate | ReadTopic) and not kind.bounded for kind in kinds)
-        self.ends = not endless and not arriving
-        self._policies = policies = {tap.name: policy_of(tap.source) for tap in self.line.taps}
-        self._idle_after = {name: each.idle_after for name, each in policies.items() if each.idle_after is not None}
-        timed = bool(self._idle_after) or any(exchange.work.needs_time for exchange in self.line.exchanges)
-        self._heartbeat = (timed or before.heartbeat) and not self.ends and not scripted_clock
+        timing = Timing.of(self.line, options.trigger)
+        self._scripted_clock = scripted_clock = timing.scripted_clock
+        self.ends, self._policies, self._idle_after = timing.ends, timing.policies, timing.idle_after
+        self._heartbeat = timing.needs_heartbeat(had_one=before.heartbeat)
+        self._rounds = self.line.rounds or before.rounds
         self._manifest = self.checkpoint.check(self.line, heartbeat=self._heartbeat, forget=_labels(options.forget))
         self.receivers = Receivers(self.line.taps, self.checkpoint)
         control, name = self.checkpoint.control, self.checkpoint.name
@@ -164,11 +166,14 @@ class Stream:
         self._run = uuid.uuid4().hex  # what workers remember of an earlier run may be of other functions
         self.refused = RefusedRecords(graph, counters.bad_records)
         self._reads: dict[str, DirectTap | None] = {}  # by the name of the tap, once they are known
-        self._columnar = columnstream.is_columnar(self.line) and not self._heartbeat and not self._by_programs()
+        alone = not self._heartbeat and not self._rounds
+        self._columnar = columnstream.is_columnar(self.line) and alone and not self._by_programs()
         self._reads_by_spark = True  # whether Spark reads records, which is known when the taps are open
         delivery = self._delivery()
         self.delivery = delivery(self.line, counters, self.checkpoint.time_of, self._columns.known, self.refused.say)
         self.delivery.clock = self._sources.clock
+        if self._rounds:
+            self.delivery.rounds = Rounds(spark, self.checkpoint.control)
         self._admit(options)
 
     def _delivery(self) -> type[Delivery]:
@@ -203,7 +208,10 @@ class Stream:
         self._columns.check_aggregates()
         if not self._columnar:
             self.line = written_by_workers(self.spark, self.line, self._run)
+            if (staging := self._staging()) is not None:
+                self.line = staged_by_workers(self.line, staging)
             self.delivery.bind(self.line)
+            self.delivery.staging = staging
         data = self._through_python(opened) if columns is None else columns
         known, alone = self.checkpoint.manifest.sinks, self.checkpoint.temporary
         self.delivery.begin(self.spark, self._manifest, known=known, alone=alone)
@@ -214,6 +222,11 @@ class Stream:
         query = self.start_query()
         self.receivers.start(failed=lambda: self.query.stop())
         return query
+
+    def _staging(self) -> str | None:
+        """Returns the directory for output that is too much to travel to the driver; None if Python reaches none."""
+        control = self.checkpoint.control.local
+        return None if control is None else str(control / "staged")
 
     def leave_files_to_spark(self) -> None:
         """Makes the query anew, with Spark to read what its programs left, or all files; it goes on where it was."""
@@ -239,6 +252,8 @@ class Stream:
             for tap, (frame, source) in zip(self.line.taps, opened, strict=True)
         ]
         entered += self._clocks()
+        if self.delivery.rounds is not None:
+            entered.append(self.delivery.rounds.frame())  # rows in flight, as they were sent
         data = self._through_columns(reduce(DataFrame.union, entered), 0)
         for level in range(1, self.line.depth + 1):
             program, in_shards = self._after(level), self._runs_in_shards(level)
@@ -253,10 +268,17 @@ class Stream:
                 stamps_apart=self._manifest.stamps_apart,
             )
             shards: Any = Deferred(operator)
-            data = data.groupBy("dest").transformWithState(shards, from_arrow_schema(WIRE), "Append", "None")
+            begins = self._initial(level)
+            data = data.groupBy("dest").transformWithState(shards, from_arrow_schema(WIRE), "Append", "None", begins)
             if not in_shards:
                 data = self._through_columns(self._mapped(data, program, (level, 0)), level)
         return data
+
+    def _initial(self, level: int) -> GroupedData | None:
+        """Returns the cells with which the shards of a level begin; None if the stream has begun, or begins empty."""
+        cells = initial_cells(self.checkpoint.folder)
+        numbers = [exchange.number for exchange in self.line.level(level)]
+        return None if cells is None else cells.where(F.shiftright("dest", 32).isin(numbers)).groupBy("dest")
 
     def _runs_in_shards(self, level: int) -> bool:
         """Whether the program behind a level runs where its shards are, without a process and an operator of its own.
@@ -332,9 +354,6 @@ class Stream:
         self.delivery.close()
         self._topics.close()
         self.checkpoint.close()
-
-    def _files(self) -> list[Tap]:
-        return [tap for tap in self.line.taps if isinstance(tap.source.transform, FileSource)]
 
     def _opened(self) -> list[tuple[DataFrame, FromSource]]:
         """Makes the frame and head of each tap. The taps of a source share what Spark reads, and so its offsets."""
@@ -504,7 +523,11 @@ class Stream:
         if wait is not None:
             writer = writer.trigger(processingTime=f"{max(wait // 1000, 1)} milliseconds")
         if not self.checkpoint.local and self.spark.conf.get(CHECKPOINT_FILES, None) == LOCAL_FILES:
-            self.spark.conf.unset(CHECKPOINT_FILES)  # for good: logs of file sources are made when the query runs
+            # For good: logs of file sources are made when the query runs.
+            if not self.checkpoint.folder.renames and is_loadable(self.spark, STORE_FILES):
+                self.spark.conf.set(CHECKPOINT_FILES, STORE_FILES)
+            else:
+                self.spark.conf.unset(CHECKPOINT_FILES)
         with _starting, self._settings():
             return writer.start()
 
@@ -520,6 +543,7 @@ class Stream:
             **_SETTINGS,
             **(_ON_LOCAL_DISK if self.checkpoint.local else {}),
             **(_INTERPRETED if self._in_flight_only else {}),
+            **(BYTES_AT_ONCE if initial_cells(self.checkpoint.folder) is not None else {}),
             "spark.sql.shuffle.partitions": str(self.checkpoint.manifest.partitions),
         }
         before = {name: self.spark.conf.get(name, None) for name in settings}

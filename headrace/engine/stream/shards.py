@@ -23,7 +23,7 @@ from headrace.engine.shard.processor import StepResult
 from headrace.engine.shard.reports import ClockReport, ShardReport
 from headrace.engine.shard.wire import pack, unpack
 from headrace.engine.shard.work import SlicedProcessor, Work
-from headrace.engine.stream.statecells import CELL, CELL_KEY, STAMP, StateCells, StateStamp
+from headrace.engine.state.statecells import CELL, CELL_KEY, STAMP, StateCells, StateStamp
 from headrace.engine.worker.blame import blame
 from headrace.model.metriccells import recording
 from headrace.model.pickling import define_in_script
@@ -159,6 +159,10 @@ class ShardOperator(StatefulProcessor):
         define_in_script(self.classes)
         stamp = handle.getValueState("stamp", STAMP) if self.stamps_apart else None
         self.cells = StateCells(handle.getMapState("cells", CELL_KEY, CELL), stamp)
+
+    def handleInitialState(self, key: Any, initialState: Row, timerValues: Any) -> None:
+        """Takes over a cell of the state that the stream begins with."""
+        self.cells.put_back(initialState.kind, initialState.number, bytes(initialState.cell))
 
     def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: Any) -> Iterator[Row]:
         (dest,) = key

@@ -45,6 +45,9 @@ from headrace.model.watermarks import Punctuated, WatermarkPolicy, WrittenWaterm
 _FIRST: Final = 1_000_000_000_000
 """When, in milliseconds, the first file of a script was modified: Spark reads files in this order."""
 
+_READ: Final = "read"
+"""The file that says that a table was read completely, where a directory does not appear whole."""
+
 _CLOCKS: Final = [pa.field(NOW, pa.int64()), pa.field(LOW, pa.int64()), pa.field(PART, pa.string())]
 
 _ENDS: Final = pa.schema([("source", pa.string()), (LOW, pa.int64())])
@@ -194,12 +197,16 @@ class Sources:
     def _table(self, node: Node) -> DataFrame:
         """Reads a table once, into the checkpoint, from which every start of the stream reads it."""
         folder = self.control.folder(f"table-{plain_name(node.label)}")
-        rows, new = folder.folder("rows"), folder.folder(".new")
-        if not rows.exists():
+        rows = folder.folder("rows")
+        new = folder.folder(".new") if folder.renames else rows
+        if not (rows.exists() if folder.renames else folder.exists(_READ)):
             new.delete()
             with ExitStack() as resources:
                 sources.read(self.spark, node, resources).write.parquet(str(new))
-            new.rename(rows)
+            if folder.renames:
+                new.rename(rows)
+            else:
+                folder.write(_READ, b"")
         schema = self.spark.read.parquet(str(rows)).schema
         reader = self.spark.readStream.schema(schema)
         if self.max_files is not None:

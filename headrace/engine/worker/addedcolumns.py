@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 import pyarrow as pa
 
-from headrace.engine.worker.hidden import END, START
+from headrace.engine.worker.hidden import END, PANE_INDEX, SIGN, START
 from headrace.model.errors import PipelineError
 from headrace.model.grouping import in_panes, may_retract
 from headrace.model.panes import OP, PANE, TIMING, WINDOW_BOUNDS
 from headrace.model.pipeline import Graph, Node
 from headrace.model.sinks import WriteFiles, WriteText
+from headrace.model.tables import TableSink
 from headrace.model.times import Int64Array, format_instant
 from headrace.model.windows import CountWindows
 
@@ -26,7 +27,13 @@ BoundsKind = Literal["timestamp", "text", "ordinal"]
 OPS: Final = ("insert", "retract")
 """The values of the column `op`: of an element, and of one that takes an earlier one back."""
 
-_TYPES: Final[dict[str, pa.DataType]] = {PANE: pa.int64(), TIMING: pa.string(), OP: pa.string()}
+_TYPES: Final[dict[str, pa.DataType]] = {
+    PANE: pa.int64(),
+    TIMING: pa.string(),
+    OP: pa.string(),
+    SIGN: pa.int64(),
+    PANE_INDEX: pa.int64(),
+}
 _BOUNDS_TYPES: Final[dict[BoundsKind, pa.DataType]] = {
     "timestamp": pa.timestamp("us", tz="UTC"),
     "text": pa.string(),
@@ -68,6 +75,8 @@ class AddedColumns:
             PANE: lambda: np.full(size, pane.index),
             TIMING: lambda: [pane.timing] * size,
             OP: lambda: [OPS[bundle.retraction]] * size,
+            SIGN: lambda: np.full(size, -1 if bundle.retraction else 1),
+            PANE_INDEX: lambda: np.full(size, pane.index),
         }
         return [pa.array(values[field.name](), field.type) for field in self.fields()]
 
@@ -86,6 +95,8 @@ class AddedColumns:
             PANE: lambda: of_pane("index", bundle.pane.index),
             TIMING: lambda: np.array(TIMINGS, object)[of_pane("timing", TIMINGS.index(bundle.pane.timing))],
             OP: lambda: np.array(OPS, object)[of_pane(RETRACTION, 0)],
+            SIGN: lambda: 1 - 2 * of_pane(RETRACTION, 0),
+            PANE_INDEX: lambda: of_pane("index", bundle.pane.index),
         }
         return [pa.array(values[field.name](), field.type) for field in self.fields()]
 
@@ -122,3 +133,12 @@ def added_columns(graph: Graph, node: Node) -> AddedColumns | None:
         except PipelineError as error:
             raise PipelineError(f"{node}: {error}") from None
     return added
+
+
+def change_columns(graph: Graph, node: Node) -> AddedColumns | None:
+    """Returns the hidden columns that say what elements do to the rows of a table; None if all add one."""
+    sink, (pc,) = node.transform, node.inputs
+    assert isinstance(sink, TableSink)
+    names = [SIGN] if may_retract(graph, pc) else []
+    names += [PANE_INDEX] if sink.mode == "upsert" and in_panes(graph, pc) else []
+    return AddedColumns(tuple(names), "timestamp") if names else None

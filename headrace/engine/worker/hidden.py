@@ -12,6 +12,11 @@ START: Final = "__start"
 END: Final = "__end"
 """Bounds of the window, in microseconds."""
 
+SIGN: Final = "__sign"
+"""In rows for a table: -1 in a retraction, 1 in any other element."""
+PANE_INDEX: Final = "__pane"
+"""In rows for a table: the index of the pane."""
+
 NOW: Final = "__now"
 """In a stream's source: the time of the micro-batch."""
 LOW: Final = "__low"

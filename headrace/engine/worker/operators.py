@@ -276,7 +276,7 @@ class FlatMapOperator(CallOperator):
         return (() if result is None else list(result) for result in returned)
 
     def outputs(self, bundle: Bundle, results: Iterable[Any]) -> Iterator[Tagged]:
-        for piece in _flattened(bundle, results):
+        for piece in flattened(bundle, results):
             yield from split_by_tag(piece, self.tags)
 
 
@@ -429,7 +429,7 @@ def parts_of(bundle: Bundle) -> tuple[list[Any], list[Any]]:
     return list(map(itemgetter(0), bundle.elements)), list(map(itemgetter(1), bundle.elements))
 
 
-def _flattened(bundle: Bundle, results: Iterable[Iterable[Any] | None]) -> Iterator[Bundle]:
+def flattened(bundle: Bundle, results: Iterable[Iterable[Any] | None]) -> Iterator[Bundle]:
     """Gives the outputs of all results, in bundles of bounded size; a result of None has no output."""
     iterables = (() if result is None else result for result in results)
     if bundle.bare:

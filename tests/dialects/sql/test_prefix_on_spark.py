@@ -122,6 +122,7 @@ def of_a_session() -> st.SearchStrategy[list[Query]]:
 
 @only_full("the same without Spark, by the hundred, in test_prefix_integrity")
 @pytest.mark.slow("five sessions of ten queries each, on Spark")
+@pytest.mark.timeout(900)
 @examples(5, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
 @given(of_a_session(), streams().map(lambda stream: stream[:3]))
 def test_after_every_commit_tables_are_sparks_answers_over_the_prefix(

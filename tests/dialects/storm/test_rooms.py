@@ -16,7 +16,7 @@ ROOMS = ("api", "task", "graph", "cluster")
 """In the order in which they may import."""
 OUTSIDE = {
     "api": ("headrace.model",),
-    "task": ("headrace.model", "headrace.engine.columns"),
+    "task": ("headrace.model", "headrace.engine.columns", "headrace.engine.shard"),
     "graph": ("headrace.model", "headrace.engine.columns", "headrace.log", "headrace.local"),
     "cluster": ("headrace.model", "headrace.engine", "headrace.log", "headrace.local"),
 }

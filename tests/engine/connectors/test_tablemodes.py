@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import random
 from collections import Counter
+from functools import partial
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
+from headrace.engine.connectors.tablewriter import TableBatch, write_together
 from headrace.model.errors import PipelineError
 from headrace.model.sinks import WindowedValue
 from tests.edges.tabling import Click, Hit, at, contents, execute, failing, writer, written
@@ -150,7 +152,9 @@ def test_modes_mean_what_a_dict_and_a_multiset_mean(database: str) -> None:
             shuffled.shuffle(batch)  # shards are in no order
             for to in writers.values():
                 for _ in range(shuffled.choice([1, 2])):  # and a batch may come again
-                    to.write(batch, number)
+                    size = shuffled.randint(1, len(batch))  # a large one comes in pieces
+                    pieces = [batch[at : at + size] for at in range(0, len(batch), size)]
+                    write_together([TableBatch(to, partial(iter, pieces), None)], number)
         assert contents(database, "append") == signed
         assert contents(database, "retract") == +bag
         rows = Counter((key, n, start // 10**6) for (key, start), n in stays.items())

@@ -6,6 +6,7 @@ import datetime as dt
 import math
 from collections import Counter
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -288,7 +289,8 @@ def test_tables_of_one_database_get_a_batch_together_or_not_at_all(database: str
     hits, visits = (writer(database, Hit, stream=name, table=name) for name in ("hits", "visits"))
 
     def batches(visited: list[WindowedValue]) -> list[TableBatch]:
-        return [TableBatch(visits, lambda: visited, None), TableBatch(hits, lambda: [at(Hit("a", 1))], None)]
+        given = ((visits, visited), (hits, [at(Hit("a", 1))]))
+        return [TableBatch(writer, partial(iter, [elements]), None) for writer, elements in given]
 
     with pytest.raises(WorkerFailure, match=r"the column .hits. holds integer, got the str .many."):
         write_together(batches([at(Hit("a", "many"))]), 0)  # type: ignore[arg-type]

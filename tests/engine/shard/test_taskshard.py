@@ -22,7 +22,8 @@ from headrace.engine.plan.lowering import lower
 from headrace.engine.shard.reports import ClockReport
 from headrace.engine.shard.taskshard import TaskBatches, TaskWork, ToTasks, task_blocks
 from headrace.engine.shard.wire import pack, unpack
-from headrace.engine.stream import shards, statecells
+from headrace.engine.state import statecells
+from headrace.engine.stream import shards
 from headrace.engine.stream.shards import ShardCache, ShardOperator, ShardSpec
 from headrace.engine.worker.blame import WorkerFailure
 from headrace.engine.worker.bundles import Bundle

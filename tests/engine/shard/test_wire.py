@@ -17,11 +17,11 @@ from headrace.engine.shard.delays import Delays
 from headrace.engine.shard.reports import TaskClocks
 from headrace.engine.shard.rows import to_pairs, to_partials
 from headrace.engine.shard.senders import ToShards
+from headrace.engine.shard.slots import shards_of
 from headrace.engine.shard.wire import (
     exchange_of,
     pack,
     shard_dests,
-    shards_of,
     sink_dest,
     sink_dests,
     sink_of,

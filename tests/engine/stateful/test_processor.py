@@ -23,9 +23,10 @@ from headrace.engine.shard.reports import ClockReport, ShardReport
 from headrace.engine.shard.rows import PANE
 from headrace.engine.shard.stateblocks import read_state
 from headrace.engine.shard.wire import pack, unpack
+from headrace.engine.state import statecells
 from headrace.engine.stateful.processor import DoFnProcessor, StatefulWork
 from headrace.engine.stateful.statefulfn import StatefulFn
-from headrace.engine.stream import shards, statecells
+from headrace.engine.stream import shards
 from headrace.engine.stream.shards import ShardCache
 from headrace.engine.worker.blame import WorkerFailure, transform_error
 from headrace.engine.worker.bundles import Bundle

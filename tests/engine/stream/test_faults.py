@@ -32,7 +32,7 @@ from headrace.local.querytable import QueryTable
 from headrace.model.collected import Collected
 from headrace.model.matching import MatchQueries, Parameter
 from headrace.model.sinks import WindowedValue
-from tests.scale import FULL
+from tests.scale import FULL, only_full
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -413,6 +413,7 @@ class Loops(Universe):
     """Loops in each micro-batch: connected components of a graph whose edges come and go, and vertices."""
 
     workers = ("source", "loop", "vertex", "change")
+    shards = 1
 
     def build(self, p: hr.Pipeline) -> None:
         script = (
@@ -432,7 +433,7 @@ class Loops(Universe):
         def spread(labels: hr.Collection) -> hr.Collection:
             return labels.map(visit).join(both, lambda _, label, other: (other, label)).concat(nodes).reduce(min)
 
-        changes = hr.changes(hr.iterate(nodes, spread)) | self.visiting("change")
+        changes = hr.changes(hr.iterate(nodes, spread), shards=self.shards) | self.visiting("change")
         changes | self.effect("labels")
         self.collect("list", changes)
         graph = naiad.Graph()
@@ -441,7 +442,13 @@ class Loops(Universe):
         inputs = {"new": loop.enter(graph.input("edges", read)).by(repr), "again": again.by(repr)}
         made = graph.stage(partial(VisitingVertex, self.folder), inputs, vertices=2, name="visiting")
         again.connect(made)
-        naiad.messages(loop.leave(made["totals"])) | self.effect("totals")
+        naiad.messages(loop.leave(made["totals"]), shards=self.shards) | self.effect("totals")
+
+
+class ShardedLoops(Loops):
+    """The same in two shards: a round is a micro-batch, and what goes round is in the checkpoint."""
+
+    shards = 2
 
 
 class Boundaries:
@@ -543,6 +550,15 @@ def test_aborts_within_loops_leave_no_trace(
     spark: SparkSession, tmp_path: Path, boundaries: Boundaries, tried: set[str]
 ) -> None:
     check_aborts(Loops, 15, spark, tmp_path, boundaries, tried)
+
+
+@only_full("in every run a stream of loops in two shards is stopped and goes on, and a driver is killed")
+@pytest.mark.slow("a stream is restarted at every abort")
+@pytest.mark.timeout(900)
+def test_aborts_between_rounds_of_loops_leave_no_trace(
+    spark: SparkSession, tmp_path: Path, boundaries: Boundaries
+) -> None:
+    check_aborts(ShardedLoops, 10, spark, tmp_path, boundaries, set())
 
 
 def check_aborts(

@@ -133,7 +133,7 @@ def test_stop_and_go_on_from_a_checkpoint_of_the_second_format(
     run = Run(spark, tmp_path)
     run.reached[2] = threading.Event()
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "Manifest", partial(Manifest, stamps_apart=True))
+        patch.setattr(checkpoint, "Manifest", partial(Manifest, stamps_apart=True, slots=0))
         handle = run.start()
     assert run.reached[2].wait(60)
     handle.stop()

@@ -18,9 +18,10 @@ from headrace.engine.shard.processor import ShardProcessor
 from headrace.engine.shard.reports import ClockReport, ShardReport
 from headrace.engine.shard.wire import pack, unpack
 from headrace.engine.shard.work import Grouping
-from headrace.engine.stream import shards, statecells
+from headrace.engine.state import statecells
+from headrace.engine.state.statecells import StateCells
+from headrace.engine.stream import shards
 from headrace.engine.stream.shards import Shard, ShardCache, ShardOperator, ShardSpec
-from headrace.engine.stream.statecells import StateCells
 from headrace.engine.worker.blame import WorkerFailure
 from headrace.model.algebra import SumFn
 from headrace.model.keys import encode_keys
@@ -61,6 +62,9 @@ class Store:
 
     def removeKey(self, key: Any) -> None:
         del self.map[key]
+
+    def clear(self) -> None:
+        self.value, self.map = None, {}
 
     def copy(self) -> Store:
         copied = Store(stamps_apart=self.stamps_apart)

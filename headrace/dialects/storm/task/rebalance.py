@@ -15,11 +15,11 @@ import numpy as np
 from headrace.dialects.storm.api.config import Config
 from headrace.dialects.storm.api.groupings import ByFields, Global, PartialKey
 from headrace.dialects.storm.api.topology import Node, Topology, TopologyError
-from headrace.dialects.storm.task.attributeblocks import Attributes
 from headrace.dialects.storm.task.boltstate import EXTRAS, TaskExtras
 from headrace.dialects.storm.task.bolttask import BoltTask
 from headrace.dialects.storm.task.choosers import fields_tasks
 from headrace.dialects.storm.task.tuplecolumns import hash_keys
+from headrace.engine.shard.attributeblocks import Attributes
 
 State = Sequence[bytes]
 

@@ -125,7 +125,7 @@ def wait(process: subprocess.Popen[str], reached: Callable[[], bool]) -> None:
 @pytest.fixture
 def elsewhere(request: pytest.FixtureRequest) -> str:
     """The master of the second driver."""
-    return str(request.getfixturevalue("spark_cluster")) if FULL else "local[2]"
+    return str(request.getfixturevalue("spark_cluster").url) if FULL else "local[2]"
 
 
 @only_full("its commands and rebalances run in one process, and `up` and stop in another test")

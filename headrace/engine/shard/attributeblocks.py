@@ -1,8 +1,8 @@
-"""Attributes of bolts as blocks, the form in which a checkpoint stores them: Arrow rows of (attribute, key, value).
+"""Attributes of objects as blocks, the form in which a checkpoint stores them: Arrow rows of (attribute, key, value).
 
 A dict is one row for the empty dict and one row for each item; any other attribute is one row. A row without a value
 says that the value was removed. Blocks are read in the order in which they were written. They may contain pickles:
-read only those of the topology's own checkpoints.
+read only those of one's own checkpoints.
 """
 
 from __future__ import annotations
@@ -84,7 +84,9 @@ class Attributes:
                 if items
             ),
         ]
-        rows = pa.concat_tables(tables) if tables else _SCHEMA.empty_table()
+        if not tables:
+            return []
+        rows = pa.concat_tables(tables)
         if high - low < HASHES:
             hashes = _hashes(rows)
             rows = rows.filter(pa.array((hashes >= np.uint64(low)) & (hashes <= np.uint64(high - 1))))
@@ -98,7 +100,7 @@ class Attributes:
         for block in blocks:
             table = pa.ipc.open_stream(block).read_all()
             if (table.schema.metadata or {}).get(b"headrace.block") != b"storm":
-                raise ValueError("not a block of a bolt's state; load only what dump() or changes() wrote")
+                raise ValueError("not a block of an object's state; load only what dump() or changes() wrote")
             state._add(table)
         return state
 
